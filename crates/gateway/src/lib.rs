@@ -4,6 +4,15 @@
 //! shutdown future. FTP itself is in the `ftp` crate, the WAN in the `link` crate; what is here
 //! connects them to TCP sockets.
 
+mod admin;
 pub mod config;
+pub mod daemon;
+mod far;
+mod near;
+mod relay;
+mod shared;
+mod socket;
+pub mod status;
 pub mod target;
+mod time;
 pub mod wire;
