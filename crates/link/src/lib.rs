@@ -16,8 +16,14 @@
 //! Who may speak is decided by public keys; a datagram that no configured peer could have sent is
 //! never answered. What the bytes on the wire mean is in `docs/protocol.md`.
 
+mod config;
 pub mod congestion;
 mod connection;
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the driver is where the clock, the socket and randomness come in"
+)]
+mod driver;
 mod endpoint;
 mod feedback;
 mod handshake;
@@ -25,14 +31,18 @@ mod identity;
 mod recovery;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod snapshot;
 mod stream;
 mod time;
 mod wire;
 
+pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
 pub use connection::{Stats, Transmit};
+pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError};
 pub use endpoint::{
     ControllerFactory, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
     PeerView, Read, StreamKey,
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
+pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};
 pub use stream::Class;

@@ -6,6 +6,9 @@
 mod fixed;
 
 pub use fixed::FixedRate;
+use units::BitRate;
+
+use crate::Policy;
 
 pub use crate::recovery::{Arrival, Resolved};
 
@@ -37,6 +40,22 @@ pub struct PathMemory {
     pub capacity_bytes_per_s: f64,
     /// The fraction of packets that the path loses by itself.
     pub loss_floor: f64,
+}
+
+/// The controller for a policy, given what is known of the path and the cap on its rate.
+pub fn for_policy(
+    policy: Policy,
+    memory: Option<PathMemory>,
+    rate_max: Option<BitRate>,
+) -> Box<dyn Controller> {
+    let _ = memory;
+    match policy {
+        Policy::Reserved(rate) => Box::new(FixedRate::new(rate.as_bytes_per_s())),
+        Policy::Fair | Policy::Background => {
+            let rate = rate_max.unwrap_or(BitRate::mbit(100));
+            Box::new(FixedRate::new(rate.as_bytes_per_s()))
+        }
+    }
 }
 
 /// Decides how fast to send.

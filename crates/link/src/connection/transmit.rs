@@ -379,28 +379,28 @@ impl Connection {
         const LEN_SIZE: usize = 2;
         while out.len() + SPACE_MIN <= end_max {
             let space = end_max - out.len();
-            if !self.streams.has_new_control() {
-                if let Some((chunk, len)) = self.again(now, contents) {
-                    let header = frame::chunk_header_size(chunk.stream, chunk.index);
-                    if header + len > space {
-                        return;
-                    }
-                    let to_end = header + len + LEN_SIZE + SPACE_MIN > space;
-                    self.streams.pop_again_if_front(chunk);
-                    if to_end {
-                        frame::put_chunk_to_end(out, chunk.stream, chunk.index);
-                    } else {
-                        frame::put_chunk(out, chunk.stream, chunk.index, len);
-                    }
-                    let stream = self.streams.by_ref(chunk).expect("the slot was just found");
-                    stream.send.take_again(chunk.index, out);
-                    self.stats.payload_again += len as u64;
-                    contents.push(Item::Chunk(chunk));
-                    if to_end {
-                        return;
-                    }
-                    continue;
+            if !self.streams.has_new_control()
+                && let Some((chunk, len)) = self.again(now, contents)
+            {
+                let header = frame::chunk_header_size(chunk.stream, chunk.index);
+                if header + len > space {
+                    return;
                 }
+                let to_end = header + len + LEN_SIZE + SPACE_MIN > space;
+                self.streams.pop_again_if_front(chunk);
+                if to_end {
+                    frame::put_chunk_to_end(out, chunk.stream, chunk.index);
+                } else {
+                    frame::put_chunk(out, chunk.stream, chunk.index, len);
+                }
+                let stream = self.streams.by_ref(chunk).expect("the slot was just found");
+                stream.send.take_again(chunk.index, out);
+                self.stats.payload_again += len as u64;
+                contents.push(Item::Chunk(chunk));
+                if to_end {
+                    return;
+                }
+                continue;
             }
             let Some(stream) = self.streams.next_new() else {
                 return;

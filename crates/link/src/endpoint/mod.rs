@@ -257,10 +257,10 @@ impl Endpoint {
         }
         for _ in 0..self.turn.len() {
             let id = self.turn.front().copied()?;
-            if let Some(connection) = self.connections.get_mut(&id) {
-                if let Some(transmit) = connection.poll_transmit(out, count_max, now) {
-                    return Some(transmit);
-                }
+            if let Some(connection) = self.connections.get_mut(&id)
+                && let Some(transmit) = connection.poll_transmit(out, count_max, now)
+            {
+                return Some(transmit);
             }
             self.turn.rotate_left(1);
         }

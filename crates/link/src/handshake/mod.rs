@@ -92,10 +92,10 @@ impl Handshake {
             return Ok(false);
         }
         self.tls.read_hs(&ready)?;
-        if self.parameters.is_none() {
-            if let Some(bytes) = self.tls.quic_transport_parameters() {
-                self.parameters = Some(Parameters::decode(bytes)?);
-            }
+        if self.parameters.is_none()
+            && let Some(bytes) = self.tls.quic_transport_parameters()
+        {
+            self.parameters = Some(Parameters::decode(bytes)?);
         }
         self.write();
         Ok(true)
