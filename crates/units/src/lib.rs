@@ -186,8 +186,12 @@ impl FromStr for BitRate {
 
     /// Reads `"1 Gbit/s"`, `"2.5 Mbit/s"`, `"250 kbit/s"` or `"9600 bit/s"`.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-        let units: &[(&str, f64)] =
-            &[("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)];
+        let units: &[(&str, f64)] = &[
+            ("bit/s", 1.0),
+            ("kbit/s", 1e3),
+            ("Mbit/s", 1e6),
+            ("Gbit/s", 1e9),
+        ];
         quantity(text, units, "a rate such as \"300 Mbit/s\"").map(Self)
     }
 }
@@ -224,16 +228,27 @@ fn quantity(
     units: &[(&str, f64)],
     expected: &'static str,
 ) -> Result<u64, ParseUnitError> {
-    let error = || ParseUnitError { text: text.to_owned(), expected };
+    let error = || ParseUnitError {
+        text: text.to_owned(),
+        expected,
+    };
     let trimmed = text.trim();
     let split = trimmed
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
     let number: f64 = number.parse().map_err(|_| error())?;
-    let scale = units.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(error)?.1;
+    let scale = units
+        .iter()
+        .find(|(name, _)| *name == unit.trim())
+        .ok_or_else(error)?
+        .1;
     let value = number * scale;
-    if value.is_finite() && value < u64::MAX as f64 { Ok(value.round() as u64) } else { Err(error()) }
+    if value.is_finite() && value < u64::MAX as f64 {
+        Ok(value.round() as u64)
+    } else {
+        Err(error())
+    }
 }
 
 /// At most three significant decimals, without trailing zeros: `1`, `1.5`, `12.3`, `941`.
@@ -245,7 +260,11 @@ fn short(value: f64) -> String {
     } else {
         format!("{value:.2}")
     };
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -254,18 +273,35 @@ mod tests {
 
     #[test]
     fn rates_and_sizes_read_back_what_they_print() {
-        for text in ["1 Gbit/s", "300 Mbit/s", "2.5 Mbit/s", "250 kbit/s", "96 bit/s"] {
-            assert_eq!(text.parse::<BitRate>().map(|r| r.to_string()), Ok(text.to_owned()));
+        for text in [
+            "1 Gbit/s",
+            "300 Mbit/s",
+            "2.5 Mbit/s",
+            "250 kbit/s",
+            "96 bit/s",
+        ] {
+            assert_eq!(
+                text.parse::<BitRate>().map(|r| r.to_string()),
+                Ok(text.to_owned())
+            );
         }
         for text in ["1 GiB", "64 KiB", "1.5 GB", "10 MB", "7 B"] {
-            assert_eq!(text.parse::<ByteCount>().map(|r| r.to_string()), Ok(text.to_owned()));
+            assert_eq!(
+                text.parse::<ByteCount>().map(|r| r.to_string()),
+                Ok(text.to_owned())
+            );
         }
     }
 
     #[test]
     fn a_wrong_unit_is_named_in_the_error() {
-        let error = "300 MB/s".parse::<BitRate>().expect_err("bytes per second are not a rate here");
-        assert_eq!(error.to_string(), "\"300 MB/s\" is not a rate such as \"300 Mbit/s\"");
+        let error = "300 MB/s"
+            .parse::<BitRate>()
+            .expect_err("bytes per second are not a rate here");
+        assert_eq!(
+            error.to_string(),
+            "\"300 MB/s\" is not a rate such as \"300 Mbit/s\""
+        );
         assert!("-1 B".parse::<ByteCount>().is_err());
         assert!("1e99 B".parse::<ByteCount>().is_err());
         assert!("99999999999 GiB".parse::<ByteCount>().is_err());
@@ -274,8 +310,17 @@ mod tests {
     #[test]
     fn a_packet_of_1250_bytes_takes_ten_microseconds_at_a_gigabit() {
         let rate = BitRate::gbit(1);
-        assert_eq!(rate.time_to_send(ByteCount::new(1250)), Duration::from_micros(10));
-        assert_eq!(rate.bytes_in(Duration::from_micros(10)), ByteCount::new(1250));
-        assert_eq!(BitRate::bits_per_s(0).time_to_send(ByteCount::new(1)), Duration::MAX);
+        assert_eq!(
+            rate.time_to_send(ByteCount::new(1250)),
+            Duration::from_micros(10)
+        );
+        assert_eq!(
+            rate.bytes_in(Duration::from_micros(10)),
+            ByteCount::new(1250)
+        );
+        assert_eq!(
+            BitRate::bits_per_s(0).time_to_send(ByteCount::new(1)),
+            Duration::MAX
+        );
     }
 }

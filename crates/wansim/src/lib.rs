@@ -1,1 +1,24 @@
-//! Placeholder, filled in the next commit.
+//! A model of a WAN path: packets go in with the time they were sent, and come out with the time
+//! they arrive, or not at all.
+//!
+//! One [`Path`] is one direction. A packet passes three stages, in this order:
+//!
+//! 1. the bottleneck: a line of a given rate with a byte-bounded FIFO queue (tail drop),
+//! 2. its fate, drawn as it leaves the bottleneck: outage, loss, corruption, duplication,
+//! 3. propagation: a fixed delay, jitter, reordering.
+//!
+//! The model owns no socket, reads no clock and takes its seed as an argument, so one
+//! implementation serves simulation (virtual time) and emulation (real time). Congestion control
+//! and retransmission are the senders' business.
+
+mod bottleneck;
+mod config;
+mod counters;
+mod fate;
+mod flight;
+mod path;
+pub mod profile;
+
+pub use config::{ETHERNET_OVERHEAD, GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
+pub use counters::Counters;
+pub use path::{Packet, Path};

@@ -1,0 +1,59 @@
+//! What a link is started with.
+
+use std::time::Duration;
+
+use units::{BitRate, ByteCount};
+
+use crate::{Identity, PublicKey};
+
+/// Who we are, whom we know, and the bounds of what the link may use.
+#[derive(Debug, Clone)]
+pub struct LinkConfig {
+    /// Our key pair.
+    pub identity: Identity,
+    /// The gateways that may speak to us. [`PeerId`] is an index into this list.
+    pub peers: Vec<PeerConfig>,
+    /// How the link shares a bottleneck with others.
+    pub policy: Policy,
+    /// Cap on what is sent to each peer. Default: none.
+    pub rate_max: Option<BitRate>,
+    /// Bound of all link buffers together, divided evenly among the peers.
+    pub memory_max: ByteCount,
+    /// Silence after which a peer's streams are given up. 10 min outlasts a router's restart.
+    pub idle_timeout: Duration,
+}
+
+/// One gateway that may speak to us.
+#[derive(Debug, Clone)]
+pub struct PeerConfig {
+    /// Its name in messages.
+    pub name: String,
+    /// The keys it may have: one, or several while they are rotated.
+    pub public_keys: Vec<PublicKey>,
+    /// `host:port`, resolved anew at each connect. `None`: this side only waits.
+    pub endpoint: Option<String>,
+    /// Cap on what we send it.
+    pub rate_max: Option<BitRate>,
+}
+
+/// How the link shares a bottleneck with other traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Takes a fair share, and yields to a full queue.
+    Fair,
+    /// Takes what others leave.
+    Background,
+    /// Holds a rate that an operator has set aside.
+    Reserved(BitRate),
+}
+
+/// Index into [`LinkConfig::peers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerId(pub usize);
+
+impl LinkConfig {
+    /// The cap on what is sent to one peer: the lower of the gateway's and the peer's.
+    pub(crate) fn rate_max_for(&self, peer: &PeerConfig) -> Option<BitRate> {
+        self.rate_max.into_iter().chain(peer.rate_max).min()
+    }
+}

@@ -1,0 +1,52 @@
+//! A controller that ignores everything: the yardstick, and the law of an operator who knows.
+
+use super::{Controller, Digest, PathMemory};
+
+/// Sends at one rate, whatever comes back.
+#[derive(Debug, Clone)]
+pub struct FixedRate {
+    rate_bytes_per_s: f64,
+    rtt_s: f64,
+}
+
+impl FixedRate {
+    /// A controller for `rate` bytes per second on the wire.
+    pub fn new(rate_bytes_per_s: f64) -> Self {
+        Self {
+            rate_bytes_per_s,
+            rtt_s: 1.0,
+        }
+    }
+}
+
+impl Controller for FixedRate {
+    fn on_sent(&mut self, _: u64, _: usize, _: f64) {}
+
+    fn on_report(&mut self, digest: &Digest<'_>, _: f64) {
+        if let Some(rtt_s) = digest.rtt_s {
+            self.rtt_s = self.rtt_s.min(rtt_s);
+        }
+    }
+
+    fn on_tick(&mut self, _: f64) {}
+
+    fn rate_bytes_per_s(&self) -> f64 {
+        self.rate_bytes_per_s
+    }
+
+    /// Three bandwidth-delay products: one in flight, one being reported, one in a queue.
+    fn window_bytes(&self) -> f64 {
+        3.0 * self.rate_bytes_per_s * self.rtt_s.max(0.02)
+    }
+
+    fn memory(&self) -> Option<PathMemory> {
+        Some(PathMemory {
+            capacity_bytes_per_s: self.rate_bytes_per_s,
+            loss_floor: 0.0,
+        })
+    }
+
+    fn state(&self) -> &'static str {
+        "fixed"
+    }
+}

@@ -1,0 +1,466 @@
+//! An established connection: streams over packets, with feedback, repair and congestion control.
+//!
+//! Everything here is a function of datagrams, application calls and time. The endpoint feeds
+//! datagrams to [`Connection::on_datagram`], asks [`Connection::poll_transmit`] for datagrams to
+//! send, and calls again at [`Connection::next_timeout`].
+
+mod keys;
+mod mtu;
+mod pacer;
+mod receive;
+mod rtt;
+mod transmit;
+
+use std::{collections::VecDeque, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use rustls::quic::{Keys, Secrets};
+use units::{BitRate, ByteCount};
+
+pub(crate) use self::receive::Received;
+pub use self::transmit::Transmit;
+use self::{keys::KeyRing, mtu::Mtu, pacer::Pacer, rtt::Rtt};
+use crate::{
+    congestion::{Controller, PathMemory},
+    feedback::received::ReceivedLog,
+    handshake::{Handshake, tls::Parameters},
+    recovery::{Control, Outcome, SentLog},
+    stream::{
+        Class,
+        recv::RecvState,
+        table::{Limits, StreamEvent, Streams},
+    },
+    time::Time,
+    wire::packet::ConnectionId,
+};
+
+/// One established connection to a peer.
+pub(crate) struct Connection {
+    pub(crate) peer: usize,
+    pub(crate) our_id: ConnectionId,
+    peer_id: ConnectionId,
+    pub(crate) we_initiated: bool,
+    pub(crate) peer_instance: u64,
+    pub(crate) established: Time,
+    keys: KeyRing,
+    /// The handshake of an initiator, repeated until the first data packet of the peer.
+    unconfirmed: Option<Unconfirmed>,
+    pub(crate) remote: SocketAddr,
+    candidate: Option<Candidate>,
+    /// Echo of a challenge, and where it goes.
+    response: Option<([u8; 8], SocketAddr)>,
+
+    received: ReceivedLog,
+    sent: SentLog,
+    outcome: Outcome,
+    pub(crate) streams: Streams,
+    pub(crate) controller: Box<dyn Controller>,
+    pacer: Pacer,
+    rtt: Rtt,
+    mtu: Mtu,
+
+    last_heard: Time,
+    last_sent: Time,
+    /// When a report last told of an arrival.
+    last_progress: Time,
+    /// Nothing comes back: only probes are sent.
+    silent_since: Option<Time>,
+    next_probe: Time,
+    outage_end: Time,
+    ping_wanted: bool,
+    hint_sent: Option<Duration>,
+    /// Everything below this packet number was sent while the application gave too little.
+    app_limited_until: u64,
+    train_left: usize,
+    repeat_pass: Time,
+    /// The present pass has repeated everything worth it.
+    repeat_exhausted: bool,
+    last_tick: Time,
+    close: Option<Close>,
+    pub(crate) closed: Option<ConnectionEnd>,
+    idle_timeout: Duration,
+    send_buffer_max: usize,
+    rate_max_bytes_per_s: f64,
+    pub(crate) stats: Stats,
+}
+
+#[derive(Debug)]
+struct Unconfirmed {
+    handshake: Box<HandshakeFlight>,
+    next: Time,
+}
+
+/// The last flight of an initiator, ready to be sealed again.
+pub(crate) struct HandshakeFlight(pub(crate) Handshake);
+
+impl std::fmt::Debug for HandshakeFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HandshakeFlight")
+    }
+}
+
+/// An address from which the peer's packets came, not yet proved to be the peer's.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    address: SocketAddr,
+    token: [u8; 8],
+    next: Time,
+    tries: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Close {
+    code: u32,
+    copies: u32,
+}
+
+/// Why a connection is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionEnd {
+    /// The peer closed it.
+    ByPeer,
+    /// We closed it.
+    ByUs,
+    /// Nothing came for the idle timeout.
+    Silence(Duration),
+    /// The peer broke the protocol.
+    Violation,
+}
+
+/// Counters of a connection.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Stats {
+    pub datagrams_sent: u64,
+    pub bytes_sent: u64,
+    pub payload_sent: u64,
+    pub payload_again: u64,
+    pub payload_repeated: u64,
+    pub feedback_bytes: u64,
+    pub datagrams_received: u64,
+    pub bytes_received: u64,
+    pub payload_received: u64,
+    pub duplicates: u64,
+    pub no_memory: u64,
+    pub malformed: u64,
+}
+
+impl Stats {
+    /// Adds the counts of `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self {
+            datagrams_sent,
+            bytes_sent,
+            payload_sent,
+            payload_again,
+            payload_repeated,
+            feedback_bytes,
+            datagrams_received,
+            bytes_received,
+            payload_received,
+            duplicates,
+            no_memory,
+            malformed,
+        } = other;
+        self.datagrams_sent += datagrams_sent;
+        self.bytes_sent += bytes_sent;
+        self.payload_sent += payload_sent;
+        self.payload_again += payload_again;
+        self.payload_repeated += payload_repeated;
+        self.feedback_bytes += feedback_bytes;
+        self.datagrams_received += datagrams_received;
+        self.bytes_received += bytes_received;
+        self.payload_received += payload_received;
+        self.duplicates += duplicates;
+        self.no_memory += no_memory;
+        self.malformed += malformed;
+    }
+}
+
+/// What a new connection needs to know.
+pub(crate) struct Setup {
+    pub(crate) peer: usize,
+    pub(crate) our_id: ConnectionId,
+    pub(crate) peer_id: ConnectionId,
+    pub(crate) we_initiated: bool,
+    pub(crate) remote: SocketAddr,
+    pub(crate) keys: Keys,
+    pub(crate) secrets: Secrets,
+    pub(crate) ours: Parameters,
+    pub(crate) theirs: Parameters,
+    pub(crate) flight: Option<HandshakeFlight>,
+    pub(crate) rtt: Duration,
+    pub(crate) controller: Box<dyn Controller>,
+    pub(crate) pacing_quantum: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) memory_max: ByteCount,
+}
+
+/// What reading from a stream brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// Bytes, in order.
+    Data(Bytes),
+    /// Nothing yet.
+    Blocked,
+    /// Everything was read; count and hash agree.
+    End,
+    /// Everything was read; count or hash do not agree.
+    Corrupt,
+    /// The peer abandoned the stream, for this reason.
+    Reset(u32),
+    /// No such stream.
+    Gone,
+}
+
+/// IP and UDP headers of a datagram.
+pub(crate) const fn ip_overhead(remote: &SocketAddr) -> usize {
+    if remote.is_ipv4() { 28 } else { 48 }
+}
+
+/// An idle connection sends something this often, so that NATs and the peer remember it.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Bytes an application may have waiting in one stream before its first sending.
+const UNSENT_MAX: usize = 1 << 20;
+
+impl Connection {
+    pub(crate) fn new(setup: Setup, now: Time) -> Self {
+        let memory_max = setup.memory_max.bytes();
+        let limits = Limits {
+            initial_credit: setup.theirs.initial_window,
+            initial_window: setup.ours.initial_window,
+            peer_limit: setup.theirs.stream_limit,
+            memory_max: memory_max / 2,
+        };
+        let mut streams = Streams::new(setup.we_initiated, limits);
+        streams.controls = VecDeque::from([Control::PathHint]);
+        Self {
+            peer: setup.peer,
+            our_id: setup.our_id,
+            peer_id: setup.peer_id,
+            we_initiated: setup.we_initiated,
+            peer_instance: setup.theirs.instance,
+            established: now,
+            keys: KeyRing::new(setup.keys, setup.secrets),
+            unconfirmed: setup.flight.map(|flight| Unconfirmed {
+                handshake: Box::new(flight),
+                next: now,
+            }),
+            remote: setup.remote,
+            candidate: None,
+            response: None,
+            received: ReceivedLog::new(setup.rtt),
+            sent: SentLog::new(),
+            outcome: Outcome::default(),
+            streams,
+            controller: setup.controller,
+            pacer: Pacer::new(setup.pacing_quantum),
+            rtt: Rtt::new(setup.rtt),
+            mtu: Mtu::new(setup.remote.ip()),
+            last_heard: now,
+            last_sent: now,
+            last_progress: now,
+            silent_since: None,
+            next_probe: now,
+            outage_end: Time::default(),
+            ping_wanted: true,
+            hint_sent: None,
+            app_limited_until: 0,
+            train_left: 0,
+            repeat_pass: Time::default(),
+            repeat_exhausted: false,
+            last_tick: now,
+            close: None,
+            closed: None,
+            idle_timeout: setup.idle_timeout,
+            send_buffer_max: usize::try_from(memory_max / 2).unwrap_or(usize::MAX),
+            rate_max_bytes_per_s: f64::INFINITY,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Caps what is sent, whatever the controller allows.
+    pub(crate) fn set_rate_max(&mut self, rate: Option<BitRate>) {
+        self.rate_max_bytes_per_s = rate.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
+    }
+
+    /// Whether the peer knows this connection by `id`.
+    pub(crate) fn is_for(&self, id: ConnectionId) -> bool {
+        self.peer_id == id
+    }
+
+    // What the application does.
+
+    /// Opens a stream; `None` while the peer allows no more.
+    pub(crate) fn open(&mut self, class: Class, now: Time) -> Option<u32> {
+        self.streams.open(class, now.seconds_since(Time::default()))
+    }
+
+    /// How many bytes stream `number` takes now.
+    pub(crate) fn writable(&mut self, number: u32) -> usize {
+        if self.streams.send_buffered >= self.send_buffer_max {
+            return 0;
+        }
+        let Some(stream) = self.streams.get(number) else {
+            return 0;
+        };
+        UNSENT_MAX.saturating_sub(stream.send.unsent_bytes())
+    }
+
+    /// Appends to stream `number`, whether [`writable`](Self::writable) or not.
+    pub(crate) fn write(&mut self, number: u32, data: Bytes) {
+        let Some(stream) = self.streams.get(number) else {
+            return;
+        };
+        if stream.send.state() != crate::stream::send::SendState::Open {
+            return;
+        }
+        let len = data.len();
+        stream.send.write(data);
+        self.streams.send_buffered += len;
+        self.streams.make_ready(number);
+    }
+
+    pub(crate) fn finish(&mut self, number: u32) {
+        if let Some(stream) = self.streams.get(number) {
+            stream.send.finish();
+            self.streams.make_ready(number);
+        }
+    }
+
+    pub(crate) fn reset(&mut self, number: u32, code: u32) {
+        let Some(stream) = self.streams.get(number) else {
+            return;
+        };
+        let buffered = stream.send.buffered_bytes();
+        if !stream.send_done && stream.send.reset(code) {
+            self.streams.send_buffered -= buffered;
+            self.streams.controls.push_back(Control::Reset(number));
+        }
+    }
+
+    pub(crate) fn stop(&mut self, number: u32, code: u32) {
+        let Some((stream, pool)) = self.streams.get_with_pool(number) else {
+            return;
+        };
+        if stream.stop_code.is_some() || stream.recv_done {
+            return;
+        }
+        stream.stop_code = Some(code);
+        stream.recv.release(pool);
+        if matches!(stream.recv.state(), RecvState::Reset { .. }) {
+            stream.recv_done = true;
+        } else {
+            self.streams.controls.push_back(Control::Stop(number));
+        }
+        self.streams.remove_if_done(number);
+    }
+
+    /// Takes bytes of stream `number` in order, about `len_max` at most.
+    pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> Read {
+        let rtt_s = self.rtt.smoothed().as_secs_f64();
+        let now_s = now.seconds_since(Time::default());
+        let fill = self.streams.pool.fill();
+        let Some((stream, pool)) = self.streams.get_with_pool(number) else {
+            return Read::Gone;
+        };
+        let read = match (stream.recv.read(len_max, pool), stream.recv.state()) {
+            (Some(data), _) => Read::Data(data),
+            (None, RecvState::Open) => {
+                stream.told_readable = false;
+                Read::Blocked
+            }
+            (None, RecvState::Ended) => Read::End,
+            (None, RecvState::Corrupt) => Read::Corrupt,
+            (None, RecvState::Reset { code }) => Read::Reset(code),
+        };
+        let credit_due = stream.recv.credit_due(now_s, rtt_s, fill);
+        let (class, window) = (stream.class, stream.recv.window());
+        if credit_due {
+            self.streams.controls.push_back(Control::Credit(number));
+        }
+        if class == Class::Bulk && window > self.streams.initial_window {
+            self.streams.initial_window = window;
+            self.streams.controls.push_back(Control::InitialWindow);
+        }
+        match read {
+            Read::End => {
+                if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
+                    stream.recv_done = true;
+                    self.streams.controls.push_back(Control::Done(number));
+                }
+            }
+            Read::Corrupt => self.stop(number, CODE_CORRUPT),
+            Read::Reset(_) => {
+                if let Some(stream) = self.streams.get(number) {
+                    stream.recv_done = true;
+                }
+            }
+            _ => {}
+        }
+        self.streams.remove_if_done(number);
+        read
+    }
+
+    /// The next thing that the application should know.
+    pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
+        self.streams.events.pop_front()
+    }
+
+    /// Ends the connection: tells the peer, then [`closed`](Self::closed) is set.
+    pub(crate) fn begin_close(&mut self, code: u32) {
+        if self.close.is_none() {
+            self.close = Some(Close {
+                code,
+                copies: CLOSE_COPIES,
+            });
+        }
+    }
+
+    // What people and the endpoint want to know.
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent_since.is_some()
+    }
+
+    pub(crate) fn silent_since(&self) -> Option<Time> {
+        self.silent_since
+    }
+
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.unconfirmed.is_none()
+    }
+
+    pub(crate) fn last_heard(&self) -> Time {
+        self.last_heard
+    }
+
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.rtt.measured()
+    }
+
+    pub(crate) fn base_rtt(&self) -> Duration {
+        self.rtt.base()
+    }
+
+    pub(crate) fn loss(&self) -> f64 {
+        self.sent.loss()
+    }
+
+    pub(crate) fn packets_lost(&self) -> (u64, u64) {
+        (self.sent.packets_lost, self.sent.packets_late)
+    }
+
+    pub(crate) fn memory(&self) -> Option<PathMemory> {
+        self.controller.memory()
+    }
+
+    pub(crate) fn receive_memory_peak(&self) -> usize {
+        self.streams.pool.lent_peak * crate::stream::recv::SLAB_SIZE
+    }
+}
+
+/// Code of a [`crate::wire::frame::Frame::Stop`] after count and hash did not agree.
+pub(crate) const CODE_CORRUPT: u32 = u32::MAX;
+/// A close is sent this often, since nothing will repeat it.
+const CLOSE_COPIES: u32 = 3;

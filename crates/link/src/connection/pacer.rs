@@ -1,0 +1,110 @@
+//! Spreads packets over time at the controller's rate.
+
+use std::time::Duration;
+
+use crate::time::Time;
+
+/// A budget of bytes that grows with time and shrinks with each packet.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    rate_bytes_per_s: f64,
+    budget_bytes: f64,
+    updated: Time,
+    /// Packets are sent in bursts of this much time, so that they can be handed over in batches.
+    quantum: Duration,
+}
+
+/// Budget that a late timer may make up for, in seconds at the present rate.
+const CATCH_UP_S: f64 = 0.003;
+/// Budget that is always allowed, in bytes: two packets.
+const BURST_MIN_BYTES: f64 = 3000.0;
+
+impl Pacer {
+    pub(crate) fn new(quantum: Duration) -> Self {
+        Self {
+            rate_bytes_per_s: 0.0,
+            budget_bytes: 0.0,
+            updated: Time::default(),
+            quantum,
+        }
+    }
+
+    /// Brings the budget up to `now` at the rate so far, then takes on `rate_bytes_per_s`.
+    pub(crate) fn update(&mut self, now: Time, rate_bytes_per_s: f64) {
+        let earned = self.rate_bytes_per_s * now.seconds_since(self.updated);
+        let cap = (self.rate_bytes_per_s * CATCH_UP_S).max(BURST_MIN_BYTES);
+        if self.budget_bytes < cap {
+            self.budget_bytes = (self.budget_bytes + earned).min(cap);
+        }
+        self.updated = now;
+        self.rate_bytes_per_s = rate_bytes_per_s;
+    }
+
+    /// Whether a packet may be sent now.
+    pub(crate) fn may_send(&self) -> bool {
+        self.budget_bytes > 0.0
+    }
+
+    pub(crate) fn on_sent(&mut self, bytes: usize) {
+        self.budget_bytes -= bytes as f64;
+    }
+
+    /// Lets `bytes` bytes go at once, on top of the budget: a packet train.
+    pub(crate) fn allow(&mut self, bytes: f64) {
+        self.budget_bytes = self.budget_bytes.max(0.0) + bytes;
+    }
+
+    /// When the next burst may go.
+    pub(crate) fn next_send(&self) -> Time {
+        if self.budget_bytes > 0.0 {
+            return self.updated;
+        }
+        if self.rate_bytes_per_s <= 0.0 {
+            return Time::NEVER;
+        }
+        let wanted = (self.rate_bytes_per_s * self.quantum.as_secs_f64()).max(1.0);
+        self.updated
+            .after_seconds((wanted - self.budget_bytes) / self.rate_bytes_per_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_leave_at_the_rate_in_bursts_of_one_quantum() {
+        let mut pacer = Pacer::new(Duration::from_micros(500));
+        let rate = 125e6;
+        let mut now = Time(1);
+        pacer.update(now, rate);
+        let mut sent = 0u64;
+        while now.0 < 1_000_000_000 {
+            pacer.update(now, rate);
+            let before = sent;
+            while pacer.may_send() {
+                pacer.on_sent(1500);
+                sent += 1500;
+            }
+            assert!(
+                sent - before <= 65_000,
+                "a burst is half a millisecond, 62,500 bytes"
+            );
+            now = pacer.next_send();
+        }
+        assert!((sent as f64 / rate - 1.0).abs() < 0.002, "{sent}");
+    }
+
+    #[test]
+    fn an_idle_pacer_saves_up_three_milliseconds_and_no_more() {
+        let mut pacer = Pacer::new(Duration::from_micros(500));
+        pacer.update(Time(0), 1e6);
+        pacer.update(Time(10_000_000_000), 1e6);
+        let mut sent = 0;
+        while pacer.may_send() {
+            pacer.on_sent(1000);
+            sent += 1000;
+        }
+        assert_eq!(sent, 3000);
+    }
+}

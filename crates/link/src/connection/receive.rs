@@ -1,0 +1,397 @@
+//! What a connection does with a datagram of its peer.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{Candidate, Connection, ConnectionEnd, ip_overhead};
+use crate::{
+    congestion::Digest,
+    feedback::report::Report,
+    recovery::{Control, Item},
+    stream::{
+        recv::{Insert, RecvState},
+        send::SendState,
+        table::StreamEvent,
+    },
+    time::Time,
+    wire::{
+        Malformed,
+        frame::{Frame, Frames},
+    },
+};
+
+/// What came of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Authentic and new.
+    Accepted,
+    /// Seen before, or older than anything remembered.
+    Duplicate,
+    /// Not made with our keys.
+    Undecryptable,
+}
+
+/// How a chunk fared.
+enum Kept {
+    Yes,
+    /// There is no memory for it: the packet must not count as received.
+    No,
+}
+
+impl Connection {
+    /// Takes in a data packet. The datagram is decrypted in place.
+    pub(crate) fn on_datagram(
+        &mut self,
+        datagram: &mut [u8],
+        from: SocketAddr,
+        now: Time,
+    ) -> Received {
+        let wire_bytes = datagram.len() + ip_overhead(&from);
+        let received = &self.received;
+        let opened = self
+            .keys
+            .open(datagram, received.next(), |number| received.is_new(number));
+        let (number, payload) = match opened {
+            Ok(Some(opened)) => opened,
+            Ok(None) => {
+                self.stats.duplicates += 1;
+                return Received::Duplicate;
+            }
+            Err(Malformed) => return Received::Undecryptable,
+        };
+        self.stats.datagrams_received += 1;
+        self.stats.bytes_received += wire_bytes as u64;
+        self.last_heard = now;
+        self.unconfirmed = None;
+        self.end_silence(now);
+        let is_newest = number >= self.received.next();
+        let mut wants_report = false;
+        let mut kept = Kept::Yes;
+        for frame in Frames::new(payload) {
+            let Ok(frame) = frame else {
+                self.stats.malformed += 1;
+                self.closed = Some(ConnectionEnd::Violation);
+                return Received::Accepted;
+            };
+            wants_report |= !matches!(frame, Frame::Feedback(_) | Frame::Close { .. });
+            match self.on_frame(frame, from, now) {
+                Ok(Kept::Yes) => {}
+                Ok(Kept::No) => kept = Kept::No,
+                Err(Malformed) => {
+                    self.stats.malformed += 1;
+                    self.closed = Some(ConnectionEnd::Violation);
+                    return Received::Accepted;
+                }
+            }
+        }
+        match kept {
+            Kept::Yes => self.received.insert(number, wire_bytes, wants_report, now),
+            Kept::No => self.stats.no_memory += 1,
+        }
+        if is_newest && from != self.remote {
+            self.consider_address(from, number, now);
+        }
+        Received::Accepted
+    }
+
+    fn on_frame(
+        &mut self,
+        frame: Frame<'_>,
+        from: SocketAddr,
+        now: Time,
+    ) -> Result<Kept, Malformed> {
+        let now_s = now.seconds_since(Time::default());
+        match frame {
+            Frame::Ping => {}
+            Frame::Feedback(report) => self.on_report(&report, now)?,
+            Frame::Chunk {
+                stream: number,
+                index,
+                data,
+            } => {
+                return self.on_chunk(number, index, data, now_s);
+            }
+            Frame::End {
+                stream: number,
+                chunks,
+                bytes,
+                hash,
+            } => {
+                let Some(stream) = self.peer_stream(number, now_s)? else {
+                    return Ok(Kept::Yes);
+                };
+                if !stream.recv.set_end(chunks, bytes, hash) {
+                    return Err(Malformed);
+                }
+                self.streams.tell_readable(number);
+            }
+            Frame::Reset {
+                stream: number,
+                code,
+            } => {
+                if self.peer_stream(number, now_s)?.is_none() {
+                    return Ok(Kept::Yes);
+                }
+                let (stream, pool) = self
+                    .streams
+                    .get_with_pool(number)
+                    .expect("it was just found");
+                stream.recv.set_reset(code, pool);
+                // Nobody reads a stopped stream any more.
+                stream.recv_done |= stream.stop_code.is_some();
+                self.streams.tell_readable(number);
+                self.streams.remove_if_done(number);
+            }
+            Frame::Stop {
+                stream: number,
+                code,
+            } => {
+                let Some(stream) = self.peer_stream(number, now_s)? else {
+                    return Ok(Kept::Yes);
+                };
+                if !matches!(stream.send.state(), SendState::Reset { .. }) && !stream.send_done {
+                    self.streams.events.push_back(StreamEvent::Stopped {
+                        stream: number,
+                        code,
+                    });
+                    self.reset(number, code);
+                }
+            }
+            Frame::Credit {
+                stream: number,
+                limit,
+            } => {
+                let Some(stream) = self.peer_stream(number, now_s)? else {
+                    return Ok(Kept::Yes);
+                };
+                stream.send.set_credit(limit);
+                self.streams.make_ready(number);
+            }
+            Frame::Done { stream: number } => {
+                let Some(stream) = self.peer_stream(number, now_s)? else {
+                    return Ok(Kept::Yes);
+                };
+                if !stream.send_done {
+                    let buffered = stream.send.buffered_bytes();
+                    stream.send_done = true;
+                    stream.send.reset(0);
+                    self.streams.send_buffered -= buffered;
+                    self.streams
+                        .events
+                        .push_back(StreamEvent::SendDone { stream: number });
+                }
+                self.streams.remove_if_done(number);
+            }
+            Frame::InitialWindow { chunks } => {
+                self.streams.initial_credit = self.streams.initial_credit.max(chunks);
+            }
+            Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
+            Frame::PathHint { rtt_us } => {
+                let rtt = Duration::from_micros(rtt_us.min(60_000_000));
+                self.rtt.suggest(rtt);
+                self.received.set_rtt(rtt);
+            }
+            Frame::Challenge(token) => self.response = Some((token, from)),
+            Frame::Response(token) => {
+                if self
+                    .candidate
+                    .is_some_and(|c| c.token == token && c.address == from)
+                {
+                    self.remote = from;
+                    self.candidate = None;
+                }
+            }
+            Frame::Close { .. } => {
+                self.closed.get_or_insert(ConnectionEnd::ByPeer);
+            }
+        }
+        Ok(Kept::Yes)
+    }
+
+    fn on_chunk(
+        &mut self,
+        number: u32,
+        index: u64,
+        data: &[u8],
+        now_s: f64,
+    ) -> Result<Kept, Malformed> {
+        if self.peer_stream(number, now_s)?.is_none() {
+            return Ok(Kept::Yes);
+        }
+        let (stream, pool) = self
+            .streams
+            .get_with_pool(number)
+            .expect("it was just found");
+        let insert = if stream.stop_code.is_some() {
+            Insert::Duplicate
+        } else {
+            stream.recv.insert(index, data, pool)
+        };
+        let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
+        match insert {
+            Insert::New => {
+                self.stats.payload_received += data.len() as u64;
+                if readable {
+                    self.streams.tell_readable(number);
+                }
+                Ok(Kept::Yes)
+            }
+            Insert::Duplicate => Ok(Kept::Yes),
+            Insert::NoMemory => Ok(Kept::No),
+            Insert::Violation => Err(Malformed),
+        }
+    }
+
+    fn on_report(&mut self, report: &Report<'_>, now: Time) -> Result<(), Malformed> {
+        let mut outcome = std::mem::take(&mut self.outcome);
+        outcome.clear();
+        let base_rtt = self.rtt.base();
+        self.sent
+            .on_report(report, now, base_rtt, self.outage_end, &mut outcome)?;
+        if let Some(rtt) = outcome.rtt {
+            self.rtt.sample(rtt, now);
+            self.hint_path();
+        }
+        if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {
+            self.last_progress = now;
+        }
+        for item in &outcome.arrived {
+            self.on_item_arrived(*item);
+        }
+        // Copies of one slot are spread over a sixteenth of a round trip, past short bursts.
+        let spacing_s = self.rtt.smoothed().as_secs_f64() / 16.0;
+        for item in &outcome.lost {
+            match item {
+                Item::Chunk(chunk) => self.streams.on_lost(*chunk, now, spacing_s),
+                Item::Control(control) => self.on_control_lost(*control),
+            }
+        }
+        self.received.set_report_loss(self.sent.loss());
+        let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
+        let digest = Digest {
+            resolved: &outcome.resolved,
+            late: &outcome.late,
+            arrivals: &outcome.arrivals,
+            received: (
+                report.bytes_received,
+                (report.largest_time_us + report.delay_us) as f64 * 1e-6,
+            ),
+            rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
+            bytes_in_flight: self.sent.bytes_in_flight(),
+            reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
+            app_limited: newest_resolved < self.app_limited_until,
+        };
+        self.controller
+            .on_report(&digest, now.seconds_since(Time::default()));
+        let age = 4 * self.rtt.smoothed() + Duration::from_secs(1);
+        self.sent.forget(now, age);
+        self.outcome = outcome;
+        Ok(())
+    }
+
+    fn on_item_arrived(&mut self, item: Item) {
+        match item {
+            Item::Chunk(chunk) => {
+                let Some(stream) = self.streams.by_ref(chunk) else {
+                    return;
+                };
+                let freed = stream.send.on_arrived(chunk.index);
+                self.streams.send_buffered -= freed;
+            }
+            Item::Control(Control::End(number)) => {
+                if let Some(stream) = self.streams.get(number) {
+                    stream.send.mark_end_arrived();
+                }
+            }
+            Item::Control(Control::Reset(number)) => {
+                if let Some(stream) = self.streams.get(number) {
+                    stream.send_done = true;
+                    self.streams.remove_if_done(number);
+                }
+            }
+            Item::Control(Control::MtuProbe) => self.mtu.on_probe_arrived(),
+            Item::Control(_) => {}
+        }
+    }
+
+    /// A control frame was lost: sends it again with what is true now, if it still matters.
+    fn on_control_lost(&mut self, control: Control) {
+        let matters = match control {
+            Control::End(number) => self.streams.get(number).is_some_and(|stream| {
+                matches!(
+                    stream.send.state(),
+                    SendState::Finished {
+                        end_arrived: false,
+                        ..
+                    }
+                )
+            }),
+            Control::Reset(number) => self
+                .streams
+                .get(number)
+                .is_some_and(|stream| !stream.send_done),
+            Control::Stop(number) => self
+                .streams
+                .get(number)
+                .is_some_and(|stream| !stream.recv_done),
+            Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
+                stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
+            }),
+            Control::MtuProbe => false,
+            Control::Done(_)
+            | Control::InitialWindow
+            | Control::StreamLimit
+            | Control::PathHint => true,
+        };
+        if matters {
+            self.streams.controls.push_back(control);
+        }
+    }
+
+    /// The peer's packets come from elsewhere: asks there whether it is the peer, not a replay.
+    fn consider_address(&mut self, from: SocketAddr, number: u64, now: Time) {
+        if self
+            .candidate
+            .is_some_and(|candidate| candidate.address == from)
+        {
+            return;
+        }
+        // Only the peer can decrypt the challenge, so the token need not be unpredictable to
+        // others; it must differ from earlier ones.
+        let token = (number ^ u64::from(self.stats.datagrams_received as u32).rotate_left(32))
+            .to_be_bytes();
+        self.candidate = Some(Candidate {
+            address: from,
+            token,
+            next: now,
+            tries: 0,
+        });
+    }
+
+    /// Tells the peer our round-trip time when it has changed, for the pace of its reports.
+    fn hint_path(&mut self) {
+        let rtt = self.rtt.base();
+        let told = self.hint_sent.unwrap_or(Duration::MAX);
+        if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {
+            self.streams.controls.push_back(Control::PathHint);
+            self.hint_sent = Some(rtt);
+        }
+    }
+
+    fn end_silence(&mut self, now: Time) {
+        if self.silent_since.take().is_some() {
+            self.outage_end = now;
+            self.last_progress = now;
+            self.ping_wanted = true;
+        }
+    }
+
+    fn peer_stream(
+        &mut self,
+        number: u32,
+        now_s: f64,
+    ) -> Result<Option<&mut crate::stream::table::Stream>, Malformed> {
+        self.streams
+            .named_by_peer(number, now_s)
+            .map_err(|_| Malformed)
+    }
+}

@@ -1,0 +1,72 @@
+//! Round-trip times of a path: smoothed, and the least of the recent past.
+
+use std::time::Duration;
+
+use crate::time::Time;
+
+/// Smoothed and minimum round-trip time.
+#[derive(Debug)]
+pub(crate) struct Rtt {
+    smoothed: Duration,
+    /// Minima of the present and the previous half of the window.
+    minima: [Option<Duration>; 2],
+    half_began: Time,
+    has_sample: bool,
+}
+
+/// The minimum is taken over the last 15 to 30 s: long enough to outlast a queue that we build
+/// ourselves, short enough to follow a change of route.
+const HALF_WINDOW: Duration = Duration::from_secs(15);
+
+impl Rtt {
+    /// Starts from a guess, which the first sample replaces.
+    pub(crate) fn new(guess: Duration) -> Self {
+        Self {
+            smoothed: guess,
+            minima: [None, None],
+            half_began: Time::default(),
+            has_sample: false,
+        }
+    }
+
+    /// Takes in a guess of the peer's, unless there is a sample of our own.
+    pub(crate) fn suggest(&mut self, guess: Duration) {
+        if !self.has_sample {
+            self.smoothed = guess;
+        }
+    }
+
+    pub(crate) fn sample(&mut self, rtt: Duration, now: Time) {
+        if self.has_sample {
+            self.smoothed = (self.smoothed * 7 + rtt) / 8;
+        } else {
+            self.smoothed = rtt;
+            self.half_began = now;
+            self.has_sample = true;
+        }
+        let window = HALF_WINDOW.max(self.smoothed * 10);
+        if now.since(self.half_began) > window {
+            self.minima = [None, self.minima[0]];
+            self.half_began = now;
+        }
+        self.minima[0] = Some(self.minima[0].map_or(rtt, |least| least.min(rtt)));
+    }
+
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    /// The least round-trip time of the recent past; the guess while there is none.
+    pub(crate) fn base(&self) -> Duration {
+        self.minima
+            .iter()
+            .flatten()
+            .min()
+            .copied()
+            .unwrap_or(self.smoothed)
+    }
+
+    pub(crate) fn measured(&self) -> Option<Duration> {
+        self.has_sample.then_some(self.smoothed)
+    }
+}

@@ -1,0 +1,498 @@
+//! What a connection sends next, and when.
+//!
+//! In this order: the handshake flight until the peer confirms it, answers to challenges, reports,
+//! probes; then, paced and within the window, control frames and slots: given-up ones first, then
+//! new ones, then, when the line would be idle, slots that have not been acknowledged yet.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
+use crate::{
+    handshake::Level,
+    recovery::{Contents, Control, Item},
+    time::Time,
+    wire::{
+        frame::{self, CONTROL_SIZE_MAX, Frame},
+        packet::{self, HEADER_SIZE, OVERHEAD, TAG_SIZE},
+    },
+};
+
+/// Datagrams to one address, end to end in the caller's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where they go.
+    pub to: SocketAddr,
+    /// The size of each but the last, which may be shorter.
+    pub segment_bytes: usize,
+}
+
+/// The handshake flight of an initiator is repeated this often until confirmed.
+const FLIGHT_INTERVAL: Duration = Duration::from_millis(100);
+/// Challenges sent to an address before it is given up.
+const CHALLENGES_MAX: u32 = 8;
+/// Loss at which idle capacity is used to repeat what is not yet acknowledged.
+const REPEAT_LOSS_MIN: f64 = 0.000_05;
+/// Packets this much below the full size still count as full.
+const BATCH_SLACK: usize = 8;
+/// Copies of one slot in flight while the line is idle otherwise.
+const REPEAT_COPIES_MAX: u8 = 3;
+
+impl Connection {
+    /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
+    /// sent now.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        out: &mut Vec<u8>,
+        count_max: usize,
+        now: Time,
+    ) -> Option<Transmit> {
+        if self.closed.is_some() {
+            return None;
+        }
+        if let Some(transmit) = self.transmit_unpaced(out, now) {
+            return Some(transmit);
+        }
+        if self.silent_since.is_some() {
+            return None;
+        }
+        let rate = self
+            .controller
+            .rate_bytes_per_s()
+            .min(self.rate_max_bytes_per_s);
+        self.pacer.update(now, rate);
+        self.begin_train();
+        let start = out.len();
+        let mut segment_bytes = self.mtu.payload_bytes();
+        for count in 0..count_max {
+            let before = out.len();
+            if !self.may_send_data() || !self.write_data_packet(out, segment_bytes, now) {
+                break;
+            }
+            let len = out.len() - before;
+            // Only full packets make a batch: a short one must not set the size of the rest.
+            let is_full = len + BATCH_SLACK >= self.mtu.payload_bytes();
+            let is_last = !is_full || (count > 0 && len < segment_bytes);
+            if count == 0 {
+                segment_bytes = len;
+            }
+            if is_last {
+                break;
+            }
+        }
+        (out.len() > start).then_some(Transmit {
+            to: self.remote,
+            segment_bytes,
+        })
+    }
+
+    /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
+    /// something to do.
+    pub(crate) fn next_timeout(&mut self, now: Time) -> Time {
+        if self.closed.is_some() {
+            return Time::NEVER;
+        }
+        let mut next = self.last_sent + KEEP_ALIVE;
+        let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
+        consider(self.unconfirmed.as_ref().map(|flight| flight.next));
+        consider(self.candidate.map(|candidate| candidate.next));
+        consider(self.response.map(|_| now));
+        consider(self.close.map(|_| now));
+        consider(self.received.report_due());
+        consider(self.mtu.probe_due());
+        consider(Some(self.last_heard + self.idle_timeout));
+        if self.silent_since.is_some() {
+            consider(Some(self.next_probe));
+            return next;
+        }
+        consider(self.silence_deadline());
+        consider(self.streams.next_delayed());
+        if self.sent.bytes_in_flight() > 0 {
+            consider(Some(self.last_tick + TICK));
+        }
+        if self.ping_wanted {
+            consider(Some(now));
+        }
+        if self.has_data(now) {
+            if self.window_open() {
+                consider(Some(self.pacer.next_send()));
+            }
+        } else if self.repeats() && self.window_open() {
+            let pass = self.repeat_pass + self.rtt.smoothed();
+            consider(Some(if self.repeat_exhausted {
+                pass
+            } else {
+                self.pacer.next_send()
+            }));
+        }
+        next
+    }
+
+    /// Lets time pass: notices silence, gives up when it lasts, drives the controller.
+    pub(crate) fn on_timeout(&mut self, now: Time) {
+        if self.closed.is_some() {
+            return;
+        }
+        if now.since(self.last_heard) >= self.idle_timeout {
+            self.closed = Some(ConnectionEnd::Silence(now.since(self.last_heard)));
+            return;
+        }
+        if self.silent_since.is_none() && self.silence_deadline().is_some_and(|due| due <= now) {
+            self.silent_since = Some(self.last_heard);
+            self.next_probe = now;
+        }
+        if now.since(self.last_tick) >= TICK && self.silent_since.is_none() {
+            self.last_tick = now;
+            self.controller.on_tick(now.seconds_since(Time::default()));
+        }
+        if now.since(self.last_sent) >= KEEP_ALIVE {
+            self.ping_wanted = true;
+        }
+    }
+
+    /// When the lack of any report must be taken for silence: long after one was due for the oldest
+    /// packet in flight.
+    fn silence_deadline(&self) -> Option<Time> {
+        let oldest = self.sent.oldest_in_flight()?;
+        let rtt = self.rtt.smoothed();
+        let window = self
+            .sent
+            .reorder_window(self.rtt.base(), self.last_progress);
+        let patience = rtt.mul_f64(3.5) + 2 * window + Duration::from_millis(150);
+        Some(oldest.max(self.last_progress) + patience)
+    }
+
+    fn transmit_unpaced(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
+        let to = self.remote;
+        if self
+            .unconfirmed
+            .as_ref()
+            .is_some_and(|flight| flight.next <= now)
+        {
+            let len = self.write_flight(out, now);
+            return Some(Transmit {
+                to,
+                segment_bytes: len,
+            });
+        }
+        if let Some((token, to)) = self.response.take() {
+            return Some(self.write_single(out, to, &Frame::Response(token), now));
+        }
+        if let Some(candidate) = self.candidate.as_mut().filter(|c| c.next <= now) {
+            candidate.next = now + self.rtt.smoothed();
+            candidate.tries += 1;
+            let (address, token) = (candidate.address, candidate.token);
+            if candidate.tries >= CHALLENGES_MAX {
+                self.candidate = None;
+            }
+            return Some(self.write_single(out, address, &Frame::Challenge(token), now));
+        }
+        if let Some(close) = self.close.as_mut() {
+            close.copies = close.copies.saturating_sub(1);
+            let (code, last) = (close.code, close.copies == 0);
+            let transmit = self.write_single(out, to, &Frame::Close { code }, now);
+            if last {
+                self.closed = Some(ConnectionEnd::ByUs);
+            }
+            return Some(transmit);
+        }
+        if self.received.report_due().is_some_and(|due| due <= now) {
+            let start = self.begin_packet(out);
+            let space = self.mtu.payload_bytes() - OVERHEAD - 1;
+            frame::put_feedback_type(out);
+            self.received.write_report(out, space, now);
+            let len = self.end_packet(out, start, false, false, Contents::default(), now);
+            self.stats.feedback_bytes += (len + ip_overhead(&to)) as u64;
+            return Some(Transmit {
+                to,
+                segment_bytes: len,
+            });
+        }
+        if self.silent_since.is_some() {
+            if self.next_probe > now {
+                return None;
+            }
+            let pause = self.rtt.smoothed();
+            self.next_probe =
+                now + pause.clamp(Duration::from_millis(50), Duration::from_millis(500));
+            return Some(self.write_single(out, to, &Frame::Ping, now));
+        }
+        if self.mtu.probe_due().is_some_and(|due| due <= now) {
+            let size = self.mtu.take_probe(now, self.rtt.smoothed());
+            let start = self.begin_packet(out);
+            Frame::Ping.put(out);
+            out.resize(start + size - TAG_SIZE, 0);
+            let mut contents = Contents::default();
+            contents.push(Item::Control(Control::MtuProbe));
+            let len = self.end_packet(out, start, false, false, contents, now);
+            return Some(Transmit {
+                to,
+                segment_bytes: len,
+            });
+        }
+        if std::mem::take(&mut self.ping_wanted) {
+            return Some(self.write_single(out, to, &Frame::Ping, now));
+        }
+        None
+    }
+
+    /// The initiator's last flight, until the peer shows that it has it.
+    fn write_flight(&mut self, out: &mut Vec<u8>, now: Time) -> usize {
+        let flight = self.unconfirmed.as_mut().expect("the caller has checked");
+        flight.next = now + FLIGHT_INTERVAL.max(self.rtt.smoothed() / 8);
+        let start = out.len();
+        flight
+            .handshake
+            .0
+            .put_packet(out, self.peer_id, Level::Handshake, 0);
+        self.last_sent = now;
+        out.len() - start
+    }
+
+    fn write_single(
+        &mut self,
+        out: &mut Vec<u8>,
+        to: SocketAddr,
+        frame: &Frame<'_>,
+        now: Time,
+    ) -> Transmit {
+        let start = self.begin_packet(out);
+        frame.put(out);
+        let eliciting = matches!(frame, Frame::Ping);
+        let len = self.end_packet(out, start, eliciting, false, Contents::default(), now);
+        Transmit {
+            to,
+            segment_bytes: len,
+        }
+    }
+
+    fn has_data(&mut self, now: Time) -> bool {
+        !self.streams.controls.is_empty() || self.streams.has_data(now)
+    }
+
+    fn window_open(&self) -> bool {
+        (self.sent.bytes_in_flight() as f64) < self.controller.window_bytes()
+            || self.streams.has_new_control()
+            || !self.streams.controls.is_empty()
+    }
+
+    fn may_send_data(&self) -> bool {
+        self.pacer.may_send() && self.window_open()
+    }
+
+    fn begin_train(&mut self) {
+        let train = self.controller.take_train();
+        if train > 0 {
+            self.train_left = train;
+            self.pacer
+                .allow((train * (self.mtu.payload_bytes() + ip_overhead(&self.remote))) as f64);
+        }
+    }
+
+    /// Appends one packet of control frames and slots, `size_max` bytes at most. Returns false,
+    /// having written nothing, if there is none.
+    fn write_data_packet(&mut self, out: &mut Vec<u8>, size_max: usize, now: Time) -> bool {
+        let start = self.begin_packet(out);
+        let end_max = start + size_max - TAG_SIZE;
+        let mut contents = Contents::default();
+        while out.len() + CONTROL_SIZE_MAX <= end_max {
+            let Some(control) = self.streams.controls.pop_front() else {
+                break;
+            };
+            self.put_control(out, control, &mut contents);
+        }
+        self.put_slots(out, end_max, &mut contents, now);
+        if contents.first.is_none() {
+            out.truncate(start);
+            // There was room and nothing to fill it.
+            if size_max == self.mtu.payload_bytes() {
+                self.app_limited_until = self.sent.next_number();
+            }
+            return false;
+        }
+        let in_train = self.train_left > 0;
+        self.train_left = self.train_left.saturating_sub(1);
+        self.end_packet(out, start, true, in_train, contents, now);
+        true
+    }
+
+    fn put_control(&mut self, out: &mut Vec<u8>, control: Control, contents: &mut Contents) {
+        let frame = match control {
+            Control::End(number) => self.streams.get(number).and_then(|stream| {
+                let (chunks, bytes, hash) = stream.send.end();
+                let finished = matches!(
+                    stream.send.state(),
+                    crate::stream::send::SendState::Finished { .. }
+                );
+                finished.then_some(Frame::End {
+                    stream: number,
+                    chunks,
+                    bytes,
+                    hash,
+                })
+            }),
+            Control::Reset(number) => {
+                self.streams
+                    .get(number)
+                    .and_then(|stream| match stream.send.state() {
+                        crate::stream::send::SendState::Reset { code } => Some(Frame::Reset {
+                            stream: number,
+                            code,
+                        }),
+                        _ => None,
+                    })
+            }
+            Control::Stop(number) => self
+                .streams
+                .get(number)
+                .and_then(|stream| stream.stop_code)
+                .map(|code| Frame::Stop {
+                    stream: number,
+                    code,
+                }),
+            Control::Credit(number) => self.streams.get(number).map(|stream| Frame::Credit {
+                stream: number,
+                limit: stream.recv.take_credit(),
+            }),
+            Control::Done(number) => Some(Frame::Done { stream: number }),
+            Control::InitialWindow => Some(Frame::InitialWindow {
+                chunks: self.streams.initial_window,
+            }),
+            Control::StreamLimit => Some(Frame::StreamLimit {
+                streams: self.streams.stream_limit(),
+            }),
+            Control::PathHint => Some(Frame::PathHint {
+                rtt_us: self.rtt.base().as_micros() as u64,
+            }),
+            Control::MtuProbe => None,
+        };
+        if let Some(frame) = frame {
+            frame.put(out);
+            contents.push(Item::Control(control));
+        }
+    }
+
+    /// Fills the packet up to `end_max` with slots. All but the last carry their length.
+    fn put_slots(&mut self, out: &mut Vec<u8>, end_max: usize, contents: &mut Contents, now: Time) {
+        /// Below this a packet is not worth filling up.
+        const SPACE_MIN: usize = 64;
+        /// Room for the length of a slot that does not run to the end of the packet.
+        const LEN_SIZE: usize = 2;
+        while out.len() + SPACE_MIN <= end_max {
+            let space = end_max - out.len();
+            if !self.streams.has_new_control()
+                && let Some((chunk, len)) = self.again(now, contents)
+            {
+                let header = frame::chunk_header_size(chunk.stream, chunk.index);
+                if header + len > space {
+                    return;
+                }
+                let to_end = header + len + LEN_SIZE + SPACE_MIN > space;
+                self.streams.pop_again_if_front(chunk);
+                if to_end {
+                    frame::put_chunk_to_end(out, chunk.stream, chunk.index);
+                } else {
+                    frame::put_chunk(out, chunk.stream, chunk.index, len);
+                }
+                let stream = self.streams.by_ref(chunk).expect("the slot was just found");
+                stream.send.take_again(chunk.index, out);
+                self.stats.payload_again += len as u64;
+                contents.push(Item::Chunk(chunk));
+                if to_end {
+                    return;
+                }
+                continue;
+            }
+            let Some(stream) = self.streams.next_new() else {
+                return;
+            };
+            let (number, class) = (stream.number, stream.class);
+            let index = stream.send.next_index();
+            let header = frame::chunk_header_size(number, index);
+            let unsent = stream.send.unsent_bytes();
+            let to_end = header + unsent + LEN_SIZE + SPACE_MIN > space;
+            let len = if to_end {
+                frame::put_chunk_to_end(out, number, index);
+                (space - header).min(unsent).min(crate::stream::SLOT_SIZE)
+            } else {
+                frame::put_chunk(out, number, index, unsent);
+                unsent
+            };
+            stream.send.take_new(len, out);
+            self.streams.use_turn(class);
+            self.streams.make_ready(number);
+            self.stats.payload_sent += len as u64;
+            contents.push(Item::Chunk(self.streams.chunk_ref(number, index)));
+            if to_end {
+                return;
+            }
+        }
+    }
+
+    /// The next slot to send again: a given-up one, or one to repeat because nothing else is there.
+    fn again(
+        &mut self,
+        now: Time,
+        contents: &Contents,
+    ) -> Option<(crate::stream::ChunkRef, usize)> {
+        if let Some(again) = self.streams.next_again(now) {
+            return Some(again);
+        }
+        if contents.first.is_some() || !self.repeats() || self.streams.next_new().is_some() {
+            return None;
+        }
+        // One pass over everything unacknowledged in each round trip.
+        let restart = now.since(self.repeat_pass) >= self.rtt.smoothed();
+        if restart {
+            self.repeat_pass = now;
+            self.streams.repeat_ends();
+        }
+        let repeat = self.streams.next_repeat(REPEAT_COPIES_MAX, restart);
+        self.repeat_exhausted = repeat.is_none();
+        self.stats.payload_repeated += repeat.map_or(0, |(_, len)| len as u64);
+        repeat
+    }
+
+    /// Whether idle capacity is worth using to send again what may have been lost.
+    fn repeats(&self) -> bool {
+        self.sent.loss() > REPEAT_LOSS_MIN && self.streams.send_buffered > 0
+    }
+
+    fn begin_packet(&mut self, out: &mut Vec<u8>) -> usize {
+        let start = out.len();
+        let phase = self.keys.phase_for_sealing();
+        packet::put_data_header(out, self.peer_id, self.sent.next_number(), phase);
+        debug_assert_eq!(out.len() - start, HEADER_SIZE);
+        start
+    }
+
+    /// Seals the packet and enters it in the log. Returns its length.
+    fn end_packet(
+        &mut self,
+        out: &mut Vec<u8>,
+        start: usize,
+        eliciting: bool,
+        in_train: bool,
+        contents: Contents,
+        now: Time,
+    ) -> usize {
+        let number = self.sent.next_number();
+        self.keys.seal(out, start, number);
+        let len = out.len() - start;
+        let wire_bytes = len + ip_overhead(&self.remote);
+        let window = self.controller.window_bytes();
+        self.sent
+            .push(now, wire_bytes, eliciting, in_train, window, contents);
+        if eliciting {
+            self.controller
+                .on_sent(number, wire_bytes, now.seconds_since(Time::default()));
+            self.pacer.on_sent(wire_bytes);
+        }
+        self.last_sent = now;
+        self.stats.datagrams_sent += 1;
+        self.stats.bytes_sent += wire_bytes as u64;
+        len
+    }
+}
+
+/// How often the controller learns that time passes.
+const TICK: Duration = Duration::from_millis(10);

@@ -1,0 +1,229 @@
+//! The driver: one thread that owns the UDP socket and the endpoint, and the handles by which
+//! applications reach it.
+
+mod run;
+mod socket;
+mod stream;
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, SystemTime},
+};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::sync::{Mutex as AsyncMutex, mpsc as async_mpsc, oneshot};
+
+pub use self::stream::{RecvStream, SendStream, StreamError};
+use crate::{Class, LinkConfig, LinkSnapshot, PeerId, StreamKey};
+
+/// A running link endpoint: one UDP socket, one driver thread. Clones share it; when the last one is
+/// dropped the connections are closed.
+#[derive(Debug, Clone)]
+pub struct Link {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    bell: Arc<Doorbell>,
+    incoming: AsyncMutex<async_mpsc::Receiver<Incoming>>,
+    snapshot: Arc<Mutex<LinkSnapshot>>,
+    local_addr: SocketAddr,
+}
+
+/// A stream that a peer opened.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Who.
+    pub peer: PeerId,
+    /// Which queue it belongs to.
+    pub class: Class,
+    /// Our half.
+    pub send: SendStream,
+    /// The peer's half.
+    pub recv: RecvStream,
+}
+
+/// Why a link could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The socket refused something.
+    #[error("UDP socket: {0}")]
+    Io(#[from] io::Error),
+    /// The TLS library refused a key.
+    #[error("TLS: {0}")]
+    Tls(String),
+}
+
+/// Why a stream could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The peer does not answer.
+    #[error("gateway {name} does not answer")]
+    PeerDown {
+        /// Its configured name.
+        name: String,
+        /// When anything authentic came last.
+        last_answer: Option<SystemTime>,
+    },
+    /// The peer allows no more streams at once.
+    #[error("gateway {name} takes no more streams")]
+    TooManyStreams {
+        /// Its configured name.
+        name: String,
+    },
+    /// This link is shutting down.
+    #[error("the link was closed")]
+    Closed,
+}
+
+/// Streams of peers that wait to be accepted.
+const INCOMING_MAX: usize = 4096;
+
+impl Link {
+    /// Starts the driver on a bound socket.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`] if the socket cannot be set up, [`LinkError::Tls`] if a key is refused.
+    pub fn start(socket: UdpSocket, config: LinkConfig) -> Result<Self, LinkError> {
+        let local_addr = socket.local_addr()?;
+        let (commands, command_queue) = mpsc::channel();
+        let bell = Arc::new(Doorbell {
+            commands: Mutex::new(commands),
+            is_asleep: AtomicBool::new(false),
+            event: EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+                .map_err(io::Error::from)?,
+        });
+        let (incoming_sender, incoming) = async_mpsc::channel(INCOMING_MAX);
+        let snapshot = Arc::new(Mutex::new(LinkSnapshot::default()));
+        run::spawn(
+            socket,
+            config,
+            bell.clone(),
+            command_queue,
+            incoming_sender,
+            snapshot.clone(),
+        )?;
+        let handle = Handle {
+            bell,
+            incoming: AsyncMutex::new(incoming),
+            snapshot,
+            local_addr,
+        };
+        Ok(Self {
+            handle: Arc::new(handle),
+        })
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.handle.local_addr
+    }
+
+    /// Opens a stream to a peer; bytes written at once travel with the opening. Waits up to 3 s for
+    /// a peer that is being connected or does not answer at the moment.
+    ///
+    /// # Errors
+    /// [`OpenError::PeerDown`] after those 3 s.
+    pub async fn open(
+        &self,
+        peer: PeerId,
+        class: Class,
+    ) -> Result<(SendStream, RecvStream), OpenError> {
+        let (reply, answer) = oneshot::channel();
+        self.handle
+            .bell
+            .command(Command::Open { peer, class, reply });
+        answer.await.unwrap_or(Err(OpenError::Closed))
+    }
+
+    /// The next stream that a peer opened; `None` after shutdown.
+    pub async fn accept(&self) -> Option<Incoming> {
+        self.handle.incoming.lock().await.recv().await
+    }
+
+    /// What the link was doing a tenth of a second ago at the latest.
+    pub fn snapshot(&self) -> LinkSnapshot {
+        self.handle
+            .snapshot
+            .lock()
+            .expect("no holder of this lock panics")
+            .clone()
+    }
+
+    /// Opens and accepts nothing more, waits up to `drain` for open streams to end, and closes the
+    /// connections. Returns how many streams were cut short.
+    pub async fn shutdown(&self, drain: Duration) -> usize {
+        let (reply, answer) = oneshot::channel();
+        self.handle.bell.command(Command::Shutdown { drain, reply });
+        answer.await.unwrap_or(0)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.bell.command(Command::Abandon);
+    }
+}
+
+/// What handles ask of the driver.
+#[derive(Debug)]
+enum Command {
+    Open {
+        peer: PeerId,
+        class: Class,
+        reply: oneshot::Sender<OpenResult>,
+    },
+    /// A stream's shared state has changed.
+    Look(StreamKey),
+    Address {
+        peer: usize,
+        address: Option<SocketAddr>,
+    },
+    Shutdown {
+        drain: Duration,
+        reply: oneshot::Sender<usize>,
+    },
+    Abandon,
+}
+
+type OpenResult = Result<(SendStream, RecvStream), OpenError>;
+
+/// Hands commands to the driver and wakes it if it sleeps.
+#[derive(Debug)]
+struct Doorbell {
+    commands: Mutex<mpsc::Sender<Command>>,
+    is_asleep: AtomicBool,
+    event: EventFd,
+}
+
+impl Doorbell {
+    fn ring(&self, key: StreamKey) {
+        self.command(Command::Look(key));
+    }
+
+    fn command(&self, command: Command) {
+        // The driver is gone after shutdown; handles learn that from their own state.
+        let _ = self
+            .commands
+            .lock()
+            .expect("no holder of this lock panics")
+            .send(command);
+        if self.is_asleep.swap(false, Ordering::AcqRel) {
+            let _ = self.event.write(1);
+        }
+    }
+
+    fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

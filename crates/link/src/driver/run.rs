@@ -1,0 +1,736 @@
+//! The driver's loop: receive, let time pass, move bytes between streams and handles, send, sleep.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::{SocketAddr, ToSocketAddrs, UdpSocket},
+    sync::{Arc, Mutex, atomic::Ordering, mpsc},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use nix::{
+    poll::{PollFd, PollFlags},
+    sys::time::TimeSpec,
+};
+use tokio::sync::{mpsc as async_mpsc, oneshot};
+use units::{BitRate, ByteCount};
+
+use super::{
+    Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
+    socket::Socket,
+    stream::{RECV_QUEUE_MAX, RecvShared, RecvStream, SendShared, SendStream, StreamError},
+};
+use crate::{
+    Class, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot,
+    PeerId, PeerView, Read, Stats, StreamKey, Transmit, congestion,
+    snapshot::{PeerSnapshot, PeerState, TrafficCounters},
+};
+
+/// Starts the driver thread.
+pub(super) fn spawn(
+    socket: UdpSocket,
+    config: LinkConfig,
+    bell: Arc<Doorbell>,
+    commands: mpsc::Receiver<Command>,
+    incoming: async_mpsc::Sender<Incoming>,
+    snapshot: Arc<Mutex<LinkSnapshot>>,
+) -> Result<(), LinkError> {
+    let driver = Driver::new(socket, config, bell, commands, incoming, snapshot)?;
+    std::thread::Builder::new()
+        .name("longhaul-link".into())
+        .spawn(move || driver.run())?;
+    Ok(())
+}
+
+struct Driver {
+    socket: Socket,
+    endpoint: Endpoint,
+    config: LinkConfig,
+    bell: Arc<Doorbell>,
+    commands: mpsc::Receiver<Command>,
+    incoming: async_mpsc::Sender<Incoming>,
+    streams: HashMap<StreamKey, Entry>,
+    /// Streams whose handle has bytes that the endpoint had no room for.
+    blocked: HashSet<StreamKey>,
+    waiting: Vec<Waiting>,
+    /// A batch that the kernel had no room for.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    buffer: Vec<u8>,
+    snapshot: Arc<Mutex<LinkSnapshot>>,
+    published: Instant,
+    rates: Vec<Rates>,
+    logged_drops: (Instant, DropCounters),
+    send_error_logged: Option<Instant>,
+    /// Until when packets are expected soon: sleep in short steps, without waking for each.
+    busy_until: Instant,
+    stopping: Option<Stopping>,
+}
+
+struct Entry {
+    send: Arc<SendShared>,
+    recv: Arc<RecvShared>,
+    send_over: bool,
+    recv_over: bool,
+}
+
+/// Somebody waits for a stream to a peer that does not answer at the moment.
+struct Waiting {
+    peer: PeerId,
+    class: Class,
+    reply: oneshot::Sender<OpenResult>,
+    deadline: Instant,
+}
+
+struct Stopping {
+    deadline: Instant,
+    reply: Option<oneshot::Sender<usize>>,
+    is_closing: bool,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Rates {
+    at: Option<Instant>,
+    stats: Stats,
+    sent: BitRate,
+    received: BitRate,
+}
+
+/// How long the driver sleeps while packets flow: the quantum of pacing.
+const TICK: Duration = Duration::from_micros(400);
+/// After the last packet the driver goes on in ticks for this long.
+const BUSY: Duration = Duration::from_millis(3);
+/// How long an opening waits for a peer.
+const OPEN_PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes moved from a stream to its handle at a time.
+const READ_BYTES: usize = 256 * 1024;
+const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
+/// Dropped datagrams and failed sends are logged at most this often.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Batches received before the driver sees to sending again.
+const RECEIVE_BATCHES_MAX: usize = 8;
+/// Time for the close to leave.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
+
+impl Driver {
+    fn new(
+        socket: UdpSocket,
+        config: LinkConfig,
+        bell: Arc<Doorbell>,
+        commands: mpsc::Receiver<Command>,
+        incoming: async_mpsc::Sender<Incoming>,
+        snapshot: Arc<Mutex<LinkSnapshot>>,
+    ) -> Result<Self, LinkError> {
+        let now = Instant::now();
+        let socket = Socket::new(socket)?;
+        let peers = config.peers.iter().map(|peer| EndpointPeer {
+            public_keys: peer.public_keys.clone(),
+            has_endpoint: peer.endpoint.is_some(),
+            rate_max: config.rate_max_for(peer),
+        });
+        let shares = config.peers.len().max(1) as u64;
+        let random = |purpose: &str| {
+            let mut bytes = [0; 8];
+            aws_lc_rs::rand::fill(&mut bytes).expect(purpose);
+            u64::from_le_bytes(bytes)
+        };
+        let unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let policy = config.policy;
+        let endpoint = Endpoint::new(
+            EndpointConfig {
+                identity: config.identity.clone(),
+                peers: peers.collect(),
+                memory_max: ByteCount::new(config.memory_max.bytes() / shares),
+                idle_timeout: config.idle_timeout,
+                seed: random("the system's randomness works"),
+                instance: random("the system's randomness works"),
+                unix_ns: unix.as_nanos() as u64,
+                pacing_quantum: TICK,
+                controller: Box::new(move |memory, rate_max| {
+                    congestion::for_policy(policy, memory, rate_max)
+                }),
+            },
+            now,
+        )
+        .map_err(|error| LinkError::Tls(error.to_string()))?;
+        let rates = vec![Rates::default(); config.peers.len()];
+        let mut driver = Self {
+            socket,
+            endpoint,
+            config,
+            bell,
+            commands,
+            incoming,
+            streams: HashMap::new(),
+            blocked: HashSet::new(),
+            waiting: Vec::new(),
+            unsent: None,
+            buffer: Vec::with_capacity(64 * 1024),
+            snapshot,
+            published: now,
+            rates,
+            logged_drops: (now, DropCounters::default()),
+            send_error_logged: None,
+            busy_until: now,
+            stopping: None,
+        };
+        driver.publish(now);
+        Ok(driver)
+    }
+
+    fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            self.handle_commands(now);
+            self.receive(now);
+            self.endpoint.handle_timeout(now);
+            self.handle_events(now);
+            self.write_blocked();
+            self.serve_waiting(now);
+            self.transmit(now);
+            self.housekeep(now);
+            if self.is_over(now) {
+                break;
+            }
+            self.sleep();
+        }
+        for entry in self.streams.values() {
+            entry.send.lock().end(Err(StreamError::Closed));
+            entry.recv.lock().end(Err(StreamError::Closed));
+        }
+        if let Some(reply) = self.stopping.and_then(|stopping| stopping.reply) {
+            let _ = reply.send(self.streams.len());
+        }
+    }
+
+    fn handle_commands(&mut self, now: Instant) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Open { peer, class, reply } => {
+                    let deadline = now + OPEN_PATIENCE;
+                    self.waiting.push(Waiting {
+                        peer,
+                        class,
+                        reply,
+                        deadline,
+                    });
+                }
+                Command::Look(key) => self.look(key, now),
+                Command::Address { peer, address } => {
+                    let address = address.map(|address| self.socket.native(address));
+                    self.endpoint.set_address(peer, address, now);
+                }
+                Command::Shutdown { drain, reply } => {
+                    self.incoming = async_mpsc::channel(1).0;
+                    let deadline = now + drain;
+                    let reply = Some(reply);
+                    self.stopping = Some(Stopping {
+                        deadline,
+                        reply,
+                        is_closing: false,
+                    });
+                }
+                Command::Abandon => {
+                    if self.stopping.is_none() {
+                        let deadline = now;
+                        self.stopping = Some(Stopping {
+                            deadline,
+                            reply: None,
+                            is_closing: false,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Instant) {
+        for _ in 0..RECEIVE_BATCHES_MAX {
+            let endpoint = &mut self.endpoint;
+            let received = self
+                .socket
+                .receive(|datagram, from| endpoint.handle_datagram(datagram, from, now));
+            match received {
+                Ok(0) => return,
+                Ok(_) => self.busy_until = now + BUSY,
+                // Errors of earlier sends surface here (ICMP); loss detection sees to them.
+                Err(error) => {
+                    tracing::trace!(%error, "receive failed");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn handle_events(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Resolve { peer } => self.resolve(peer, now),
+                Event::Connected { peer } => {
+                    let name = &self.config.peers[peer].name;
+                    let address = self.endpoint.peer_view(peer).address;
+                    tracing::info!(peer = %name, address = ?address, "connected");
+                }
+                Event::Incoming { key, peer, class } => self.accept(key, PeerId(peer), class),
+                Event::Readable { key } => self.read(key, now),
+                Event::SendDone { key } => self.end_send(key, Ok(())),
+                Event::Stopped { key, code } => {
+                    self.end_send(key, Err(StreamError::Stopped { code }));
+                }
+                Event::Lost { key, reason } => {
+                    self.end_send(key, Err(reason.into()));
+                    self.end_recv(key, Err(reason.into()));
+                }
+            }
+        }
+    }
+
+    fn resolve(&mut self, peer: usize, now: Instant) {
+        let Some(endpoint) = self.config.peers[peer].endpoint.clone() else {
+            return;
+        };
+        if let Ok(address) = endpoint.parse::<SocketAddr>() {
+            self.endpoint
+                .set_address(peer, Some(self.socket.native(address)), now);
+            return;
+        }
+        let bell = self.bell.clone();
+        // Name resolution blocks; it gets a thread of its own for as long as it takes.
+        let spawned = std::thread::Builder::new()
+            .name("longhaul-dns".into())
+            .spawn(move || {
+                let address = endpoint
+                    .to_socket_addrs()
+                    .ok()
+                    .and_then(|mut all| all.next());
+                if address.is_none() {
+                    tracing::warn!(%endpoint, "cannot resolve the peer's endpoint");
+                }
+                bell.command(Command::Address { peer, address });
+            });
+        if spawned.is_err() {
+            self.endpoint.set_address(peer, None, now);
+        }
+    }
+
+    fn accept(&mut self, key: StreamKey, peer: PeerId, class: Class) {
+        let (send, recv) = self.add_stream(key);
+        // Refused streams are reset by the drop of their handles.
+        if let Err(error) = self.incoming.try_send(Incoming {
+            peer,
+            class,
+            send,
+            recv,
+        }) {
+            tracing::debug!(%error, "incoming stream refused");
+        }
+    }
+
+    fn add_stream(&mut self, key: StreamKey) -> (SendStream, RecvStream) {
+        let send = SendShared::new(key, self.bell.clone());
+        let recv = RecvShared::new(key, self.bell.clone());
+        let entry = Entry {
+            send: send.clone(),
+            recv: recv.clone(),
+            send_over: false,
+            recv_over: false,
+        };
+        self.streams.insert(key, entry);
+        (SendStream::new(send), RecvStream::new(recv))
+    }
+
+    /// A handle has changed its shared state: carries out what it asks.
+    fn look(&mut self, key: StreamKey, now: Instant) {
+        self.write(key);
+        let Some(entry) = self.streams.get_mut(&key) else {
+            return;
+        };
+        let mut recv = entry.recv.lock();
+        let stop = recv.stop.take();
+        let resume = recv.is_held_back && recv.queued_bytes <= RECV_QUEUE_MAX / 2;
+        let is_dropped = recv.is_dropped;
+        drop(recv);
+        if is_dropped {
+            entry.recv_over = true;
+        }
+        if let Some(code) = stop {
+            entry.recv_over = true;
+            self.endpoint.stop(key, code);
+        } else if resume {
+            self.read(key, now);
+        }
+        self.forget_if_over(key);
+    }
+
+    /// Moves bytes from a handle to the endpoint.
+    fn write(&mut self, key: StreamKey) {
+        let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.send_over) else {
+            return;
+        };
+        let mut state = entry.send.lock();
+        if let Some(code) = state.reset {
+            drop(state);
+            entry.send_over = true;
+            self.endpoint.reset(key, code);
+            self.forget_if_over(key);
+            return;
+        }
+        while !state.queue.is_empty() && self.endpoint.writable(key) > 0 {
+            let data = state.queue.pop_front().expect("the queue is not empty");
+            state.queued_bytes -= data.len();
+            self.endpoint.write(key, data);
+        }
+        state.wake_if_room();
+        if !state.queue.is_empty() {
+            self.blocked.insert(key);
+            return;
+        }
+        self.blocked.remove(&key);
+        if state.finish {
+            self.endpoint.finish(key);
+        }
+    }
+
+    fn write_blocked(&mut self) {
+        if self.blocked.is_empty() {
+            return;
+        }
+        let keys: Vec<_> = self.blocked.iter().copied().collect();
+        for key in keys {
+            if self.streams.contains_key(&key) {
+                self.write(key);
+            } else {
+                self.blocked.remove(&key);
+            }
+        }
+    }
+
+    /// Moves bytes from the endpoint to a handle.
+    fn read(&mut self, key: StreamKey, now: Instant) {
+        let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.recv_over) else {
+            return;
+        };
+        let mut state = entry.recv.lock();
+        let result = loop {
+            state.is_held_back = state.queued_bytes >= RECV_QUEUE_MAX;
+            if state.is_held_back {
+                break None;
+            }
+            match self.endpoint.read(key, READ_BYTES, now) {
+                Read::Data(data) => state.push(data),
+                Read::Blocked => break None,
+                Read::End => break Some(Ok(())),
+                Read::Corrupt => break Some(Err(StreamError::Corrupt)),
+                Read::Reset(code) => break Some(Err(StreamError::Reset { code })),
+                Read::Gone => break Some(Err(StreamError::Closed)),
+            }
+        };
+        drop(state);
+        if let Some(result) = result {
+            self.end_recv(key, result);
+        }
+    }
+
+    fn end_send(&mut self, key: StreamKey, result: Result<(), StreamError>) {
+        if let Some(entry) = self.streams.get_mut(&key) {
+            entry.send_over = true;
+            entry.send.lock().end(result);
+            self.forget_if_over(key);
+        }
+    }
+
+    fn end_recv(&mut self, key: StreamKey, result: Result<(), StreamError>) {
+        if let Some(entry) = self.streams.get_mut(&key) {
+            entry.recv_over = true;
+            entry.recv.lock().end(result);
+            self.forget_if_over(key);
+        }
+    }
+
+    fn forget_if_over(&mut self, key: StreamKey) {
+        if self
+            .streams
+            .get(&key)
+            .is_some_and(|entry| entry.send_over && entry.recv_over)
+        {
+            self.streams.remove(&key);
+            self.blocked.remove(&key);
+        }
+    }
+
+    /// Opens streams for those who wait, or tells them that the peer is down.
+    fn serve_waiting(&mut self, now: Instant) {
+        let mut still_waiting = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            let Some(name) = self.config.peers.get(waiting.peer.0).map(|peer| &peer.name) else {
+                let _ = waiting.reply.send(Err(OpenError::Closed));
+                continue;
+            };
+            if self.stopping.is_some() {
+                let _ = waiting.reply.send(Err(OpenError::Closed));
+                continue;
+            }
+            let is_up = self.endpoint.is_up(waiting.peer.0);
+            if is_up {
+                if let Some(key) = self.endpoint.open(waiting.peer.0, waiting.class, now) {
+                    let streams = self.add_stream(key);
+                    let _ = waiting.reply.send(Ok(streams));
+                    continue;
+                }
+            }
+            if now < waiting.deadline {
+                still_waiting.push(waiting);
+                continue;
+            }
+            let name = name.clone();
+            let error = if is_up {
+                OpenError::TooManyStreams { name }
+            } else {
+                let last_heard = self.endpoint.peer_view(waiting.peer.0).last_heard;
+                OpenError::PeerDown {
+                    name,
+                    last_answer: last_heard.map(|at| wall(at, now)),
+                }
+            };
+            let _ = waiting.reply.send(Err(error));
+        }
+        self.waiting = still_waiting;
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        if let Some((transmit, bytes)) = self.unsent.take() {
+            if !self.send(&transmit, &bytes, now) {
+                self.unsent = Some((transmit, bytes));
+                return;
+            }
+        }
+        let segments_max = self.socket.segments_max();
+        loop {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.clear();
+            let transmit = self.endpoint.poll_transmit(&mut buffer, segments_max, now);
+            let Some(transmit) = transmit else {
+                self.buffer = buffer;
+                return;
+            };
+            self.busy_until = now + BUSY;
+            if !self.send(&transmit, &buffer, now) {
+                self.unsent = Some((transmit, buffer));
+                return;
+            }
+            self.buffer = buffer;
+        }
+    }
+
+    /// Returns false if the kernel has no room. A send that fails otherwise is a loss like any
+    /// other: the interface may be down for a while.
+    fn send(&mut self, transmit: &Transmit, bytes: &[u8], now: Instant) -> bool {
+        match self.socket.send(transmit, bytes) {
+            Ok(sent) => sent,
+            Err(error) => {
+                let due = self
+                    .send_error_logged
+                    .is_none_or(|logged| now.duration_since(logged) >= LOG_INTERVAL);
+                if due {
+                    self.send_error_logged = Some(now);
+                    tracing::warn!(to = %transmit.to, %error, "cannot send; will go on trying");
+                }
+                true
+            }
+        }
+    }
+
+    fn housekeep(&mut self, now: Instant) {
+        if now.duration_since(self.published) >= SNAPSHOT_INTERVAL {
+            self.publish(now);
+        }
+        let dropped = self.endpoint.dropped();
+        let (logged, before) = self.logged_drops;
+        let strangers = |c: &DropCounters| {
+            c.unknown_key + c.bad_mac + c.malformed + c.unknown_connection + c.undecryptable
+        };
+        let is_news = strangers(&dropped) > strangers(&before);
+        if is_news
+            && (now.duration_since(logged) >= LOG_INTERVAL || before == DropCounters::default())
+        {
+            self.logged_drops = (now, dropped);
+            tracing::warn!(
+                unknown_key = dropped.unknown_key,
+                bad_mac = dropped.bad_mac,
+                replayed = dropped.replayed,
+                malformed = dropped.malformed,
+                unknown_connection = dropped.unknown_connection,
+                undecryptable = dropped.undecryptable,
+                "datagrams dropped unanswered (totals)"
+            );
+        }
+    }
+
+    fn is_over(&mut self, now: Instant) -> bool {
+        let Some(stopping) = &mut self.stopping else {
+            return false;
+        };
+        if stopping.is_closing {
+            return self.endpoint.is_idle() || now >= stopping.deadline;
+        }
+        if self.streams.is_empty() || now >= stopping.deadline {
+            if let Some(reply) = stopping.reply.take() {
+                let _ = reply.send(self.streams.len());
+            }
+            stopping.is_closing = true;
+            stopping.deadline = now + CLOSE_PATIENCE;
+            self.endpoint.close();
+        }
+        false
+    }
+
+    fn sleep(&mut self) {
+        let now = Instant::now();
+        let mut wake = now + SNAPSHOT_INTERVAL;
+        if let Some(next) = self.endpoint.next_timeout(now) {
+            wake = wake.min(next);
+        }
+        let is_busy = now < self.busy_until;
+        if is_busy {
+            wake = wake.min(now + TICK);
+        }
+        if !self.waiting.is_empty() || self.stopping.is_some() {
+            wake = wake.min(now + Duration::from_millis(10));
+        }
+        let mut timeout = wake.saturating_duration_since(now);
+        // Shorter steps would only cost: pacing makes up for lateness.
+        if is_busy {
+            timeout = timeout.max(TICK / 4);
+        }
+        let mut fds = [
+            PollFd::new(self.bell.fd(), PollFlags::POLLIN),
+            PollFd::new(
+                self.socket.fd(),
+                // While packets flow they are fetched once a tick, in batches.
+                if is_busy {
+                    PollFlags::empty()
+                } else {
+                    PollFlags::POLLIN
+                },
+            ),
+        ];
+        if self.unsent.is_some() {
+            fds[1].set_events(PollFlags::POLLIN | PollFlags::POLLOUT);
+        }
+        // A busy driver looks for commands soon anyway; an idle one must be rung.
+        if !is_busy {
+            self.bell.is_asleep.store(true, Ordering::Release);
+            // A command sent before the flag was up has rung no bell.
+            if let Ok(command) = self.commands.try_recv() {
+                self.bell.is_asleep.store(false, Ordering::Release);
+                self.requeue(command);
+                return;
+            }
+        }
+        let timeout = TimeSpec::from_duration(timeout);
+        let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
+        self.bell.is_asleep.store(false, Ordering::Release);
+        let _ = self.bell.event.read();
+    }
+
+    /// Puts a command back that was taken in the wrong place.
+    fn requeue(&mut self, command: Command) {
+        let sender = self
+            .bell
+            .commands
+            .lock()
+            .expect("no holder of this lock panics");
+        let _ = sender.send(command);
+    }
+
+    fn publish(&mut self, now: Instant) {
+        self.published = now;
+        let mut peers = Vec::with_capacity(self.config.peers.len());
+        for index in 0..self.config.peers.len() {
+            let view = self.endpoint.peer_view(index);
+            let rates = &mut self.rates[index];
+            rates.update(&view.stats, now);
+            peers.push(peer_snapshot(
+                &self.config.peers[index].name,
+                &view,
+                rates,
+                now,
+            ));
+        }
+        let snapshot = LinkSnapshot {
+            peers,
+            socket_buffers: self.socket.granted,
+            dropped: self.endpoint.dropped(),
+        };
+        *self.snapshot.lock().expect("no holder of this lock panics") = snapshot;
+    }
+}
+
+impl Rates {
+    fn update(&mut self, stats: &Stats, now: Instant) {
+        let Some(at) = self.at else {
+            self.at = Some(now);
+            self.stats = *stats;
+            return;
+        };
+        let elapsed = now.duration_since(at);
+        if elapsed < Duration::from_secs(1) {
+            return;
+        }
+        let rate = |now: u64, before: u64| {
+            BitRate::from_transfer(ByteCount::new(now.saturating_sub(before)), elapsed)
+        };
+        self.sent = rate(stats.bytes_sent, self.stats.bytes_sent);
+        self.received = rate(stats.bytes_received, self.stats.bytes_received);
+        self.at = Some(now);
+        self.stats = *stats;
+    }
+}
+
+fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> PeerSnapshot {
+    let state = match (view.connected, view.silent, view.last_heard) {
+        (Some(_), Some(since), _) => PeerState::Silent {
+            since: wall(since, now),
+        },
+        (Some(since), None, _) => PeerState::Up {
+            since: wall(since, now),
+        },
+        (None, _, Some(_)) => PeerState::Connecting,
+        (None, _, None) => PeerState::NeverAnswered {
+            attempts: view.attempts,
+        },
+    };
+    let stats = &view.stats;
+    PeerSnapshot {
+        name: name.to_owned(),
+        state,
+        endpoint: view.address,
+        last_answer: view.last_heard.map(|at| wall(at, now)),
+        rtt: view.rtt,
+        base_rtt: view.base_rtt,
+        queue_delay: view.connected.map(|_| view.queue_delay),
+        loss: view.loss,
+        send_rate: rates.sent,
+        receive_rate: rates.received,
+        allowed_rate: BitRate::bits_per_s((view.allowed_bytes_per_s.min(1e15) * 8.0) as u64),
+        sent: TrafficCounters {
+            datagrams: stats.datagrams_sent,
+            bytes: ByteCount::new(stats.bytes_sent),
+            payload: ByteCount::new(stats.payload_sent),
+        },
+        received: TrafficCounters {
+            datagrams: stats.datagrams_received,
+            bytes: ByteCount::new(stats.bytes_received),
+            payload: ByteCount::new(stats.payload_received),
+        },
+        packets_lost: view.packets_lost,
+        payload_retransmitted: ByteCount::new(stats.payload_again),
+        streams_open: view.streams,
+        controller_state: view.controller_state,
+    }
+}
+
+/// The time of day at which `at` was.
+fn wall(at: Instant, now: Instant) -> SystemTime {
+    SystemTime::now() - now.saturating_duration_since(at)
+}

@@ -1,0 +1,128 @@
+//! The UDP socket: batches of datagrams in and out of the kernel.
+
+use std::{
+    io::{self, IoSliceMut},
+    net::{SocketAddr, SocketAddrV6, UdpSocket},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use units::ByteCount;
+
+use crate::{Transmit, snapshot::SocketBuffers};
+
+/// A UDP socket that sends with segmentation offload and receives in batches.
+pub(super) struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    buffers: Vec<Vec<u8>>,
+    is_v6: bool,
+    pub(super) granted: SocketBuffers,
+}
+
+/// Asked of the kernel in each direction: 30 ms at 1 Gbit/s, so that a busy machine loses nothing.
+const BUFFER_BYTES: usize = 4 << 20;
+/// Room for one receive: what the kernel joins at most.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+impl Socket {
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
+        let state = UdpSocketState::new((&socket).into())?;
+        // Beyond the limit of ordinary users first, where we may; then within it.
+        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
+            state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES)?;
+        }
+        if setsockopt(&socket, sockopt::SndBufForce, &BUFFER_BYTES).is_err() {
+            state.set_send_buffer_size((&socket).into(), BUFFER_BYTES)?;
+        }
+        // The kernel counts its own overhead: it reports twice what it grants (socket(7)).
+        let granted = |bytes: usize| ByteCount::new(bytes as u64 / 2);
+        let granted = SocketBuffers {
+            asked: ByteCount::new(BUFFER_BYTES as u64),
+            receive_granted: granted(state.recv_buffer_size((&socket).into())?),
+            send_granted: granted(state.send_buffer_size((&socket).into())?),
+        };
+        let is_v6 = socket.local_addr()?.is_ipv6();
+        let buffers = (0..BATCH_SIZE.min(16))
+            .map(|_| vec![0; RECEIVE_BYTES])
+            .collect();
+        Ok(Self {
+            socket,
+            state,
+            buffers,
+            is_v6,
+            granted,
+        })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Datagrams that one [`send`](Self::send) takes at most.
+    pub(super) fn segments_max(&self) -> usize {
+        self.state.max_gso_segments().clamp(1, 44)
+    }
+
+    /// Sends a batch. `Ok(false)`: the kernel's buffer is full, try again later.
+    pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<bool> {
+        let transmit = quinn_udp::Transmit {
+            destination: self.native(transmit.to),
+            ecn: None,
+            contents: bytes,
+            segment_size: (bytes.len() > transmit.segment_bytes).then_some(transmit.segment_bytes),
+            src_ip: None,
+        };
+        match self.state.try_send((&self.socket).into(), &transmit) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Receives what has come, one batch of it. Returns how many datagrams were handed on.
+    pub(super) fn receive(
+        &mut self,
+        mut handle: impl FnMut(&mut [u8], SocketAddr),
+    ) -> io::Result<usize> {
+        let mut meta = [RecvMeta::default(); BATCH_SIZE];
+        let count = {
+            let mut slices: Vec<_> = self
+                .buffers
+                .iter_mut()
+                .map(|buffer| IoSliceMut::new(buffer))
+                .collect();
+            let len = slices.len();
+            match self
+                .state
+                .recv((&self.socket).into(), &mut slices, &mut meta[..len])
+            {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(error) => return Err(error),
+            }
+        };
+        let mut datagrams = 0;
+        for (meta, buffer) in meta.iter().zip(&mut self.buffers).take(count) {
+            if meta.len == 0 {
+                continue;
+            }
+            for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
+                handle(datagram, meta.addr);
+                datagrams += 1;
+            }
+        }
+        Ok(datagrams)
+    }
+
+    /// The form of an address that this socket sends to and reports.
+    pub(super) fn native(&self, address: SocketAddr) -> SocketAddr {
+        match address {
+            SocketAddr::V4(v4) if self.is_v6 => {
+                SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
+            }
+            other => other,
+        }
+    }
+}

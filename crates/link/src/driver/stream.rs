@@ -1,0 +1,337 @@
+//! The two halves of a stream as an application holds them, and the state they share with the
+//! driver.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use bytes::Bytes;
+
+use super::Doorbell;
+use crate::{LostReason, StreamKey};
+
+/// The sending half of a stream. Dropped without [`finish`](Self::finish), it resets the stream with
+/// code 0.
+#[derive(Debug)]
+pub struct SendStream {
+    shared: Arc<SendShared>,
+}
+
+/// The receiving half of a stream. Dropped before its end, it tells the peer to stop, with code 0.
+#[derive(Debug)]
+pub struct RecvStream {
+    shared: Arc<RecvShared>,
+}
+
+/// Why a stream failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The peer abandoned the stream.
+    #[error("the peer reset the stream (code {code})")]
+    Reset {
+        /// The peer's reason.
+        code: u32,
+    },
+    /// The peer wants no more.
+    #[error("the peer stopped reading (code {code})")]
+    Stopped {
+        /// The peer's reason.
+        code: u32,
+    },
+    /// The peer runs as a new instance and knows nothing of this stream.
+    #[error("the peer restarted")]
+    PeerRestarted,
+    /// Nothing came from the peer for the idle timeout.
+    #[error("the peer has been silent for {} s", silent_for.as_secs())]
+    LinkLost {
+        /// How long.
+        silent_for: Duration,
+    },
+    /// The end of the stream does not match what arrived.
+    #[error("byte count or hash at the end of the stream do not match what arrived")]
+    Corrupt,
+    /// The connection was closed.
+    #[error("the link was closed")]
+    Closed,
+}
+
+impl From<LostReason> for StreamError {
+    fn from(reason: LostReason) -> Self {
+        match reason {
+            LostReason::PeerRestarted => Self::PeerRestarted,
+            LostReason::Silence(silent_for) => Self::LinkLost { silent_for },
+            LostReason::Closed => Self::Closed,
+        }
+    }
+}
+
+/// Bytes that an application may have queued in one stream before a write waits.
+const SEND_QUEUE_MAX: usize = 512 * 1024;
+/// Bytes that wait for the application in one stream before the driver stops reading for it.
+pub(super) const RECV_QUEUE_MAX: usize = 1024 * 1024;
+
+impl SendStream {
+    pub(super) fn new(shared: Arc<SendShared>) -> Self {
+        Self { shared }
+    }
+
+    /// Queues `data`; waits while the queue of this stream is full. Cancel safe: cancelled, nothing
+    /// was queued.
+    ///
+    /// # Errors
+    /// If the stream has failed; nothing of `data` will arrive.
+    pub async fn write(&mut self, data: Bytes) -> Result<(), StreamError> {
+        let mut data = Some(data);
+        poll_fn(|context| {
+            let mut state = self.shared.lock();
+            if let Some(error) = &state.error {
+                return Poll::Ready(Err(error.clone()));
+            }
+            if state.finish || state.reset.is_some() {
+                return Poll::Ready(Err(StreamError::Closed));
+            }
+            if state.queued_bytes >= SEND_QUEUE_MAX {
+                state.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            let data = data
+                .take()
+                .expect("a future is not polled after it is ready");
+            state.queued_bytes += data.len();
+            state.queue.push_back(data);
+            drop(state);
+            self.shared.ring();
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Ends the stream: the peer reads `None` behind the last byte, once count and hash agree.
+    pub fn finish(&mut self) {
+        self.shared.lock().finish = true;
+        self.shared.ring();
+    }
+
+    /// Abandons what has not been delivered: the peer reads [`StreamError::Reset`], ahead of what is
+    /// queued.
+    pub fn reset(&mut self, code: u32) {
+        let mut state = self.shared.lock();
+        state.reset.get_or_insert(code);
+        state.queue.clear();
+        state.queued_bytes = 0;
+        drop(state);
+        self.shared.ring();
+    }
+
+    /// Waits until the peer's application has read everything including the end. Before
+    /// [`finish`](Self::finish) it returns only if the stream fails. Cancel safe.
+    ///
+    /// # Errors
+    /// What ended the stream otherwise, [`StreamError::Stopped`] for one.
+    pub async fn closed(&mut self) -> Result<(), StreamError> {
+        poll_fn(|context| {
+            let mut state = self.shared.lock();
+            if state.is_done {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = &state.error {
+                return Poll::Ready(Err(error.clone()));
+            }
+            state.closed_waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for SendStream {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        if !state.finish {
+            state.reset.get_or_insert(0);
+        }
+        drop(state);
+        self.shared.ring();
+    }
+}
+
+impl RecvStream {
+    pub(super) fn new(shared: Arc<RecvShared>) -> Self {
+        Self { shared }
+    }
+
+    /// The next bytes in order; `None` at the end, which is verified. Cancel safe.
+    ///
+    /// # Errors
+    /// If the stream ended in any other way. What arrived before is not complete.
+    pub async fn read(&mut self) -> Result<Option<Bytes>, StreamError> {
+        poll_fn(|context| {
+            let mut state = self.shared.lock();
+            if let Some(data) = state.queue.pop_front() {
+                let was_full = state.queued_bytes >= RECV_QUEUE_MAX;
+                state.queued_bytes -= data.len();
+                let is_hungry = state.is_held_back
+                    && (state.queued_bytes <= RECV_QUEUE_MAX / 2
+                        || was_full && state.queue.is_empty());
+                drop(state);
+                if is_hungry {
+                    self.shared.ring();
+                }
+                return Poll::Ready(Ok(Some(data)));
+            }
+            match &state.end {
+                Some(Ok(())) => Poll::Ready(Ok(None)),
+                Some(Err(error)) => Poll::Ready(Err(error.clone())),
+                None => {
+                    state.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Tells the peer that nothing more is wanted; its writes fail with [`StreamError::Stopped`].
+    pub fn stop(&mut self, code: u32) {
+        let mut state = self.shared.lock();
+        if state.end.is_none() {
+            state.stop.get_or_insert(code);
+        }
+        drop(state);
+        self.shared.ring();
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        self.stop(0);
+        self.shared.lock().is_dropped = true;
+        self.shared.ring();
+    }
+}
+
+/// What a sending half and the driver share.
+#[derive(Debug)]
+pub(super) struct SendShared {
+    pub(super) key: StreamKey,
+    state: Mutex<SendState>,
+    bell: Arc<Doorbell>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SendState {
+    pub(super) queue: VecDeque<Bytes>,
+    pub(super) queued_bytes: usize,
+    pub(super) finish: bool,
+    pub(super) reset: Option<u32>,
+    pub(super) is_done: bool,
+    pub(super) error: Option<StreamError>,
+    waker: Option<Waker>,
+    closed_waker: Option<Waker>,
+}
+
+impl SendShared {
+    pub(super) fn new(key: StreamKey, bell: Arc<Doorbell>) -> Arc<Self> {
+        Arc::new(Self {
+            key,
+            state: Mutex::default(),
+            bell,
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SendState> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    fn ring(&self) {
+        self.bell.ring(self.key);
+    }
+}
+
+impl SendState {
+    /// Lets a waiting write look again, if there is room.
+    pub(super) fn wake_if_room(&mut self) {
+        if self.queued_bytes < SEND_QUEUE_MAX {
+            self.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    pub(super) fn end(&mut self, result: Result<(), StreamError>) {
+        match result {
+            Ok(()) => self.is_done = true,
+            Err(error) => {
+                if !self.is_done {
+                    self.error.get_or_insert(error);
+                }
+            }
+        }
+        self.queue.clear();
+        self.queued_bytes = 0;
+        self.waker.take().into_iter().for_each(Waker::wake);
+        self.closed_waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What a receiving half and the driver share.
+#[derive(Debug)]
+pub(super) struct RecvShared {
+    pub(super) key: StreamKey,
+    state: Mutex<RecvState>,
+    bell: Arc<Doorbell>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct RecvState {
+    pub(super) queue: VecDeque<Bytes>,
+    pub(super) queued_bytes: usize,
+    pub(super) end: Option<Result<(), StreamError>>,
+    pub(super) stop: Option<u32>,
+    /// The application let go of it.
+    pub(super) is_dropped: bool,
+    /// The driver stopped reading because the queue is full.
+    pub(super) is_held_back: bool,
+    waker: Option<Waker>,
+}
+
+impl RecvShared {
+    pub(super) fn new(key: StreamKey, bell: Arc<Doorbell>) -> Arc<Self> {
+        Arc::new(Self {
+            key,
+            state: Mutex::default(),
+            bell,
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, RecvState> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    fn ring(&self) {
+        self.bell.ring(self.key);
+    }
+}
+
+impl RecvState {
+    pub(super) fn push(&mut self, data: Bytes) {
+        self.queued_bytes += data.len();
+        self.queue.push_back(data);
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Nothing more will come. An error overtakes what is queued: it is not complete anyway.
+    pub(super) fn end(&mut self, result: Result<(), StreamError>) {
+        if self.end.is_none() {
+            if result.is_err() {
+                self.queue.clear();
+                self.queued_bytes = 0;
+            }
+            self.end = Some(result);
+        }
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}

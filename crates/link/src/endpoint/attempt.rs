@@ -1,0 +1,161 @@
+//! A handshake in progress: flights repeated until answered.
+
+use std::{net::SocketAddr, time::Duration};
+
+use crate::{
+    connection::Transmit,
+    handshake::{
+        CRYPTO_PART_MAX, Handshake, Level,
+        envelope::{EnvelopeKey, Hello, KeyId, Sender},
+    },
+    time::Time,
+    wire::packet::ConnectionId,
+};
+
+/// One handshake of ours or of a peer.
+pub(crate) struct Attempt {
+    pub(crate) peer: usize,
+    /// Index of the peer's key.
+    pub(crate) key: usize,
+    pub(crate) we_initiate: bool,
+    /// Our key's ID, for the hellos of an initiator.
+    our_key: KeyId,
+    pub(crate) our_id: ConnectionId,
+    pub(crate) peer_id: Option<ConnectionId>,
+    pub(crate) remote: SocketAddr,
+    pub(crate) handshake: Handshake,
+    /// Initiator: timestamp of the newest hello sent. Responder: of the newest received.
+    pub(crate) timestamp: u64,
+    pub(crate) began: Time,
+    next_flight: Time,
+    pub(crate) flights: u32,
+    /// What is still to be sent of the present flight: level and offset.
+    unsent: Vec<(Level, usize)>,
+    first_answer: Option<Time>,
+}
+
+/// An attempt is given up after this time, and a new one begins.
+pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+/// The first repetition of a flight comes after this time, later ones after half as much again each.
+const FLIGHT_INTERVAL_MIN: Duration = Duration::from_millis(200);
+const FLIGHT_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// What a new attempt starts from.
+pub(crate) struct AttemptSetup {
+    pub(crate) peer: usize,
+    pub(crate) key: usize,
+    pub(crate) we_initiate: bool,
+    pub(crate) our_key: KeyId,
+    pub(crate) our_id: ConnectionId,
+    pub(crate) peer_id: Option<ConnectionId>,
+    pub(crate) remote: SocketAddr,
+    pub(crate) handshake: Handshake,
+    pub(crate) timestamp: u64,
+}
+
+impl Attempt {
+    pub(crate) fn new(setup: AttemptSetup, now: Time) -> Self {
+        let AttemptSetup {
+            peer,
+            key,
+            we_initiate,
+            our_key,
+            our_id,
+            peer_id,
+            remote,
+            handshake,
+            timestamp,
+        } = setup;
+        Self {
+            peer,
+            key,
+            we_initiate,
+            our_key,
+            our_id,
+            peer_id,
+            remote,
+            handshake,
+            timestamp,
+            began: now,
+            next_flight: now,
+            flights: 0,
+            unsent: Vec::new(),
+            first_answer: None,
+        }
+    }
+
+    /// When the flight is to be sent again, or the attempt is over.
+    pub(crate) fn next_timeout(&self) -> Time {
+        let next = if self.unsent.is_empty() {
+            self.next_flight
+        } else {
+            Time::default()
+        };
+        next.min(self.began + ATTEMPT_MAX)
+    }
+
+    /// The peer's bytes moved TLS on: what we say now goes out at once.
+    pub(crate) fn on_progress(&mut self, now: Time) {
+        self.next_flight = now;
+        self.first_answer.get_or_insert(now);
+    }
+
+    /// Appends the next datagram of the present flight, if one is due.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        out: &mut Vec<u8>,
+        key: &EnvelopeKey,
+        unix_ns: u64,
+        now: Time,
+    ) -> Option<Transmit> {
+        if self.unsent.is_empty() && self.next_flight <= now {
+            self.begin_flight(unix_ns, now);
+        }
+        let (level, offset) = self.unsent.pop()?;
+        let start = out.len();
+        match level {
+            Level::Initial => {
+                let bytes = &self.handshake.outgoing(level)[offset..];
+                let from = match self.peer_id {
+                    Some(id) if !self.we_initiate => Sender::Responder(id),
+                    _ => Sender::Initiator(self.our_key),
+                };
+                let hello = Hello {
+                    from,
+                    timestamp: self.timestamp,
+                    source: self.our_id,
+                    crypto_offset: offset as u16,
+                    crypto: &bytes[..bytes.len().min(CRYPTO_PART_MAX)],
+                };
+                hello.put(out, key);
+            }
+            Level::Handshake => {
+                let to = self
+                    .peer_id
+                    .expect("handshake keys come after the peer's first flight");
+                self.handshake.put_packet(out, to, level, offset);
+            }
+        }
+        Some(Transmit {
+            to: self.remote,
+            segment_bytes: out.len() - start,
+        })
+    }
+
+    fn begin_flight(&mut self, unix_ns: u64, now: Time) {
+        let factor = 1.5f64.powi(self.flights.min(10) as i32);
+        let interval = FLIGHT_INTERVAL_MIN.mul_f64(factor).min(FLIGHT_INTERVAL_MAX);
+        self.next_flight = now + interval;
+        self.flights += 1;
+        if self.we_initiate {
+            self.timestamp = unix_ns.max(self.timestamp + 1);
+        }
+        // Last first, since parts are taken from the end.
+        for level in [Level::Handshake, Level::Initial] {
+            let len = self.handshake.outgoing(level).len();
+            let parts = (0..len).step_by(CRYPTO_PART_MAX);
+            self.unsent
+                .extend(parts.rev().map(|offset| (level, offset)));
+        }
+    }
+}

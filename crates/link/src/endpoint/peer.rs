@@ -1,0 +1,89 @@
+//! What an endpoint knows of each configured peer.
+
+use std::{net::SocketAddr, time::Duration};
+
+use units::BitRate;
+
+use crate::{
+    congestion::PathMemory,
+    connection::Stats,
+    handshake::{
+        envelope::{EnvelopeKey, KeyId},
+        tls::TlsConfig,
+    },
+    identity::{Identity, PublicKey},
+    time::Time,
+    wire::packet::ConnectionId,
+};
+
+/// One configured peer.
+pub(crate) struct Peer {
+    pub(crate) keys: Vec<PeerKey>,
+    /// We know where it is and connect by ourselves.
+    pub(crate) has_endpoint: bool,
+    pub(crate) rate_max: Option<BitRate>,
+    /// New streams go here.
+    pub(crate) current: Option<ConnectionId>,
+    pub(crate) address: Option<SocketAddr>,
+    /// The address is asked for and not yet known.
+    pub(crate) resolving: bool,
+    pub(crate) attempt: Option<ConnectionId>,
+    pub(crate) next_attempt: Time,
+    pub(crate) attempts: u64,
+    /// Which of the keys the next attempt expects.
+    pub(crate) next_key: usize,
+    pub(crate) last_heard: Option<Time>,
+    /// What earlier connections learned of the path.
+    pub(crate) memory: Option<PathMemory>,
+    pub(crate) rtt: Option<Duration>,
+    /// Counters of connections that are over.
+    pub(crate) past: Stats,
+}
+
+/// One of the public keys that a peer may have, and what is derived from it.
+pub(crate) struct PeerKey {
+    pub(crate) id: KeyId,
+    pub(crate) tls: TlsConfig,
+    /// For handshakes that we begin.
+    pub(crate) outward: EnvelopeKey,
+    /// For handshakes that the peer begins.
+    pub(crate) inward: EnvelopeKey,
+    /// Timestamp of the newest first flight from this key; older ones are replays.
+    pub(crate) newest_hello: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        us: &Identity,
+        keys: &[PublicKey],
+        has_endpoint: bool,
+        rate_max: Option<BitRate>,
+    ) -> Result<Self, rustls::Error> {
+        let ours = us.public_key();
+        let keys = keys.iter().map(|key| {
+            Ok(PeerKey {
+                id: KeyId::of(key),
+                tls: TlsConfig::new(us, key)?,
+                outward: EnvelopeKey::new(key, &ours),
+                inward: EnvelopeKey::new(&ours, key),
+                newest_hello: 0,
+            })
+        });
+        Ok(Self {
+            keys: keys.collect::<Result<_, rustls::Error>>()?,
+            has_endpoint,
+            rate_max,
+            current: None,
+            address: None,
+            resolving: false,
+            attempt: None,
+            next_attempt: Time::default(),
+            attempts: 0,
+            next_key: 0,
+            last_heard: None,
+            memory: None,
+            rtt: None,
+            past: Stats::default(),
+        })
+    }
+}

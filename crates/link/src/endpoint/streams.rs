@@ -1,0 +1,149 @@
+//! Streams as the user of an endpoint sees them, and what it may know of a peer.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use super::Endpoint;
+pub use crate::connection::Read;
+use crate::{
+    connection::{Connection, Stats},
+    stream::Class,
+    wire::packet::ConnectionId,
+};
+
+/// Names a stream of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamKey {
+    pub(crate) connection: ConnectionId,
+    pub(crate) stream: u32,
+}
+
+/// What is known of a peer now.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerView {
+    /// Handshakes that we began.
+    pub attempts: u64,
+    /// Since when a connection stands.
+    pub connected: Option<Instant>,
+    /// Since when nothing has come on it.
+    pub silent: Option<Instant>,
+    /// When anything authentic came last.
+    pub last_heard: Option<Instant>,
+    /// Where its packets come from, or where we look for it.
+    pub address: Option<SocketAddr>,
+    /// Smoothed round-trip time.
+    pub rtt: Option<Duration>,
+    /// Least round-trip time of the recent past.
+    pub base_rtt: Option<Duration>,
+    /// Queueing delay, one way.
+    pub queue_delay: Duration,
+    /// Fraction of our packets lost, moving average.
+    pub loss: f64,
+    /// What the controller allows, in bytes per second.
+    pub allowed_bytes_per_s: f64,
+    /// Packets lost and not turned up later.
+    pub packets_lost: u64,
+    /// Packets given up wrongly.
+    pub packets_late: u64,
+    /// Streams that are open.
+    pub streams: usize,
+    /// Name of the controller's state.
+    pub controller_state: &'static str,
+    /// The most memory that arriving data took.
+    pub receive_memory_peak_bytes: usize,
+    /// Counters.
+    pub stats: Stats,
+}
+
+impl Endpoint {
+    /// Opens a stream to `peer`; `None` if there is no connection or the peer allows no more.
+    pub fn open(&mut self, peer: usize, class: Class, now: Instant) -> Option<StreamKey> {
+        let now = self.time(now);
+        let id = self.peers[peer].current?;
+        let stream = self.connections.get_mut(&id)?.open(class, now)?;
+        Some(StreamKey {
+            connection: id,
+            stream,
+        })
+    }
+
+    /// How many bytes a stream takes now.
+    pub fn writable(&mut self, key: StreamKey) -> usize {
+        self.connection(key)
+            .map_or(0, |connection| connection.writable(key.stream))
+    }
+
+    /// Appends to a stream.
+    pub fn write(&mut self, key: StreamKey, data: Bytes) {
+        if let Some(connection) = self.connection(key) {
+            connection.write(key.stream, data);
+        }
+    }
+
+    /// Ends a stream in order.
+    pub fn finish(&mut self, key: StreamKey) {
+        if let Some(connection) = self.connection(key) {
+            connection.finish(key.stream);
+        }
+    }
+
+    /// Abandons what has not been delivered of a stream.
+    pub fn reset(&mut self, key: StreamKey, code: u32) {
+        if let Some(connection) = self.connection(key) {
+            connection.reset(key.stream, code);
+        }
+    }
+
+    /// Tells the peer that nothing more is wanted of a stream.
+    pub fn stop(&mut self, key: StreamKey, code: u32) {
+        if let Some(connection) = self.connection(key) {
+            connection.stop(key.stream, code);
+        }
+    }
+
+    /// Takes bytes of a stream in order, about `len_max` at most.
+    pub fn read(&mut self, key: StreamKey, len_max: usize, now: Instant) -> Read {
+        let now = self.time(now);
+        self.connection(key).map_or(Read::Gone, |connection| {
+            connection.read(key.stream, len_max, now)
+        })
+    }
+
+    /// What is known of a peer now.
+    pub fn peer_view(&self, peer: usize) -> PeerView {
+        let known = &self.peers[peer];
+        let current = known.current.and_then(|id| self.connections.get(&id));
+        let instant = |time: crate::time::Time| self.epoch + Duration::from_nanos(time.0);
+        let losses = current.map_or((0, 0), Connection::packets_lost);
+        PeerView {
+            attempts: known.attempts,
+            connected: current.map(|connection| instant(connection.established)),
+            silent: current.and_then(Connection::silent_since).map(instant),
+            last_heard: known.last_heard.map(instant),
+            address: current
+                .map(|connection| connection.remote)
+                .or(known.address),
+            rtt: current.and_then(Connection::rtt),
+            base_rtt: current.map(Connection::base_rtt),
+            queue_delay: current.map_or(Duration::ZERO, |connection| {
+                Duration::from_secs_f64(connection.controller.queue_delay_s().max(0.0))
+            }),
+            loss: current.map_or(0.0, Connection::loss),
+            allowed_bytes_per_s: current.map_or(0.0, |c| c.controller.rate_bytes_per_s()),
+            packets_lost: losses.0,
+            packets_late: losses.1,
+            streams: current.map_or(0, |connection| connection.streams.len()),
+            controller_state: current.map_or("none", |connection| connection.controller.state()),
+            receive_memory_peak_bytes: current.map_or(0, Connection::receive_memory_peak),
+            stats: self.peer_stats(peer),
+        }
+    }
+
+    fn connection(&mut self, key: StreamKey) -> Option<&mut Connection> {
+        self.connections.get_mut(&key.connection)
+    }
+}

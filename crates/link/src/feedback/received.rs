@@ -1,0 +1,462 @@
+//! The receiver's log: which packets have arrived, and the reports made of it.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::report::{self, Report, Sample};
+use crate::{time::Time, wire::varint};
+
+/// Which packets have arrived, as a bitmap over the last [`WINDOW`] packet numbers.
+#[derive(Debug)]
+pub(crate) struct ReceivedLog {
+    words: Box<[u64]>,
+    /// One past the highest packet number that has arrived.
+    next: u64,
+    largest_time: Time,
+    bytes_received: u64,
+
+    /// Report numbers count up; the sender learns from the gaps how many were lost.
+    report_number: u64,
+    /// For each of the last reports: `next` when it was made, and the range of packets below the
+    /// then newest one that arrived late since the report before.
+    history: VecDeque<Made>,
+    late: Option<(u64, u64)>,
+    samples: Vec<Sample>,
+    sample_stride: u64,
+    packets_since_report: u64,
+    /// Ranges of the report being written that did not fit the last frame.
+    unwritten: Vec<(u64, u64)>,
+
+    interval: Duration,
+    rtt: Duration,
+    last_report: Option<Time>,
+    /// A packet that wants a report has arrived since the last one.
+    pending: bool,
+    repeat_until: Time,
+    /// In how many reports each arrival is told.
+    redundancy: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    next: u64,
+    late: Option<(u64, u64)>,
+}
+
+/// Packet numbers that the log spans: everything in flight at 10 Gbit/s over 1 s, and more. 128 KiB.
+pub(crate) const WINDOW: u64 = 1 << 20;
+/// Receive times in one report at most.
+const SAMPLES_MAX: usize = 32;
+/// Bytes that the fields before samples and blocks, and their lengths, take at most.
+const FIELDS_SIZE_MAX: usize = 5 * 8 + 2 * 4;
+/// One report is made of so many packets that carry only reports.
+const REPORTS_PER_REPORT: u64 = 16;
+/// In how many reports an arrival is told on a path that loses few of them.
+const REDUNDANCY_MIN: usize = 4;
+/// ... and at most: at 64 % loss of reports, 0.5 % of arrivals go untold.
+const REDUNDANCY_MAX: usize = 12;
+
+impl ReceivedLog {
+    pub(crate) fn new(rtt: Duration) -> Self {
+        let mut log = Self {
+            words: vec![0; (WINDOW / 64) as usize].into_boxed_slice(),
+            next: 0,
+            largest_time: Time::default(),
+            bytes_received: 0,
+            report_number: 0,
+            history: VecDeque::with_capacity(REDUNDANCY_MAX + 1),
+            late: None,
+            samples: Vec::with_capacity(SAMPLES_MAX),
+            sample_stride: 1,
+            packets_since_report: 0,
+            unwritten: Vec::new(),
+            interval: Duration::ZERO,
+            rtt,
+            last_report: None,
+            pending: false,
+            repeat_until: Time::default(),
+            redundancy: REDUNDANCY_MIN,
+        };
+        log.set_rtt(rtt);
+        log
+    }
+
+    /// Eight reports a round trip, 1 to 50 ms apart.
+    pub(crate) fn set_rtt(&mut self, rtt: Duration) {
+        self.rtt = rtt;
+        self.interval = (rtt / 8).clamp(Duration::from_millis(1), Duration::from_millis(50));
+    }
+
+    /// Repeats each arrival often enough for the loss of reports, `loss` being the fraction lost.
+    pub(crate) fn set_report_loss(&mut self, loss: f64) {
+        // loss^n <= 0.5 %
+        let needed = if loss < 0.01 {
+            0.0
+        } else {
+            (0.005f64.ln() / loss.min(0.9).ln()).ceil()
+        };
+        self.redundancy = (needed as usize).clamp(REDUNDANCY_MIN, REDUNDANCY_MAX);
+    }
+
+    /// One past the highest packet number that has arrived.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether packet `number` would be new.
+    pub(crate) fn is_new(&self, number: u64) -> bool {
+        number >= self.next || (number + WINDOW >= self.next && !self.has(number))
+    }
+
+    /// Enters a packet that [`is_new`](Self::is_new). `wants_report` is false for packets that carry
+    /// only feedback.
+    pub(crate) fn insert(&mut self, number: u64, bytes: usize, wants_report: bool, now: Time) {
+        debug_assert!(
+            self.is_new(number),
+            "duplicates are dropped before they are entered"
+        );
+        if number >= self.next {
+            self.advance(number);
+            self.largest_time = now;
+            let due = self
+                .samples
+                .last()
+                .is_none_or(|s| number >= s.number + self.sample_stride);
+            if due {
+                if self.samples.len() == SAMPLES_MAX {
+                    let mut keep = false;
+                    self.samples.retain(|_| {
+                        keep = !keep;
+                        keep
+                    });
+                    self.sample_stride *= 2;
+                }
+                self.samples.push(Sample {
+                    number,
+                    time_us: now.as_micros(),
+                });
+            }
+        } else if self.history.back().is_some_and(|made| number < made.next) {
+            let (low, high) = self.late.unwrap_or((number, number + 1));
+            self.late = Some((low.min(number), high.max(number + 1)));
+        }
+        self.words[word(number)] |= bit(number);
+        self.bytes_received += bytes as u64;
+        self.packets_since_report += 1;
+        // Reports are reported too, now and then: their sender must learn how many are lost.
+        self.pending |= wants_report || self.packets_since_report >= REPORTS_PER_REPORT;
+        if wants_report {
+            self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
+        }
+    }
+
+    /// When the next report is due; `None` while there is nothing to say.
+    pub(crate) fn report_due(&self) -> Option<Time> {
+        if !self.unwritten.is_empty() {
+            return Some(Time::default());
+        }
+        let last = match self.last_report {
+            None => return self.pending.then_some(Time::default()),
+            Some(last) => last,
+        };
+        if self.pending {
+            return Some(last + self.interval);
+        }
+        let repeat = last + 2 * self.interval;
+        (repeat < self.repeat_until).then_some(repeat)
+    }
+
+    /// Appends one feedback frame of at most `space` bytes, without its type byte. A report that
+    /// does not fit goes on in the next frame; [`report_due`](Self::report_due) says so.
+    pub(crate) fn write_report(&mut self, out: &mut Vec<u8>, space: usize, now: Time) {
+        let Some(space) = space.checked_sub(FIELDS_SIZE_MAX) else {
+            return;
+        };
+        if self.next == 0 {
+            self.pending = false;
+            return;
+        }
+        if self.unwritten.is_empty() {
+            self.begin_report(now);
+        }
+        let largest = self.next - 1;
+        let mut samples = Vec::with_capacity(SAMPLES_MAX * 4);
+        let mut previous = Sample {
+            number: largest,
+            time_us: self.largest_time.as_micros(),
+        };
+        for sample in self.samples.iter().rev() {
+            varint::put(&mut samples, previous.number - sample.number);
+            varint::put(
+                &mut samples,
+                previous.time_us.saturating_sub(sample.time_us),
+            );
+            previous = *sample;
+        }
+        self.samples.clear();
+        let mut blocks = Vec::new();
+        let space = space.saturating_sub(samples.len());
+        while let Some((low, high)) = self.unwritten.pop() {
+            let left = space.saturating_sub(blocks.len());
+            let written = self.write_block(&mut blocks, low, high, largest, left);
+            if written < high {
+                self.unwritten.push((written, high));
+                break;
+            }
+        }
+        let delay = now.since(self.largest_time).as_micros() as u64;
+        Report::new(
+            self.report_number,
+            largest,
+            self.largest_time.as_micros(),
+            delay,
+            self.bytes_received,
+        )
+        .with_parts(&samples, &blocks)
+        .put(out);
+        self.report_number += 1;
+    }
+
+    fn begin_report(&mut self, now: Time) {
+        let late = self.late.take();
+        self.history.push_back(Made {
+            next: self.next,
+            late,
+        });
+        while self.history.len() > self.redundancy + 1 {
+            self.history.pop_front();
+        }
+        // Everything above the oldest remembered report, and what came late below that.
+        let full = self.history.len() > self.redundancy;
+        let oldest = self.next.saturating_sub(WINDOW);
+        let low = if full {
+            self.history[0].next.max(oldest)
+        } else {
+            oldest
+        };
+        if low < self.next {
+            self.unwritten.push((low, self.next));
+        }
+        let late = self.history.iter().filter_map(|made| made.late);
+        let late = late.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+        if let Some((late_low, late_high)) = late {
+            let (late_low, late_high) = (late_low.max(oldest), late_high.min(low));
+            if late_low < late_high {
+                self.unwritten.push((late_low, late_high));
+            }
+        }
+        self.sample_stride = (self.packets_since_report / 16).max(1);
+        self.packets_since_report = 0;
+        self.pending = false;
+        self.last_report = Some(now);
+    }
+
+    /// Appends one block for the packets from `low` to `high`, as far as `space` allows. Returns
+    /// where it stopped.
+    fn write_block(
+        &self,
+        out: &mut Vec<u8>,
+        low: u64,
+        high: u64,
+        largest: u64,
+        space: usize,
+    ) -> u64 {
+        const BLOCK_HEADER_SIZE: usize = 4 + 4 + 1;
+        let Some(space) = space
+            .checked_sub(BLOCK_HEADER_SIZE)
+            .filter(|space| *space >= 16)
+        else {
+            return low;
+        };
+        let mut runs = Vec::new();
+        let mut at = low;
+        let mut received = true;
+        // Runs are shorter unless losses are frequent; then the bitmap is.
+        let bits_size = (high - low).div_ceil(8) as usize;
+        while at < high && runs.len() + 4 <= space && runs.len() < bits_size + 4 {
+            let end = self.run_end(at, high, received);
+            varint::put(&mut runs, end - at);
+            at = end;
+            received = !received;
+        }
+        let bits_end = high.min(low + 8 * space as u64);
+        let (end, kind) = if at >= bits_end {
+            (at, report::RUNS)
+        } else {
+            (bits_end, report::BITS)
+        };
+        varint::put(out, largest - low);
+        varint::put(out, end - low);
+        out.push(kind);
+        if kind == report::RUNS {
+            out.extend_from_slice(&runs);
+        } else {
+            let mut at = low;
+            while at < end {
+                let count = (end - at).min(8);
+                let byte = (0..count).fold(0, |byte, i| byte | u8::from(self.has(at + i)) << i);
+                out.push(byte);
+                at += count;
+            }
+        }
+        end
+    }
+
+    /// The first number from `at` to `high` whose state is not `received`.
+    fn run_end(&self, at: u64, high: u64, received: bool) -> u64 {
+        let mut at = at;
+        while at < high {
+            let state = self.words[word(at)] >> (at % 64);
+            let same = if received {
+                state.trailing_ones()
+            } else {
+                state.trailing_zeros()
+            };
+            let left = 64 - (at % 64) as u32;
+            if same < left {
+                return (at + u64::from(same)).min(high);
+            }
+            at += u64::from(left);
+        }
+        high
+    }
+
+    fn has(&self, number: u64) -> bool {
+        number < self.next && self.words[word(number)] & bit(number) != 0
+    }
+
+    /// Makes `number` the highest one and forgets what leaves the window.
+    fn advance(&mut self, number: u64) {
+        if number - self.next >= WINDOW {
+            self.words.fill(0);
+        } else {
+            let mut at = self.next;
+            while at <= number {
+                if at.is_multiple_of(64) && number - at >= 63 {
+                    self.words[word(at)] = 0;
+                    at += 64;
+                } else {
+                    self.words[word(at)] &= !bit(at);
+                    at += 1;
+                }
+            }
+        }
+        self.next = number + 1;
+    }
+}
+
+fn word(number: u64) -> usize {
+    ((number % WINDOW) / 64) as usize
+}
+
+fn bit(number: u64) -> u64 {
+    1 << (number % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::varint::Reader;
+
+    fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
+        let report = Report::read(&mut Reader(bytes)).expect("our own report is well formed");
+        let mut told = BTreeSet::new();
+        report
+            .for_each_received(|low, high| told.extend(low..high))
+            .expect("blocks are well formed");
+        report
+            .for_each_sample(|sample| assert!(sample.number <= report.largest))
+            .expect("samples too");
+        (told, report.largest)
+    }
+
+    proptest! {
+        /// Any later report replaces up to three lost ones in a row.
+        #[test]
+        fn a_report_tells_all_that_arrived_in_the_last_four(
+            arrivals in prop::collection::vec((0u64..40, any::<bool>(), 0u64..200), 1..400),
+            space in 120usize..1300,
+        ) {
+            let mut log = ReceivedLog::new(Duration::from_millis(80));
+            let mut base = 0;
+            let mut by_report: Vec<BTreeSet<u64>> = vec![BTreeSet::new()];
+            let mut all = BTreeSet::new();
+            let mut now = Time::default();
+            for (step, report, back) in arrivals {
+                base += step;
+                let number = if back % 7 == 0 { base.saturating_sub(back) } else { base };
+                now = now + Duration::from_micros(100);
+                prop_assert_eq!(log.is_new(number), !all.contains(&number));
+                if !log.is_new(number) {
+                    continue;
+                }
+                log.insert(number, 1500, true, now);
+                all.insert(number);
+                by_report.last_mut().expect("never empty").insert(number);
+                if !report {
+                    continue;
+                }
+                let mut seen = BTreeSet::new();
+                loop {
+                    let mut out = Vec::new();
+                    log.write_report(&mut out, space, now);
+                    prop_assert!(out.len() <= space);
+                    seen.extend(told(&out).0);
+                    if log.report_due() != Some(Time::default()) {
+                        break;
+                    }
+                }
+                prop_assert!(seen.is_subset(&all), "nothing is told that did not arrive");
+                for recent in by_report.iter().rev().take(REDUNDANCY_MIN) {
+                    prop_assert!(recent.is_subset(&seen), "{recent:?} not all in {seen:?}");
+                }
+                by_report.push(BTreeSet::new());
+            }
+        }
+
+        #[test]
+        fn any_bytes_decode_to_a_report_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(report) = Report::read(&mut Reader(&bytes)) {
+                let _ = report.for_each_sample(|_| {});
+                let _ = report.for_each_received(|low, high| assert!(low < high));
+            }
+        }
+    }
+
+    #[test]
+    fn a_clean_round_trip_costs_less_than_a_thousandth() {
+        let mut log = ReceivedLog::new(Duration::from_millis(200));
+        let (mut now, mut fed_back, mut arrived) = (Time::default(), 0, 0);
+        for number in 0..100_000u64 {
+            now = now + Duration::from_micros(12);
+            if number % 1000 == 500 {
+                continue;
+            }
+            log.insert(number, 1500, true, now);
+            arrived += 1500;
+            while log.report_due().is_some_and(|due| due <= now) {
+                let mut out = Vec::new();
+                log.write_report(&mut out, 1400, now);
+                fed_back += out.len() + 70;
+            }
+        }
+        assert!(
+            fed_back > 0 && fed_back * 1000 < arrived,
+            "{fed_back} of {arrived} bytes"
+        );
+    }
+
+    #[test]
+    fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
+        let mut log = ReceivedLog::new(Duration::from_millis(1));
+        log.insert(0, 1, true, Time::default());
+        log.insert(WINDOW - 1, 1, true, Time::default());
+        assert!(log.is_new(1) && !log.is_new(0));
+        log.insert(WINDOW + 5, 1, true, Time::default());
+        assert!(!log.is_new(5), "it left the window");
+        assert!(log.is_new(6));
+    }
+}

@@ -1,0 +1,161 @@
+//! The envelope that keeps the link silent towards strangers.
+//!
+//! A TLS responder must answer a first flight before it learns who sent it. So the flights that are
+//! not yet encrypted travel under an HMAC-SHA-256 whose key only those can form who know the public
+//! keys of both sides. A first flight also names its attempt by a strictly increasing timestamp:
+//! an old one is a replay.
+//!
+//! ```text
+//! hello          0xc1 | key ID (8) | timestamp (8) | source connection ID (4)
+//!                     | crypto offset (2) | crypto bytes | MAC (16)
+//! hello answer   0xc2 | destination connection ID (4) | timestamp (8) | source connection ID (4)
+//!                     | crypto offset (2) | crypto bytes | MAC (16)
+//! ```
+
+use aws_lc_rs::{constant_time, digest, hmac};
+
+use crate::{
+    identity::PublicKey,
+    wire::{
+        Malformed,
+        packet::{self, ConnectionId},
+        varint::Reader,
+    },
+};
+
+/// Names the initiator of a handshake without spelling out its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct KeyId(pub(crate) [u8; 8]);
+
+impl KeyId {
+    pub(crate) fn of(key: &PublicKey) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(b"longhaul key id v1");
+        context.update(&key.0);
+        let hash = context.finish();
+        Self(
+            hash.as_ref()[..8]
+                .try_into()
+                .expect("a SHA-256 hash has 32 bytes"),
+        )
+    }
+}
+
+/// The MAC key shared by one initiator and one responder.
+#[derive(Debug, Clone)]
+pub(crate) struct EnvelopeKey(hmac::Key);
+
+impl EnvelopeKey {
+    pub(crate) fn new(responder: &PublicKey, initiator: &PublicKey) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(b"longhaul envelope v1");
+        context.update(&responder.0);
+        context.update(&initiator.0);
+        Self(hmac::Key::new(hmac::HMAC_SHA256, context.finish().as_ref()))
+    }
+
+    fn mac(&self, bytes: &[u8]) -> hmac::Tag {
+        hmac::sign(&self.0, bytes)
+    }
+
+    /// Whether the last [`MAC_SIZE`] bytes of `datagram` authenticate the rest.
+    pub(crate) fn verify(&self, datagram: &[u8]) -> bool {
+        let Some((body, mac)) = datagram.split_last_chunk::<MAC_SIZE>() else {
+            return false;
+        };
+        constant_time::verify_slices_are_equal(&self.mac(body).as_ref()[..MAC_SIZE], mac).is_ok()
+    }
+}
+
+/// A datagram of the unencrypted part of a handshake. Its MAC is not yet checked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hello<'a> {
+    pub(crate) from: Sender,
+    /// Nanoseconds since the Unix epoch at which the initiator began this attempt.
+    pub(crate) timestamp: u64,
+    pub(crate) source: ConnectionId,
+    pub(crate) crypto_offset: u16,
+    pub(crate) crypto: &'a [u8],
+}
+
+/// Which side sent a hello, and how the receiver finds the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Initiator(KeyId),
+    Responder(ConnectionId),
+}
+
+const MAC_SIZE: usize = 16;
+
+impl<'a> Hello<'a> {
+    pub(crate) fn read(datagram: &'a [u8]) -> Result<Self, Malformed> {
+        let body = datagram.split_last_chunk::<MAC_SIZE>().ok_or(Malformed)?.0;
+        let mut reader = Reader(body);
+        let from = match reader.byte()? {
+            packet::HELLO => Sender::Initiator(KeyId(reader.array()?)),
+            packet::HELLO_ANSWER => Sender::Responder(ConnectionId(reader.array()?)),
+            _ => return Err(Malformed),
+        };
+        Ok(Self {
+            from,
+            timestamp: u64::from_be_bytes(reader.array()?),
+            source: ConnectionId(reader.array()?),
+            crypto_offset: u16::from_be_bytes(reader.array()?),
+            crypto: reader.rest(),
+        })
+    }
+
+    /// Appends the datagram with its MAC.
+    pub(crate) fn put(&self, out: &mut Vec<u8>, key: &EnvelopeKey) {
+        let start = out.len();
+        match self.from {
+            Sender::Initiator(id) => {
+                out.push(packet::HELLO);
+                out.extend_from_slice(&id.0);
+            }
+            Sender::Responder(to) => {
+                out.push(packet::HELLO_ANSWER);
+                out.extend_from_slice(&to.0);
+            }
+        }
+        out.extend_from_slice(&self.timestamp.to_be_bytes());
+        out.extend_from_slice(&self.source.0);
+        out.extend_from_slice(&self.crypto_offset.to_be_bytes());
+        out.extend_from_slice(self.crypto);
+        let mac = key.mac(&out[start..]);
+        out.extend_from_slice(&mac.as_ref()[..MAC_SIZE]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Identity;
+
+    #[test]
+    fn a_hello_reads_back_and_any_flipped_bit_breaks_its_mac() {
+        let [a, b] = [[1; 32], [2; 32]].map(|seed| Identity::from_seed(seed).public_key());
+        let key = EnvelopeKey::new(&a, &b);
+        let hello = Hello {
+            from: Sender::Initiator(KeyId::of(&b)),
+            timestamp: 42,
+            source: ConnectionId([9; 4]),
+            crypto_offset: 3,
+            crypto: b"client hello",
+        };
+        let mut datagram = Vec::new();
+        hello.put(&mut datagram, &key);
+        assert!(key.verify(&datagram));
+        assert!(
+            !EnvelopeKey::new(&b, &a).verify(&datagram),
+            "the roles are part of the key"
+        );
+        let read = Hello::read(&datagram).expect("it was just written");
+        assert_eq!((read.timestamp, read.crypto), (42, &b"client hello"[..]));
+        for bit in 0..datagram.len() * 8 {
+            datagram[bit / 8] ^= 1 << (bit % 8);
+            assert!(!key.verify(&datagram), "bit {bit} is not covered");
+            datagram[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

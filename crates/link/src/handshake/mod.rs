@@ -1,0 +1,290 @@
+//! The handshake: TLS 1.3 by `rustls`, carried by flights that are repeated until answered.
+//!
+//! TLS bytes go in and out as crypto bytes at an offset, at two levels: `Initial` (in the envelope)
+//! and `Handshake` (under handshake keys). Nothing is acknowledged: the next flight of the other
+//! side says that ours arrived, so each side repeats its last flight until it sees it.
+
+pub(crate) mod envelope;
+pub(crate) mod tls;
+
+use rustls::quic::{
+    ClientConnection, Connection as Tls, KeyChange, Keys, Secrets, ServerConnection, Version,
+};
+
+use self::tls::{Parameters, TlsConfig};
+use crate::wire::{
+    Malformed,
+    packet::{self, ConnectionId},
+};
+
+/// One side of a handshake.
+pub(crate) struct Handshake {
+    tls: Tls,
+    /// What we say at each level, from its first byte.
+    outgoing: [Vec<u8>; 2],
+    incoming: [CryptoBuffer; 2],
+    write_level: usize,
+    /// Keys of the `Handshake` level, once TLS has made them.
+    pub(crate) keys: Option<Keys>,
+    /// Packet number of the next handshake packet.
+    pub(crate) next_number: u32,
+    /// Keys of the data packets, once TLS has made them.
+    data_keys: Option<(Keys, Secrets)>,
+    parameters: Option<Parameters>,
+}
+
+/// The encryption level of crypto bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Initial = 0,
+    Handshake = 1,
+}
+
+/// Why a handshake came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("crypto bytes out of bounds")]
+    Malformed(#[from] Malformed),
+}
+
+impl Handshake {
+    pub(crate) fn client(tls: &TlsConfig, ours: &Parameters) -> Result<Self, HandshakeError> {
+        let name = tls::SERVER_NAME
+            .try_into()
+            .expect("the name is a valid DNS name");
+        let tls = ClientConnection::new(tls.client.clone(), Version::V1, name, ours.encode())?;
+        let mut handshake = Self::new(Tls::Client(tls));
+        handshake.write();
+        Ok(handshake)
+    }
+
+    pub(crate) fn server(tls: &TlsConfig, ours: &Parameters) -> Result<Self, HandshakeError> {
+        let tls = ServerConnection::new(tls.server.clone(), Version::V1, ours.encode())?;
+        Ok(Self::new(Tls::Server(tls)))
+    }
+
+    fn new(tls: Tls) -> Self {
+        Self {
+            tls,
+            outgoing: [Vec::new(), Vec::new()],
+            incoming: [CryptoBuffer::default(), CryptoBuffer::default()],
+            write_level: 0,
+            keys: None,
+            next_number: 0,
+            data_keys: None,
+            parameters: None,
+        }
+    }
+
+    /// Takes crypto bytes of the peer. Returns whether they were new and moved TLS on.
+    pub(crate) fn read(
+        &mut self,
+        level: Level,
+        offset: u16,
+        bytes: &[u8],
+    ) -> Result<bool, HandshakeError> {
+        let buffer = &mut self.incoming[level as usize];
+        buffer.insert(usize::from(offset), bytes)?;
+        let ready = buffer.take_contiguous();
+        if ready.is_empty() {
+            return Ok(false);
+        }
+        self.tls.read_hs(&ready)?;
+        if self.parameters.is_none()
+            && let Some(bytes) = self.tls.quic_transport_parameters()
+        {
+            self.parameters = Some(Parameters::decode(bytes)?);
+        }
+        self.write();
+        Ok(true)
+    }
+
+    /// The crypto bytes that we say at `level`, all of them.
+    pub(crate) fn outgoing(&self, level: Level) -> &[u8] {
+        &self.outgoing[level as usize]
+    }
+
+    /// Appends one packet under handshake keys with what we say at `level` from `offset` on.
+    pub(crate) fn put_packet(
+        &mut self,
+        out: &mut Vec<u8>,
+        to: ConnectionId,
+        level: Level,
+        offset: usize,
+    ) {
+        let keys = self
+            .keys
+            .as_ref()
+            .expect("handshake keys exist before this flight");
+        let start = out.len();
+        packet::put_handshake_header(out, to, self.next_number);
+        out.extend_from_slice(&(offset as u16).to_be_bytes());
+        let bytes = &self.outgoing[level as usize][offset..];
+        out.extend_from_slice(&bytes[..bytes.len().min(CRYPTO_PART_MAX)]);
+        packet::seal(
+            out,
+            start,
+            self.next_number.into(),
+            keys.local.packet.as_ref(),
+            None,
+        );
+        self.next_number += 1;
+    }
+
+    /// Opens a packet under handshake keys. Returns the offset and the crypto bytes in it.
+    pub(crate) fn open_packet<'a>(
+        &self,
+        datagram: &'a mut [u8],
+    ) -> Result<(u16, &'a [u8]), Malformed> {
+        let keys = self.keys.as_ref().ok_or(Malformed)?;
+        let number: [u8; 4] = datagram[5..9]
+            .try_into()
+            .expect("the header was classified");
+        let number = u32::from_be_bytes(number);
+        let payload = packet::open(datagram, number.into(), keys.remote.packet.as_ref())?;
+        let (offset, bytes) = payload.split_first_chunk::<2>().ok_or(Malformed)?;
+        Ok((u16::from_be_bytes(*offset), bytes))
+    }
+
+    /// Whether the peer has proved its identity and all keys are made.
+    pub(crate) fn is_complete(&self) -> bool {
+        let handshaking = match &self.tls {
+            Tls::Client(tls) => tls.is_handshaking(),
+            Tls::Server(tls) => tls.is_handshaking(),
+        };
+        !handshaking && self.data_keys.is_some() && self.parameters.is_some()
+    }
+
+    /// The data keys and the peer's parameters, once, when complete.
+    pub(crate) fn take_result(&mut self) -> Option<(Keys, Secrets, Parameters)> {
+        if !self.is_complete() {
+            return None;
+        }
+        let (keys, secrets) = self.data_keys.take()?;
+        Some((keys, secrets, self.parameters?))
+    }
+
+    fn write(&mut self) {
+        loop {
+            let out = &mut self.outgoing[self.write_level.min(1)];
+            let before = out.len();
+            let mut fresh = Vec::new();
+            let change = self.tls.write_hs(&mut fresh);
+            // Nothing of ours is sent in crypto bytes after the handshake: tickets are off.
+            if self.write_level < 2 {
+                out.extend_from_slice(&fresh);
+            }
+            let wrote = out.len() > before;
+            match change {
+                Some(KeyChange::Handshake { keys }) => {
+                    self.keys = Some(keys);
+                    self.write_level = 1;
+                }
+                Some(KeyChange::OneRtt { keys, next }) => {
+                    self.data_keys = Some((keys, next));
+                    self.write_level = 2;
+                }
+                None if wrote => {}
+                None => return,
+            }
+        }
+    }
+}
+
+/// Reassembles the crypto bytes of one level. Handshakes are a few kilobytes: a byte map will do.
+#[derive(Debug, Default)]
+struct CryptoBuffer {
+    bytes: Vec<u8>,
+    present: Vec<bool>,
+    taken: usize,
+}
+
+impl CryptoBuffer {
+    fn insert(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Malformed> {
+        let end = offset + bytes.len();
+        if end > CRYPTO_BYTES_MAX {
+            return Err(Malformed);
+        }
+        if end > self.bytes.len() {
+            self.bytes.resize(end, 0);
+            self.present.resize(end, false);
+        }
+        self.bytes[offset..end].copy_from_slice(bytes);
+        self.present[offset..end].fill(true);
+        Ok(())
+    }
+
+    fn take_contiguous(&mut self) -> Vec<u8> {
+        let run = self.present[self.taken..]
+            .iter()
+            .take_while(|present| **present)
+            .count();
+        let ready = self.bytes[self.taken..self.taken + run].to_vec();
+        self.taken += run;
+        ready
+    }
+}
+
+/// Crypto bytes in one datagram at most: with any envelope they fit in 1280 bytes of IPv6.
+pub(crate) const CRYPTO_PART_MAX: usize = 1150;
+/// More than the largest flight: a client hello with a post-quantum key share is about 1.5 kB.
+const CRYPTO_BYTES_MAX: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Identity;
+
+    fn parameters(instance: u64) -> Parameters {
+        Parameters {
+            instance,
+            initial_window: 1024,
+            stream_limit: 100,
+        }
+    }
+
+    fn exchange(client: &mut Handshake, server: &mut Handshake) -> Result<(), HandshakeError> {
+        for _ in 0..4 {
+            for level in [Level::Initial, Level::Handshake] {
+                let bytes = client.outgoing(level).to_vec();
+                if level == Level::Initial || server.keys.is_some() {
+                    server.read(level, 0, &bytes)?;
+                }
+            }
+            for level in [Level::Initial, Level::Handshake] {
+                let bytes = server.outgoing(level).to_vec();
+                if level == Level::Initial || client.keys.is_some() {
+                    client.read(level, 0, &bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn two_pinned_identities_agree_on_keys_and_parameters() {
+        let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
+        let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");
+        let at_b = TlsConfig::new(&b, &a.public_key()).expect("the keys are valid");
+        let mut client = Handshake::client(&at_a, &parameters(1)).expect("TLS starts");
+        let mut server = Handshake::server(&at_b, &parameters(2)).expect("TLS starts");
+        exchange(&mut client, &mut server).expect("both keys are the pinned ones");
+        let (_, _, seen_by_client) = client.take_result().expect("the handshake is complete");
+        let (_, _, seen_by_server) = server.take_result().expect("the handshake is complete");
+        assert_eq!((seen_by_client.instance, seen_by_server.instance), (2, 1));
+    }
+
+    #[test]
+    fn another_key_than_the_pinned_one_fails_on_either_side() {
+        let [a, b, c] = [[1; 32], [2; 32], [3; 32]].map(Identity::from_seed);
+        for (client_pins, server_pins) in [(&c, &a), (&b, &c)] {
+            let at_a = TlsConfig::new(&a, &client_pins.public_key()).expect("the keys are valid");
+            let at_b = TlsConfig::new(&b, &server_pins.public_key()).expect("the keys are valid");
+            let mut client = Handshake::client(&at_a, &parameters(1)).expect("TLS starts");
+            let mut server = Handshake::server(&at_b, &parameters(2)).expect("TLS starts");
+            assert!(exchange(&mut client, &mut server).is_err());
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! TLS 1.3 with raw public keys, as `rustls::quic` offers it: who we are, whom we accept, and the
+//! parameters that travel with the handshake.
+
+use std::sync::Arc;
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    client::{
+        AlwaysResolvesClientRawPublicKeys,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{
+        CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature_with_raw_key,
+    },
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
+    server::{
+        AlwaysResolvesServerRawPublicKeys,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::CertifiedKey,
+    version::TLS13,
+};
+
+use crate::{
+    Identity, PublicKey,
+    wire::varint::{self, Malformed, Reader},
+};
+
+/// The TLS configurations of one pair of identities, one for each role.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsConfig {
+    pub(crate) client: Arc<rustls::ClientConfig>,
+    pub(crate) server: Arc<rustls::ServerConfig>,
+}
+
+impl TlsConfig {
+    /// Configurations for `us` that accept exactly the key `peer`.
+    pub(crate) fn new(us: &Identity, peer: &PublicKey) -> Result<Self, Error> {
+        let provider = Arc::new(provider());
+        let key = aws_lc_rs::sign::any_eddsa_type(&us.pkcs8())?;
+        let spki = CertificateDer::from(us.public_key().to_spki());
+        let certified = Arc::new(CertifiedKey::new(vec![spki], key));
+        debug_assert!(matches!(
+            PrivateKeyDer::from(us.pkcs8()),
+            PrivateKeyDer::Pkcs8(_)
+        ));
+        let pinned = Arc::new(PinnedKey {
+            spki: peer.to_spki(),
+            algorithms: provider.signature_verification_algorithms,
+        });
+        let mut client = rustls::ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(pinned.clone())
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
+                certified.clone(),
+            )));
+        client.resumption = rustls::client::Resumption::disabled();
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        let mut server = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(pinned)
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified)));
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Self {
+            client: Arc::new(client),
+            server: Arc::new(server),
+        })
+    }
+}
+
+/// What each side tells the other in the TLS transport parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    /// Drawn anew at each start of the program: tells a restarted peer from a silent one.
+    pub(crate) instance: u64,
+    /// Slots that each bulk stream may use before it gets credit of its own.
+    pub(crate) initial_window: u64,
+    /// Streams that the peer may open.
+    pub(crate) stream_limit: u32,
+}
+
+impl Parameters {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.instance.to_be_bytes());
+        varint::put(&mut out, self.initial_window);
+        varint::put(&mut out, u64::from(self.stream_limit));
+        out
+    }
+
+    /// Reads what the peer sent. Bytes behind the known fields belong to later versions.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        if reader.byte()? != VERSION {
+            return Err(Malformed);
+        }
+        Ok(Self {
+            instance: u64::from_be_bytes(reader.array()?),
+            initial_window: reader.varint()?,
+            stream_limit: reader.varint_u32()?,
+        })
+    }
+}
+
+/// Accepts one raw public key and no other.
+#[derive(Debug)]
+struct PinnedKey {
+    spki: Vec<u8>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl PinnedKey {
+    fn check(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
+        if presented.as_ref() == self.spki {
+            Ok(())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn check_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let spki = SubjectPublicKeyInfoDer::from(cert.as_ref());
+        verify_tls13_signature_with_raw_key(message, &spki, dss, &self.algorithms)
+    }
+}
+
+impl ServerCertVerifier for PinnedKey {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(end_entity)
+            .map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("only TLS 1.3 is spoken".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for PinnedKey {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(end_entity)
+            .map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("only TLS 1.3 is spoken".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// AES-128-GCM where the processor computes AES, ChaCha20-Poly1305 where it does not; either side
+/// may have the better reason, so the other one stays acceptable.
+fn provider() -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    let aes = aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let chacha = aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
+    provider.cipher_suites = if has_aes_hardware() {
+        vec![aes, chacha]
+    } else {
+        vec![chacha, aes]
+    };
+    provider
+}
+
+fn has_aes_hardware() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
+
+/// The name in the TLS handshake; identities are keys, so it distinguishes nothing.
+pub(crate) const SERVER_NAME: &str = "longhaul";
+const ALPN: &[u8] = b"longhaul/1";
+const VERSION: u8 = 1;

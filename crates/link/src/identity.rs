@@ -1,0 +1,238 @@
+//! Who a gateway is: an Ed25519 key pair in a file, and the public keys of its peers.
+//!
+//! The private key is PKCS#8 in PEM; a public key is its 32 bytes in base64, one line.
+
+use std::{
+    fmt,
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
+
+/// An Ed25519 public key: the identity of a gateway. Its text form is base64, 44 characters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey(pub [u8; 32]);
+
+/// An Ed25519 key pair. `Debug` prints the public key only.
+#[derive(Clone)]
+pub struct Identity {
+    pkcs8: Arc<PrivatePkcs8KeyDer<'static>>,
+    public: PublicKey,
+}
+
+/// A key file that cannot be read, written or trusted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// The key file.
+        path: PathBuf,
+        /// What the file system said.
+        source: io::Error,
+    },
+    /// A private key that others can read is no identity.
+    #[error("{path}: group or others can read this key (mode {mode:o}); run: chmod 600 {path}")]
+    Exposed {
+        /// The key file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file holds something else.
+    #[error("{path}: not an Ed25519 private key in PKCS#8 PEM; make one with: longhaul keygen")]
+    NotAKey {
+        /// The key file.
+        path: PathBuf,
+    },
+}
+
+/// A text that is not a public key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a public key: expected 44 characters of base64 as `longhaul pubkey` prints them")]
+pub struct PublicKeyError;
+
+impl Identity {
+    /// A new identity from the operating system's randomness.
+    pub fn generate() -> Self {
+        let pair = Ed25519KeyPair::generate().expect("the system's randomness works");
+        let document = pair
+            .to_pkcs8v1()
+            .expect("a generated key has a PKCS#8 form");
+        Self::from_pkcs8(document.as_ref()).expect("a generated key reads back")
+    }
+
+    /// The identity with the given private seed. For tests and simulations, which need the same
+    /// keys on every run.
+    pub fn from_seed(seed: [u8; 32]) -> Self {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("any 32 bytes are a seed");
+        let document = pair.to_pkcs8v1().expect("a seeded key has a PKCS#8 form");
+        Self::from_pkcs8(document.as_ref()).expect("a seeded key reads back")
+    }
+
+    /// Reads a key file.
+    ///
+    /// # Errors
+    /// [`IdentityError::Exposed`] if group or others can read the file.
+    pub fn read(path: &Path) -> Result<Self, IdentityError> {
+        let io_error = |source| IdentityError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let mode = fs::metadata(path).map_err(io_error)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(IdentityError::Exposed {
+                path: path.to_owned(),
+                mode,
+            });
+        }
+        let text = fs::read(path).map_err(io_error)?;
+        PrivatePkcs8KeyDer::from_pem_slice(&text)
+            .ok()
+            .and_then(|key| Self::from_pkcs8(key.secret_pkcs8_der()))
+            .ok_or_else(|| IdentityError::NotAKey {
+                path: path.to_owned(),
+            })
+    }
+
+    /// Writes a new key file, readable by its owner only.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`] if the file exists: a key is never written over.
+    pub fn write_new(&self, path: &Path) -> Result<(), IdentityError> {
+        let io_error = |source| IdentityError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(io_error)?;
+        let body = BASE64_STANDARD.encode(self.pkcs8.secret_pkcs8_der());
+        let mut text = String::from("-----BEGIN PRIVATE KEY-----\n");
+        for line in body.as_bytes().chunks(64) {
+            text.push_str(std::str::from_utf8(line).expect("base64 is ASCII"));
+            text.push('\n');
+        }
+        text.push_str("-----END PRIVATE KEY-----\n");
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(io_error)
+    }
+
+    /// The public half.
+    pub fn public_key(&self) -> PublicKey {
+        self.public
+    }
+
+    /// The private key, for the TLS library.
+    pub(crate) fn pkcs8(&self) -> PrivatePkcs8KeyDer<'static> {
+        self.pkcs8.clone_key()
+    }
+
+    fn from_pkcs8(der: &[u8]) -> Option<Self> {
+        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok()?;
+        let public = PublicKey(pair.public_key().as_ref().try_into().ok()?);
+        Some(Self {
+            pkcs8: Arc::new(PrivatePkcs8KeyDer::from(der.to_vec())),
+            public,
+        })
+    }
+}
+
+impl PublicKey {
+    /// The SubjectPublicKeyInfo of this key, the form in which TLS carries a raw public key
+    /// (RFC 7250, RFC 8410 section 4).
+    pub(crate) fn to_spki(self) -> Vec<u8> {
+        [&SPKI_PREFIX[..], &self.0].concat()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Identity").field(&self.public).finish()
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&BASE64_STANDARD.encode(self.0))
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = PublicKeyError;
+
+    fn from_str(text: &str) -> Result<Self, PublicKeyError> {
+        let bytes = BASE64_STANDARD
+            .decode(text.trim())
+            .map_err(|_| PublicKeyError)?;
+        bytes.try_into().map(Self).map_err(|_| PublicKeyError)
+    }
+}
+
+/// DER of an Ed25519 SubjectPublicKeyInfo up to the key itself (RFC 8410 section 10.1).
+const SPKI_PREFIX: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn a_key_file_reads_back_and_is_never_written_over() {
+        let path = scratch("identity");
+        let identity = Identity::generate();
+        identity
+            .write_new(&path)
+            .expect("a new file can be written");
+        let read = Identity::read(&path).expect("the file was just written");
+        assert_eq!(read.public_key(), identity.public_key());
+        assert!(
+            Identity::generate().write_new(&path).is_err(),
+            "the file exists"
+        );
+        fs::remove_file(&path).expect("the file exists");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let path = scratch("exposed");
+        Identity::generate()
+            .write_new(&path)
+            .expect("a new file can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("the file is ours");
+        let error = Identity::read(&path).expect_err("group can read it");
+        assert!(error.to_string().contains("chmod 600"), "{error}");
+        fs::remove_file(&path).expect("the file exists");
+    }
+
+    #[test]
+    fn a_public_key_prints_and_parses() {
+        let key = Identity::from_seed([7; 32]).public_key();
+        assert_eq!(key.to_string().len(), 44);
+        assert_eq!(key.to_string().parse(), Ok(key));
+        assert_eq!("AAAA".parse::<PublicKey>(), Err(PublicKeyError));
+    }
+}

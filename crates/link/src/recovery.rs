@@ -1,0 +1,474 @@
+//! The sender's log: what each packet carried, whether it arrived, and when it counts as lost.
+//!
+//! Loss is detected by time only (RFC 8985): a packet is lost when the path has had longer to
+//! deliver it than it took for one sent later, by more than a reorder window that is learned from
+//! packets that turn up after they were given up. Packets are *resolved* in the order of their
+//! numbers, so that counts of arrivals and losses are never biased.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::{feedback::report::Report, stream::ChunkRef, time::Time, wire::Malformed};
+
+/// What a packet carried that must arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Item {
+    Chunk(ChunkRef),
+    Control(Control),
+}
+
+/// A control frame. Its content is made anew each time it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Control {
+    End(u32),
+    Reset(u32),
+    Stop(u32),
+    Credit(u32),
+    Done(u32),
+    InitialWindow,
+    StreamLimit,
+    PathHint,
+    MtuProbe,
+}
+
+/// What a sent packet was made of.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) first: Option<Item>,
+    /// Items behind the first, for packets of several small frames.
+    pub(crate) more: Option<Box<Vec<Item>>>,
+}
+
+impl Contents {
+    pub(crate) fn push(&mut self, item: Item) {
+        match self.first {
+            None => self.first = Some(item),
+            Some(_) => self.more.get_or_insert_default().push(item),
+        }
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(Item)) {
+        self.first.into_iter().for_each(&mut visit);
+        self.more
+            .iter()
+            .flat_map(|more| more.iter().copied())
+            .for_each(visit);
+    }
+}
+
+/// A packet whose fate is known, as congestion control sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Resolved {
+    /// Its number.
+    pub number: u64,
+    /// Bytes on the wire, IP and UDP headers included.
+    pub bytes: usize,
+    /// When it was sent, in seconds since the endpoint's epoch.
+    pub sent_s: f64,
+    /// The controller's window when it was sent, in bytes.
+    pub window_bytes: f64,
+    /// Whether it was given up.
+    pub lost: bool,
+}
+
+/// The receive time of one packet.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// Its number.
+    pub number: u64,
+    /// When it was sent, in seconds since the endpoint's epoch.
+    pub sent_s: f64,
+    /// When it arrived, in seconds of the receiver's clock.
+    pub received_s: f64,
+    /// Bytes sent before it.
+    pub sent_bytes_before: u64,
+    /// Whether it belonged to a train of packets sent back to back.
+    pub in_train: bool,
+}
+
+/// What one report changed.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Items that arrived, in no order.
+    pub(crate) arrived: Vec<Item>,
+    /// Items of packets given up, oldest first.
+    pub(crate) lost: Vec<Item>,
+    /// Packets resolved, in the order of their numbers.
+    pub(crate) resolved: Vec<Resolved>,
+    /// Packets that arrived after they were given up.
+    pub(crate) late: Vec<u64>,
+    /// Receive times, oldest first.
+    pub(crate) arrivals: Vec<Arrival>,
+    /// A round-trip time measured on the newest packet.
+    pub(crate) rtt: Option<Duration>,
+}
+
+impl Outcome {
+    pub(crate) fn clear(&mut self) {
+        self.arrived.clear();
+        self.lost.clear();
+        self.resolved.clear();
+        self.late.clear();
+        self.arrivals.clear();
+        self.rtt = None;
+    }
+}
+
+#[derive(Debug)]
+struct Sent {
+    time: Time,
+    bytes_before: u64,
+    window_bytes: f32,
+    bytes: u16,
+    state: State,
+    /// Counts towards what is in flight and towards loss; packets of feedback only do not.
+    eliciting: bool,
+    in_train: bool,
+    contents: Contents,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    InFlight,
+    Arrived,
+    Lost,
+}
+
+/// All packets from the oldest that may still matter to the newest.
+#[derive(Debug)]
+pub(crate) struct SentLog {
+    packets: VecDeque<Sent>,
+    /// Number of the first packet in `packets`.
+    base: u64,
+    /// Every packet below is resolved.
+    resolved: u64,
+    bytes_sent: u64,
+    bytes_in_flight: u64,
+    /// Send time that the path has provably had time for, see [`SentLog::on_report`].
+    reference: Time,
+    /// Learned from packets given up wrongly: how late they were.
+    lateness: Duration,
+    lateness_learned: Time,
+    /// Fraction of our own packets that do not arrive, moving average over resolved packets.
+    loss: f64,
+    loss_samples: u64,
+    pub(crate) packets_lost: u64,
+    pub(crate) packets_late: u64,
+}
+
+/// Weight of one packet in the moving average of losses.
+const LOSS_GAIN: f64 = 1.0 / 512.0;
+/// The reorder window is at least this, so that timer noise is not taken for loss.
+const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
+/// A learned lateness halves in this time.
+const LATENESS_HALF_LIFE: Duration = Duration::from_secs(10);
+
+impl SentLog {
+    pub(crate) fn new() -> Self {
+        Self {
+            packets: VecDeque::new(),
+            base: 0,
+            resolved: 0,
+            bytes_sent: 0,
+            bytes_in_flight: 0,
+            reference: Time::default(),
+            lateness: Duration::ZERO,
+            lateness_learned: Time::default(),
+            loss: 0.0,
+            loss_samples: 0,
+            packets_lost: 0,
+            packets_late: 0,
+        }
+    }
+
+    /// The number of the next packet.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.base + self.packets.len() as u64
+    }
+
+    /// Bytes of packets whose fate is unknown.
+    pub(crate) fn bytes_in_flight(&self) -> u64 {
+        self.bytes_in_flight
+    }
+
+    /// The moving average of the fraction of packets lost.
+    pub(crate) fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// When the oldest packet whose fate is unknown was sent.
+    pub(crate) fn oldest_in_flight(&self) -> Option<Time> {
+        let from = (self.resolved - self.base) as usize;
+        self.packets
+            .range(from..)
+            .find(|sent| sent.state == State::InFlight && sent.eliciting)
+            .map(|sent| sent.time)
+    }
+
+    /// Enters a packet just sent; its number is [`next_number`](Self::next_number).
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        bytes: usize,
+        eliciting: bool,
+        in_train: bool,
+        window_bytes: f64,
+        contents: Contents,
+    ) {
+        self.packets.push_back(Sent {
+            time: now,
+            bytes_before: self.bytes_sent,
+            window_bytes: window_bytes as f32,
+            bytes: bytes as u16,
+            state: State::InFlight,
+            eliciting,
+            in_train,
+            contents,
+        });
+        self.bytes_sent += bytes as u64;
+        if eliciting {
+            self.bytes_in_flight += bytes as u64;
+        }
+    }
+
+    /// Takes in a report: marks arrivals, detects losses, resolves in order.
+    ///
+    /// `base_rtt` scales the reorder window. Packets sent before `outage_end` that are lost are not
+    /// shown to congestion control: the path was gone, not full.
+    pub(crate) fn on_report(
+        &mut self,
+        report: &Report<'_>,
+        now: Time,
+        base_rtt: Duration,
+        outage_end: Time,
+        outcome: &mut Outcome,
+    ) -> Result<(), Malformed> {
+        let next = self.next_number();
+        if report.largest >= next {
+            return Err(Malformed);
+        }
+        let mut newest: Option<u64> = None;
+        report.for_each_received(|low, high| {
+            let (low, high) = (low.max(self.base), high.min(next));
+            for number in low..high {
+                if self.mark_arrived(number, now, outcome) {
+                    newest = newest.max(Some(number));
+                }
+            }
+        })?;
+        report.for_each_sample(|sample| {
+            if let Some(sent) = self.get(sample.number) {
+                outcome.arrivals.push(Arrival {
+                    number: sample.number,
+                    sent_s: sent.time.0 as f64 * 1e-9,
+                    received_s: sample.time_us as f64 * 1e-6,
+                    sent_bytes_before: sent.bytes_before,
+                    in_train: sent.in_train,
+                });
+            }
+        })?;
+        outcome.arrivals.reverse();
+        if let Some(sent) = self.get(report.largest) {
+            let waited = Duration::from_micros(report.delay_us);
+            if newest == Some(report.largest) && sent.eliciting {
+                outcome.rtt = Some(now.since(sent.time).saturating_sub(waited));
+            }
+            // When the report was made the path had had time for everything sent up to then.
+            self.reference = self.reference.max(sent.time + waited);
+        }
+        self.resolve(now, base_rtt, outage_end, outcome);
+        Ok(())
+    }
+
+    /// Forgets what can no longer turn up: resolved packets older than `age`.
+    pub(crate) fn forget(&mut self, now: Time, age: Duration) {
+        while self.base < self.resolved
+            && self
+                .packets
+                .front()
+                .is_some_and(|sent| sent.time + age < now)
+        {
+            self.packets.pop_front();
+            self.base += 1;
+        }
+    }
+
+    /// How much later than its neighbours a packet may arrive before it counts as lost.
+    pub(crate) fn reorder_window(&self, base_rtt: Duration, now: Time) -> Duration {
+        let age = now.since(self.lateness_learned).as_secs_f64();
+        let faded = 0.5f64.powf(age / LATENESS_HALF_LIFE.as_secs_f64());
+        let learned = self.lateness.mul_f64(1.1 * faded);
+        (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
+    }
+
+    fn get(&self, number: u64) -> Option<&Sent> {
+        self.packets.get(number.checked_sub(self.base)? as usize)
+    }
+
+    /// Returns whether the arrival is news.
+    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) -> bool {
+        let sent = &mut self.packets[(number - self.base) as usize];
+        if sent.state == State::Arrived {
+            return false;
+        }
+        let was_lost = sent.state == State::Lost;
+        sent.state = State::Arrived;
+        sent.contents.for_each(|item| outcome.arrived.push(item));
+        sent.contents = Contents::default();
+        if !was_lost {
+            if sent.eliciting {
+                self.bytes_in_flight -= u64::from(sent.bytes);
+            }
+            return true;
+        }
+        let late = self.reference.since(sent.time);
+        if sent.eliciting {
+            outcome.late.push(number);
+            self.packets_late += 1;
+            self.packets_lost = self.packets_lost.saturating_sub(1);
+            self.loss = (self.loss - LOSS_GAIN).max(0.0);
+        }
+        if late > self.lateness {
+            self.lateness = late;
+            self.lateness_learned = now;
+        }
+        true
+    }
+
+    fn resolve(&mut self, now: Time, base_rtt: Duration, outage_end: Time, outcome: &mut Outcome) {
+        let give_up_before = self.reference - self.reorder_window(base_rtt, now);
+        while let Some(sent) = self.packets.get_mut((self.resolved - self.base) as usize) {
+            let lost = match sent.state {
+                State::Arrived => false,
+                State::InFlight if sent.time < give_up_before => true,
+                State::InFlight => break,
+                State::Lost => unreachable!("packets are given up only when they are resolved"),
+            };
+            if lost {
+                sent.state = State::Lost;
+                sent.contents.for_each(|item| outcome.lost.push(item));
+            }
+            let exempt = lost && sent.time < outage_end;
+            if !exempt {
+                self.loss_samples += 1;
+                let gain = LOSS_GAIN.max(1.0 / self.loss_samples as f64);
+                self.loss += (f64::from(u8::from(lost)) - self.loss) * gain;
+            }
+            if sent.eliciting {
+                if lost {
+                    self.bytes_in_flight -= u64::from(sent.bytes);
+                    self.packets_lost += 1;
+                }
+                if !exempt {
+                    outcome.resolved.push(Resolved {
+                        number: self.resolved,
+                        bytes: usize::from(sent.bytes),
+                        sent_s: sent.time.0 as f64 * 1e-9,
+                        window_bytes: f64::from(sent.window_bytes),
+                        lost,
+                    });
+                }
+            }
+            self.resolved += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{feedback::received::ReceivedLog, wire::varint::Reader};
+
+    const RTT: Duration = Duration::from_millis(80);
+
+    fn ms(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    fn report(sent: &mut SentLog, received: &mut ReceivedLog, now: Time) -> Outcome {
+        let mut bytes = Vec::new();
+        received.write_report(&mut bytes, 1400, now);
+        let report = Report::read(&mut Reader(&bytes)).expect("our own report");
+        let mut outcome = Outcome::default();
+        sent.on_report(&report, now + RTT / 2, RTT, Time::default(), &mut outcome)
+            .expect("the report is about packets that were sent");
+        outcome
+    }
+
+    fn item(number: u64) -> Item {
+        Item::Chunk(ChunkRef {
+            slot: 0,
+            stream: 0,
+            index: number,
+        })
+    }
+
+    fn send_every_ms(sent: &mut SentLog, count: u64) {
+        for number in 0..count {
+            let mut contents = Contents::default();
+            contents.push(item(number));
+            sent.push(ms(number), 1500, true, false, 0.0, contents);
+        }
+    }
+
+    #[test]
+    fn a_gap_is_lost_only_after_the_reorder_window() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 30);
+        for number in (0..8).filter(|n| *n != 3) {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+        }
+        let outcome = report(&mut sent, &mut received, ms(7) + RTT / 2);
+        assert!(
+            outcome.lost.is_empty(),
+            "4 ms are less than an eighth of 80 ms"
+        );
+        assert_eq!(outcome.resolved.len(), 3, "packet 3 holds up the order");
+        for number in 8..15 {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+        }
+        let outcome = report(&mut sent, &mut received, ms(14) + RTT / 2);
+        assert_eq!(outcome.lost, [item(3)]);
+        assert_eq!(
+            outcome.resolved.iter().filter(|packet| packet.lost).count(),
+            1
+        );
+        assert_eq!(outcome.resolved.len(), 12);
+    }
+
+    #[test]
+    fn the_last_packet_is_known_to_be_lost_without_a_later_one() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 5);
+        for number in 0..4 {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+        }
+        let outcome = report(&mut sent, &mut received, ms(3) + RTT / 2);
+        assert!(outcome.lost.is_empty());
+        let outcome = report(&mut sent, &mut received, ms(16) + RTT / 2);
+        assert_eq!(
+            outcome.lost,
+            [item(4)],
+            "the path had 12 ms more than it needed"
+        );
+        assert_eq!(sent.bytes_in_flight(), 0);
+    }
+
+    #[test]
+    fn a_packet_that_turns_up_late_widens_the_reorder_window() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 60);
+        for number in (0..50).filter(|n| *n != 3) {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+        }
+        let outcome = report(&mut sent, &mut received, ms(49) + RTT / 2);
+        assert_eq!(outcome.lost, [item(3)]);
+        received.insert(3, 1500, true, ms(50) + RTT / 2);
+        let outcome = report(&mut sent, &mut received, ms(50) + RTT / 2);
+        assert_eq!(
+            (outcome.late.as_slice(), outcome.arrived.as_slice()),
+            (&[3][..], &[item(3)][..])
+        );
+        assert_eq!(sent.packets_lost, 0, "the loss is taken back");
+        assert!(sent.reorder_window(RTT, ms(90)) > Duration::from_millis(46));
+    }
+}

@@ -1,0 +1,405 @@
+//! The receiving half of a stream: slots that arrived in any order, handed on in order.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::SLOT_SIZE;
+
+/// Slots in one slab.
+const SLAB_SLOTS: u64 = 64;
+
+/// Memory for [`SLAB_SLOTS`] slots.
+#[derive(Debug)]
+struct Slab {
+    data: Vec<u8>,
+    lens: [u16; SLAB_SLOTS as usize],
+}
+
+/// Lends slabs up to a bound, and keeps returned ones for reuse.
+#[derive(Debug)]
+pub(crate) struct SlabPool {
+    free: Vec<Box<Slab>>,
+    lent: usize,
+    lent_max: usize,
+    /// The most slabs ever lent at once.
+    pub(crate) lent_peak: usize,
+}
+
+/// Bytes that one slab takes.
+pub(crate) const SLAB_SIZE: usize = SLOT_SIZE * SLAB_SLOTS as usize;
+/// Returned slabs kept for reuse; beyond that memory goes back to the system.
+const FREE_SLABS_MAX: usize = 64;
+
+impl SlabPool {
+    /// A pool that lends up to `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        let lent_max = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
+        Self {
+            free: Vec::new(),
+            lent: 0,
+            lent_max: lent_max.max(4),
+            lent_peak: 0,
+        }
+    }
+
+    fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
+        if self.lent >= self.lent_max && !is_essential {
+            return None;
+        }
+        self.lent += 1;
+        self.lent_peak = self.lent_peak.max(self.lent);
+        Some(self.free.pop().unwrap_or_else(|| {
+            Box::new(Slab {
+                data: vec![0; SLAB_SIZE],
+                lens: [0; SLAB_SLOTS as usize],
+            })
+        }))
+    }
+
+    fn give_back(&mut self, mut slab: Box<Slab>) {
+        self.lent -= 1;
+        if self.free.len() < FREE_SLABS_MAX {
+            slab.lens.fill(0);
+            self.free.push(slab);
+        }
+    }
+
+    /// The fraction of the pool that is lent.
+    pub(crate) fn fill(&self) -> f64 {
+        self.lent as f64 / self.lent_max as f64
+    }
+}
+
+/// What became of an arriving slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Insert {
+    /// Kept.
+    New,
+    /// Already here, or already read.
+    Duplicate,
+    /// No memory: the packet must count as lost, so that it is sent again.
+    NoMemory,
+    /// Outside the credit or behind the end: the peer breaks the protocol.
+    Violation,
+}
+
+/// How the receiving half stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecvState {
+    /// Bytes are expected.
+    Open,
+    /// Everything was read, and count and hash agree.
+    Ended,
+    /// Everything was read, and count or hash do not agree.
+    Corrupt,
+    /// The peer abandoned the stream.
+    Reset { code: u32 },
+}
+
+/// The receiving half of one stream.
+pub(crate) struct RecvHalf {
+    slabs: VecDeque<Option<Box<Slab>>>,
+    /// Number of the first slab in `slabs`.
+    slab_base: u64,
+    /// Index of the next slot to hand on.
+    next: u64,
+    /// One past the highest slot that has arrived.
+    highest: u64,
+    end: Option<End>,
+    bytes_read: u64,
+    hash: Xxh3,
+    state: RecvState,
+    /// Slots that the peer may have outstanding beyond what was read.
+    window: u64,
+    window_max: u64,
+    /// The limit that the peer was told last.
+    credit_told: u64,
+    /// Slots read since, and when, the window was last judged.
+    judged_at: u64,
+    judged_s: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct End {
+    chunks: u64,
+    bytes: u64,
+    hash: u64,
+}
+
+impl RecvHalf {
+    /// A half whose peer may use `window` slots at first and up to `window_max` as it proves fast.
+    pub(crate) fn new(window: u64, window_max: u64, now_s: f64) -> Self {
+        Self {
+            slabs: VecDeque::new(),
+            slab_base: 0,
+            next: 0,
+            highest: 0,
+            end: None,
+            bytes_read: 0,
+            hash: Xxh3::new(),
+            state: RecvState::Open,
+            window,
+            window_max,
+            credit_told: window,
+            judged_at: 0,
+            judged_s: now_s,
+        }
+    }
+
+    pub(crate) fn state(&self) -> RecvState {
+        self.state
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Enters a slot.
+    pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> Insert {
+        if data.is_empty() || data.len() > SLOT_SIZE || index >= self.credit_told {
+            return Insert::Violation;
+        }
+        if self.end.is_some_and(|end| index >= end.chunks) {
+            return Insert::Violation;
+        }
+        if index < self.next || self.state != RecvState::Open {
+            return Insert::Duplicate;
+        }
+        let slab_number = index / SLAB_SLOTS;
+        let at = (slab_number - self.slab_base) as usize;
+        if at >= self.slabs.len() {
+            self.slabs.resize_with(at + 1, || None);
+        }
+        if self.slabs[at].is_none() {
+            // The slab that holds the next slot in order is always granted: it frees the others.
+            let is_essential = slab_number == self.next / SLAB_SLOTS;
+            let Some(slab) = pool.take(is_essential) else {
+                return Insert::NoMemory;
+            };
+            self.slabs[at] = Some(slab);
+        }
+        let slab = self.slabs[at].as_mut().expect("it was just put there");
+        let slot = (index % SLAB_SLOTS) as usize;
+        if slab.lens[slot] != 0 {
+            return Insert::Duplicate;
+        }
+        slab.lens[slot] = data.len() as u16;
+        slab.data[slot * SLOT_SIZE..][..data.len()].copy_from_slice(data);
+        self.highest = self.highest.max(index + 1);
+        Insert::New
+    }
+
+    /// Enters the end record. Returns false if it contradicts what is known.
+    pub(crate) fn set_end(&mut self, chunks: u64, bytes: u64, hash: u64) -> bool {
+        if let Some(end) = self.end {
+            return end.chunks == chunks && end.bytes == bytes && end.hash == hash;
+        }
+        if chunks < self.highest {
+            return false;
+        }
+        self.end = Some(End {
+            chunks,
+            bytes,
+            hash,
+        });
+        self.check_end();
+        true
+    }
+
+    /// The peer abandoned the stream: what has not been read is dropped.
+    pub(crate) fn set_reset(&mut self, code: u32, pool: &mut SlabPool) {
+        if self.state == RecvState::Open {
+            self.state = RecvState::Reset { code };
+            self.release(pool);
+        }
+    }
+
+    /// Whether [`read`](Self::read) would return something.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.slab_len(self.next) != 0
+    }
+
+    /// Takes bytes in order, about `len_max` at most.
+    pub(crate) fn read(&mut self, len_max: usize, pool: &mut SlabPool) -> Option<Bytes> {
+        if !self.is_readable() {
+            return None;
+        }
+        let mut out = BytesMut::with_capacity(self.readable_len(len_max));
+        while let Some(len) = Some(self.slab_len(self.next)).filter(|len| *len != 0) {
+            if !out.is_empty() && out.len() + len > len_max {
+                break;
+            }
+            let at = (self.next / SLAB_SLOTS - self.slab_base) as usize;
+            let slab = self.slabs[at]
+                .as_ref()
+                .expect("a slot with a length has a slab");
+            let start = (self.next % SLAB_SLOTS) as usize * SLOT_SIZE;
+            out.extend_from_slice(&slab.data[start..start + len]);
+            self.next += 1;
+            if self.next.is_multiple_of(SLAB_SLOTS) {
+                let slab = self
+                    .slabs
+                    .pop_front()
+                    .flatten()
+                    .expect("its slots were read");
+                pool.give_back(slab);
+                self.slab_base += 1;
+            }
+        }
+        self.hash.update(&out);
+        self.bytes_read += out.len() as u64;
+        self.check_end();
+        if self.state != RecvState::Open {
+            self.release(pool);
+        }
+        Some(out.freeze())
+    }
+
+    /// A new credit limit to tell the peer, if it differs enough from the last one told. `rtt_s` is
+    /// the round-trip time: a window of which a quarter is read within two of them is too small.
+    pub(crate) fn credit_due(&mut self, now_s: f64, rtt_s: f64, memory_fill: f64) -> bool {
+        if self.state != RecvState::Open || self.end.is_some() {
+            return false;
+        }
+        if self.next - self.judged_at >= self.window / 4 {
+            if now_s - self.judged_s < 2.0 * rtt_s.max(0.002) && memory_fill < 0.5 {
+                self.window = (self.window * 2).min(self.window_max);
+            }
+            self.judged_at = self.next;
+            self.judged_s = now_s;
+        }
+        self.next + self.window >= self.credit_told + (self.window / 8).max(1)
+    }
+
+    /// The limit that the peer may be told now; it counts as told.
+    pub(crate) fn take_credit(&mut self) -> u64 {
+        self.credit_told = self.credit_told.max(self.next + self.window);
+        self.credit_told
+    }
+
+    /// Gives all memory back.
+    pub(crate) fn release(&mut self, pool: &mut SlabPool) {
+        for slab in self.slabs.drain(..).flatten() {
+            pool.give_back(slab);
+        }
+        self.slab_base = self.next / SLAB_SLOTS;
+    }
+
+    fn check_end(&mut self) {
+        let Some(end) = self.end.filter(|end| end.chunks == self.next) else {
+            return;
+        };
+        if self.state == RecvState::Open {
+            let intact = end.bytes == self.bytes_read && end.hash == self.hash.digest();
+            self.state = if intact {
+                RecvState::Ended
+            } else {
+                RecvState::Corrupt
+            };
+        }
+    }
+
+    /// The length of slot `index`, zero if it is not here.
+    fn slab_len(&self, index: u64) -> usize {
+        let Some(at) = (index / SLAB_SLOTS).checked_sub(self.slab_base) else {
+            return 0;
+        };
+        let slab = self.slabs.get(at as usize).and_then(Option::as_ref);
+        slab.map_or(0, |slab| {
+            usize::from(slab.lens[(index % SLAB_SLOTS) as usize])
+        })
+    }
+
+    fn readable_len(&self, len_max: usize) -> usize {
+        let mut len = 0;
+        let mut index = self.next;
+        while len < len_max {
+            match self.slab_len(index) {
+                0 => break,
+                slot => len += slot,
+            }
+            index += 1;
+        }
+        len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hash(bytes: &[u8]) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(bytes)
+    }
+
+    proptest! {
+        #[test]
+        fn slots_in_any_order_read_back_as_written(
+            slots in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..SLOT_SIZE), 1..200),
+            order in any::<prop::sample::Index>(),
+        ) {
+            let mut pool = SlabPool::new(1 << 30);
+            let mut half = RecvHalf::new(1000, 1000, 0.0);
+            let whole = slots.concat();
+            let mut read = Vec::new();
+            let start = order.index(slots.len());
+            for at in (start..slots.len()).chain(0..start) {
+                prop_assert_eq!(half.insert(at as u64, &slots[at], &mut pool), Insert::New);
+                prop_assert_eq!(half.insert(at as u64, &slots[at], &mut pool), Insert::Duplicate);
+                while let Some(data) = half.read(10_000, &mut pool) {
+                    read.extend_from_slice(&data);
+                }
+            }
+            prop_assert_eq!(&read, &whole);
+            prop_assert_eq!(half.state(), RecvState::Open);
+            prop_assert!(half.set_end(slots.len() as u64, whole.len() as u64, hash(&whole)));
+            prop_assert_eq!(half.state(), RecvState::Ended);
+            half.release(&mut pool);
+            prop_assert_eq!(pool.lent, 0);
+        }
+    }
+
+    #[test]
+    fn a_wrong_hash_or_count_is_no_end() {
+        for (bytes, hash) in [(3, hash(b"abd")), (4, hash(b"abc"))] {
+            let mut pool = SlabPool::new(1 << 20);
+            let mut half = RecvHalf::new(10, 10, 0.0);
+            half.insert(0, b"abc", &mut pool);
+            assert!(half.set_end(1, bytes, hash));
+            half.read(100, &mut pool);
+            assert_eq!(half.state(), RecvState::Corrupt);
+        }
+    }
+
+    #[test]
+    fn a_full_pool_refuses_all_but_the_next_slab() {
+        let mut pool = SlabPool::new(0);
+        let mut half = RecvHalf::new(10_000, 10_000, 0.0);
+        for slab in 1..=4 {
+            assert_eq!(half.insert(slab * SLAB_SLOTS, b"x", &mut pool), Insert::New);
+        }
+        assert_eq!(
+            half.insert(5 * SLAB_SLOTS, b"x", &mut pool),
+            Insert::NoMemory
+        );
+        assert_eq!(
+            half.insert(0, b"x", &mut pool),
+            Insert::New,
+            "it is needed to free the rest"
+        );
+    }
+
+    #[test]
+    fn slots_beyond_the_credit_are_a_violation() {
+        let mut pool = SlabPool::new(1 << 20);
+        let mut half = RecvHalf::new(10, 10, 0.0);
+        assert_eq!(half.insert(10, b"x", &mut pool), Insert::Violation);
+        assert_eq!(half.insert(9, b"", &mut pool), Insert::Violation);
+        half.insert(9, b"x", &mut pool);
+        assert!(!half.set_end(9, 1, 0), "an end before a slot that arrived");
+    }
+}

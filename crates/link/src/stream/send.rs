@@ -1,0 +1,360 @@
+//! The sending half of a stream: what the application wrote, which slots it was cut into, and which
+//! of them have arrived.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::Xxh3;
+
+/// The sending half of one stream.
+pub(crate) struct SendHalf {
+    /// What the application wrote and the peer has not got yet, oldest first.
+    segments: VecDeque<Bytes>,
+    /// Number of the first segment; numbers are never reused.
+    segment_base: u64,
+    /// Where the next new slot starts.
+    cursor: Cursor,
+    unsent_bytes: usize,
+    slots: VecDeque<Slot>,
+    /// Index of the first slot in `slots`; all below have arrived.
+    base: u64,
+    /// Slots below this index may be sent.
+    credit: u64,
+    bytes_written: u64,
+    bytes_arrived: u64,
+    hash: Xxh3,
+    state: SendState,
+    /// Next slot to repeat when there is nothing else to send.
+    repeat_next: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cursor {
+    segment: u64,
+    offset: usize,
+}
+
+/// One slot that has been sent.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    start: Cursor,
+    len: u16,
+    /// Packets in flight that carry it.
+    outstanding: u8,
+    /// How often it was given up.
+    round: u8,
+    arrived: bool,
+}
+
+/// How far the end of a stream has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SendState {
+    /// More may be written.
+    Open,
+    /// The application has finished; the end must still arrive.
+    Finished { end_sent: bool, end_arrived: bool },
+    /// Abandoned by the application or at the peer's request.
+    Reset { code: u32 },
+}
+
+impl SendHalf {
+    pub(crate) fn new(credit: u64) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            segment_base: 0,
+            cursor: Cursor {
+                segment: 0,
+                offset: 0,
+            },
+            unsent_bytes: 0,
+            slots: VecDeque::new(),
+            base: 0,
+            credit,
+            bytes_written: 0,
+            bytes_arrived: 0,
+            hash: Xxh3::new(),
+            state: SendState::Open,
+            repeat_next: 0,
+        }
+    }
+
+    pub(crate) fn state(&self) -> SendState {
+        self.state
+    }
+
+    /// Bytes held for sending or sending again.
+    pub(crate) fn buffered_bytes(&self) -> usize {
+        match self.state {
+            SendState::Reset { .. } => 0,
+            _ => (self.bytes_written - self.bytes_arrived) as usize,
+        }
+    }
+
+    /// Bytes written and not yet sent for the first time.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
+    }
+
+    /// Appends bytes of the application.
+    pub(crate) fn write(&mut self, data: Bytes) {
+        debug_assert!(
+            self.state == SendState::Open,
+            "nothing is written behind the end"
+        );
+        if data.is_empty() {
+            return;
+        }
+        self.hash.update(&data);
+        self.bytes_written += data.len() as u64;
+        self.unsent_bytes += data.len();
+        self.segments.push_back(data);
+    }
+
+    pub(crate) fn finish(&mut self) {
+        if self.state == SendState::Open {
+            self.state = SendState::Finished {
+                end_sent: false,
+                end_arrived: false,
+            };
+        }
+    }
+
+    /// Abandons everything that has not arrived. Returns whether that is news.
+    pub(crate) fn reset(&mut self, code: u32) -> bool {
+        if matches!(self.state, SendState::Reset { .. }) {
+            return false;
+        }
+        self.state = SendState::Reset { code };
+        self.segments.clear();
+        self.slots.clear();
+        self.unsent_bytes = 0;
+        true
+    }
+
+    /// Raises the number of slots that may be sent. Returns whether that unblocks anything.
+    pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
+        let was_blocked = self.is_blocked();
+        self.credit = self.credit.max(credit);
+        was_blocked && !self.is_blocked()
+    }
+
+    /// Whether there are bytes that only the lack of credit holds back.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.unsent_bytes > 0 && self.next_index() >= self.credit
+    }
+
+    /// Whether a new slot can be sent now.
+    pub(crate) fn has_new(&self) -> bool {
+        self.unsent_bytes > 0 && self.next_index() < self.credit
+    }
+
+    /// Whether the end is still to be sent, and everything before it has been sent once.
+    pub(crate) fn end_is_due(&self) -> bool {
+        matches!(
+            self.state,
+            SendState::Finished {
+                end_sent: false,
+                ..
+            }
+        ) && self.unsent_bytes == 0
+    }
+
+    /// The fields of the end record: slots, bytes, hash.
+    pub(crate) fn end(&self) -> (u64, u64, u64) {
+        (self.next_index(), self.bytes_written, self.hash.digest())
+    }
+
+    pub(crate) fn mark_end_sent(&mut self, sent: bool) {
+        if let SendState::Finished { end_sent, .. } = &mut self.state {
+            *end_sent = sent;
+        }
+    }
+
+    pub(crate) fn mark_end_arrived(&mut self) {
+        if let SendState::Finished { end_arrived, .. } = &mut self.state {
+            *end_arrived = true;
+        }
+    }
+
+    /// Cuts the next new slot, of at most `len_max` bytes, and appends its bytes to `out`. Returns
+    /// its index.
+    pub(crate) fn take_new(&mut self, len_max: usize, out: &mut Vec<u8>) -> u64 {
+        debug_assert!(self.has_new(), "callers ask first");
+        let len = len_max.min(self.unsent_bytes).min(super::SLOT_SIZE);
+        let index = self.next_index();
+        let start = self.cursor;
+        self.cursor = self.copy(start, len, out);
+        self.unsent_bytes -= len;
+        self.slots.push_back(Slot {
+            start,
+            len: len as u16,
+            outstanding: 1,
+            round: 0,
+            arrived: false,
+        });
+        index
+    }
+
+    /// Index of the next new slot.
+    pub(crate) fn next_index(&self) -> u64 {
+        self.base + self.slots.len() as u64
+    }
+
+    /// The length of slot `index` if it has not arrived.
+    pub(crate) fn missing_len(&self, index: u64) -> Option<usize> {
+        self.slot(index)
+            .filter(|slot| !slot.arrived)
+            .map(|slot| usize::from(slot.len))
+    }
+
+    /// Appends the bytes of a slot that has not arrived, to be sent once more.
+    pub(crate) fn take_again(&mut self, index: u64, out: &mut Vec<u8>) {
+        let at = (index - self.base) as usize;
+        let slot = &mut self.slots[at];
+        slot.outstanding = slot.outstanding.saturating_add(1);
+        let (start, len) = (slot.start, usize::from(slot.len));
+        self.copy(start, len, out);
+    }
+
+    /// A packet with slot `index` arrived. Returns how many bytes of buffer that freed.
+    pub(crate) fn on_arrived(&mut self, index: u64) -> usize {
+        let Some(at) = index.checked_sub(self.base).map(|at| at as usize) else {
+            return 0;
+        };
+        let Some(slot) = self.slots.get_mut(at) else {
+            return 0;
+        };
+        slot.outstanding = slot.outstanding.saturating_sub(1);
+        slot.arrived = true;
+        let mut freed = 0;
+        while let Some(slot) = self.slots.front().filter(|slot| slot.arrived) {
+            freed += usize::from(slot.len);
+            self.slots.pop_front();
+            self.base += 1;
+        }
+        self.bytes_arrived += freed as u64;
+        let keep = self
+            .slots
+            .front()
+            .map_or(self.cursor.segment, |slot| slot.start.segment);
+        while self.segment_base < keep {
+            self.segments.pop_front();
+            self.segment_base += 1;
+        }
+        freed
+    }
+
+    /// A packet with slot `index` was given up. Returns the round of repetition that it now needs,
+    /// from 1; `None` if it has arrived or another copy of it is on its way.
+    pub(crate) fn on_lost(&mut self, index: u64) -> Option<u8> {
+        let at = index.checked_sub(self.base)? as usize;
+        let slot = self.slots.get_mut(at)?;
+        slot.outstanding = slot.outstanding.saturating_sub(1);
+        if slot.arrived || slot.outstanding > 0 {
+            return None;
+        }
+        slot.round = slot.round.saturating_add(1);
+        Some(slot.round)
+    }
+
+    /// The next slot worth repeating while the line is idle: not arrived, with fewer than
+    /// `copies_max` packets in flight. Each pass goes over all slots once; `restart` begins a new
+    /// pass.
+    pub(crate) fn next_repeat(&mut self, copies_max: u8, restart: bool) -> Option<u64> {
+        if restart || self.repeat_next < self.base {
+            self.repeat_next = self.base;
+        }
+        while let Some(slot) = self.slot(self.repeat_next).copied() {
+            let index = self.repeat_next;
+            self.repeat_next += 1;
+            if !slot.arrived && slot.outstanding > 0 && slot.outstanding < copies_max {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    fn slot(&self, index: u64) -> Option<&Slot> {
+        self.slots.get(index.checked_sub(self.base)? as usize)
+    }
+
+    /// Appends `len` bytes from `from` on. Returns where they end.
+    fn copy(&self, from: Cursor, len: usize, out: &mut Vec<u8>) -> Cursor {
+        let mut at = from;
+        let mut left = len;
+        while left > 0 {
+            let segment = &self.segments[(at.segment - self.segment_base) as usize];
+            let part = left.min(segment.len() - at.offset);
+            out.extend_from_slice(&segment[at.offset..at.offset + part]);
+            left -= part;
+            at.offset += part;
+            if at.offset == segment.len() {
+                at = Cursor {
+                    segment: at.segment + 1,
+                    offset: 0,
+                };
+            }
+        }
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn slots_repeat_the_written_bytes_in_any_order(
+            writes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..4000), 1..20),
+            len_max in 1usize..1500,
+            seed in any::<u64>(),
+        ) {
+            let mut half = SendHalf::new(u64::MAX >> 2);
+            for data in &writes {
+                half.write(Bytes::copy_from_slice(data));
+            }
+            let whole = writes.concat();
+            let mut sent = Vec::new();
+            while half.has_new() {
+                let mut out = Vec::new();
+                let index = half.take_new(len_max, &mut out);
+                sent.push((index, out));
+            }
+            prop_assert_eq!(sent.iter().flat_map(|(_, data)| data.clone()).collect::<Vec<_>>(), whole.clone());
+            let mut state = seed;
+            let mut freed = 0;
+            while !sent.is_empty() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (state >> 33) as usize % sent.len();
+                let (index, data) = sent[at].clone();
+                if state >> 63 == 0 {
+                    prop_assert_eq!(half.on_lost(index), Some(half.slot(index).expect("kept").round));
+                    let mut out = Vec::new();
+                    prop_assert_eq!(half.missing_len(index), Some(data.len()));
+                    half.take_again(index, &mut out);
+                    prop_assert_eq!(&out, &data);
+                } else {
+                    freed += half.on_arrived(index);
+                    prop_assert_eq!(half.missing_len(index), None);
+                    sent.swap_remove(at);
+                }
+            }
+            prop_assert!(half.slots.is_empty() && half.unsent_bytes == 0);
+            prop_assert_eq!(freed, whole.len());
+            prop_assert!(half.segments.is_empty(), "arrived bytes are not kept");
+        }
+    }
+
+    #[test]
+    fn without_credit_nothing_new_is_sent() {
+        let mut half = SendHalf::new(1);
+        half.write(Bytes::from(vec![0; 3000]));
+        half.take_new(1400, &mut Vec::new());
+        assert!(!half.has_new() && half.is_blocked());
+        assert!(half.set_credit(2));
+        assert!(half.has_new());
+    }
+}

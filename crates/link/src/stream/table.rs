@@ -1,0 +1,462 @@
+//! All streams of one connection: opening, closing, and which of them sends next.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use super::{
+    ChunkRef, Class, StreamNumber,
+    recv::{RecvHalf, RecvState, SlabPool},
+    send::{SendHalf, SendState},
+};
+use crate::{recovery::Control, time::Time};
+
+/// One stream, both halves.
+pub(crate) struct Stream {
+    pub(crate) number: u32,
+    pub(crate) class: Class,
+    pub(crate) send: SendHalf,
+    pub(crate) recv: RecvHalf,
+    /// The peer has everything we sent, or both sides gave it up.
+    pub(crate) send_done: bool,
+    /// We have everything the peer sent and it knows, or both sides gave it up.
+    pub(crate) recv_done: bool,
+    /// The application wants no more; arriving slots are discarded.
+    pub(crate) stop_code: Option<u32>,
+    in_ready_queue: bool,
+    /// The application was told that it may read and has not read since.
+    pub(crate) told_readable: bool,
+}
+
+/// What the application should know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamEvent {
+    /// The peer opened a stream.
+    Incoming { stream: u32, class: Class },
+    /// A stream has bytes, its end, or its failure to read.
+    Readable { stream: u32 },
+    /// The peer's application read everything to the end.
+    SendDone { stream: u32 },
+    /// The peer wants no more.
+    Stopped { stream: u32, code: u32 },
+}
+
+/// How many streams the peer may have open at once.
+pub(crate) const STREAMS_MAX: u32 = 4096;
+/// Slots that a control stream may have outstanding.
+pub(crate) const CONTROL_WINDOW: u64 = 64;
+/// Slots that one bulk stream sends before the next one's turn.
+const QUANTUM_SLOTS: u32 = 32;
+
+/// All streams of a connection.
+pub(crate) struct Streams {
+    places: Vec<Option<Stream>>,
+    vacant: Vec<u32>,
+    by_number: HashMap<u32, u32>,
+    we_initiated: bool,
+    next_count: u32,
+    /// Streams that the peer lets us open, in all.
+    peer_limit: u32,
+    /// Streams that the peer has opened, in all.
+    peer_count: u32,
+    /// Opened by implication, when a later one was seen first.
+    peer_skipped: BTreeSet<u32>,
+    peer_open: u32,
+    told_limit: u32,
+    ready_control: VecDeque<u32>,
+    ready_bulk: VecDeque<u32>,
+    quantum_left: u32,
+    retransmit: VecDeque<ChunkRef>,
+    delayed: VecDeque<(Time, ChunkRef)>,
+    pub(crate) controls: VecDeque<Control>,
+    pub(crate) events: VecDeque<StreamEvent>,
+    pub(crate) pool: SlabPool,
+    /// Slots that a bulk stream which we open may use at once.
+    pub(crate) initial_credit: u64,
+    /// Slots that a bulk stream which the peer opens may use at once, as it was told.
+    pub(crate) initial_window: u64,
+    window_max: u64,
+    /// Memory that unsent and unacknowledged bytes take.
+    pub(crate) send_buffered: usize,
+}
+
+/// Limits of a connection's streams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) initial_credit: u64,
+    pub(crate) initial_window: u64,
+    pub(crate) peer_limit: u32,
+    pub(crate) memory_max: u64,
+}
+
+impl Streams {
+    pub(crate) fn new(we_initiated: bool, limits: Limits) -> Self {
+        let window_max = (limits.memory_max / super::SLOT_SIZE as u64 * 3 / 4).max(CONTROL_WINDOW);
+        Self {
+            places: Vec::new(),
+            vacant: Vec::new(),
+            by_number: HashMap::new(),
+            we_initiated,
+            next_count: 0,
+            peer_limit: limits.peer_limit,
+            peer_count: 0,
+            peer_skipped: BTreeSet::new(),
+            peer_open: 0,
+            told_limit: STREAMS_MAX,
+            ready_control: VecDeque::new(),
+            ready_bulk: VecDeque::new(),
+            quantum_left: QUANTUM_SLOTS,
+            retransmit: VecDeque::new(),
+            delayed: VecDeque::new(),
+            controls: VecDeque::new(),
+            events: VecDeque::new(),
+            pool: SlabPool::new(limits.memory_max),
+            initial_credit: limits.initial_credit,
+            initial_window: limits.initial_window.min(window_max),
+            window_max,
+            send_buffered: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut Stream> {
+        let place = *self.by_number.get(&number)?;
+        self.places[place as usize].as_mut()
+    }
+
+    /// The stream and the memory that its receiving half draws on.
+    pub(crate) fn get_with_pool(&mut self, number: u32) -> Option<(&mut Stream, &mut SlabPool)> {
+        let place = *self.by_number.get(&number)?;
+        Some((self.places[place as usize].as_mut()?, &mut self.pool))
+    }
+
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.places
+            .iter()
+            .flatten()
+            .map(|stream| stream.number)
+            .collect()
+    }
+
+    /// Opens a stream of ours; `None` while the peer allows no more.
+    pub(crate) fn open(&mut self, class: Class, now_s: f64) -> Option<u32> {
+        if self.next_count >= self.peer_limit {
+            return None;
+        }
+        let number = StreamNumber {
+            count: self.next_count,
+            class,
+            by_initiator: self.we_initiated,
+        }
+        .encode();
+        self.next_count += 1;
+        self.insert(number, class, now_s);
+        Some(number)
+    }
+
+    pub(crate) fn set_peer_limit(&mut self, limit: u32) {
+        self.peer_limit = self.peer_limit.max(limit);
+    }
+
+    /// The stream limit to tell the peer.
+    pub(crate) fn stream_limit(&self) -> u32 {
+        self.told_limit
+    }
+
+    /// The stream that a frame of the peer names. Opens it if it is new; `Ok(None)` if it is closed.
+    ///
+    /// # Errors
+    /// If no such stream can exist: the peer breaks the protocol.
+    pub(crate) fn named_by_peer(
+        &mut self,
+        number: u32,
+        now_s: f64,
+    ) -> Result<Option<&mut Stream>, Violation> {
+        if self.by_number.contains_key(&number) {
+            return Ok(self.get(number));
+        }
+        let parts = StreamNumber::decode(number);
+        if parts.by_initiator == self.we_initiated {
+            return if parts.count < self.next_count {
+                Ok(None)
+            } else {
+                Err(Violation)
+            };
+        }
+        if parts.count >= self.told_limit {
+            return Err(Violation);
+        }
+        if parts.count >= self.peer_count {
+            self.peer_skipped.extend(self.peer_count..parts.count);
+            self.peer_count = parts.count + 1;
+        } else if !self.peer_skipped.remove(&parts.count) {
+            return Ok(None);
+        }
+        self.peer_open += 1;
+        self.insert(number, parts.class, now_s);
+        self.events.push_back(StreamEvent::Incoming {
+            stream: number,
+            class: parts.class,
+        });
+        Ok(self.get(number))
+    }
+
+    /// Removes a stream whose halves are both done.
+    pub(crate) fn remove_if_done(&mut self, number: u32) {
+        let Some(place) = self.by_number.get(&number).copied() else {
+            return;
+        };
+        let stream = self.places[place as usize]
+            .as_mut()
+            .expect("the index is kept with the table");
+        if !stream.send_done || !stream.recv_done {
+            return;
+        }
+        stream.recv.release(&mut self.pool);
+        self.places[place as usize] = None;
+        self.vacant.push(place);
+        self.by_number.remove(&number);
+        if StreamNumber::decode(number).by_initiator != self.we_initiated {
+            self.peer_open -= 1;
+            let limit = self.peer_count + STREAMS_MAX - self.peer_open;
+            if limit >= self.told_limit + STREAMS_MAX / 4 {
+                self.told_limit = limit;
+                self.controls.push_back(Control::StreamLimit);
+            }
+        }
+    }
+
+    /// Puts a stream into the queue of those that have something new to send.
+    pub(crate) fn make_ready(&mut self, number: u32) {
+        let Some(place) = self.by_number.get(&number).copied() else {
+            return;
+        };
+        let stream = self.places[place as usize]
+            .as_mut()
+            .expect("the index is kept with the table");
+        if stream.send.end_is_due() {
+            stream.send.mark_end_sent(true);
+            self.controls.push_back(Control::End(number));
+        }
+        if stream.in_ready_queue || !stream.send.has_new() {
+            return;
+        }
+        stream.in_ready_queue = true;
+        match stream.class {
+            Class::Control => self.ready_control.push_back(place),
+            Class::Bulk => self.ready_bulk.push_back(place),
+        }
+    }
+
+    /// The place of the stream whose new slot goes next, control streams first.
+    pub(crate) fn next_new(&mut self) -> Option<&mut Stream> {
+        let place = loop {
+            let queue = if self.ready_control.is_empty() {
+                &mut self.ready_bulk
+            } else {
+                &mut self.ready_control
+            };
+            let place = *queue.front()?;
+            match self.places[place as usize].as_mut() {
+                Some(stream) if stream.in_ready_queue && stream.send.has_new() => {
+                    if stream.class == Class::Bulk && self.quantum_left == 0 && queue.len() > 1 {
+                        queue.rotate_left(1);
+                        self.quantum_left = QUANTUM_SLOTS;
+                        continue;
+                    }
+                    break place;
+                }
+                Some(stream) => {
+                    stream.in_ready_queue = false;
+                    queue.pop_front();
+                    self.quantum_left = QUANTUM_SLOTS;
+                }
+                None => {
+                    queue.pop_front();
+                }
+            }
+        };
+        self.places[place as usize].as_mut()
+    }
+
+    /// One slot of the stream that [`next_new`](Self::next_new) returned was taken.
+    pub(crate) fn use_turn(&mut self, class: Class) {
+        if class == Class::Bulk {
+            self.quantum_left = self.quantum_left.saturating_sub(1);
+        }
+    }
+
+    /// Names slot `index` of stream `number`, for the log of sent packets.
+    pub(crate) fn chunk_ref(&self, number: u32, index: u64) -> ChunkRef {
+        ChunkRef {
+            slot: self.by_number[&number],
+            stream: number,
+            index,
+        }
+    }
+
+    pub(crate) fn by_ref(&mut self, chunk: ChunkRef) -> Option<&mut Stream> {
+        self.places
+            .get_mut(chunk.slot as usize)?
+            .as_mut()
+            .filter(|stream| stream.number == chunk.stream)
+    }
+
+    /// A slot was given up: queues it, with more and more copies in later rounds, spread by
+    /// `spacing_s`.
+    pub(crate) fn on_lost(&mut self, chunk: ChunkRef, now: Time, spacing_s: f64) {
+        let Some(stream) = self.by_ref(chunk) else {
+            return;
+        };
+        let Some(round) = stream.send.on_lost(chunk.index) else {
+            return;
+        };
+        self.retransmit.push_back(chunk);
+        for copy in 1..copies_in_round(round) {
+            self.delayed
+                .push_back((now.after_seconds(spacing_s * f64::from(copy)), chunk));
+        }
+    }
+
+    /// The next slot to send again, with its length.
+    pub(crate) fn next_again(&mut self, now: Time) -> Option<(ChunkRef, usize)> {
+        while let Some((due, chunk)) = self.delayed.front().copied() {
+            if due > now {
+                break;
+            }
+            self.delayed.pop_front();
+            self.retransmit.push_back(chunk);
+        }
+        while let Some(chunk) = self.retransmit.front().copied() {
+            let len = self
+                .by_ref(chunk)
+                .and_then(|stream| stream.send.missing_len(chunk.index));
+            if let Some(len) = len {
+                return Some((chunk, len));
+            }
+            self.retransmit.pop_front();
+        }
+        None
+    }
+
+    /// Takes the slot that [`next_again`](Self::next_again) returned off the queue; one that came
+    /// from [`next_repeat`](Self::next_repeat) is in no queue.
+    pub(crate) fn pop_again_if_front(&mut self, chunk: ChunkRef) {
+        if self.retransmit.front() == Some(&chunk) {
+            self.retransmit.pop_front();
+        }
+    }
+
+    /// A slot to repeat while the line is idle, from the stream with the oldest such slots.
+    pub(crate) fn next_repeat(
+        &mut self,
+        copies_max: u8,
+        restart: bool,
+    ) -> Option<(ChunkRef, usize)> {
+        for (place, stream) in self.places.iter_mut().enumerate() {
+            let Some(stream) = stream else { continue };
+            // While the peer holds us back by credit, repeating would only waste.
+            if stream.send.is_blocked() {
+                continue;
+            }
+            if let Some(index) = stream.send.next_repeat(copies_max, restart) {
+                let len = stream.send.missing_len(index)?;
+                return Some((
+                    ChunkRef {
+                        slot: place as u32,
+                        stream: stream.number,
+                        index,
+                    },
+                    len,
+                ));
+            }
+        }
+        None
+    }
+
+    /// Queues the ends of streams once more that are not known to have arrived.
+    pub(crate) fn repeat_ends(&mut self) {
+        for stream in self.places.iter().flatten() {
+            if let SendState::Finished {
+                end_sent: true,
+                end_arrived: false,
+            } = stream.send.state()
+            {
+                self.controls.push_back(Control::End(stream.number));
+            }
+        }
+    }
+
+    /// Whether anything is to be sent that pacing and window apply to.
+    pub(crate) fn has_data(&mut self, now: Time) -> bool {
+        self.next_again(now).is_some() || self.next_new().is_some()
+    }
+
+    /// Whether a control stream has something new to send.
+    pub(crate) fn has_new_control(&self) -> bool {
+        !self.ready_control.is_empty()
+    }
+
+    /// When the next delayed copy is due.
+    pub(crate) fn next_delayed(&self) -> Option<Time> {
+        self.delayed.front().map(|(due, _)| *due)
+    }
+
+    /// Tells the application once that a stream can be read.
+    pub(crate) fn tell_readable(&mut self, number: u32) {
+        let Some(stream) = self.get(number) else {
+            return;
+        };
+        let worth = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
+        if worth && !stream.told_readable && stream.stop_code.is_none() {
+            stream.told_readable = true;
+            self.events
+                .push_back(StreamEvent::Readable { stream: number });
+        }
+    }
+
+    fn insert(&mut self, number: u32, class: Class, now_s: f64) {
+        let (credit, window, window_max) = match class {
+            Class::Control => (CONTROL_WINDOW, CONTROL_WINDOW, CONTROL_WINDOW),
+            Class::Bulk => (self.initial_credit, self.initial_window, self.window_max),
+        };
+        let stream = Stream {
+            number,
+            class,
+            send: SendHalf::new(credit),
+            recv: RecvHalf::new(window, window_max, now_s),
+            send_done: false,
+            recv_done: false,
+            stop_code: None,
+            in_ready_queue: false,
+            told_readable: false,
+        };
+        let place = match self.vacant.pop() {
+            Some(place) => {
+                self.places[place as usize] = Some(stream);
+                place
+            }
+            None => {
+                self.places.push(Some(stream));
+                (self.places.len() - 1) as u32
+            }
+        };
+        self.by_number.insert(number, place);
+    }
+}
+
+/// The peer named a stream that cannot exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Violation;
+
+/// How many copies of a slot are sent in a round of repetition: one at first, since a copy costs as
+/// much as the slot; more in late rounds, which few slots reach and everything behind waits for.
+fn copies_in_round(round: u8) -> u8 {
+    match round {
+        0..=3 => 1,
+        4 => 2,
+        5 => 4,
+        _ => 8,
+    }
+}

@@ -1,0 +1,293 @@
+//! Frames: what an encrypted packet carries.
+//!
+//! A packet holds frames one after the other; a [`Frame::Chunk`] without a length runs to the end of
+//! the packet. Decoding never allocates and checks every length.
+
+use super::varint::{self, Malformed, Reader};
+
+/// One frame, borrowed from the packet that holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frame<'a> {
+    /// Asks for a report; carries nothing.
+    Ping,
+    /// What the receiver has; decoded by `feedback`.
+    Feedback(crate::feedback::report::Report<'a>),
+    /// The bytes of slot `index` of a stream.
+    Chunk {
+        stream: u32,
+        index: u64,
+        data: &'a [u8],
+    },
+    /// The end of a stream: how many slots and bytes it has, and the hash of its bytes.
+    End {
+        stream: u32,
+        chunks: u64,
+        bytes: u64,
+        hash: u64,
+    },
+    /// The sender abandons a stream.
+    Reset { stream: u32, code: u32 },
+    /// The receiver wants no more of a stream.
+    Stop { stream: u32, code: u32 },
+    /// The sender of a stream may use slots below `limit`.
+    Credit { stream: u32, limit: u64 },
+    /// The application has read a stream to its end.
+    Done { stream: u32 },
+    /// How many slots a bulk stream opened from now on may use without credit of its own.
+    InitialWindow { chunks: u64 },
+    /// How many streams the peer may have opened in all.
+    StreamLimit { streams: u32 },
+    /// The sender's view of the path: its round-trip time, for the pace of reports.
+    PathHint { rtt_us: u64 },
+    /// Must be echoed in a [`Frame::Response`], to the address it came from.
+    Challenge([u8; 8]),
+    /// Echo of a challenge.
+    Response([u8; 8]),
+    /// The peer ends the connection.
+    Close { code: u32 },
+}
+
+const PADDING: u8 = 0x00;
+const PING: u8 = 0x01;
+const FEEDBACK: u8 = 0x02;
+const CHUNK_TO_END: u8 = 0x03;
+const CHUNK: u8 = 0x04;
+const END: u8 = 0x05;
+const RESET: u8 = 0x06;
+const STOP: u8 = 0x07;
+const CREDIT: u8 = 0x08;
+const DONE: u8 = 0x09;
+const INITIAL_WINDOW: u8 = 0x0a;
+const STREAM_LIMIT: u8 = 0x0b;
+const PATH_HINT: u8 = 0x0c;
+const CHALLENGE: u8 = 0x0d;
+const RESPONSE: u8 = 0x0e;
+const CLOSE: u8 = 0x0f;
+
+/// The longest frame except chunks and feedback, in bytes.
+pub(crate) const CONTROL_SIZE_MAX: usize = 1 + 4 + 8 + 8 + 8;
+
+/// The bytes a [`CHUNK_TO_END`] frame takes before its data.
+pub(crate) fn chunk_header_size(stream: u32, index: u64) -> usize {
+    1 + varint::size(u64::from(stream)) + varint::size(index)
+}
+
+/// Appends the header of a chunk whose data runs to the end of the packet.
+pub(crate) fn put_chunk_to_end(out: &mut Vec<u8>, stream: u32, index: u64) {
+    out.push(CHUNK_TO_END);
+    varint::put(out, u64::from(stream));
+    varint::put(out, index);
+}
+
+/// Appends the header of a chunk of `len` bytes.
+pub(crate) fn put_chunk(out: &mut Vec<u8>, stream: u32, index: u64, len: usize) {
+    out.push(CHUNK);
+    varint::put(out, u64::from(stream));
+    varint::put(out, index);
+    varint::put(out, len as u64);
+}
+
+/// Appends the type byte of a feedback frame; `feedback` appends the rest.
+pub(crate) fn put_feedback_type(out: &mut Vec<u8>) {
+    out.push(FEEDBACK);
+}
+
+impl Frame<'_> {
+    /// Appends this frame. Chunks are written by [`put_chunk`] and [`put_chunk_to_end`], feedback by
+    /// the receiver's log.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let mut fields = |kind: u8, values: &[u64]| {
+            out.push(kind);
+            for value in values {
+                varint::put(out, *value);
+            }
+        };
+        match *self {
+            Frame::Ping => fields(PING, &[]),
+            Frame::End {
+                stream,
+                chunks,
+                bytes,
+                hash,
+            } => {
+                fields(END, &[stream.into(), chunks, bytes]);
+                out.extend_from_slice(&hash.to_be_bytes());
+            }
+            Frame::Reset { stream, code } => fields(RESET, &[stream.into(), code.into()]),
+            Frame::Stop { stream, code } => fields(STOP, &[stream.into(), code.into()]),
+            Frame::Credit { stream, limit } => fields(CREDIT, &[stream.into(), limit]),
+            Frame::Done { stream } => fields(DONE, &[stream.into()]),
+            Frame::InitialWindow { chunks } => fields(INITIAL_WINDOW, &[chunks]),
+            Frame::StreamLimit { streams } => fields(STREAM_LIMIT, &[streams.into()]),
+            Frame::PathHint { rtt_us } => fields(PATH_HINT, &[rtt_us]),
+            Frame::Challenge(token) => {
+                fields(CHALLENGE, &[]);
+                out.extend_from_slice(&token);
+            }
+            Frame::Response(token) => {
+                fields(RESPONSE, &[]);
+                out.extend_from_slice(&token);
+            }
+            Frame::Close { code } => fields(CLOSE, &[code.into()]),
+            Frame::Chunk { .. } | Frame::Feedback(_) => {
+                unreachable!("chunks and feedback have writers of their own")
+            }
+        }
+    }
+}
+
+/// The frames of a decrypted packet, in order. Stops after the first malformed one.
+#[derive(Debug)]
+pub(crate) struct Frames<'a>(Reader<'a>);
+
+impl<'a> Frames<'a> {
+    pub(crate) fn new(payload: &'a [u8]) -> Self {
+        Self(Reader(payload))
+    }
+
+    fn read(&mut self) -> Result<Option<Frame<'a>>, Malformed> {
+        let reader = &mut self.0;
+        loop {
+            if reader.is_empty() {
+                return Ok(None);
+            }
+            let frame = match reader.byte()? {
+                PADDING => continue,
+                PING => Frame::Ping,
+                FEEDBACK => Frame::Feedback(crate::feedback::report::Report::read(reader)?),
+                CHUNK_TO_END => Frame::Chunk {
+                    stream: reader.varint_u32()?,
+                    index: reader.varint()?,
+                    data: reader.rest(),
+                },
+                CHUNK => {
+                    let stream = reader.varint_u32()?;
+                    let index = reader.varint()?;
+                    let len = reader.varint_u32()? as usize;
+                    Frame::Chunk {
+                        stream,
+                        index,
+                        data: reader.bytes(len)?,
+                    }
+                }
+                END => Frame::End {
+                    stream: reader.varint_u32()?,
+                    chunks: reader.varint()?,
+                    bytes: reader.varint()?,
+                    hash: u64::from_be_bytes(reader.array()?),
+                },
+                RESET => Frame::Reset {
+                    stream: reader.varint_u32()?,
+                    code: reader.varint_u32()?,
+                },
+                STOP => Frame::Stop {
+                    stream: reader.varint_u32()?,
+                    code: reader.varint_u32()?,
+                },
+                CREDIT => Frame::Credit {
+                    stream: reader.varint_u32()?,
+                    limit: reader.varint()?,
+                },
+                DONE => Frame::Done {
+                    stream: reader.varint_u32()?,
+                },
+                INITIAL_WINDOW => Frame::InitialWindow {
+                    chunks: reader.varint()?,
+                },
+                STREAM_LIMIT => Frame::StreamLimit {
+                    streams: reader.varint_u32()?,
+                },
+                PATH_HINT => Frame::PathHint {
+                    rtt_us: reader.varint()?,
+                },
+                CHALLENGE => Frame::Challenge(reader.array()?),
+                RESPONSE => Frame::Response(reader.array()?),
+                CLOSE => Frame::Close {
+                    code: reader.varint_u32()?,
+                },
+                _ => return Err(Malformed),
+            };
+            return Ok(Some(frame));
+        }
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let frame = self.read().transpose();
+        if matches!(frame, Some(Err(_))) {
+            self.0 = Reader(&[]);
+        }
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn control_frame() -> impl Strategy<Value = Frame<'static>> {
+        let id = 0u32..1 << 30;
+        prop_oneof![
+            Just(Frame::Ping),
+            (id.clone(), 0..varint::MAX, 0..varint::MAX, any::<u64>()).prop_map(
+                |(stream, chunks, bytes, hash)| Frame::End {
+                    stream,
+                    chunks,
+                    bytes,
+                    hash
+                }
+            ),
+            (id.clone(), any::<u32>()).prop_map(|(stream, code)| Frame::Reset { stream, code }),
+            (id.clone(), any::<u32>()).prop_map(|(stream, code)| Frame::Stop { stream, code }),
+            (id.clone(), 0..varint::MAX)
+                .prop_map(|(stream, limit)| Frame::Credit { stream, limit }),
+            id.clone().prop_map(|stream| Frame::Done { stream }),
+            (0..varint::MAX).prop_map(|chunks| Frame::InitialWindow { chunks }),
+            id.prop_map(|streams| Frame::StreamLimit { streams }),
+            (0..varint::MAX).prop_map(|rtt_us| Frame::PathHint { rtt_us }),
+            any::<[u8; 8]>().prop_map(Frame::Challenge),
+            any::<[u8; 8]>().prop_map(Frame::Response),
+            any::<u32>().prop_map(|code| Frame::Close { code }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn frames_read_back_in_order(
+            frames in prop::collection::vec(control_frame(), 0..20),
+            data in prop::collection::vec(any::<u8>(), 0..1400),
+        ) {
+            let mut out = Vec::new();
+            for frame in &frames {
+                let before = out.len();
+                frame.put(&mut out);
+                prop_assert!(out.len() - before <= CONTROL_SIZE_MAX);
+            }
+            put_chunk(&mut out, 5, 77, data.len());
+            out.extend_from_slice(&data);
+            put_chunk_to_end(&mut out, 9, 1 << 33);
+            out.extend_from_slice(&data);
+            let read: Vec<_> = Frames::new(&out).collect::<Result<_, _>>().expect("all are valid");
+            prop_assert_eq!(&read[..frames.len()], &frames[..]);
+            prop_assert_eq!(read[frames.len()], Frame::Chunk { stream: 5, index: 77, data: &data });
+            prop_assert_eq!(
+                read[frames.len() + 1],
+                Frame::Chunk { stream: 9, index: 1 << 33, data: &data }
+            );
+        }
+
+        #[test]
+        fn any_bytes_decode_to_frames_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut errors = 0;
+            for frame in Frames::new(&bytes) {
+                errors += usize::from(frame.is_err());
+            }
+            prop_assert!(errors <= 1, "decoding stops at the first error");
+        }
+    }
+}

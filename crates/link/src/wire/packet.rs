@@ -1,0 +1,172 @@
+//! Packet headers and their protection.
+//!
+//! Three kinds of datagram exist, told apart by the first byte:
+//!
+//! ```text
+//! hello      0xc1 | 0xc2   in the clear under a MAC, see `handshake::envelope`
+//! handshake  0xd1          connection ID (4), packet number (4), sealed crypto bytes
+//! data       0b010kpp11    connection ID (4), packet number (4), sealed frames
+//! ```
+//!
+//! In data packets the low five bits of the first byte and the packet number are masked as in
+//! RFC 9001 section 5.4; `k` is the key phase.
+
+use rustls::quic::{HeaderProtectionKey, PacketKey, Tag};
+
+use super::varint::Malformed;
+
+/// Identifies a connection to the side that chose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub(crate) struct ConnectionId(pub(crate) [u8; 4]);
+
+/// First byte of a first flight.
+pub(crate) const HELLO: u8 = 0xc1;
+/// First byte of the answer to a first flight.
+pub(crate) const HELLO_ANSWER: u8 = 0xc2;
+/// First byte of a packet under handshake keys.
+pub(crate) const HANDSHAKE: u8 = 0xd1;
+const DATA: u8 = 0b0100_0011;
+const DATA_MASK: u8 = 0b1110_0000;
+const KEY_PHASE: u8 = 0b0000_0100;
+
+/// Bytes before the sealed part of a handshake or data packet.
+pub(crate) const HEADER_SIZE: usize = 1 + 4 + 4;
+/// Bytes of the authentication tag behind it.
+pub(crate) const TAG_SIZE: usize = 16;
+/// What header and tag add to the frames of a packet.
+pub(crate) const OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
+
+/// What the first byte says a datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Hello,
+    HelloAnswer,
+    Handshake,
+    Data,
+}
+
+/// The kind of a datagram, and the connection ID that it is for where the header has one in the
+/// common place.
+pub(crate) fn classify(datagram: &[u8]) -> Result<(Kind, ConnectionId), Malformed> {
+    let kind = match *datagram.first().ok_or(Malformed)? {
+        HELLO => return Ok((Kind::Hello, ConnectionId::default())),
+        HELLO_ANSWER => Kind::HelloAnswer,
+        HANDSHAKE => Kind::Handshake,
+        first if first & DATA_MASK == DATA & DATA_MASK => Kind::Data,
+        _ => return Err(Malformed),
+    };
+    let id = datagram.get(1..5).ok_or(Malformed)?;
+    if kind != Kind::HelloAnswer && datagram.len() < OVERHEAD {
+        return Err(Malformed);
+    }
+    Ok((
+        kind,
+        ConnectionId(id.try_into().expect("the slice has four bytes")),
+    ))
+}
+
+/// Appends the header of a handshake packet. Returns nothing: the sealed part starts at
+/// [`HEADER_SIZE`] behind `start`.
+pub(crate) fn put_handshake_header(out: &mut Vec<u8>, to: ConnectionId, number: u32) {
+    out.push(HANDSHAKE);
+    out.extend_from_slice(&to.0);
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+/// Appends the header of a data packet, unmasked.
+pub(crate) fn put_data_header(out: &mut Vec<u8>, to: ConnectionId, number: u64, key_phase: bool) {
+    out.push(DATA | if key_phase { KEY_PHASE } else { 0 });
+    out.extend_from_slice(&to.0);
+    out.extend_from_slice(&(number as u32).to_be_bytes());
+}
+
+/// Seals the packet that starts at `start` of `out` and ends with it: encrypts the payload, appends
+/// the tag, and masks the header if `mask` is given.
+pub(crate) fn seal(
+    out: &mut Vec<u8>,
+    start: usize,
+    number: u64,
+    key: &dyn PacketKey,
+    mask: Option<&dyn HeaderProtectionKey>,
+) {
+    let (header, payload) = out[start..].split_at_mut(HEADER_SIZE);
+    let tag: Tag = key
+        .encrypt_in_place(number, header, payload)
+        .expect("payloads are far below the cipher's limit");
+    out.extend_from_slice(tag.as_ref());
+    if let Some(mask) = mask {
+        let (header, sealed) = out[start..].split_at_mut(HEADER_SIZE);
+        let (first, rest) = header.split_at_mut(1);
+        mask.encrypt_in_place(&sealed[..mask.sample_len()], &mut first[0], &mut rest[4..])
+            .expect("the sample has the length that the key asks for");
+    }
+}
+
+/// Removes the mask from the header of a data packet. Returns the truncated packet number and the
+/// key phase.
+pub(crate) fn unmask(
+    datagram: &mut [u8],
+    mask: &dyn HeaderProtectionKey,
+) -> Result<(u32, bool), Malformed> {
+    let (header, sealed) = datagram
+        .split_at_mut_checked(HEADER_SIZE)
+        .ok_or(Malformed)?;
+    let sample = sealed.get(..mask.sample_len()).ok_or(Malformed)?;
+    let (first, rest) = header.split_at_mut(1);
+    mask.decrypt_in_place(sample, &mut first[0], &mut rest[4..])
+        .map_err(|_| Malformed)?;
+    let number = u32::from_be_bytes(rest[4..].try_into().expect("four bytes are left"));
+    Ok((number, first[0] & KEY_PHASE != 0))
+}
+
+/// Opens a packet whose header is in the clear. Returns its payload.
+pub(crate) fn open<'a>(
+    datagram: &'a mut [u8],
+    number: u64,
+    key: &dyn PacketKey,
+) -> Result<&'a [u8], Malformed> {
+    let (header, sealed) = datagram
+        .split_at_mut_checked(HEADER_SIZE)
+        .ok_or(Malformed)?;
+    key.decrypt_in_place(number, header, sealed)
+        .map_err(|_| Malformed)
+}
+
+/// The full packet number nearest to `expected` whose low 32 bits are `truncated` (the rule of
+/// RFC 9000 appendix A.3).
+pub(crate) fn expand_number(truncated: u32, expected: u64) -> u64 {
+    const WINDOW: u64 = 1 << 32;
+    let candidate = expected & !(WINDOW - 1) | u64::from(truncated);
+    if candidate + WINDOW / 2 <= expected {
+        candidate + WINDOW
+    } else if candidate > expected + WINDOW / 2 && candidate >= WINDOW {
+        candidate - WINDOW
+    } else {
+        candidate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_within_two_billion_of_the_expected_one_expands(
+            expected in 0u64..1 << 50,
+            distance in -(1i64 << 31) + 1..1 << 31,
+        ) {
+            let number = expected.saturating_add_signed(distance);
+            prop_assert_eq!(expand_number(number as u32, expected), number);
+        }
+
+        #[test]
+        fn any_datagram_is_classified_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok((Kind::Data | Kind::Handshake, _)) = classify(&bytes) {
+                prop_assert!(bytes.len() >= OVERHEAD);
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Two drivers over real sockets on the loopback interface.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "these tests use the real clock and real sockets"
+)]
+
+use std::{net::UdpSocket, time::Duration};
+
+use bytes::Bytes;
+use link::{
+    Class, Identity, Link, LinkConfig, OpenError, PeerConfig, PeerId, PeerState, Policy,
+    StreamError,
+};
+use tokio::time::timeout;
+use units::{BitRate, ByteCount};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn config(us: u8, other: u8, endpoint: Option<String>) -> LinkConfig {
+    LinkConfig {
+        identity: Identity::from_seed([us; 32]),
+        peers: vec![PeerConfig {
+            name: format!("site-{other}"),
+            public_keys: vec![Identity::from_seed([other; 32]).public_key()],
+            endpoint,
+            rate_max: None,
+        }],
+        policy: Policy::Fair,
+        rate_max: Some(BitRate::gbit(1)),
+        memory_max: ByteCount::mebibytes(256),
+        idle_timeout: Duration::from_secs(30),
+    }
+}
+
+fn socket() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound")
+}
+
+fn pair() -> (Link, Link) {
+    let socket_b = socket();
+    let endpoint = socket_b
+        .local_addr()
+        .expect("a bound socket has an address")
+        .to_string();
+    let b = Link::start(socket_b, config(2, 1, None)).expect("the link starts");
+    let a = Link::start(socket(), config(1, 2, Some(endpoint))).expect("the link starts");
+    (a, b)
+}
+
+#[tokio::test]
+async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
+    let (a, b) = pair();
+    let echo = tokio::spawn(async move {
+        let mut incoming = b.accept().await.expect("a stream comes");
+        let mut count = 0;
+        while let Some(data) = incoming.recv.read().await.expect("the stream is intact") {
+            count += data.len();
+            incoming
+                .send
+                .write(data)
+                .await
+                .expect("the other side reads");
+        }
+        incoming.send.finish();
+        incoming
+            .send
+            .closed()
+            .await
+            .expect("the other side reads to the end");
+        (count, b)
+    });
+    let (mut send, mut recv) = a
+        .open(PeerId(0), Class::Bulk)
+        .await
+        .expect("the peer is up");
+    let data = Bytes::from(
+        (0..1_000_000u32)
+            .flat_map(u32::to_le_bytes)
+            .collect::<Vec<u8>>(),
+    );
+    let expected = data.clone();
+    let writer = tokio::spawn(async move {
+        for start in (0..data.len()).step_by(100_000) {
+            let end = (start + 100_000).min(data.len());
+            send.write(data.slice(start..end))
+                .await
+                .expect("the other side reads");
+        }
+        send.finish();
+        send.closed().await
+    });
+    let mut back = Vec::new();
+    while let Some(data) = timeout(PATIENCE, recv.read())
+        .await
+        .expect("in time")
+        .expect("intact")
+    {
+        back.extend_from_slice(&data);
+    }
+    assert!(
+        back == expected,
+        "{} of {} bytes",
+        back.len(),
+        expected.len()
+    );
+    writer
+        .await
+        .expect("no panic")
+        .expect("everything was read");
+    let (count, _b) = echo.await.expect("no panic");
+    assert_eq!(count, expected.len());
+    // The snapshot lags by a tenth of a second.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(matches!(a.snapshot().peers[0].state, PeerState::Up { .. }));
+}
+
+#[tokio::test]
+async fn a_reset_and_a_stop_reach_the_other_side_with_their_code() {
+    let (a, b) = pair();
+    let (mut send, mut recv) = a
+        .open(PeerId(0), Class::Control)
+        .await
+        .expect("the peer is up");
+    send.write(Bytes::from_static(b"hello"))
+        .await
+        .expect("the stream is open");
+    let mut incoming = timeout(PATIENCE, b.accept())
+        .await
+        .expect("in time")
+        .expect("a stream");
+    assert_eq!(incoming.class, Class::Control);
+    assert_eq!(
+        incoming.recv.read().await,
+        Ok(Some(Bytes::from_static(b"hello")))
+    );
+    send.reset(7);
+    let read = timeout(PATIENCE, incoming.recv.read())
+        .await
+        .expect("in time");
+    assert_eq!(read, Err(StreamError::Reset { code: 7 }));
+    recv.stop(9);
+    let closed = timeout(PATIENCE, incoming.send.closed())
+        .await
+        .expect("in time");
+    assert_eq!(closed, Err(StreamError::Stopped { code: 9 }));
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_read_holds_the_writer_back() {
+    let (a, b) = pair();
+    let (mut send, _recv) = a
+        .open(PeerId(0), Class::Bulk)
+        .await
+        .expect("the peer is up");
+    let chunk = Bytes::from(vec![1; 1 << 20]);
+    let mut written = 0;
+    while timeout(Duration::from_secs(1), send.write(chunk.clone()))
+        .await
+        .is_ok()
+    {
+        written += chunk.len();
+        assert!(
+            written < 64 << 20,
+            "nothing is read, so little may be written"
+        );
+    }
+    let mut incoming = timeout(PATIENCE, b.accept())
+        .await
+        .expect("in time")
+        .expect("a stream");
+    tokio::spawn(async move { while let Ok(Some(_)) = incoming.recv.read().await {} });
+    timeout(PATIENCE, send.write(chunk))
+        .await
+        .expect("it goes on")
+        .expect("the stream is open");
+}
+
+#[tokio::test]
+async fn a_peer_that_never_answered_is_reported_down() {
+    let dead = socket();
+    let endpoint = dead
+        .local_addr()
+        .expect("a bound socket has an address")
+        .to_string();
+    let a = Link::start(socket(), config(1, 2, Some(endpoint))).expect("the link starts");
+    let error = a
+        .open(PeerId(0), Class::Bulk)
+        .await
+        .expect_err("nobody is there");
+    assert_eq!(
+        error,
+        OpenError::PeerDown {
+            name: "site-2".into(),
+            last_answer: None
+        }
+    );
+    let mut bytes = [0; 2000];
+    dead.set_read_timeout(Some(PATIENCE))
+        .expect("a time-out can be set");
+    let len = dead.recv(&mut bytes).expect("a first flight was sent");
+    assert!(len > 200);
+}
+
+#[tokio::test]
+async fn a_peer_that_shuts_down_is_noticed_and_found_again() {
+    let (a, b) = pair();
+    let address = b.local_addr();
+    let (mut send, mut recv) = a
+        .open(PeerId(0), Class::Bulk)
+        .await
+        .expect("the peer is up");
+    send.write(Bytes::from_static(b"half a file"))
+        .await
+        .expect("the stream is open");
+    timeout(PATIENCE, b.accept())
+        .await
+        .expect("in time")
+        .expect("a stream");
+    b.shutdown(Duration::ZERO).await;
+    let read = timeout(Duration::from_secs(2), recv.read())
+        .await
+        .expect("within 2 s");
+    assert!(read.is_err(), "{read:?}");
+    let socket = loop {
+        match UdpSocket::bind(address) {
+            Ok(socket) => break socket,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+    let _b = Link::start(socket, config(2, 1, None)).expect("the link starts");
+    timeout(PATIENCE, a.open(PeerId(0), Class::Bulk))
+        .await
+        .expect("in time")
+        .expect("up again");
+}

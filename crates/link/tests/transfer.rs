@@ -1,0 +1,62 @@
+//! Whole transfers between two cores in virtual time.
+
+use std::time::Duration;
+
+use link::{
+    Class,
+    congestion::FixedRate,
+    sim::{Side, World, WorldConfig},
+};
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+fn path(rate: BitRate, rtt: Duration, loss: f64) -> PathConfig {
+    PathConfig {
+        rate: Some(rate),
+        queue: PathConfig::default_queue(rate, rtt),
+        delay: rtt / 2,
+        loss,
+        ..PathConfig::default()
+    }
+}
+
+fn world(rtt: Duration, loss: f64, seed: u64) -> World {
+    let path = path(BitRate::mbit(100), rtt, loss);
+    World::new(&WorldConfig {
+        forward: path.clone(),
+        backward: path,
+        seed,
+        controller: |_, _| Box::new(FixedRate::new(0.96 * 12.5e6)),
+        memory_max: ByteCount::mebibytes(512),
+        idle_timeout: Duration::from_secs(600),
+    })
+}
+
+#[test]
+fn a_transfer_arrives_over_a_clean_path() {
+    let mut world = world(Duration::from_millis(50), 0.0, 1);
+    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+    let time = world
+        .run_to_end(id, Duration::from_secs(20))
+        .expect("it ends");
+    println!("{time:?} {:?}", world.view(Side::A));
+    assert!(time < Duration::from_secs_f64(2.2), "{time:?}");
+}
+
+#[test]
+fn a_transfer_arrives_over_lossy_paths() {
+    for loss in [0.001, 0.01, 0.1, 0.3, 0.5, 0.64] {
+        let mut world = world(Duration::from_millis(50), loss, 1);
+        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+        let time = world
+            .run_to_end(id, Duration::from_secs(60))
+            .expect("it ends");
+        assert!(world.path_counters(Side::A).random_losses > 0);
+        let ideal = 20e6 * 8.0 / (100e6 * 0.94 * (1.0 - loss)) + 0.1;
+        println!(
+            "{loss} {time:?} {:.3} {:?}",
+            ideal / time.as_secs_f64(),
+            world.view(Side::A).stats
+        );
+    }
+}

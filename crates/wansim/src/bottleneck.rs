@@ -1,0 +1,150 @@
+//! The bottleneck: a line of a given rate behind a byte-bounded FIFO queue.
+//!
+//! When a packet is accepted, the end of its transmission is already known, so the queue needs no
+//! timer: packets carry their departure time, and a change of rate moves those of the waiting ones.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use units::{BitRate, ByteCount};
+
+#[derive(Debug)]
+pub(crate) struct Bottleneck<P> {
+    /// Packets waiting or in transmission; departures ascend.
+    queue: VecDeque<Waiting<P>>,
+    queue_bytes: u64,
+    line: Line,
+}
+
+#[derive(Debug)]
+struct Waiting<P> {
+    packet: P,
+    wire_bytes: u64,
+    departure: Instant,
+}
+
+/// The transmitter: when it is free, to a fraction of a nanosecond, so that rounding does not add up.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    rate_bits_per_s: u64,
+    free_at: Option<Instant>,
+    /// Fraction of a nanosecond beyond `free_at`, as a numerator over `rate_bits_per_s`.
+    carry: u64,
+}
+
+impl<P> Bottleneck<P> {
+    pub(crate) fn new(rate: BitRate) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            line: Line::new(rate),
+        }
+    }
+
+    /// Bytes in the queue as of the last [`Self::pop`].
+    pub(crate) fn queue_bytes(&self) -> u64 {
+        self.queue_bytes
+    }
+
+    /// Takes a packet, or gives it back if the queue would then hold more than `limit`. Packets
+    /// that have left by `now` must have been popped before.
+    pub(crate) fn push(
+        &mut self,
+        packet: P,
+        wire_bytes: usize,
+        limit: ByteCount,
+        now: Instant,
+    ) -> Result<(), P> {
+        let wire_bytes = wire_bytes as u64;
+        if !self.queue.is_empty() && self.queue_bytes.saturating_add(wire_bytes) > limit.bytes() {
+            return Err(packet);
+        }
+        let departure = self.line.transmit(wire_bytes, now);
+        self.queue.push_back(Waiting {
+            packet,
+            wire_bytes,
+            departure,
+        });
+        self.queue_bytes += wire_bytes;
+        Ok(())
+    }
+
+    /// The next packet that has left by `now`, and when it did.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<(P, Instant)> {
+        if self.queue.front()?.departure > now {
+            return None;
+        }
+        let Waiting {
+            packet,
+            wire_bytes,
+            departure,
+        } = self.queue.pop_front()?;
+        self.queue_bytes -= wire_bytes;
+        Some((packet, departure))
+    }
+
+    /// When the next packet leaves.
+    pub(crate) fn next_departure(&self) -> Option<Instant> {
+        self.queue.front().map(|waiting| waiting.departure)
+    }
+
+    /// Changes the rate. What has been transmitted of the first packet stays transmitted.
+    pub(crate) fn set_rate(&mut self, rate: BitRate, now: Instant) {
+        let mut line = Line::new(rate);
+        let mut first_left_bytes = self.queue.front().map(|first| {
+            let left = first.departure.saturating_duration_since(now);
+            let rate = BitRate::bits_per_s(self.line.rate_bits_per_s);
+            rate.bytes_in(left).bytes().min(first.wire_bytes)
+        });
+        for waiting in &mut self.queue {
+            let bytes = first_left_bytes.take().unwrap_or(waiting.wire_bytes);
+            waiting.departure = line.transmit(bytes, now);
+        }
+        self.line = line;
+    }
+
+    /// Takes everything out, in order.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = P> {
+        self.queue_bytes = 0;
+        self.line.free_at = None;
+        self.queue.drain(..).map(|waiting| waiting.packet)
+    }
+}
+
+impl Line {
+    fn new(rate: BitRate) -> Self {
+        Self {
+            rate_bits_per_s: rate.as_bits_per_s(),
+            free_at: None,
+            carry: 0,
+        }
+    }
+
+    /// Puts `bytes` on the line as soon as it is free and returns when the last one has left.
+    fn transmit(&mut self, bytes: u64, now: Instant) -> Instant {
+        let start = match self.free_at {
+            Some(free_at) if free_at > now => free_at,
+            _ => {
+                self.carry = 0;
+                now
+            }
+        };
+        let numerator = bytes * 8_000_000_000 + self.carry;
+        let time = match numerator.checked_div(self.rate_bits_per_s) {
+            Some(ns) => {
+                self.carry = numerator % self.rate_bits_per_s;
+                Duration::from_nanos(ns).min(NEVER)
+            }
+            None => NEVER,
+        };
+        // A line of rate zero is never free again; the sum must not overflow the clock.
+        let end = (start + time).min(now + NEVER);
+        self.free_at = Some(end);
+        end
+    }
+}
+
+/// Longer than any run, and short enough to be added to any instant.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -1,0 +1,112 @@
+//! Packets on their way: what has left the bottleneck and has not arrived yet.
+//!
+//! Packets that keep their order, which is nearly all, lie in a ring; a heap holds the others.
+
+use std::{
+    cmp::Ordering,
+    collections::{BinaryHeap, VecDeque},
+    time::Instant,
+};
+
+#[derive(Debug)]
+pub(crate) struct Flight<P> {
+    /// Arrivals ascend.
+    ring: VecDeque<Arrival<P>>,
+    heap: BinaryHeap<Arrival<P>>,
+    departures: u64,
+}
+
+#[derive(Debug)]
+struct Arrival<P> {
+    at: Instant,
+    /// Number of the departure: packets that arrive together keep the order they left in.
+    number: u64,
+    packet: P,
+}
+
+impl<P> Flight<P> {
+    pub(crate) fn new() -> Self {
+        Self {
+            ring: VecDeque::new(),
+            heap: BinaryHeap::new(),
+            departures: 0,
+        }
+    }
+
+    /// A packet that arrives after all that were pushed this way, unless the path has meanwhile
+    /// become shorter.
+    pub(crate) fn push_in_order(&mut self, packet: P, at: Instant) {
+        if self.latest_in_order().is_some_and(|latest| at < latest) {
+            return self.push_apart(packet, at);
+        }
+        let arrival = self.arrival(packet, at);
+        self.ring.push_back(arrival);
+    }
+
+    /// A packet that arrives before or after its neighbours.
+    pub(crate) fn push_apart(&mut self, packet: P, at: Instant) {
+        let arrival = self.arrival(packet, at);
+        self.heap.push(arrival);
+    }
+
+    /// Arrival of the last packet pushed in order, if it is still on its way.
+    pub(crate) fn latest_in_order(&self) -> Option<Instant> {
+        self.ring.back().map(|arrival| arrival.at)
+    }
+
+    pub(crate) fn next_arrival(&self) -> Option<Instant> {
+        match (self.ring.front(), self.heap.peek()) {
+            (Some(ring), Some(heap)) => Some(ring.at.min(heap.at)),
+            (ring, heap) => ring.or(heap).map(|arrival| arrival.at),
+        }
+    }
+
+    /// The next packet that has arrived by `now`.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<P> {
+        let ring = self.ring.front().filter(|arrival| arrival.at <= now);
+        let heap = self.heap.peek().filter(|arrival| arrival.at <= now);
+        let arrival = match (ring, heap) {
+            (Some(ring), Some(heap)) if heap.key() < ring.key() => self.heap.pop(),
+            (Some(_), _) => self.ring.pop_front(),
+            (None, Some(_)) => self.heap.pop(),
+            (None, None) => None,
+        };
+        arrival.map(|arrival| arrival.packet)
+    }
+
+    fn arrival(&mut self, packet: P, at: Instant) -> Arrival<P> {
+        self.departures += 1;
+        Arrival {
+            at,
+            number: self.departures,
+            packet,
+        }
+    }
+}
+
+impl<P> Arrival<P> {
+    fn key(&self) -> (Instant, u64) {
+        (self.at, self.number)
+    }
+}
+
+// The heap gives its greatest element first, and the earliest arrival is the greatest.
+impl<P> Ord for Arrival<P> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl<P> PartialOrd for Arrival<P> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<P> PartialEq for Arrival<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<P> Eq for Arrival<P> {}

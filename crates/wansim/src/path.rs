@@ -1,0 +1,196 @@
+//! One direction of a path: bottleneck, fate and propagation, put together.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    bottleneck::Bottleneck,
+    config::{ETHERNET_OVERHEAD, PathConfig, Straggler},
+    counters::Counters,
+    fate::{Dice, Transit},
+    flight::Flight,
+};
+
+/// What a path carries.
+pub trait Packet: Clone {
+    /// Length of the IP packet, in bytes.
+    fn ip_bytes(&self) -> usize;
+    /// Flips one bit of the IP packet, counted from its first; `bit` is below `8 * ip_bytes()`.
+    fn flip_bit(&mut self, bit: usize);
+}
+
+/// One direction of a WAN path.
+///
+/// Time is an argument and must not run backwards. What happens to a packet depends on the
+/// settings, the seed and the packets before it, and not on how often [`Path::poll`] is called.
+#[derive(Debug)]
+pub struct Path<P> {
+    config: PathConfig,
+    bottleneck: Bottleneck<P>,
+    dice: Dice,
+    flight: Flight<P>,
+    counters: Counters,
+}
+
+impl<P: Packet> Path<P> {
+    /// An empty path. Equal seeds give packets equal fates.
+    pub fn new(config: PathConfig, seed: u64) -> Self {
+        Self {
+            bottleneck: Bottleneck::new(config.rate.unwrap_or_default()),
+            config,
+            dice: Dice::new(seed),
+            flight: Flight::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Changes the settings while traffic flows. Packets in the bottleneck's queue leave it at the
+    /// new rate and meet the new settings; those on their way arrive as they would have. A smaller
+    /// queue drops nothing that it already holds.
+    pub fn configure(&mut self, config: PathConfig, now: Instant) {
+        self.let_depart(now);
+        if config.rate != self.config.rate {
+            self.bottleneck
+                .set_rate(config.rate.unwrap_or_default(), now);
+        }
+        self.config = config;
+        if self.config.rate.is_none() {
+            let waiting: Vec<P> = self.bottleneck.drain().collect();
+            self.counters.queue_bytes = 0;
+            for packet in waiting {
+                self.depart(packet, now);
+            }
+        }
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &PathConfig {
+        &self.config
+    }
+
+    /// Hands a packet to the path.
+    pub fn send(&mut self, packet: P, now: Instant) {
+        let ip_bytes = packet.ip_bytes();
+        self.counters.sent += 1;
+        self.counters.sent_bytes += ip_bytes as u64;
+        if ip_bytes > self.config.mtu {
+            self.counters.mtu_drops += 1;
+            return;
+        }
+        if self.config.rate.is_none() {
+            return self.depart(packet, now);
+        }
+        self.let_depart(now);
+        let wire_bytes = ip_bytes + ETHERNET_OVERHEAD;
+        if self
+            .bottleneck
+            .push(packet, wire_bytes, self.config.queue, now)
+            .is_err()
+        {
+            self.counters.queue_drops += 1;
+        }
+        self.counters.queue_bytes = self.bottleneck.queue_bytes();
+        self.counters.queue_bytes_max =
+            self.counters.queue_bytes_max.max(self.counters.queue_bytes);
+    }
+
+    /// The next packet that has arrived by `now`, in the order of arrival.
+    pub fn poll(&mut self, now: Instant) -> Option<P> {
+        self.let_depart(now);
+        let packet = self.flight.pop(now)?;
+        self.counters.delivered += 1;
+        self.counters.delivered_bytes += packet.ip_bytes() as u64;
+        Some(packet)
+    }
+
+    /// When to call [`Path::poll`] next; `None` while the path is empty. It may be early, since a
+    /// packet still in the queue may yet be lost or delayed, but never late.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        let queued = self
+            .bottleneck
+            .next_departure()
+            .map(|at| at + self.shortest_delay());
+        match (self.flight.next_arrival(), queued) {
+            (Some(flying), Some(queued)) => Some(flying.min(queued)),
+            (flying, queued) => flying.or(queued),
+        }
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Lets go what has left the bottleneck by `now`.
+    fn let_depart(&mut self, now: Instant) {
+        while let Some((packet, departure)) = self.bottleneck.pop(now) {
+            self.counters.queue_bytes = self.bottleneck.queue_bytes();
+            self.depart(packet, departure);
+        }
+    }
+
+    /// Draws the fate of a packet that left the bottleneck at `departure`.
+    fn depart(&mut self, mut packet: P, departure: Instant) {
+        let Self {
+            config,
+            dice,
+            counters,
+            ..
+        } = self;
+        if config.outage {
+            counters.outage_drops += 1;
+            return;
+        }
+        if dice.loses(config.loss) {
+            counters.random_losses += 1;
+            return;
+        }
+        if config
+            .bursts
+            .as_ref()
+            .is_some_and(|chain| dice.loses_in_burst(chain))
+        {
+            counters.burst_losses += 1;
+            return;
+        }
+        if let Some(bit) = dice.corrupts(config.corruption, packet.ip_bytes()) {
+            packet.flip_bit(bit);
+            counters.corrupted += 1;
+        }
+        if dice.duplicates(config.duplication) {
+            counters.duplicated += 1;
+            self.propagate(packet.clone(), departure);
+        }
+        self.propagate(packet, departure);
+    }
+
+    fn propagate(&mut self, packet: P, departure: Instant) {
+        let Self {
+            config,
+            dice,
+            flight,
+            counters,
+            ..
+        } = self;
+        let straggler = dice
+            .reorders(&config.reordering)
+            .then_some(config.reordering.straggler);
+        counters.reordered += u64::from(straggler.is_some());
+        match dice.transit(config.delay, &config.jitter, straggler) {
+            Transit::InOrder(delay) => flight.push_in_order(packet, departure + delay),
+            Transit::Held(delay) => {
+                let earliest = flight.latest_in_order().unwrap_or(departure);
+                flight.push_in_order(packet, (departure + delay).max(earliest));
+            }
+            Transit::OutOfOrder(delay) => flight.push_apart(packet, departure + delay),
+        }
+    }
+
+    /// Shortest time that a packet can take after it left the bottleneck.
+    fn shortest_delay(&self) -> Duration {
+        let reordering = &self.config.reordering;
+        if reordering.probability > 0.0 && reordering.straggler == Straggler::Early {
+            return Duration::ZERO;
+        }
+        self.config.delay.saturating_sub(self.config.jitter.spread)
+    }
+}

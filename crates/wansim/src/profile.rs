@@ -1,0 +1,164 @@
+//! Named paths, each with the source of its figures.
+
+use std::time::Duration;
+
+use units::BitRate;
+
+use crate::config::{GilbertElliott, PathConfig};
+
+/// A path by name. `forward` leads from the site that mostly sends (site A, an uplink where the two
+/// differ) to the other, `backward` back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// How the commands call it.
+    pub name: &'static str,
+    /// What it stands for, in a line.
+    pub summary: &'static str,
+    /// Where the figures come from.
+    pub source: &'static str,
+    /// From site A to site B.
+    pub forward: PathConfig,
+    /// From site B to site A.
+    pub backward: PathConfig,
+}
+
+impl Profile {
+    /// The profile called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|profile| profile.name == name)
+    }
+
+    /// All profiles.
+    pub fn all() -> Vec<Self> {
+        vec![
+            Self::perfect(),
+            Self::metro(),
+            Self::transatlantic(),
+            Self::transpacific(),
+            Self::geo_satellite(),
+            Self::leo_satellite(),
+            Self::mobile(),
+        ]
+    }
+
+    /// A wire without impairments: what remains is what the machine itself does.
+    pub fn perfect() -> Self {
+        Self::symmetric(
+            "perfect",
+            "no rate limit, no delay, no loss",
+            "by definition",
+            PathConfig::default(),
+        )
+    }
+
+    /// Two sites in one metropolitan area.
+    pub fn metro() -> Self {
+        Self::symmetric(
+            "metro",
+            "1 Gbit/s, 10 ms RTT, no loss",
+            "ours: about 500 km of fibre each way and back, at 5 us per km, with switching",
+            line(BitRate::gbit(1), Duration::from_millis(10)),
+        )
+    }
+
+    /// The path of the demonstration.
+    pub fn transatlantic() -> Self {
+        let path = line(BitRate::mbit(300), Duration::from_millis(200));
+        Self::symmetric(
+            "transatlantic",
+            "300 Mbit/s, 200 ms RTT, 0.1 % loss each way",
+            "ours: Central Europe to the west coast of America, loss as on a busy transit link",
+            PathConfig {
+                loss: 0.001,
+                ..path
+            },
+        )
+    }
+
+    /// A long clean path.
+    pub fn transpacific() -> Self {
+        let path = line(BitRate::mbit(100), Duration::from_millis(173));
+        Self::symmetric(
+            "transpacific",
+            "100 Mbit/s, 173 ms RTT, no loss",
+            "the path of the throughput plan (docs/measuring.md): windows and parallel streams",
+            path,
+        )
+    }
+
+    /// A geostationary satellite, asymmetric.
+    pub fn geo_satellite() -> Self {
+        let rtt = Duration::from_millis(600);
+        let path = |rate| PathConfig {
+            loss: 0.0001,
+            ..line(rate, rtt)
+        };
+        Self {
+            name: "geo-satellite",
+            summary: "10 Mbit/s up, 50 Mbit/s down, 600 ms RTT, 0.01 % loss each way",
+            source: "rates and RTT of picoquic's satellite tests (satellite_test.c: 600 ms RTT, \
+                     50/10 Mbit/s); loss from the range of CNES's GEO access measurements \
+                     (IETF 106 slides: 0.01 to 0.5 %)",
+            forward: path(BitRate::mbit(10)),
+            backward: path(BitRate::mbit(50)),
+        }
+    }
+
+    /// A low-orbit satellite, asymmetric, with losses in bursts at handovers.
+    pub fn leo_satellite() -> Self {
+        let rtt = Duration::from_millis(50);
+        let path = |rate| PathConfig {
+            bursts: Some(GilbertElliott::bursts_of(10.0, 0.005)),
+            ..line(rate, rtt)
+        };
+        Self {
+            name: "leo-satellite",
+            summary: "20 Mbit/s up, 200 Mbit/s down, 50 ms RTT, 0.5 % loss in bursts of 10",
+            source: "ours: round figures for a low-orbit access; handovers are not modelled",
+            forward: path(BitRate::mbit(20)),
+            backward: path(BitRate::mbit(200)),
+        }
+    }
+
+    /// A mobile access with a deep queue.
+    pub fn mobile() -> Self {
+        let rtt = Duration::from_millis(60);
+        let deep = |rate: BitRate| PathConfig {
+            queue: rate.bytes_in(Duration::from_millis(500)),
+            loss: 0.001,
+            ..line(rate, rtt)
+        };
+        Self {
+            name: "mobile",
+            summary: "10 Mbit/s up, 50 Mbit/s down, 60 ms RTT, 500 ms of queue, 0.1 % loss",
+            source: "ours: round figures for a 4G access with a bloated buffer",
+            forward: deep(BitRate::mbit(10)),
+            backward: deep(BitRate::mbit(50)),
+        }
+    }
+
+    fn symmetric(
+        name: &'static str,
+        summary: &'static str,
+        source: &'static str,
+        path: PathConfig,
+    ) -> Self {
+        Self {
+            name,
+            summary,
+            source,
+            forward: path.clone(),
+            backward: path,
+        }
+    }
+}
+
+/// One direction of a path of this rate and round-trip time, with the default queue.
+fn line(rate: BitRate, rtt: Duration) -> PathConfig {
+    PathConfig {
+        rate: Some(rate),
+        queue: PathConfig::default_queue(rate, rtt),
+        delay: rtt / 2,
+        ..PathConfig::default()
+    }
+}
