@@ -2,6 +2,10 @@
 //!
 //! An orderly end on one leg becomes an orderly end on the other; anything else becomes a reset.
 //! Backpressure is the absence of reading: a pump holds one buffer.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "measures what a transfer waits for"
+)]
 
 use std::{io, time::Instant};
 
@@ -63,7 +67,7 @@ pub(crate) async fn from_link(
     let mut before = Instant::now();
     loop {
         let Some(bytes) = recv.read().await? else {
-            return Ok(tcp.shutdown().await?);
+            return Ok(socket::end_orderly(tcp).await?);
         };
         let read = Instant::now();
         meter.waited_for_link(read - before);

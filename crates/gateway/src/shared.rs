@@ -117,7 +117,9 @@ impl Shared {
             .await
             .map_err(|error| match error {
                 OpenError::PeerDown { last_answer, .. } => self.down(peer, last_answer),
-                OpenError::TooManyStreams => ReachError::TooMany(self.peer_name(peer).to_owned()),
+                OpenError::TooManyStreams { .. } => {
+                    ReachError::TooMany(self.peer_name(peer).to_owned())
+                }
                 _ => ReachError::Closed,
             })
     }

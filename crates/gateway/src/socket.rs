@@ -1,4 +1,5 @@
 //! Options of the TCP sockets that a gateway relays: what is set, and why.
+#![allow(clippy::disallowed_methods, reason = "drives sockets: bounds a wait")]
 
 use std::{
     io,
@@ -7,7 +8,10 @@ use std::{
 };
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpStream, tcp::WriteHalf},
+};
 
 nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
 
@@ -25,12 +29,15 @@ pub(crate) fn tune_control(stream: &TcpStream, client: bool) -> io::Result<()> {
 }
 
 /// Options of a connection that carries bulk data: what is queued unsent in the kernel stays small,
-/// so that what the link counts as accepted is close to what the other end has.
+/// so that what the link counts as accepted is close to what the other end has. Until an orderly
+/// end is known ([`end_orderly`]), closing it in whatever way is a reset: also when this process is
+/// killed.
 pub(crate) fn tune_data(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     keep_alive(&socket)?;
-    socket.set_tcp_notsent_lowat(UNSENT_MAX_BYTES)
+    socket.set_tcp_notsent_lowat(UNSENT_MAX_BYTES)?;
+    socket.set_linger(Some(Duration::ZERO))
 }
 
 /// Bounds what the kernel takes from a client ahead of the gateway: it counts against the time in
@@ -50,6 +57,12 @@ fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
 pub(crate) fn abort(stream: TcpStream) {
     mark_abort(&stream);
     drop(stream);
+}
+
+/// Everything has been written and may be said to be complete: sends the FIN.
+pub(crate) async fn end_orderly(writer: &mut WriteHalf<'_>) -> io::Result<()> {
+    SockRef::from(writer.as_ref()).set_linger(None)?;
+    writer.shutdown().await
 }
 
 /// Makes the coming close a reset.

@@ -63,7 +63,7 @@ pub struct Dropped {
 pub struct PeerStatus {
     /// Its name.
     pub name: String,
-    /// `never-answered`, `refused`, `connecting`, `up` or `silent`.
+    /// `never-answered`, `connecting`, `up` or `silent`.
     pub state: String,
     /// Attempts to reach it, while it has never answered.
     pub attempts: u64,

@@ -1,2 +1,46 @@
-//! Placeholder.
-fn main() {}
+//! The `longhaul` program: one binary, one subcommand for each job.
+//!
+//! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration.
+
+mod gateway;
+mod keygen;
+mod pubkey;
+mod status;
+
+use std::{io::IsTerminal as _, process::ExitCode};
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(version, about = "Moves files over long, lossy links at line rate")]
+enum Command {
+    /// Run a gateway.
+    Gateway(gateway::Args),
+    /// Say what a running gateway is doing.
+    Status(status::Args),
+    /// Write a new identity and print its public key.
+    Keygen(keygen::Args),
+    /// Print the public key of an identity.
+    Pubkey(pubkey::Args),
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let done = |()| ExitCode::SUCCESS;
+    let result = match Command::parse() {
+        Command::Gateway(args) => gateway::run(&args),
+        Command::Status(args) => status::run(&args).map(done),
+        Command::Keygen(args) => keygen::run(&args).map(done),
+        Command::Pubkey(args) => pubkey::run(&args).map(done),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("longhaul: {error:#}");
+        ExitCode::FAILURE
+    })
+}

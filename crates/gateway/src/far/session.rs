@@ -1,6 +1,12 @@
 //! One server's control connection: drives [`ftp::session::far`] over a socket and a link stream.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use ftp::{
     line::{Line, LineSplitter, REPLY_MAX},
@@ -20,7 +26,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{MissedTickBehavior, interval},
 };
-use tracing::{debug, info, warn};
+use tracing::{Instrument, debug, info, warn};
 
 use super::{
     DataStream,
@@ -82,7 +88,8 @@ enum SessionError {
 struct Data {
     abort: watch::Sender<Abort>,
     streams: Option<oneshot::Sender<(SendStream, RecvStream)>>,
-    transfer: Arc<Transfer>,
+    /// The connection itself keeps it, so that its end counts.
+    transfer: Weak<Transfer>,
 }
 
 struct Session<'a> {
@@ -160,21 +167,21 @@ impl Session<'_> {
         let mut client_here = true;
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        self.from_near(&mut decoder)?;
+        self.near_said(&mut decoder)?;
         self.drain().await?;
         while !self.closing {
             tokio::select! {
                 read = reader.read(&mut buffer) => match read {
                     Ok(count @ 1..) => {
                         lines.push(&buffer[..count]);
-                        self.from_server(&mut lines)?;
+                        self.server_said(&mut lines)?;
                     }
                     Ok(0) | Err(_) => self.far.handle(Input::ServerClosed)?,
                 },
                 read = recv.read(), if client_here => match read? {
                     Some(bytes) => {
                         decoder.push(&bytes);
-                        self.from_near(&mut decoder)?;
+                        self.near_said(&mut decoder)?;
                     }
                     None => {
                         client_here = false;
@@ -194,7 +201,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn from_server(&mut self, lines: &mut LineSplitter) -> Result<(), SessionError> {
+    fn server_said(&mut self, lines: &mut LineSplitter) -> Result<(), SessionError> {
         while let Some(line) = lines.next_line() {
             match line {
                 Line::Complete(line) => self.far.handle(Input::ServerLine(&line))?,
@@ -207,7 +214,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn from_near(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
+    fn near_said(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
         while let Some(message) = decoder.next_message()? {
             match message {
                 NearMessage::Command { id, synch, line } => {
@@ -230,12 +237,12 @@ impl Session<'_> {
     async fn drain(&mut self) -> Result<(), SessionError> {
         while let Some(output) = self.far.poll() {
             match output {
-                Output::ToServer { line, synch } => self.to_server(line, synch).await?,
+                Output::ToServer { line, synch } => self.tell_server(line, synch).await?,
                 Output::Reply { tag, line } => {
-                    self.to_near(&FarMessage::Reply { tag, line }).await?;
+                    self.tell_near(&FarMessage::Reply { tag, line }).await?;
                 }
                 Output::PassiveReady { id, transfer } => {
-                    self.to_near(&FarMessage::PassiveReady { id, transfer })
+                    self.tell_near(&FarMessage::PassiveReady { id, transfer })
                         .await?;
                 }
                 Output::Connect { transfer, port } => self.connect(transfer, port),
@@ -246,7 +253,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn to_server(&mut self, mut line: Vec<u8>, synch: bool) -> io::Result<()> {
+    async fn tell_server(&mut self, mut line: Vec<u8>, synch: bool) -> io::Result<()> {
         debug!(command = %ftp::command::Command::parse(&line), "to the server");
         if synch {
             // As tnftp and lftp do it: interrupt process, then the data mark as urgent data.
@@ -261,7 +268,7 @@ impl Session<'_> {
         }
     }
 
-    async fn to_near(&mut self, message: &FarMessage) -> Result<(), SessionError> {
+    async fn tell_near(&mut self, message: &FarMessage) -> Result<(), SessionError> {
         match self.send.write(encode(message)).await {
             // The client left without reading on; what it sent is still finished.
             Err(StreamError::Stopped { .. }) => Ok(()),
@@ -277,6 +284,7 @@ impl Session<'_> {
             .transfer("ftp", false, self.session, peer, "", &name);
         let (abort, aborted) = watch::channel(Abort::No);
         let (sender, streams) = oneshot::channel();
+        let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
             id,
             server: SocketAddr::new(self.server.ip(), port),
@@ -284,20 +292,21 @@ impl Session<'_> {
             streams,
             abort: aborted,
             refused: self.refused.clone(),
-            transfer: transfer.clone(),
+            transfer,
         };
         let alive = self.shared.alive.upgrade();
-        tokio::spawn(async move {
+        let run = async move {
             connection.run().await;
             drop(alive);
-        });
+        };
+        tokio::spawn(run.in_current_span());
         self.data.retain(|_, data| !data.abort.is_closed());
         self.data.insert(
             id,
             Data {
                 abort,
                 streams: Some(sender),
-                transfer,
+                transfer: open,
             },
         );
         if let Some((send, recv)) = self.early.remove(&id) {
@@ -333,10 +342,10 @@ impl Session<'_> {
             .data
             .iter()
             .filter(|(_, data)| !data.abort.is_closed())
-            .filter_map(|(&id, data)| Some((id, data.transfer.limit()?)))
+            .filter_map(|(&id, data)| Some((id, data.transfer.upgrade()?.limit()?)))
             .collect();
         for (id, limit) in limits {
-            self.to_near(&FarMessage::Waiting(id, limit)).await?;
+            self.tell_near(&FarMessage::Waiting(id, limit)).await?;
         }
         Ok(())
     }

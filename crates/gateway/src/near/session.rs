@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -28,7 +28,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tracing::{debug, info, warn};
+use tracing::{Instrument, debug, info, warn};
 
 use super::data::{DataConnection, Event, Orders};
 use crate::{
@@ -89,13 +89,13 @@ async fn run(
         closing: false,
         door,
     };
-    if let Some(target) = session.door.target.clone() {
-        if let Err(error) = session.connect(target, None).await {
-            session.near.handle(Input::Refused {
-                code: 421,
-                text: &error.to_string(),
-            });
-        }
+    if let Some(target) = session.door.target.clone()
+        && let Err(error) = session.connect(target, None).await
+    {
+        session.near.handle(Input::Refused {
+            code: 421,
+            text: &error.to_string(),
+        });
     }
     session.serve(reader, from_data).await
 }
@@ -113,7 +113,8 @@ struct Far {
 struct Data {
     orders: watch::Sender<Orders>,
     task: JoinHandle<()>,
-    transfer: Arc<Transfer>,
+    /// The connection itself keeps it, so that its end counts.
+    transfer: Weak<Transfer>,
 }
 
 struct Session {
@@ -169,7 +170,7 @@ impl Session {
                 continue;
             }
             tokio::select! {
-                read = reader.read(&mut buffer), if self.near.wants_client() => match read {
+                read = read(&mut reader, &mut buffer), if self.near.wants_client() => match read {
                     Ok(count @ 1..) => lines.push(&buffer[..count]),
                     Ok(0) | Err(_) => self.near.handle(Input::ClientClosed),
                 },
@@ -206,8 +207,12 @@ impl Session {
                 self.near.handle(Input::ServerClosed);
             }
             Ok(FarMessage::Waiting(transfer, limit)) => {
-                if let Some(data) = self.data.get(&transfer) {
-                    data.transfer.told(limit);
+                if let Some(open) = self
+                    .data
+                    .get(&transfer)
+                    .and_then(|data| data.transfer.upgrade())
+                {
+                    open.told(limit);
                 }
             }
             Err(end) => {
@@ -240,11 +245,12 @@ impl Session {
                 }
                 Output::Connect { id, logon } => self.log_on(id, logon).await,
                 Output::Command { id, line, synch } => {
-                    self.to_far(&NearMessage::Command { id, synch, line }).await;
+                    self.tell_far(&NearMessage::Command { id, synch, line })
+                        .await;
                 }
                 Output::Passive { id, transfer, form } => {
                     if self.open_data(transfer).await {
-                        self.to_far(&NearMessage::Passive { id, transfer, form })
+                        self.tell_far(&NearMessage::Passive { id, transfer, form })
                             .await;
                     } else {
                         self.near.handle(Input::NotListening(transfer));
@@ -323,7 +329,7 @@ impl Session {
         Ok(())
     }
 
-    async fn to_far(&mut self, message: &NearMessage) {
+    async fn tell_far(&mut self, message: &NearMessage) {
         let Some(far) = &mut self.far else { return };
         if let Err(error) = far.send.write(encode(message)).await {
             // The receiving half reports the same, with the right consequences.
@@ -372,6 +378,7 @@ impl Session {
             &far.target.to_string(),
         );
         let (orders, ordered) = watch::channel(Orders::default());
+        let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
             id,
             listener,
@@ -380,20 +387,21 @@ impl Session {
             recv,
             orders: ordered,
             events: self.events.clone(),
-            transfer: transfer.clone(),
+            transfer,
         };
         let alive = self.shared.alive.upgrade();
-        let task = tokio::spawn(async move {
+        let run = async move {
             connection.run().await;
             drop(alive);
-        });
+        };
+        let task = tokio::spawn(run.in_current_span());
         self.data.retain(|_, data| !data.task.is_finished());
         self.data.insert(
             id,
             Data {
                 orders,
                 task,
-                transfer,
+                transfer: open,
             },
         );
         let ip = self.door.external_address.unwrap_or(self.local.ip());
@@ -414,7 +422,7 @@ impl Session {
                 // The reset must be out before the reply that tells of it.
                 let _ = timeout(KILL_PATIENCE, data.task).await;
             }
-            self.to_far(&NearMessage::Abandon(id)).await;
+            self.tell_far(&NearMessage::Abandon(id)).await;
         } else if let Some(data) = self.data.get(&id) {
             data.orders.send_modify(|orders| orders.add(order));
         }
@@ -443,6 +451,18 @@ impl Session {
         };
         let _ = timeout(CLOSE_PATIENCE, rest).await;
         info!("client gone");
+    }
+}
+
+/// Reads like `AsyncRead`, which takes a short read for an empty socket; but a read also stops at
+/// urgent data, and what follows would be seen only with the next packet.
+async fn read(reader: &mut OwnedReadHalf, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        reader.readable().await?;
+        match reader.try_read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
     }
 }
 

@@ -245,7 +245,6 @@ impl fmt::Display for PeerLine<'_> {
                     peer.attempts
                 )
             }
-            "refused" => write!(f, "refused by {endpoint} (nothing listens there)"),
             "connecting" => write!(f, "connecting to {endpoint}"),
             "silent" => write!(f, "silent since {since} ({endpoint})"),
             _ => {

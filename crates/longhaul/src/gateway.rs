@@ -1,0 +1,68 @@
+//! `longhaul gateway --config FILE`: runs a gateway.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use gateway::{config::Config, daemon};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Only say whether the configuration is right.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(&args.config) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if args.check {
+        println!("{}: ok", args.config.display());
+        println!("{config}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bound = daemon::Bound::bind(&config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let shutdown = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let cut_short = daemon::run(config, bound, shutdown, DRAIN).await?;
+        for transfer in &cut_short.transfers {
+            warn!(
+                side = transfer.side,
+                target = transfer.target,
+                client = transfer.client,
+                up_bytes = transfer.up_bytes,
+                down_bytes = transfer.down_bytes,
+                "cut short"
+            );
+        }
+        info!(
+            transfers = cut_short.transfers.len(),
+            streams = cut_short.streams,
+            "gateway down"
+        );
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Time for transfers under way to end after SIGTERM, within systemd's 90 s.
+const DRAIN: Duration = Duration::from_secs(10);
