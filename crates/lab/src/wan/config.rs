@@ -74,8 +74,11 @@ impl WanConfig {
         &mut self.paths[direction.index()]
     }
 
-    /// Refuses what cannot work.
-    pub(super) fn validate(&self) -> Result<(), WanError> {
+    /// Refuses what cannot work. [`Wan::up`](super::Wan::up) does it too.
+    ///
+    /// # Errors
+    /// [`WanError::Invalid`] says what and why.
+    pub fn validate(&self) -> Result<(), WanError> {
         let [a, b] = &self.sites;
         let invalid = |text: String| Err(WanError::Invalid(text));
         for site in [a, b] {

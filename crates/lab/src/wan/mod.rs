@@ -6,8 +6,12 @@
 //! It needs no traffic shaping from the kernel, and works for an ordinary user in a user namespace
 //! ([`privilege::acquire`]). Linux only.
 
+pub mod change;
 mod checksum;
+mod client;
 mod config;
+mod control;
+pub mod daemon;
 mod emulator;
 mod error;
 mod frame;
@@ -16,14 +20,18 @@ mod netns;
 pub mod privilege;
 mod report;
 mod run;
+mod state;
 mod sys;
 mod topology;
 
 use std::{ffi::OsStr, io, process::Command, thread};
 
+pub use client::{Client, Removed};
 pub use config::{Direction, Site, SiteConfig, WanConfig};
+pub use control::Description;
 pub use error::WanError;
 pub use report::{DirectionReport, Load, Report, ThreadReport};
+pub use state::Place;
 use wansim::PathConfig;
 
 use emulator::Emulator;

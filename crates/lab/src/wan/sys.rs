@@ -5,16 +5,18 @@
 )]
 
 use std::{
-    io,
+    io::{self, IoSliceMut},
     mem::size_of,
     os::{
-        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-        unix::process::CommandExt,
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::{net::UnixStream, process::CommandExt},
     },
     process::Command,
     ptr,
     time::Duration,
 };
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 /// Opens a packet socket on an interface of the current network namespace: raw Ethernet frames,
 /// each behind a `virtio_net_hdr` (10 bytes), without what the socket itself sends.
@@ -118,6 +120,30 @@ pub(super) fn thread_cpu_time() -> Duration {
     // SAFETY: the kernel writes one timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Receives bytes and the descriptors that travel with them; at least one byte.
+pub(super) fn receive_with_descriptors(
+    stream: &UnixStream,
+    into: &mut [IoSliceMut<'_>],
+) -> io::Result<Vec<OwnedFd>> {
+    let mut space = nix::cmsg_space!([RawFd; 2]);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(stream.as_raw_fd(), into, Some(&mut space), flags)?;
+    if message.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut descriptors = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = control {
+            // SAFETY: the kernel has just made these descriptors for us, and nobody else has them.
+            descriptors.extend(
+                raw.into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
+        }
+    }
+    Ok(descriptors)
 }
 
 /// Lets the command's process enter the network namespace before it starts its program.
