@@ -1,0 +1,189 @@
+//! The replies to `PASV` and `EPSV`, read and written, and the argument of `EPSV`.
+//!
+//! The address in a server's `227` is not read at all: a data connection goes to the peer of the
+//! control connection and nowhere else.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::command::PassiveForm;
+
+/// What the argument of `EPSV` asks for (RFC 2428 section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpsvArgument {
+    /// None: the protocol of the control connection.
+    Absent,
+    /// `1`: IPv4.
+    V4,
+    /// `2`: IPv6.
+    V6,
+    /// `ALL`: from now on nothing but `EPSV`.
+    All,
+    /// Anything else.
+    Unknown,
+}
+
+/// Reads the argument of `EPSV`.
+pub fn epsv_argument(argument: &[u8]) -> EpsvArgument {
+    let text = argument.trim_ascii();
+    match text {
+        b"" => EpsvArgument::Absent,
+        b"1" => EpsvArgument::V4,
+        b"2" => EpsvArgument::V6,
+        _ if text.eq_ignore_ascii_case(b"ALL") => EpsvArgument::All,
+        _ => EpsvArgument::Unknown,
+    }
+}
+
+/// The port that a server announced, in its reply line to `form`.
+pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
+    let text = line.get(3..)?;
+    let port = match form {
+        PassiveForm::Pasv => pasv_port(text),
+        PassiveForm::Epsv => epsv_port(text),
+    };
+    port.filter(|&port| port != 0)
+}
+
+/// RFC 1123 section 4.1.2.6: scan for the digits, the parentheses may be missing. The four numbers
+/// of the address may be anything.
+fn pasv_port(text: &[u8]) -> Option<u16> {
+    let mut numbers: Vec<u32> = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.iter().position(u8::is_ascii_digit) {
+        // A run of numbers that breaks off without a comma was not the address.
+        if start != 0 && !(start == 1 && rest[0] == b',') {
+            numbers.clear();
+        }
+        let digits = rest[start..]
+            .iter()
+            .take_while(|b| b.is_ascii_digit())
+            .count();
+        let number = std::str::from_utf8(&rest[start..start + digits]).ok()?;
+        numbers.push(number.parse().unwrap_or(u32::MAX));
+        rest = &rest[start + digits..];
+        if let [_, _, _, _, high, low] = numbers[..] {
+            let (high, low) = (u8::try_from(high).ok()?, u8::try_from(low).ok()?);
+            return Some(u16::from_be_bytes([high, low]));
+        }
+    }
+    None
+}
+
+/// `(<d><d><d>port<d>)` with any delimiter; the form `(||port|)` that one server sends is read too.
+fn epsv_port(text: &[u8]) -> Option<u16> {
+    let open = text.iter().position(|&b| b == b'(')?;
+    let inner = &text[open + 1..];
+    let delimiter = *inner
+        .first()
+        .filter(|b| (33..=126).contains(*b) && !b.is_ascii_digit())?;
+    let start = inner
+        .iter()
+        .take(3)
+        .take_while(|&&b| b == delimiter)
+        .count();
+    let rest = &inner[start..];
+    let digits = rest
+        .iter()
+        .take(6)
+        .take_while(|b| b.is_ascii_digit())
+        .count();
+    if rest.get(digits) != Some(&delimiter) {
+        return None;
+    }
+    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+}
+
+/// The reply to `PASV`, in the words that clients search for.
+pub fn pasv_reply(address: Ipv4Addr, port: u16) -> String {
+    let [a, b, c, d] = address.octets();
+    let [high, low] = port.to_be_bytes();
+    format!("227 Entering Passive Mode ({a},{b},{c},{d},{high},{low}).")
+}
+
+/// The reply to `EPSV`.
+pub fn epsv_reply(port: u16) -> String {
+    format!("229 Entering Extended Passive Mode (|||{port}|)")
+}
+
+/// The reply line to `form` that announces `at`; `None` where PASV cannot carry the address.
+pub fn passive_reply(form: PassiveForm, at: SocketAddr) -> Option<String> {
+    match (form, at.ip().to_canonical()) {
+        (PassiveForm::Epsv, _) => Some(epsv_reply(at.port())),
+        (PassiveForm::Pasv, std::net::IpAddr::V4(v4)) => Some(pasv_reply(v4, at.port())),
+        (PassiveForm::Pasv, std::net::IpAddr::V6(_)) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pasv(line: &str) -> Option<u16> {
+        announced_port(PassiveForm::Pasv, line.as_bytes())
+    }
+
+    fn epsv(line: &str) -> Option<u16> {
+        announced_port(PassiveForm::Epsv, line.as_bytes())
+    }
+
+    #[test]
+    fn pasv_replies_of_real_servers_are_read() {
+        assert_eq!(
+            pasv("227 Entering Passive Mode (10,0,0,1,4,1)."),
+            Some(1025)
+        );
+        assert_eq!(pasv("227 Entering Passive Mode 10,0,0,1,4,1"), Some(1025));
+        assert_eq!(pasv("227 =10,0,0,1,4,1"), Some(1025));
+        assert_eq!(
+            pasv("227 IPv4 mode 2 (1216,256,2,127,127,127)"),
+            Some(127 * 256 + 127)
+        );
+        assert_eq!(pasv("227 Passive (10,0,0,1,256,1)"), None);
+        assert_eq!(pasv("227 Passive (10,0,0,1,4)"), None);
+        assert_eq!(pasv("227 Passive (10,0,0,1,0,0)"), None);
+        assert_eq!(pasv("227"), None);
+    }
+
+    #[test]
+    fn epsv_replies_with_odd_delimiters_are_read() {
+        assert_eq!(
+            epsv("229 Entering Extended Passive Mode (|||6446|)"),
+            Some(6446)
+        );
+        assert_eq!(epsv("229 ok (!!!6446!)"), Some(6446));
+        assert_eq!(epsv("229 ok (||6446|)"), Some(6446));
+        assert_eq!(epsv("229 ok (|||66446|)"), None);
+        assert_eq!(epsv("229 ok (|||6446)"), None);
+        assert_eq!(epsv("229 ok"), None);
+    }
+
+    #[test]
+    fn epsv_arguments_are_read() {
+        let cases: [(&[u8], EpsvArgument); 5] = [
+            (b"", EpsvArgument::Absent),
+            (b" 1", EpsvArgument::V4),
+            (b"2", EpsvArgument::V6),
+            (b"all", EpsvArgument::All),
+            (b"3", EpsvArgument::Unknown),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(epsv_argument(text), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn printed_replies_read_back(ip in any::<[u8; 4]>(), port in 1u16..) {
+            prop_assert_eq!(pasv(&pasv_reply(ip.into(), port)), Some(port));
+            prop_assert_eq!(epsv(&epsv_reply(port)), Some(port));
+        }
+
+        #[test]
+        fn any_bytes_can_be_read(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = announced_port(PassiveForm::Pasv, &line);
+            let _ = announced_port(PassiveForm::Epsv, &line);
+            let _ = epsv_argument(&line);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Splits a byte stream into lines, with a bound on the length of one line.
+//!
+//! Bytes go in as they were read, lines come out without their terminator. CRLF and bare LF both
+//! end a line; NUL, 8-bit bytes and a bare CR are ordinary content. A line above the bound is
+//! reported once and then discarded up to its newline, so that its remainder can never be taken
+//! for another command.
+
+/// One line, without its terminator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// A line within the bound.
+    Complete(Vec<u8>),
+    /// A line above the bound began; the rest of it is discarded.
+    TooLong,
+}
+
+/// Cuts lines out of bytes that arrive in arbitrary pieces.
+#[derive(Debug)]
+pub struct LineSplitter {
+    buffer: Vec<u8>,
+    /// Bytes at the start of `buffer` known to hold no newline.
+    searched: usize,
+    max_bytes: usize,
+    discarding: bool,
+}
+
+impl LineSplitter {
+    /// A splitter for lines of at most `max_bytes` bytes, terminator excluded.
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            searched: 0,
+            max_bytes,
+            discarding: false,
+        }
+    }
+
+    /// Adds bytes as they were read. Callers drain [`next_line`](Self::next_line) before the next
+    /// push, which bounds the buffer by one line and one read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next line; `None` until more bytes arrive.
+    pub fn next_line(&mut self) -> Option<Line> {
+        loop {
+            let newline = self.buffer[self.searched..]
+                .iter()
+                .position(|&b| b == b'\n');
+            let Some(at) = newline.map(|offset| self.searched + offset) else {
+                return self.no_newline();
+            };
+            let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
+            self.searched = 0;
+            if std::mem::take(&mut self.discarding) {
+                continue;
+            }
+            line.pop();
+            if line.last() == Some(&b'\r') {
+                line.pop();
+            }
+            return Some(if line.len() > self.max_bytes {
+                Line::TooLong
+            } else {
+                Line::Complete(line)
+            });
+        }
+    }
+
+    fn no_newline(&mut self) -> Option<Line> {
+        self.searched = self.buffer.len();
+        // One byte of slack: the CR of a line that is exactly at the bound.
+        if self.discarding || self.buffer.len() > self.max_bytes + 1 {
+            self.buffer.clear();
+            self.searched = 0;
+            if !std::mem::replace(&mut self.discarding, true) {
+                return Some(Line::TooLong);
+            }
+        }
+        None
+    }
+}
+
+/// Longest command line relayed, in bytes. CPython's ftplib stops at 8192, vsftpd at 4096.
+pub const COMMAND_MAX: usize = 16 * 1024;
+
+/// Longest reply line relayed, in bytes; curl's own bound. The number of lines is not bounded.
+pub const REPLY_MAX: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(pieces: &[&[u8]], max: usize) -> Vec<Line> {
+        let mut splitter = LineSplitter::new(max);
+        let mut lines = Vec::new();
+        for piece in pieces {
+            splitter.push(piece);
+            while let Some(line) = splitter.next_line() {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    fn complete(text: &[u8]) -> Line {
+        Line::Complete(text.to_vec())
+    }
+
+    #[test]
+    fn crlf_and_bare_lf_end_a_line_and_a_bare_cr_does_not() {
+        assert_eq!(
+            split(&[b"NOOP\r\nRETR a\rDELE b\r\nPWD\nrest"], 100),
+            [
+                complete(b"NOOP"),
+                complete(b"RETR a\rDELE b"),
+                complete(b"PWD")
+            ]
+        );
+    }
+
+    #[test]
+    fn nul_and_eight_bit_bytes_are_content() {
+        assert_eq!(
+            split(&[b"230 a\0b\xff\r\n"], 100),
+            [complete(b"230 a\0b\xff")]
+        );
+    }
+
+    #[test]
+    fn the_remainder_of_an_over_long_line_is_never_a_command() {
+        assert_eq!(
+            split(&[b"XXXXXXXXXXXX", b"XXXX", b" DELE x", b"\r\nNOOP\r\n"], 8),
+            [Line::TooLong, complete(b"NOOP")]
+        );
+        assert_eq!(
+            split(&[b"123456789\r\nNOOP\r\n"], 8),
+            [Line::TooLong, complete(b"NOOP")]
+        );
+        assert_eq!(split(&[b"12345678\r", b"\n"], 8), [complete(b"12345678")]);
+    }
+
+    proptest! {
+        #[test]
+        fn lines_do_not_depend_on_where_reads_end(
+            bytes in proptest::collection::vec(
+                prop_oneof![Just(b'\r'), Just(b'\n'), any::<u8>()], 0..400),
+            cut in 1usize..17,
+        ) {
+            let whole = split(&[&bytes], 20);
+            let pieces: Vec<&[u8]> = bytes.chunks(cut).collect();
+            prop_assert_eq!(split(&pieces, 20), whole);
+        }
+    }
+}

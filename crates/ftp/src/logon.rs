@@ -1,0 +1,165 @@
+//! The proxy logon `USER name@host[:port]`: which account on which server.
+//!
+//! The last `@` splits, since account names contain `@`. Without any `@` a `%` splits instead.
+//! Whether the host is a proper name or address, and allowed, is the gateway's business.
+
+/// The argument of a proxy logon, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logon {
+    /// The account on the server, as it is sent there.
+    pub user: Vec<u8>,
+    /// The server as the client wrote it, without brackets.
+    pub host: String,
+    /// The port; 21 where none was named.
+    pub port: u16,
+}
+
+/// Why an argument is no proxy logon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LogonError {
+    /// An account without a server. The reply asks for `name@server`.
+    #[error("no server named")]
+    NoServer,
+    /// Something stands where the server should, but it is none.
+    #[error("malformed server after the last @")]
+    Malformed,
+}
+
+impl Logon {
+    /// Reads `name@host`, `name@host:port`, `name@[v6]:port`, `name@host port` and the same with
+    /// `%` for `@`.
+    ///
+    /// # Errors
+    /// [`LogonError`] when no server is named, or what is there cannot be one.
+    pub fn parse(argument: &[u8]) -> Result<Self, LogonError> {
+        let split = argument
+            .iter()
+            .rposition(|&b| b == b'@')
+            .or_else(|| argument.iter().rposition(|&b| b == b'%'))
+            .ok_or(LogonError::NoServer)?;
+        let user = argument[..split].to_vec();
+        let server = std::str::from_utf8(&argument[split + 1..])
+            .map_err(|_| LogonError::Malformed)?
+            .trim_ascii();
+        let (host, port) = split_port(server).ok_or(LogonError::Malformed)?;
+        if user.is_empty() || host.is_empty() || host.len() > HOST_MAX {
+            return Err(LogonError::Malformed);
+        }
+        Ok(Self {
+            user,
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+/// Splits `host`, `host:port`, `host port`, `[v6]` and `[v6]:port`; without a port it is 21. A bare
+/// IPv6 address is read as a host.
+pub fn split_port(server: &str) -> Option<(&str, u16)> {
+    let (host, port) = if let Some(bracketed) = server.strip_prefix('[') {
+        let (host, rest) = bracketed.split_once(']')?;
+        match rest {
+            "" => (host, None),
+            _ => (
+                host,
+                Some(rest.strip_prefix(':').or_else(|| rest.strip_prefix(' '))?),
+            ),
+        }
+    } else if let Some((host, port)) = server.split_once(' ') {
+        (host, Some(port.trim()))
+    } else {
+        match server.split_once(':') {
+            Some((_, rest)) if rest.contains(':') => (server, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (server, None),
+        }
+    };
+    let Some(port) = port else {
+        return Some((host, FTP_PORT));
+    };
+    let plain = !port.is_empty() && port.len() <= 5 && port.bytes().all(|b| b.is_ascii_digit());
+    let port: u16 = if plain {
+        port.parse().ok()?
+    } else {
+        return None;
+    };
+    (port != 0).then_some((host, port))
+}
+
+/// The port of FTP's control connection (RFC 959).
+pub const FTP_PORT: u16 = 21;
+
+/// Longest name of a host (RFC 1123 section 2.1).
+const HOST_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Result<(String, String, u16), LogonError> {
+        Logon::parse(text.as_bytes()).map(|l| {
+            (
+                String::from_utf8_lossy(&l.user).into_owned(),
+                l.host,
+                l.port,
+            )
+        })
+    }
+
+    fn is(user: &str, host: &str, port: u16) -> Result<(String, String, u16), LogonError> {
+        Ok((user.to_owned(), host.to_owned(), port))
+    }
+
+    #[test]
+    fn the_last_at_sign_splits() {
+        assert_eq!(
+            parse("joe@example.com@ftp.example.org"),
+            is("joe@example.com", "ftp.example.org", 21)
+        );
+        assert_eq!(
+            parse("anonymous@10.0.0.1:2121"),
+            is("anonymous", "10.0.0.1", 2121)
+        );
+        assert_eq!(parse("joe@10.0.0.1 2121"), is("joe", "10.0.0.1", 2121));
+        assert_eq!(
+            parse("joe@[2001:db8::1]:2121"),
+            is("joe", "2001:db8::1", 2121)
+        );
+        assert_eq!(parse("joe@[::1]"), is("joe", "::1", 21));
+        assert_eq!(parse("joe@2001:db8::1"), is("joe", "2001:db8::1", 21));
+        assert_eq!(
+            parse("joe%ftp.example.org"),
+            is("joe", "ftp.example.org", 21)
+        );
+        assert_eq!(
+            parse("joe%x@ftp.example.org"),
+            is("joe%x", "ftp.example.org", 21)
+        );
+    }
+
+    #[test]
+    fn a_missing_or_malformed_server_is_told_apart() {
+        assert_eq!(parse("joe"), Err(LogonError::NoServer));
+        for text in [
+            "joe@",
+            "@host",
+            "joe@h:0",
+            "joe@h:99999",
+            "joe@h:+21",
+            "joe@[::1",
+            "joe@h:",
+        ] {
+            assert_eq!(parse(text), Err(LogonError::Malformed), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_read(argument in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok(logon) = Logon::parse(&argument) {
+                prop_assert!(logon.port != 0 && !logon.host.is_empty());
+            }
+        }
+    }
+}

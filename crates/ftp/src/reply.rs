@@ -1,0 +1,177 @@
+//! Replies as raw lines: where one begins and ends, and what its code means.
+//!
+//! Lines are relayed as they are; the tracker only looks at a copy. RFC 959 section 4.2: `ddd-`
+//! opens a multi-line reply, and a line that starts with the same code and a space ends it.
+
+/// What a reply line is within its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Code of the reply; `None` for a line outside any reply that carries none.
+    pub code: Option<Code>,
+    /// The line opens a reply.
+    pub first: bool,
+    /// The line ends a reply.
+    pub last: bool,
+}
+
+/// A three-digit reply code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Code(pub u16);
+
+/// The first digit of a code: what the client does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// `1yz`: another reply follows.
+    Preliminary,
+    /// `2yz`: done.
+    Completed,
+    /// `3yz`: another command is needed.
+    Intermediate,
+    /// `4yz`, `5yz` and anything else: refused or failed.
+    Failed,
+}
+
+impl Code {
+    /// The class of the code.
+    pub fn class(self) -> Class {
+        match self.0 / 100 {
+            1 => Class::Preliminary,
+            2 => Class::Completed,
+            3 => Class::Intermediate,
+            _ => Class::Failed,
+        }
+    }
+}
+
+/// Follows the replies on one control connection.
+#[derive(Debug, Default)]
+pub struct ReplyTracker {
+    open: Option<Code>,
+    /// A line with another code and a space came inside the open reply.
+    maybe_ended: bool,
+}
+
+impl ReplyTracker {
+    /// Places `line`, which carries no terminator.
+    pub fn place(&mut self, line: &[u8]) -> Place {
+        let code = leading_code(line);
+        let separator = line.get(3).copied();
+        if let Some(open) = self.open {
+            let last = code == Some(open) && separator != Some(b'-');
+            if last {
+                self.open = None;
+            } else if code.is_some() && separator == Some(b' ') {
+                self.maybe_ended = true;
+            }
+            return Place {
+                code: Some(open),
+                first: false,
+                last,
+            };
+        }
+        match (code, separator) {
+            (Some(code), Some(b'-')) => {
+                self.open = Some(code);
+                self.maybe_ended = false;
+                Place {
+                    code: Some(code),
+                    first: true,
+                    last: false,
+                }
+            }
+            (Some(code), _) => Place {
+                code: Some(code),
+                first: true,
+                last: true,
+            },
+            (None, _) => Place {
+                code: None,
+                first: false,
+                last: false,
+            },
+        }
+    }
+
+    /// The client took the open reply for complete, and went on. Returns the code of that reply if
+    /// its end was in doubt: some servers end a multi-line reply with another code.
+    pub fn client_went_on(&mut self) -> Option<Code> {
+        if self.maybe_ended {
+            self.maybe_ended = false;
+            return self.open.take();
+        }
+        None
+    }
+}
+
+/// The code at the start of `line`, if three digits and a space, a hyphen or the end are there.
+pub fn leading_code(line: &[u8]) -> Option<Code> {
+    let digits = line.get(..3)?;
+    let separated = matches!(line.get(3), None | Some(b' ' | b'-'));
+    if !separated || !(b'1'..=b'6').contains(&digits[0]) || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(Code(
+        digits
+            .iter()
+            .fold(0, |code, d| code * 10 + u16::from(d - b'0')),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn places(lines: &[&str]) -> Vec<(Option<u16>, bool)> {
+        let mut tracker = ReplyTracker::default();
+        lines
+            .iter()
+            .map(|line| tracker.place(line.as_bytes()))
+            .map(|place| (place.code.map(|c| c.0), place.last))
+            .collect()
+    }
+
+    #[test]
+    fn a_multi_line_reply_ends_at_its_own_code_and_a_space() {
+        let lines = [
+            "211-Features:",
+            " MDTM",
+            "",
+            "226 foo",
+            "211-more",
+            "211 End",
+        ];
+        let expected = [false, false, false, false, false, true].map(|last| (Some(211), last));
+        assert_eq!(places(&lines), expected);
+    }
+
+    #[test]
+    fn single_lines_end_at_once() {
+        assert_eq!(
+            places(&["220", "331 x", "150"]),
+            [(Some(220), true), (Some(331), true), (Some(150), true)]
+        );
+        assert_eq!(places(&["", "hello", "2200 x", "99 x"]), [(None, false); 4]);
+    }
+
+    #[test]
+    fn a_reply_that_ends_with_another_code_is_closed_when_the_client_goes_on() {
+        let mut tracker = ReplyTracker::default();
+        tracker.place(b"234-AUTH");
+        assert_eq!(tracker.client_went_on(), None);
+        tracker.place(b"200 done");
+        assert_eq!(tracker.client_went_on(), Some(Code(234)));
+        assert!(tracker.place(b"331 next").last);
+    }
+
+    proptest! {
+        #[test]
+        fn any_lines_can_be_placed(lines in proptest::collection::vec("[0-9 -]{0,6}", 0..20)) {
+            let mut tracker = ReplyTracker::default();
+            for line in &lines {
+                let place = tracker.place(line.as_bytes());
+                prop_assert!(!place.first || place.code.is_some());
+            }
+        }
+    }
+}

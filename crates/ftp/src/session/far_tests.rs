@@ -1,0 +1,235 @@
+use super::*;
+
+fn session() -> FarSession {
+    let mut far = FarSession::new(Opening::RelayGreeting, false);
+    assert_eq!(server(&mut far, "220 ready"), ["> 220 ready"]);
+    far
+}
+
+/// Everything polled, in short: `>` to the client, `<` to the server.
+fn drain(far: &mut FarSession) -> Vec<String> {
+    let mut out = Vec::new();
+    while let Some(output) = far.poll() {
+        out.push(match output {
+            Output::ToServer { line, synch } => {
+                format!(
+                    "< {}{}",
+                    if synch { "!" } else { "" },
+                    String::from_utf8_lossy(&line)
+                )
+            }
+            Output::Reply { line, .. } => format!("> {}", String::from_utf8_lossy(&line)),
+            Output::PassiveReady { transfer, .. } => format!("ready {}", transfer.0),
+            Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
+            Output::Abort { transfer, grace } => format!("abort {} {grace}", transfer.0),
+            Output::Close => "close".to_owned(),
+        });
+    }
+    out
+}
+
+fn server(far: &mut FarSession, line: &str) -> Vec<String> {
+    far.handle(Input::ServerLine(line.as_bytes()))
+        .expect("no limit is hit");
+    drain(far)
+}
+
+fn client(far: &mut FarSession, id: u32, line: &str) -> Vec<String> {
+    let line = line.as_bytes();
+    far.handle(Input::Command {
+        id: CommandId(id),
+        line,
+        synch: false,
+    })
+    .expect("no limit is hit");
+    drain(far)
+}
+
+fn pasv(far: &mut FarSession, id: u32, transfer: u32) -> Vec<String> {
+    let form = PassiveForm::Pasv;
+    far.handle(Input::Passive {
+        id: CommandId(id),
+        transfer: TransferId(transfer),
+        form,
+    })
+    .expect("no limit is hit");
+    drain(far)
+}
+
+fn prepared() -> FarSession {
+    let mut far = session();
+    assert_eq!(pasv(&mut far, 1, 1), ["< PASV"]);
+    assert_eq!(
+        server(&mut far, "227 ok (1,2,3,4,4,1)"),
+        ["connect 1 1025", "ready 1"]
+    );
+    far
+}
+
+#[test]
+fn commands_go_to_the_server_one_at_a_time() {
+    let mut far = session();
+    assert_eq!(client(&mut far, 1, "USER joe"), ["< USER joe"]);
+    assert!(client(&mut far, 2, "PASS x").is_empty());
+    assert!(server(&mut far, "331-hello")[0].contains("hello"));
+    assert_eq!(
+        server(&mut far, "331 password"),
+        ["> 331 password", "< PASS x"]
+    );
+}
+
+#[test]
+fn a_consumed_greeting_is_followed_by_the_account() {
+    let opening = Opening::ConsumeGreeting {
+        id: CommandId(1),
+        line: b"USER joe".to_vec(),
+    };
+    let mut far = FarSession::new(opening, false);
+    assert!(server(&mut far, "120 wait").is_empty());
+    assert!(server(&mut far, "220-hello").is_empty());
+    assert_eq!(server(&mut far, "220 go"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "331 password"), ["> 331 password"]);
+
+    let opening = Opening::ConsumeGreeting {
+        id: CommandId(1),
+        line: b"USER joe".to_vec(),
+    };
+    let mut far = FarSession::new(opening, false);
+    assert_eq!(server(&mut far, "421 full"), ["> 421 full"]);
+}
+
+#[test]
+fn pasv_falls_back_to_epsv_where_the_server_does_not_know_it() {
+    let mut far = session();
+    pasv(&mut far, 1, 1);
+    assert_eq!(server(&mut far, "502 no PASV"), ["< EPSV"]);
+    assert_eq!(
+        server(&mut far, "229 ok (|||1025|)"),
+        ["connect 1 1025", "ready 1"]
+    );
+
+    let mut far = session();
+    pasv(&mut far, 1, 1);
+    assert_eq!(server(&mut far, "530 log in first"), ["> 530 log in first"]);
+}
+
+#[test]
+fn a_transfer_without_a_data_connection_is_refused_in_its_turn() {
+    let mut far = session();
+    client(&mut far, 1, "PWD");
+    assert!(
+        client(&mut far, 2, "LIST").is_empty(),
+        "PWD has not been answered"
+    );
+    let out = server(&mut far, "257 /");
+    assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
+}
+
+#[test]
+fn an_unreachable_data_port_is_reported_at_the_transfer_command() {
+    let mut far = prepared();
+    far.handle(Input::DataRefused(TransferId(1)))
+        .expect("no limit is hit");
+    let out = client(&mut far, 2, "RETR a");
+    assert!(out[0].starts_with("> 425 gateway"), "{out:?}");
+}
+
+#[test]
+fn commands_after_a_transfer_wait_for_its_final_reply() {
+    let mut far = prepared();
+    assert_eq!(client(&mut far, 2, "STOR a"), ["< STOR a"]);
+    assert!(client(&mut far, 3, "RNFR a").is_empty());
+    assert_eq!(server(&mut far, "150 go"), ["> 150 go"]);
+    assert_eq!(server(&mut far, "226 done"), ["> 226 done", "< RNFR a"]);
+}
+
+#[test]
+fn abor_overtakes_and_ends_the_data_connection() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    client(&mut far, 3, "CWD x");
+    assert_eq!(client(&mut far, 4, "ABOR"), ["< ABOR", "abort 1 true"]);
+    assert_eq!(server(&mut far, "426 gone"), ["> 426 gone"]);
+    assert_eq!(
+        server(&mut far, "226 aborted"),
+        ["> 226 aborted", "< CWD x"]
+    );
+}
+
+#[test]
+fn abor_closes_a_prepared_data_connection() {
+    let mut far = prepared();
+    assert_eq!(client(&mut far, 2, "ABOR"), ["< ABOR", "abort 1 false"]);
+    server(&mut far, "225 ok");
+    assert!(client(&mut far, 3, "LIST")[0].starts_with("> 425 gateway"));
+}
+
+#[test]
+fn a_reply_that_overtakes_a_transfer_is_not_taken_for_its_end() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    assert_eq!(client(&mut far, 3, "STAT"), ["< STAT"]);
+    far.handle(Input::ServerLine(b"211 all well"))
+        .expect("no limit is hit");
+    let Some(Output::Reply { tag, .. }) = far.poll() else {
+        panic!("a reply")
+    };
+    assert_eq!((tag.command, tag.transfer), (Some(CommandId(3)), None));
+    assert!(far.transfer_running());
+}
+
+#[test]
+fn active_mode_and_tls_are_refused_here() {
+    let mut far = session();
+    assert!(client(&mut far, 1, "PORT 1,2,3,4,5,6")[0].starts_with("> 502 gateway"));
+    assert!(client(&mut far, 2, "AUTH TLS")[0].starts_with("> 502 gateway"));
+    assert!(client(&mut far, 3, "EPSV ALL")[0].starts_with("> 200 gateway"));
+    assert!(client(&mut far, 4, "EPRT |1|1.2.3.4|9|")[0].starts_with("> 501 gateway"));
+    assert!(pasv(&mut far, 5, 1)[0].starts_with("> 501 gateway"));
+}
+
+#[test]
+fn a_server_that_goes_away_takes_its_data_connection_along() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    far.handle(Input::ServerClosed).expect("no limit is hit");
+    assert_eq!(drain(&mut far), ["abort 1 false", "close"]);
+
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "226 done");
+    far.handle(Input::ServerClosed).expect("no limit is hit");
+    assert_eq!(
+        drain(&mut far),
+        ["close"],
+        "the server has answered for the transfer"
+    );
+}
+
+#[test]
+fn a_client_that_left_has_its_commands_finished_first() {
+    let mut far = prepared();
+    client(&mut far, 2, "STOR a");
+    far.handle(Input::ClientGone).expect("no limit is hit");
+    assert!(drain(&mut far).is_empty());
+    assert_eq!(
+        server(&mut far, "226 done"),
+        ["> 226 done", "< QUIT", "close"]
+    );
+}
+
+#[test]
+fn a_flood_of_commands_is_an_error() {
+    let mut far = session();
+    let line = b"NOOP";
+    let mut flood = (1..200).map(|id| {
+        far.handle(Input::Command {
+            id: CommandId(id),
+            line,
+            synch: false,
+        })
+    });
+    assert!(flood.any(|result| result == Err(TooManyCommands)));
+}

@@ -1,0 +1,353 @@
+//! What one key cannot say by itself: references, contradictions, features that do not exist yet.
+
+use std::{
+    collections::HashSet,
+    net::{Ipv4Addr, SocketAddr},
+    ops::{Range, RangeInclusive},
+    path::Path,
+    time::Duration,
+};
+
+use link::{Identity, LinkConfig, PeerConfig, Policy, PublicKey};
+use toml::Spanned;
+use units::ByteCount;
+
+use super::{
+    Config, Forward, FtpDoor, Peer,
+    file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection, TlsSection},
+};
+use crate::target::{AllowList, Endpoint};
+
+/// Something wrong, and the bytes of the file that say it.
+pub(super) struct Problem {
+    pub(super) span: Range<usize>,
+    pub(super) message: String,
+}
+
+fn problem<T>(at: &Spanned<T>, message: impl Into<String>) -> Problem {
+    Problem {
+        span: at.span(),
+        message: message.into(),
+    }
+}
+
+pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
+    let key_file = folder.join(file.identity.key_file.get_ref());
+    let identity = Identity::read(&key_file).map_err(|error| {
+        let message = format!("key file {}: {error}", key_file.display());
+        problem(&file.identity.key_file, message)
+    })?;
+    let policy = policy(&file.link)?;
+    let mut names = HashSet::new();
+    let mut keys = HashSet::new();
+    let mut peers = Vec::new();
+    let mut link_peers = Vec::new();
+    for section in file.peers {
+        if !names.insert(section.name.get_ref().clone()) {
+            return Err(problem(&section.name, "another peer has this name"));
+        }
+        link_peers.push(link_peer(&section, &mut keys, identity.public_key())?);
+        peers.push(Peer {
+            name: section.name.into_inner(),
+            serves: section.serves,
+            allow: AllowList(section.allow.unwrap_or_else(|| file.far.allow.clone())),
+        });
+    }
+    let admin_explicit = file.admin.as_ref().is_some_and(|a| a.listen.is_some());
+    let mut config = Config {
+        key_file,
+        link_listen: file.link.listen.unwrap_or(LINK_LISTEN),
+        link: LinkConfig {
+            identity,
+            peers: link_peers,
+            policy,
+            rate_max: file.link.rate_max,
+            memory_max: file.link.memory_max.unwrap_or(MEMORY_MAX),
+            idle_timeout: file.link.idle_timeout.unwrap_or(IDLE_TIMEOUT),
+        },
+        peers,
+        ftp: Vec::new(),
+        forwards: Vec::new(),
+        admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
+        admin_explicit,
+    };
+    let mut listens = HashSet::new();
+    for section in file.ftp {
+        let door = ftp_door(section, &config, &mut listens)?;
+        config.ftp.push(door);
+    }
+    for section in file.forwards {
+        let forward = forward(section, &config, &mut listens)?;
+        config.forwards.push(forward);
+    }
+    Ok(config)
+}
+
+fn policy(section: &LinkSection) -> Result<Policy, Problem> {
+    let Some(name) = &section.policy else {
+        return match &section.rate_reserved {
+            None => Ok(Policy::Fair),
+            Some(rate) => Err(problem(rate, "rate_reserved needs policy = \"reserved\"")),
+        };
+    };
+    match (name.get_ref().as_str(), &section.rate_reserved) {
+        ("fair", None) => Ok(Policy::Fair),
+        ("background", None) => Ok(Policy::Background),
+        ("reserved", Some(rate)) if rate.get_ref().as_bits_per_s() > 0 => {
+            Ok(Policy::Reserved(*rate.get_ref()))
+        }
+        ("reserved", Some(rate)) => Err(problem(rate, "expected a rate above zero")),
+        ("reserved", None) => Err(problem(name, "policy = \"reserved\" needs rate_reserved")),
+        ("fair" | "background", Some(rate)) => {
+            Err(problem(rate, "rate_reserved needs policy = \"reserved\""))
+        }
+        (other, _) => Err(problem(
+            name,
+            format!("unknown policy {other:?}, expected \"fair\", \"background\" or \"reserved\""),
+        )),
+    }
+}
+
+fn link_peer(
+    section: &PeerSection,
+    keys: &mut HashSet<PublicKey>,
+    own: PublicKey,
+) -> Result<PeerConfig, Problem> {
+    let name = section.name.get_ref();
+    if name.is_empty() || name.len() > PEER_NAME_MAX || name.chars().any(char::is_control) {
+        let message = format!("expected a name of 1 to {PEER_NAME_MAX} printable characters");
+        return Err(problem(&section.name, message));
+    }
+    let texts = match section.public_key.get_ref() {
+        OneOrMore::One(key) => std::slice::from_ref(key),
+        OneOrMore::More(keys) => keys,
+    };
+    let mut public_keys = Vec::new();
+    for text in texts {
+        let key: PublicKey = text.parse().map_err(|_| {
+            problem(
+                &section.public_key,
+                "expected a public key: the 44 characters that \"longhaul pubkey\" prints",
+            )
+        })?;
+        if key == own {
+            return Err(problem(
+                &section.public_key,
+                "this is the gateway's own public key",
+            ));
+        }
+        if !keys.insert(key) {
+            return Err(problem(
+                &section.public_key,
+                "another peer has this public key",
+            ));
+        }
+        public_keys.push(key);
+    }
+    if public_keys.is_empty() {
+        return Err(problem(
+            &section.public_key,
+            "expected at least one public key",
+        ));
+    }
+    if let Some(endpoint) = &section.endpoint {
+        let well_formed = endpoint.get_ref().parse::<Endpoint>().is_ok()
+            && endpoint
+                .get_ref()
+                .rsplit_once(':')
+                .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+        if !well_formed {
+            return Err(problem(
+                endpoint,
+                "expected an address or name with a port, such as \"203.0.113.9:4810\"",
+            ));
+        }
+    }
+    Ok(PeerConfig {
+        name: name.clone(),
+        public_keys,
+        endpoint: section.endpoint.as_ref().map(|e| e.get_ref().clone()),
+        rate_max: section.rate_max,
+    })
+}
+
+fn ftp_door(
+    section: FtpSection,
+    config: &Config,
+    listens: &mut HashSet<SocketAddr>,
+) -> Result<FtpDoor, Problem> {
+    not_yet(&section)?;
+    listen_once(&section.listen, config, listens)?;
+    if section.target.is_none() && section.clients.is_none() {
+        return Err(problem(
+            &section.listen,
+            "an FTP front door without target needs clients, such as clients = [\"10.0.0.0/8\"]",
+        ));
+    }
+    let via = via(section.via.as_ref(), config)?;
+    if let Some(target) = &section.target {
+        served(target, via, config)?;
+    }
+    let passive_ports = section
+        .passive_ports
+        .as_ref()
+        .map(passive_ports)
+        .transpose()?;
+    Ok(FtpDoor {
+        listen: section.listen.into_inner(),
+        target: section.target.map(Spanned::into_inner),
+        clients: section.clients,
+        via,
+        passive_ports,
+        external_address: section.external_address.map(Spanned::into_inner),
+    })
+}
+
+fn forward(
+    section: ForwardSection,
+    config: &Config,
+    listens: &mut HashSet<SocketAddr>,
+) -> Result<Forward, Problem> {
+    listen_once(&section.listen, config, listens)?;
+    let via = via(section.via.as_ref(), config)?;
+    served(&section.target, via, config)?;
+    Ok(Forward {
+        listen: section.listen.into_inner(),
+        target: section.target.into_inner(),
+        via,
+    })
+}
+
+/// Keys of the contract whose feature does not exist yet.
+fn not_yet(section: &FtpSection) -> Result<(), Problem> {
+    if let Some(mode) = &section.mode {
+        match mode.get_ref().as_str() {
+            "strict" => {}
+            "fast" => {
+                return Err(problem(
+                    mode,
+                    "mode \"fast\" does not exist yet, expected \"strict\"",
+                ));
+            }
+            other => {
+                return Err(problem(
+                    mode,
+                    format!("unknown mode {other:?}, expected \"strict\""),
+                ));
+            }
+        }
+    }
+    if let Some(transparent) = section.transparent.as_ref().filter(|t| *t.get_ref()) {
+        return Err(problem(
+            transparent,
+            "transparent = true does not exist yet, expected false",
+        ));
+    }
+    if let Some(data) = &section.server_data {
+        match data.get_ref().as_str() {
+            "passive" => {}
+            "active" => {
+                let message = "server_data \"active\" does not exist yet, expected \"passive\"";
+                return Err(problem(data, message));
+            }
+            other => {
+                let message = format!("unknown server_data {other:?}, expected \"passive\"");
+                return Err(problem(data, message));
+            }
+        }
+    }
+    tls_off(
+        section.tls.as_ref(),
+        "tls",
+        &["explicit", "implicit", "pass-through"],
+    )?;
+    tls_off(
+        section.server_tls.as_ref(),
+        "server_tls",
+        &["explicit", "implicit"],
+    )
+}
+
+fn tls_off(tls: Option<&Spanned<TlsSection>>, key: &str, planned: &[&str]) -> Result<(), Problem> {
+    let Some(tls) = tls else { return Ok(()) };
+    let mode = tls.get_ref().mode.as_str();
+    if mode == "off" {
+        return Ok(());
+    }
+    let message = if planned.contains(&mode) {
+        format!("{key} mode {mode:?} does not exist yet, expected \"off\"")
+    } else {
+        format!("unknown {key} mode {mode:?}, expected \"off\"")
+    };
+    Err(problem(tls, message))
+}
+
+fn listen_once(
+    listen: &Spanned<SocketAddr>,
+    config: &Config,
+    listens: &mut HashSet<SocketAddr>,
+) -> Result<(), Problem> {
+    let address = *listen.get_ref();
+    let admin = config.admin_explicit && config.admin_listen == address;
+    if address.port() != 0 && (admin || !listens.insert(address)) {
+        return Err(problem(listen, "another section listens on this address"));
+    }
+    Ok(())
+}
+
+fn via(via: Option<&Spanned<String>>, config: &Config) -> Result<Option<usize>, Problem> {
+    let Some(via) = via else { return Ok(None) };
+    match config.peers.iter().position(|p| p.name == *via.get_ref()) {
+        Some(index) => Ok(Some(index)),
+        None => {
+            let names: Vec<_> = config
+                .peers
+                .iter()
+                .map(|p| format!("{:?}", p.name))
+                .collect();
+            let message = format!(
+                "no [[peer]] is named {:?}, expected one of: {}",
+                via.get_ref(),
+                names.join(", ")
+            );
+            Err(problem(via, message))
+        }
+    }
+}
+
+fn served(target: &Spanned<Endpoint>, via: Option<usize>, config: &Config) -> Result<(), Problem> {
+    if config.peers_for(&target.get_ref().host, via).is_empty() {
+        let message = "no [[peer]] serves this target, expected one whose serves matches it";
+        return Err(problem(target, message));
+    }
+    Ok(())
+}
+
+fn passive_ports(text: &Spanned<String>) -> Result<RangeInclusive<u16>, Problem> {
+    let range = text.get_ref().split_once('-').and_then(|(low, high)| {
+        let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+        (1024 <= low && low <= high).then_some(low..=high)
+    });
+    range.ok_or_else(|| {
+        problem(
+            text,
+            "expected a range of ports from 1024, such as \"30000-30999\"",
+        )
+    })
+}
+
+/// The link's UDP port unless the file names one.
+const LINK_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 4810);
+
+/// Where `longhaul status` looks unless told otherwise.
+pub(super) const ADMIN_LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
+
+/// Fills 1 Gbit/s at 600 ms and 64 % loss (650 MB, docs/protocol.md) with room for a second peer.
+const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
+
+/// Longer than a router's restart.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Longest name of a peer; it is repeated in replies and metrics.
+const PEER_NAME_MAX: usize = 64;

@@ -1,0 +1,141 @@
+//! The configuration file as it is written: keys, shapes, and nothing checked across keys.
+//!
+//! The keys are a contract; `ARCHITECTURE.md` lists them. Values that need another value to be
+//! judged carry their place in the file.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Deserializer, de::Error};
+use toml::Spanned;
+use units::{BitRate, ByteCount};
+
+use crate::target::{AllowEntry, Endpoint, Network, ServesPattern};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) identity: IdentitySection,
+    #[serde(default)]
+    pub(super) link: LinkSection,
+    #[serde(default, rename = "peer")]
+    pub(super) peers: Vec<PeerSection>,
+    #[serde(default, rename = "ftp")]
+    pub(super) ftp: Vec<FtpSection>,
+    #[serde(default, rename = "forward")]
+    pub(super) forwards: Vec<ForwardSection>,
+    #[serde(default)]
+    pub(super) far: FarSection,
+    pub(super) admin: Option<AdminSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IdentitySection {
+    pub(super) key_file: Spanned<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinkSection {
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) policy: Option<Spanned<String>>,
+    pub(super) rate_reserved: Option<Spanned<BitRate>>,
+    pub(super) rate_max: Option<BitRate>,
+    pub(super) memory_max: Option<ByteCount>,
+    #[serde(default, deserialize_with = "duration")]
+    pub(super) idle_timeout: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PeerSection {
+    pub(super) name: Spanned<String>,
+    pub(super) public_key: Spanned<OneOrMore>,
+    pub(super) endpoint: Option<Spanned<String>>,
+    pub(super) serves: Option<Vec<ServesPattern>>,
+    pub(super) allow: Option<Vec<AllowEntry>>,
+    pub(super) rate_max: Option<BitRate>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a public key, or a list of public keys")]
+pub(super) enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FtpSection {
+    pub(super) listen: Spanned<SocketAddr>,
+    pub(super) target: Option<Spanned<Endpoint>>,
+    pub(super) clients: Option<Vec<Network>>,
+    pub(super) via: Option<Spanned<String>>,
+    pub(super) mode: Option<Spanned<String>>,
+    pub(super) transparent: Option<Spanned<bool>>,
+    pub(super) passive_ports: Option<Spanned<String>>,
+    pub(super) external_address: Option<Spanned<std::net::IpAddr>>,
+    pub(super) server_data: Option<Spanned<String>>,
+    pub(super) tls: Option<Spanned<TlsSection>>,
+    pub(super) server_tls: Option<Spanned<TlsSection>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsSection {
+    pub(super) mode: String,
+    #[serde(rename = "cert_file")]
+    pub(super) _cert_file: Option<PathBuf>,
+    #[serde(rename = "key_file")]
+    pub(super) _key_file: Option<PathBuf>,
+    #[serde(rename = "roots_file")]
+    pub(super) _roots_file: Option<PathBuf>,
+    #[serde(rename = "verify")]
+    pub(super) _verify: Option<bool>,
+    #[serde(rename = "pin")]
+    pub(super) _pin: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ForwardSection {
+    pub(super) listen: Spanned<SocketAddr>,
+    pub(super) target: Spanned<Endpoint>,
+    pub(super) via: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FarSection {
+    #[serde(default)]
+    pub(super) allow: Vec<AllowEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdminSection {
+    pub(super) listen: Option<SocketAddr>,
+}
+
+/// `"500 ms"`, `"90 s"`, `"10 min"`, `"2 h"`.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let read = || {
+        let trimmed = text.trim();
+        let digits = trimmed.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = trimmed[..digits].parse().ok().filter(|n| *n > 0)?;
+        let unit_ms = match trimmed[digits..].trim() {
+            "ms" => 1,
+            "s" => 1_000,
+            "min" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        number.checked_mul(unit_ms).map(Duration::from_millis)
+    };
+    read().map(Some).ok_or_else(|| {
+        Error::custom(format!(
+            "{text:?} is not a duration such as \"10 min\", \"90 s\" or \"2 h\""
+        ))
+    })
+}

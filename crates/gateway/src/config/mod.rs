@@ -1,0 +1,193 @@
+//! The configuration: read once, checked, and then only ever right.
+//!
+//! Every error names the file, the line, the column and what was expected. Keys of the contract
+//! whose feature does not exist yet are refused with a message that says so.
+
+mod check;
+mod file;
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+};
+
+use crate::target::{AllowList, Endpoint, Host, Network, ServesPattern};
+
+/// A gateway's configuration, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the private key came from.
+    pub key_file: PathBuf,
+    /// Address and port of the link's UDP socket.
+    pub link_listen: SocketAddr,
+    /// What the link needs: identity, peers, policy, limits. The peers stand in file order.
+    pub link: link::LinkConfig,
+    /// What the gateway adds to each peer of `link`, in the same order.
+    pub peers: Vec<Peer>,
+    /// FTP front doors.
+    pub ftp: Vec<FtpDoor>,
+    /// Front doors for any other TCP service.
+    pub forwards: Vec<Forward>,
+    /// Where status is served.
+    pub admin_listen: SocketAddr,
+    /// The file names the admin address, so its port being taken is an error.
+    pub admin_explicit: bool,
+}
+
+/// A peer, seen from the gateway.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Which servers are reached through it; `None`: any.
+    pub serves: Option<Vec<ServesPattern>>,
+    /// What is dialled for it: its own `allow`, or the one of `[far]`.
+    pub allow: AllowList,
+}
+
+/// One FTP front door.
+#[derive(Debug, Clone)]
+pub struct FtpDoor {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// The server; `None`: named by the client in `USER name@host[:port]`.
+    pub target: Option<Endpoint>,
+    /// Who may connect; `None`: loopback and private ranges.
+    pub clients: Option<Vec<Network>>,
+    /// The peer to go through, an index into [`Config::peers`]; `None`: chosen by `serves`.
+    pub via: Option<usize>,
+    /// Ports to listen on for data; `None`: whatever the system gives.
+    pub passive_ports: Option<RangeInclusive<u16>>,
+    /// Address to announce in `227` instead of the one the client connected to.
+    pub external_address: Option<IpAddr>,
+}
+
+/// One front door for any TCP service.
+#[derive(Debug, Clone)]
+pub struct Forward {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// What the far side connects to.
+    pub target: Endpoint,
+    /// The peer to go through; `None`: chosen by `serves`.
+    pub via: Option<usize>,
+}
+
+/// What is wrong with a configuration file, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    file: PathBuf,
+    /// Line and column, both from 1; `None` when the file could not be read.
+    at: Option<(usize, usize)>,
+    message: String,
+}
+
+impl Config {
+    /// Reads and checks a configuration file and the key file that it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first thing that is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+            file: path.to_owned(),
+            at: None,
+            message: format!("cannot be read: {error}"),
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks the text of the configuration file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first thing that is wrong.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let problem = |span: Option<std::ops::Range<usize>>, message: String| ConfigError {
+            file: path.to_owned(),
+            at: Some(place(text, span.map_or(0, |s| s.start))),
+            message,
+        };
+        let file: file::File = toml::from_str(text)
+            .map_err(|error| problem(error.span(), error.message().replace('`', "\"")))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        check::check(file, folder).map_err(|p| problem(Some(p.span), p.message))
+    }
+
+    /// The peers that serve `host`, in the order in which they are tried.
+    pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<link::PeerId> {
+        let indices = match via {
+            Some(index) => vec![index],
+            None => crate::target::choose(host, self.peers.iter().map(|p| p.serves.as_deref())),
+        };
+        indices.into_iter().map(link::PeerId).collect()
+    }
+}
+
+impl FtpDoor {
+    /// Whether a client at `ip` may use this door.
+    pub fn admits(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        match &self.clients {
+            Some(networks) => networks.iter().any(|n| n.contains(ip)),
+            None => match ip {
+                IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
+                IpAddr::V6(v6) => {
+                    v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local()
+                }
+            },
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            Some((line, column)) => {
+                write!(
+                    f,
+                    "{}:{line}:{column}: {}",
+                    self.file.display(),
+                    self.message
+                )
+            }
+            None => write!(f, "{}: {}", self.file.display(), self.message),
+        }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "key_file {} (***)", self.key_file.display())?;
+        writeln!(f, "public key {}", self.link.identity.public_key())?;
+        writeln!(f, "link on {}, {:?}", self.link_listen, self.link.policy)?;
+        for (peer, link) in self.peers.iter().zip(&self.link.peers) {
+            let endpoint = link.endpoint.as_deref().unwrap_or("waits for it");
+            writeln!(f, "peer {} ({endpoint})", peer.name)?;
+        }
+        for door in &self.ftp {
+            match &door.target {
+                Some(target) => writeln!(f, "ftp on {} to {target}", door.listen)?,
+                None => writeln!(f, "ftp on {} to USER name@server", door.listen)?,
+            }
+        }
+        for forward in &self.forwards {
+            writeln!(f, "forward on {} to {}", forward.listen, forward.target)?;
+        }
+        write!(f, "admin on {}", self.admin_listen)
+    }
+}
+
+/// Line and column of a byte offset, both from 1; columns count characters.
+fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,234 @@
+use super::*;
+use link::Identity;
+
+/// A folder with a key, unique to the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        let key = path.join("site-a.key");
+        let _ = std::fs::remove_file(&key);
+        Identity::generate()
+            .write_new(&key)
+            .expect("a new key file");
+        Self(path)
+    }
+
+    fn parse(&self, text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, &self.0.join("a.toml"))
+    }
+
+    /// Line, column and message of what is wrong with `text`.
+    fn error(&self, text: &str) -> (usize, usize, String) {
+        let error = self.parse(text).expect_err("the configuration is wrong");
+        let (line, column) = error.at.expect("it was read");
+        (line, column, error.message)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const IDENTITY: &str = "[identity]\nkey_file = \"site-a.key\"\n";
+
+fn with_peer(rest: &str) -> String {
+    let key = Identity::generate().public_key();
+    format!("{IDENTITY}[[peer]]\nname = \"site-b\"\npublic_key = \"{key}\"\n{rest}")
+}
+
+#[test]
+fn everything_of_the_contract_that_exists_is_read() {
+    let folder = Folder::new("contract");
+    let key = Identity::generate().public_key();
+    let text = format!(
+        r#"{IDENTITY}
+[link]
+listen = "0.0.0.0:4811"
+policy = "reserved"
+rate_reserved = "200 Mbit/s"
+rate_max = "800 Mbit/s"
+memory_max = "512 MiB"
+idle_timeout = "2 min"
+[[peer]]
+name = "site-b"
+public_key = ["{key}"]
+endpoint = "203.0.113.9:4810"
+serves = ["ftp.example.com", "*.archive.example", "10.20.0.0/16", "2001:db8::/32"]
+allow = ["10.20.0.5:21"]
+rate_max = "100 Mbit/s"
+[[ftp]]
+listen = "0.0.0.0:2121"
+target = "10.20.0.5"
+clients = ["10.0.0.0/8"]
+via = "site-b"
+mode = "strict"
+transparent = false
+passive_ports = "30000-30999"
+external_address = "198.51.100.7"
+server_data = "passive"
+tls = {{ mode = "off" }}
+server_tls = {{ mode = "off" }}
+[[forward]]
+listen = "127.0.0.1:6201"
+target = "10.20.0.5:873"
+[far]
+allow = ["10.20.0.0/16:21", "ftp.example.com:21", "[2001:db8::/32]:21"]
+[admin]
+listen = "127.0.0.1:9811"
+"#
+    );
+    let config = folder.parse(&text).expect("a valid configuration");
+    assert_eq!(config.ftp[0].target.as_ref().map(|t| t.port), Some(21));
+    assert_eq!(config.ftp[0].passive_ports, Some(30000..=30999));
+    assert_eq!(config.link.idle_timeout.as_secs(), 120);
+    assert_eq!(
+        config.peers[0].allow.0.len(),
+        1,
+        "the peer's own list replaces far.allow"
+    );
+    assert!(config.to_string().contains("***"));
+}
+
+#[test]
+fn an_error_names_line_column_and_what_was_expected() {
+    let folder = Folder::new("errors");
+    let (line, column, message) = folder.error(&format!("{IDENTITY}[link]\nlisen = \"x\"\n"));
+    assert_eq!((line, column), (4, 1));
+    assert!(
+        message.contains("lisen") && message.contains("listen"),
+        "{message}"
+    );
+
+    let (line, column, message) = folder.error(&format!("{IDENTITY}[link]\nlisten = 4810\n"));
+    assert_eq!((line, column), (4, 10));
+    assert!(message.contains("socket address"), "{message}");
+
+    let (line, _, message) = folder.error(&format!("{IDENTITY}[link]\nrate_max = \"9 MB/s\"\n"));
+    assert_eq!(line, 4);
+    assert!(message.contains("300 Mbit/s"), "{message}");
+
+    let (line, _, message) = folder.error("[identity]\n[link]\n");
+    assert_eq!(line, 1);
+    assert!(message.contains("key_file"), "{message}");
+
+    let (line, _, message) = folder.error("[identity]\nkey_file = \"absent.key\"\n");
+    assert_eq!(line, 2);
+    assert!(message.contains("absent.key"), "{message}");
+
+    let (line, _, _) = folder.error("[identity]\nkey_file = \n");
+    assert_eq!(line, 2);
+}
+
+#[test]
+fn features_that_do_not_exist_yet_are_said_to() {
+    let folder = Folder::new("features");
+    let base = "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\n";
+    for line in [
+        "mode = \"fast\"",
+        "transparent = true",
+        "server_data = \"active\"",
+        "tls = { mode = \"explicit\", cert_file = \"a\", key_file = \"b\" }",
+        "server_tls = { mode = \"implicit\" }",
+    ] {
+        let (at, _, message) = folder.error(&with_peer(&format!("{base}{line}\n")));
+        assert_eq!(at, 9, "{line}");
+        assert!(message.contains("does not exist yet"), "{line}: {message}");
+        assert!(message.contains("expected"), "{line}: {message}");
+    }
+}
+
+#[test]
+fn contradictions_are_errors() {
+    let folder = Folder::new("contradictions");
+    for (text, expected) in [
+        ("[[ftp]]\nlisten = \"127.0.0.1:2121\"\n", "needs clients"),
+        (
+            "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\nvia = \"x\"\n",
+            "site-b",
+        ),
+        (
+            "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"0x7f.1\"\n",
+            "0x7f.1",
+        ),
+        (
+            "[[peer]]\nname = \"site-b\"\npublic_key = \"x\"\n",
+            "another peer",
+        ),
+        (
+            "[[peer]]\nname = \"c\"\npublic_key = \"x\"\n",
+            "44 characters",
+        ),
+        ("endpoint = \"203.0.113.9\"\n", "with a port"),
+        ("serves = [\"10.0.0.1/8\"]\n", "10.0.0.1/8"),
+        (
+            "serves = [\"a.b\"]\n[[forward]]\nlisten = \"127.0.0.1:1\"\ntarget = \"c.d:1\"\n",
+            "serves",
+        ),
+        ("[link]\npolicy = \"reserved\"\n", "rate_reserved"),
+        ("[link]\nidle_timeout = \"10\"\n", "10 min"),
+        ("[far]\nallow = [\"127.1:21\"]\n", "127.1"),
+    ] {
+        let (_, _, message) = folder.error(&with_peer(text));
+        assert!(message.contains(expected), "{text}: {message}");
+    }
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("permissions");
+    let key = folder.0.join("site-a.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).expect("chmod");
+    let (line, _, message) = folder.error(IDENTITY);
+    assert_eq!(line, 2);
+    assert!(message.contains("site-a.key"), "{message}");
+}
+
+#[test]
+fn the_default_clients_are_loopback_and_private_ranges() {
+    let folder = Folder::new("clients");
+    let text = with_peer("[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\n");
+    let door = folder
+        .parse(&text)
+        .expect("a valid configuration")
+        .ftp
+        .remove(0);
+    for ip in [
+        "127.0.0.1",
+        "10.1.2.3",
+        "192.168.0.1",
+        "::1",
+        "fd00::1",
+        "::ffff:10.0.0.1",
+    ] {
+        assert!(door.admits(ip.parse().expect("an address")), "{ip}");
+    }
+    for ip in ["203.0.113.1", "2001:db8::1", "::ffff:8.8.8.8"] {
+        assert!(!door.admits(ip.parse().expect("an address")), "{ip}");
+    }
+}
+
+#[test]
+fn every_example_is_a_valid_configuration() {
+    let folder = Folder::new("examples");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut found = 0;
+    for entry in std::fs::read_dir(examples).expect("the examples") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("an example");
+        let text = text.replace("site-b.key", "site-a.key");
+        folder
+            .parse(&text)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        found += 1;
+    }
+    assert!(found >= 2, "found {found} examples");
+}

@@ -1,0 +1,233 @@
+//! A gateway from start to end, as a function of its inputs.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "owns the sockets and the clock of the daemon"
+)]
+
+use std::{
+    future::Future,
+    io,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    sync::{Arc, atomic::AtomicU64},
+    time::{Duration, SystemTime},
+};
+
+use link::{Link, LinkError};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{interval, timeout},
+};
+use tracing::{info, warn};
+
+use crate::{
+    admin,
+    config::Config,
+    far::{self, Pairing},
+    near,
+    shared::Shared,
+    status::{Registry, TransferStatus},
+};
+
+/// The sockets of a configuration, bound.
+#[derive(Debug)]
+pub struct Bound {
+    /// The link's socket.
+    pub link: UdpSocket,
+    /// One for each `[[ftp]]`, in order.
+    pub ftp: Vec<TcpListener>,
+    /// One for each `[[forward]]`, in order.
+    pub forwards: Vec<TcpListener>,
+    /// The admin address; `None` if it is taken and was not asked for.
+    pub admin: Option<TcpListener>,
+}
+
+/// A socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {what} {address}")]
+pub struct BindError {
+    what: &'static str,
+    address: SocketAddr,
+    #[source]
+    source: io::Error,
+}
+
+/// A gateway could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The link did not start.
+    #[error("the link did not start")]
+    Link(#[from] LinkError),
+    /// A bound socket could not be used.
+    #[error("a socket could not be used")]
+    Socket(#[from] io::Error),
+}
+
+/// What a shutdown ended before its time.
+#[derive(Debug, Default)]
+pub struct CutShort {
+    /// Transfers and forwards that were still under way.
+    pub transfers: Vec<TransferStatus>,
+    /// Streams of the link that had not ended.
+    pub streams: usize,
+}
+
+impl Bound {
+    /// Binds everything that `config` names.
+    ///
+    /// # Errors
+    /// [`BindError`] names the first address that cannot be had.
+    pub fn bind(config: &Config) -> Result<Self, BindError> {
+        let tcp = |what, address| {
+            TcpListener::bind(address).map_err(|source| BindError {
+                what,
+                address,
+                source,
+            })
+        };
+        let address = config.link_listen;
+        let link = UdpSocket::bind(address).map_err(|source| BindError {
+            what: "link address (UDP)",
+            address,
+            source,
+        })?;
+        let ftp = config
+            .ftp
+            .iter()
+            .map(|door| tcp("[[ftp]] address", door.listen));
+        let forwards = config
+            .forwards
+            .iter()
+            .map(|f| tcp("[[forward]] address", f.listen));
+        let admin = match tcp("[admin] address", config.admin_listen) {
+            Ok(listener) => Some(listener),
+            Err(error) if config.admin_explicit => return Err(error),
+            Err(error) => {
+                warn!(%error, "no status: set [admin] listen to have it elsewhere");
+                None
+            }
+        };
+        Ok(Self {
+            link,
+            ftp: ftp.collect::<Result<_, _>>()?,
+            forwards: forwards.collect::<Result<_, _>>()?,
+            admin,
+        })
+    }
+}
+
+/// Runs a gateway until `shutdown` resolves; then stops accepting, lets what is open end within
+/// `drain`, and says what it cut short.
+///
+/// # Errors
+/// [`RunError`] if the gateway cannot start.
+pub async fn run(
+    config: Config,
+    bound: Bound,
+    shutdown: impl Future<Output = ()>,
+    drain: Duration,
+) -> Result<CutShort, RunError> {
+    let listeners = bound.ftp.iter().chain(&bound.forwards).chain(&bound.admin);
+    let own = listeners
+        .map(TcpListener::local_addr)
+        .collect::<Result<_, _>>()?;
+    let link = Link::start(bound.link, config.link.clone())?;
+    warn_about_buffers(&link);
+    let registry = Registry::new();
+    let (cut, cut_seen) = watch::channel(false);
+    let (alive, mut all_gone) = mpsc::channel(1);
+    let shared = Arc::new(Shared {
+        link: link.clone(),
+        registry: registry.clone(),
+        pairing: Pairing::default(),
+        own,
+        next_session: AtomicU64::new(first_session()),
+        cut: cut_seen,
+        alive: alive.downgrade(),
+        config,
+    });
+    let mut doors = JoinSet::new();
+    for (listener, door) in bound.ftp.into_iter().zip(&shared.config.ftp) {
+        info!(listen = %listener.local_addr()?, "FTP front door");
+        doors.spawn(near::serve_ftp(
+            tokio_listener(listener)?,
+            door.clone(),
+            shared.clone(),
+        ));
+    }
+    for (listener, forward) in bound.forwards.into_iter().zip(&shared.config.forwards) {
+        info!(listen = %listener.local_addr()?, target = %forward.target, "forward");
+        let listener = tokio_listener(listener)?;
+        doors.spawn(near::serve_forward(
+            listener,
+            forward.clone(),
+            shared.clone(),
+        ));
+    }
+    let mut side_tasks = JoinSet::new();
+    if let Some(listener) = bound.admin {
+        let (listener, shared) = (tokio_listener(listener)?, shared.clone());
+        side_tasks.spawn(async move {
+            if let Err(error) = admin::serve(listener, shared).await {
+                warn!(%error, "no status any more");
+            }
+        });
+    }
+    side_tasks.spawn(tick(registry.clone()));
+    side_tasks.spawn(far::serve(shared.clone()));
+    info!(link = %link.local_addr(), "gateway up");
+    shutdown.await;
+    info!("shutting down");
+    doors.shutdown().await;
+    drop(alive);
+    let mut cut_short = CutShort::default();
+    if timeout(drain, all_gone.recv()).await.is_err() {
+        cut_short.transfers = registry.open_transfers();
+        // Only a dropped receiver could make this fail, and `shared` holds one.
+        let _ = cut.send(true);
+        let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
+    }
+    cut_short.streams = link.shutdown(CUT_PATIENCE).await;
+    side_tasks.shutdown().await;
+    Ok(cut_short)
+}
+
+fn tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
+}
+
+async fn tick(registry: Arc<Registry>) {
+    let mut ticks = interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        registry.tick();
+    }
+}
+
+/// Numbers of sessions go on rising across restarts, so that none meets an old one's leftovers.
+fn first_session() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    now.as_millis() as u64 * 1_000
+}
+
+/// Small socket buffers drop packets at high rates, and the kernel grants what two settings allow.
+fn warn_about_buffers(link: &Link) {
+    let buffers = link.snapshot().socket_buffers;
+    let asked = buffers.asked.bytes();
+    if buffers.receive_granted < buffers.asked || buffers.send_granted < buffers.asked {
+        warn!(
+            asked = %buffers.asked,
+            receive_granted = %buffers.receive_granted,
+            send_granted = %buffers.send_granted,
+            "the kernel granted less socket buffer than asked, which costs throughput; as root: \
+             sysctl -w net.core.rmem_max={asked} net.core.wmem_max={asked}"
+        );
+    }
+}
+
+/// Time for what was cut to say so to its client, and for the link to say goodbye.
+const CUT_PATIENCE: Duration = Duration::from_secs(2);

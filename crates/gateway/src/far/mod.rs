@@ -1,0 +1,214 @@
+//! The far side: accepts the streams that peers open, and dials servers for them.
+
+mod data;
+mod dial;
+mod session;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use ftp::session::TransferId;
+use link::{Incoming, PeerId, RecvStream, SendStream};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::timeout,
+};
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use crate::{
+    relay,
+    shared::Shared,
+    socket,
+    target::Endpoint,
+    wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
+};
+
+/// A link stream of a data connection, on its way to its session.
+type DataStream = (TransferId, SendStream, RecvStream);
+
+/// Finds the session to which a data connection's stream belongs.
+#[derive(Debug, Default)]
+pub(crate) struct Pairing {
+    sessions: Mutex<HashMap<(PeerId, u64), mpsc::Sender<DataStream>>>,
+    changed: Notify,
+}
+
+impl Pairing {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(PeerId, u64), mpsc::Sender<DataStream>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, key: (PeerId, u64)) -> mpsc::Receiver<DataStream> {
+        let (sender, receiver) = mpsc::channel(DATA_STREAMS_MAX);
+        self.lock().insert(key, sender);
+        self.changed.notify_waiters();
+        receiver
+    }
+
+    fn leave(&self, key: (PeerId, u64)) {
+        self.lock().remove(&key);
+    }
+
+    /// The session's end of `key`; streams may arrive before the session they belong to.
+    async fn find(&self, key: (PeerId, u64)) -> mpsc::Sender<DataStream> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(sender) = self.lock().get(&key) {
+                return sender.clone();
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Accepts streams until the link shuts down.
+pub(crate) async fn serve(shared: Arc<Shared>) {
+    while let Some(incoming) = shared.link.accept().await {
+        let Some(alive) = shared.alive.upgrade() else {
+            return;
+        };
+        let shared = shared.clone();
+        let span = info_span!("far", peer = shared.peer_name(incoming.peer));
+        let serve = async move {
+            serve_stream(incoming, &shared).await;
+            drop(alive);
+        };
+        tokio::spawn(serve.instrument(span));
+    }
+}
+
+async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
+    let Incoming {
+        peer,
+        mut send,
+        mut recv,
+        ..
+    } = incoming;
+    let mut decoder = Decoder::default();
+    let hello = match timeout(HELLO_PATIENCE, read_hello(&mut recv, &mut decoder)).await {
+        Ok(Ok(hello)) => hello,
+        Ok(Err(error)) => {
+            warn!(%error, "a stream that begins wrongly");
+            if matches!(error, WireError::Version(_)) {
+                let refused = FarMessage::Refused {
+                    code: 421,
+                    text: error.to_string(),
+                };
+                let _ = send.write(encode(&refused)).await;
+                return send.finish();
+            }
+            return send.reset(reset::PROTOCOL);
+        }
+        Err(_) => return send.reset(reset::PROTOCOL),
+    };
+    match hello.service {
+        Service::Forward { target } => {
+            forward(shared, peer, target, send, recv, decoder).await;
+        }
+        Service::FtpSession {
+            session,
+            target,
+            logon,
+        } => {
+            let span = info_span!("ftp", session, %target);
+            let _open = shared.registry.session();
+            let streams = shared.pairing.enter((peer, session));
+            let opened = session::Opened {
+                peer,
+                session,
+                target,
+                logon,
+                send,
+                recv,
+                decoder,
+                streams,
+            };
+            session::serve(opened, shared).instrument(span).await;
+            shared.pairing.leave((peer, session));
+        }
+        Service::FtpData { session, transfer } => {
+            match timeout(PAIRING_PATIENCE, shared.pairing.find((peer, session))).await {
+                Ok(sender) => {
+                    // Dropped if the session is gone, which resets the stream.
+                    let _ = sender.send((transfer, send, recv)).await;
+                }
+                Err(_) => {
+                    debug!(session, "a data connection of no session");
+                    send.reset(reset::SESSION_ENDED);
+                }
+            }
+        }
+    }
+}
+
+async fn read_hello(recv: &mut RecvStream, decoder: &mut Decoder) -> Result<Hello, WireError> {
+    loop {
+        if let Some(hello) = decoder.next_message()? {
+            return Ok(hello);
+        }
+        match recv.read().await {
+            Ok(Some(bytes)) => decoder.push(&bytes),
+            Ok(None) | Err(_) => return Err(WireError::Truncated),
+        }
+    }
+}
+
+async fn forward(
+    shared: &Arc<Shared>,
+    peer: PeerId,
+    target: Endpoint,
+    mut send: SendStream,
+    mut recv: RecvStream,
+    decoder: Decoder,
+) {
+    let mut stream = match dial::dial(shared, peer, &target).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            shared.registry.refused();
+            warn!(%target, %error, "not forwarded");
+            let code = if error.is_refusal() {
+                reset::NOT_ALLOWED
+            } else {
+                reset::UNREACHABLE
+            };
+            recv.stop(code);
+            return send.reset(code);
+        }
+    };
+    if let Err(error) = socket::tune_data(&stream) {
+        debug!(%error, "socket options");
+    }
+    let early = decoder.into_rest();
+    if !early.is_empty() {
+        use tokio::io::AsyncWriteExt;
+        if stream.write_all(&early).await.is_err() {
+            return send.reset(reset::ABORTED);
+        }
+    }
+    let name = target.to_string();
+    let transfer = shared
+        .registry
+        .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
+    let result = tokio::select! {
+        result = relay::join(stream, send, recv, transfer.meters()) => result,
+        () = shared.cut_short() => return,
+    };
+    match result {
+        Ok(()) => transfer.completed(),
+        Err(error) => info!(%target, %error, "forward broken"),
+    }
+}
+
+/// Data connections' streams that wait for their session to take them.
+const DATA_STREAMS_MAX: usize = 16;
+
+/// Time for the first message of a stream.
+const HELLO_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time by which a data connection's stream may precede its session.
+const PAIRING_PATIENCE: Duration = Duration::from_secs(10);

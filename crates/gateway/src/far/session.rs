@@ -1,0 +1,368 @@
+//! One server's control connection: drives [`ftp::session::far`] over a socket and a link stream.
+
+use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use ftp::{
+    line::{Line, LineSplitter, REPLY_MAX},
+    session::{
+        CommandId, TransferId,
+        far::{FarSession, Input, Opening, Output},
+    },
+};
+use link::{PeerId, RecvStream, SendStream, StreamError};
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{mpsc, oneshot, watch},
+    time::{MissedTickBehavior, interval},
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    DataStream,
+    data::{Abort, DataConnection},
+    dial,
+};
+use crate::{
+    shared::Shared,
+    socket,
+    status::Transfer,
+    target::Endpoint,
+    wire::{Decoder, FarMessage, NearMessage, encode, reset},
+};
+
+/// A session as its first message describes it.
+pub(super) struct Opened {
+    pub(super) peer: PeerId,
+    pub(super) session: u64,
+    pub(super) target: Endpoint,
+    pub(super) logon: Option<(CommandId, Vec<u8>)>,
+    pub(super) send: SendStream,
+    pub(super) recv: RecvStream,
+    pub(super) decoder: Decoder,
+    pub(super) streams: mpsc::Receiver<DataStream>,
+}
+
+/// Serves one session until the server or the client leaves, or the link is lost.
+pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {
+    let stream = match dial::dial(shared, opened.peer, &opened.target).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            shared.registry.refused();
+            warn!(%error, "not connected");
+            let refused = FarMessage::Refused {
+                code: error.code(),
+                text: error.to_string(),
+            };
+            let _ = opened.send.write(encode(&refused)).await;
+            return opened.send.finish();
+        }
+    };
+    if let Err(error) = run(opened, stream, shared).await {
+        info!(%error, "session broken");
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("server: {0}")]
+    Server(#[from] io::Error),
+    #[error("link: {0}")]
+    Link(#[from] StreamError),
+    #[error("near side: {0}")]
+    Wire(#[from] crate::wire::WireError),
+    #[error("near side: {0}")]
+    Limit(#[from] ftp::session::far::TooManyCommands),
+}
+
+struct Data {
+    abort: watch::Sender<Abort>,
+    streams: Option<oneshot::Sender<(SendStream, RecvStream)>>,
+    transfer: Arc<Transfer>,
+}
+
+struct Session<'a> {
+    shared: &'a Arc<Shared>,
+    peer: PeerId,
+    session: u64,
+    target: Endpoint,
+    server: SocketAddr,
+    local: SocketAddr,
+    writer: OwnedWriteHalf,
+    far: FarSession,
+    send: SendStream,
+    data: BTreeMap<TransferId, Data>,
+    /// Streams whose data connection the server has not announced yet.
+    early: BTreeMap<TransferId, (SendStream, RecvStream)>,
+    refused: mpsc::Sender<TransferId>,
+    closing: bool,
+}
+
+async fn run(opened: Opened, stream: TcpStream, shared: &Arc<Shared>) -> Result<(), SessionError> {
+    socket::tune_control(&stream, false)?;
+    let (server, local) = (stream.peer_addr()?, stream.local_addr()?);
+    info!(%server, "connected");
+    let (reader, writer) = stream.into_split();
+    let opening = match opened.logon {
+        None => Opening::RelayGreeting,
+        Some((id, line)) => Opening::ConsumeGreeting { id, line },
+    };
+    let (refused, refusals) = mpsc::channel(REFUSALS_MAX);
+    let mut session = Session {
+        shared,
+        peer: opened.peer,
+        session: opened.session,
+        target: opened.target,
+        server,
+        local,
+        writer,
+        far: FarSession::new(opening, server.ip().to_canonical().is_ipv6()),
+        send: opened.send,
+        data: BTreeMap::new(),
+        early: BTreeMap::new(),
+        refused,
+        closing: false,
+    };
+    let result = session
+        .serve(
+            reader,
+            opened.recv,
+            opened.decoder,
+            opened.streams,
+            refusals,
+        )
+        .await;
+    if result.is_err() {
+        // Whatever was under way must not look complete.
+        for data in session.data.values() {
+            let _ = data.abort.send(Abort::Now);
+        }
+        session.send.reset(reset::SESSION_ENDED);
+    }
+    result
+}
+
+impl Session<'_> {
+    async fn serve(
+        &mut self,
+        mut reader: OwnedReadHalf,
+        mut recv: RecvStream,
+        mut decoder: Decoder,
+        mut streams: mpsc::Receiver<DataStream>,
+        mut refusals: mpsc::Receiver<TransferId>,
+    ) -> Result<(), SessionError> {
+        let mut lines = LineSplitter::new(REPLY_MAX);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut client_here = true;
+        let mut ticks = interval(TELL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        self.from_near(&mut decoder)?;
+        self.drain().await?;
+        while !self.closing {
+            tokio::select! {
+                read = reader.read(&mut buffer) => match read {
+                    Ok(count @ 1..) => {
+                        lines.push(&buffer[..count]);
+                        self.from_server(&mut lines)?;
+                    }
+                    Ok(0) | Err(_) => self.far.handle(Input::ServerClosed)?,
+                },
+                read = recv.read(), if client_here => match read? {
+                    Some(bytes) => {
+                        decoder.push(&bytes);
+                        self.from_near(&mut decoder)?;
+                    }
+                    None => {
+                        client_here = false;
+                        self.far.handle(Input::ClientGone)?;
+                    }
+                },
+                Some((id, send, recv)) = streams.recv() => self.pair(id, send, recv),
+                Some(id) = refusals.recv() => self.far.handle(Input::DataRefused(id))?,
+                _ = ticks.tick() => self.tell_limits().await?,
+                () = self.shared.cut_short() => return Err(StreamError::Closed.into()),
+            }
+            self.drain().await?;
+        }
+        let _ = self.send.write(encode(&FarMessage::ServerClosed)).await;
+        self.send.finish();
+        let _ = self.writer.shutdown().await;
+        Ok(())
+    }
+
+    fn from_server(&mut self, lines: &mut LineSplitter) -> Result<(), SessionError> {
+        while let Some(line) = lines.next_line() {
+            match line {
+                Line::Complete(line) => self.far.handle(Input::ServerLine(&line))?,
+                Line::TooLong => {
+                    let text = "the server sent a reply line above the bound";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, text).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn from_near(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
+        while let Some(message) = decoder.next_message()? {
+            match message {
+                NearMessage::Command { id, synch, line } => {
+                    self.far.handle(Input::Command {
+                        id,
+                        line: &line,
+                        synch,
+                    })?;
+                }
+                NearMessage::Passive { id, transfer, form } => {
+                    self.far.handle(Input::Passive { id, transfer, form })?;
+                }
+                NearMessage::Abandon(transfer) => self.far.handle(Input::Abandon(transfer))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the state machine asks for.
+    async fn drain(&mut self) -> Result<(), SessionError> {
+        while let Some(output) = self.far.poll() {
+            match output {
+                Output::ToServer { line, synch } => self.to_server(line, synch).await?,
+                Output::Reply { tag, line } => {
+                    self.to_near(&FarMessage::Reply { tag, line }).await?;
+                }
+                Output::PassiveReady { id, transfer } => {
+                    self.to_near(&FarMessage::PassiveReady { id, transfer })
+                        .await?;
+                }
+                Output::Connect { transfer, port } => self.connect(transfer, port),
+                Output::Abort { transfer, grace } => self.abort(transfer, grace),
+                Output::Close => self.closing = true,
+            }
+        }
+        Ok(())
+    }
+
+    async fn to_server(&mut self, mut line: Vec<u8>, synch: bool) -> io::Result<()> {
+        debug!(command = %ftp::command::Command::parse(&line), "to the server");
+        if synch {
+            // As tnftp and lftp do it: interrupt process, then the data mark as urgent data.
+            self.writer.write_all(TELNET_INTERRUPT).await?;
+            SockRef::from(self.writer.as_ref()).send_out_of_band(TELNET_DATA_MARK)?;
+        }
+        line.extend_from_slice(b"\r\n");
+        match self.writer.write_all(&line).await {
+            // What the server said before it went is still to be read.
+            Err(error) if is_gone(&error) => Ok(()),
+            result => result,
+        }
+    }
+
+    async fn to_near(&mut self, message: &FarMessage) -> Result<(), SessionError> {
+        match self.send.write(encode(message)).await {
+            // The client left without reading on; what it sent is still finished.
+            Err(StreamError::Stopped { .. }) => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    fn connect(&mut self, id: TransferId, port: u16) {
+        let (name, peer) = (self.target.to_string(), self.shared.peer_name(self.peer));
+        let transfer = self
+            .shared
+            .registry
+            .transfer("ftp", false, self.session, peer, "", &name);
+        let (abort, aborted) = watch::channel(Abort::No);
+        let (sender, streams) = oneshot::channel();
+        let connection = DataConnection {
+            id,
+            server: SocketAddr::new(self.server.ip(), port),
+            local: self.local,
+            streams,
+            abort: aborted,
+            refused: self.refused.clone(),
+            transfer: transfer.clone(),
+        };
+        let alive = self.shared.alive.upgrade();
+        tokio::spawn(async move {
+            connection.run().await;
+            drop(alive);
+        });
+        self.data.retain(|_, data| !data.abort.is_closed());
+        self.data.insert(
+            id,
+            Data {
+                abort,
+                streams: Some(sender),
+                transfer,
+            },
+        );
+        if let Some((send, recv)) = self.early.remove(&id) {
+            self.pair(id, send, recv);
+        }
+    }
+
+    fn pair(&mut self, id: TransferId, send: SendStream, recv: RecvStream) {
+        match self.data.get_mut(&id).and_then(|data| data.streams.take()) {
+            Some(sender) => drop(sender.send((send, recv))),
+            None => {
+                self.early.insert(id, (send, recv));
+                // Those whose PASV was refused are never asked for again.
+                if self.early.len() > EARLY_MAX {
+                    self.early.pop_first();
+                }
+            }
+        }
+    }
+
+    fn abort(&mut self, id: TransferId, grace: bool) {
+        self.early.remove(&id);
+        if let Some(data) = self.data.get(&id) {
+            let _ = data
+                .abort
+                .send(if grace { Abort::Soon } else { Abort::Now });
+        }
+    }
+
+    /// Says what the transfers of this session wait for here.
+    async fn tell_limits(&mut self) -> Result<(), SessionError> {
+        let limits: Vec<_> = self
+            .data
+            .iter()
+            .filter(|(_, data)| !data.abort.is_closed())
+            .filter_map(|(&id, data)| Some((id, data.transfer.limit()?)))
+            .collect();
+        for (id, limit) in limits {
+            self.to_near(&FarMessage::Waiting(id, limit)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
+/// RFC 854: IAC IP, and the first byte of IAC DM.
+const TELNET_INTERRUPT: &[u8] = &[0xff, 0xf4, 0xff];
+
+/// RFC 854: DM, sent as urgent data to make a Synch.
+const TELNET_DATA_MARK: &[u8] = &[0xf2];
+
+/// One read of replies.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Streams kept for data connections that the server has not announced.
+const EARLY_MAX: usize = 8;
+
+/// Refusals that wait for the session.
+const REFUSALS_MAX: usize = 8;
+
+/// How often the near side hears what limits a transfer.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,293 @@
+//! The client's data connection: waits for the client, moves bytes once the session says so, and
+//! tells the session how it ended.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "drives sockets: deadlines for clients"
+)]
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use ftp::{
+    command::Direction,
+    session::{TransferId, near::Order},
+};
+use link::{RecvStream, SendStream, StreamError};
+use tokio::{
+    io::AsyncReadExt,
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    sync::{mpsc, watch},
+    time::{sleep, timeout},
+};
+use tracing::{debug, info};
+
+use crate::{
+    relay::{self, PumpError},
+    socket,
+    status::Transfer,
+    wire::reset,
+};
+
+/// How a data connection fares, for the session.
+#[derive(Debug)]
+pub(super) enum Event {
+    ClientEnded,
+    Delivered,
+    Failed(String),
+    Expired,
+}
+
+/// The orders given so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Orders {
+    direction: Option<Direction>,
+    released: bool,
+    /// The final reply came; whether it was a failure.
+    finished: Option<bool>,
+    killed: bool,
+}
+
+impl Orders {
+    pub(super) fn add(&mut self, order: Order) {
+        match order {
+            Order::Start(direction) => self.direction = direction,
+            Order::Release => self.released = true,
+            Order::Finish { failed } => self.finished = Some(failed),
+            Order::Kill => self.killed = true,
+        }
+    }
+}
+
+/// Everything that one data connection needs.
+pub(super) struct DataConnection {
+    pub(super) id: TransferId,
+    pub(super) listener: TcpListener,
+    /// The only address that may connect: the client's.
+    pub(super) client: IpAddr,
+    pub(super) send: SendStream,
+    pub(super) recv: RecvStream,
+    pub(super) orders: watch::Receiver<Orders>,
+    pub(super) events: mpsc::Sender<(TransferId, Event)>,
+    pub(super) transfer: Arc<Transfer>,
+}
+
+impl DataConnection {
+    pub(super) async fn run(mut self) {
+        let mut given_up_orders = self.orders.clone();
+        let accepted = tokio::select! {
+            accepted = timeout(EXPIRY, accept(&self.listener, self.client)) => accepted,
+            () = given_up(&mut given_up_orders) => return self.reset(),
+        };
+        let Ok(mut stream) = accepted else {
+            self.reset();
+            return self.tell(Event::Expired).await;
+        };
+        // One-shot: whoever comes next is refused by the kernel.
+        let Self {
+            id,
+            orders,
+            events,
+            transfer,
+            mut send,
+            mut recv,
+            ..
+        } = self;
+        if let Err(error) =
+            socket::tune_data(&stream).and_then(|()| socket::bound_receive_buffer(&stream))
+        {
+            debug!(%error, "socket options");
+        }
+        drop(self.listener);
+        let tell = Teller { id, events };
+        let result = {
+            let (mut reader, mut writer) = stream.split();
+            let both = async {
+                tokio::try_join!(
+                    up(&mut reader, &mut send, orders.clone(), &transfer, &tell),
+                    down(&mut recv, &mut writer, orders.clone(), &transfer, &tell),
+                )
+            };
+            let mut all_orders = orders.clone();
+            tokio::select! {
+                result = both => result.map(|_| ()),
+                _ = all_orders.wait_for(|o| o.killed) => Err("given up".to_owned()),
+            }
+        };
+        let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
+        match result {
+            Ok(()) => {
+                transfer.completed();
+                info!(
+                    transfer = id.0,
+                    up_bytes, down_bytes, "data connection complete"
+                );
+            }
+            Err(why) => {
+                send.reset(reset::ABORTED);
+                recv.stop(reset::ABORTED);
+                socket::abort(stream);
+                info!(
+                    transfer = id.0,
+                    up_bytes, down_bytes, why, "data connection broken"
+                );
+                tell.tell(Event::Failed(why)).await;
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        self.send.reset(reset::ABORTED);
+        self.recv.stop(reset::ABORTED);
+    }
+
+    async fn tell(&self, event: Event) {
+        // The session may be gone; then nobody needs to know.
+        let _ = self.events.send((self.id, event)).await;
+    }
+}
+
+/// Tells the session about one data connection.
+struct Teller {
+    id: TransferId,
+    events: mpsc::Sender<(TransferId, Event)>,
+}
+
+impl Teller {
+    async fn tell(&self, event: Event) {
+        // The session may be gone; then nobody needs to know.
+        let _ = self.events.send((self.id, event)).await;
+    }
+}
+
+/// Accepts the first connection from `client`; all others are reset.
+async fn accept(listener: &TcpListener, client: IpAddr) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) if from.ip().to_canonical() == client.to_canonical() => {
+                return stream;
+            }
+            Ok((stream, from)) => {
+                info!(%from, "a stranger at the data port");
+                socket::abort(stream);
+            }
+            Err(_) => sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Resolves when there is nothing more to wait for: killed, or the transfer refused.
+async fn given_up(orders: &mut watch::Receiver<Orders>) {
+    let _ = orders
+        .wait_for(|o| o.killed || o.finished == Some(true))
+        .await;
+}
+
+/// From the client to the link. `Err` ends both directions with resets.
+async fn up(
+    reader: &mut ReadHalf<'_>,
+    send: &mut SendStream,
+    orders: watch::Receiver<Orders>,
+    transfer: &Transfer,
+    tell: &Teller,
+) -> Result<(), String> {
+    let result = tokio::select! {
+        result = relay::to_link(reader, send, &transfer.meters().0) => result,
+        () = refused(orders.clone()) => {
+            send.reset(reset::SESSION_ENDED);
+            drain(reader, orders).await;
+            return Ok(());
+        }
+        () = lingered(orders.clone()) => return Ok(()),
+    };
+    match result {
+        Ok(()) => {
+            tell.tell(Event::ClientEnded).await;
+            Ok(())
+        }
+        // The server takes no more: its reply says why, and the client must be able to read it.
+        Err(PumpError::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
+            drain(reader, orders).await;
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The server has refused the upload, or what never became a transfer.
+async fn refused(mut orders: watch::Receiver<Orders>) {
+    let over = |o: &Orders| o.finished == Some(true) && o.direction != Some(Direction::Download);
+    let _ = orders.wait_for(over).await;
+}
+
+/// A client that keeps its side of a finished download open is not waited for.
+async fn lingered(mut orders: watch::Receiver<Orders>) {
+    let over = |o: &Orders| o.finished.is_some() && o.direction == Some(Direction::Download);
+    let _ = orders.wait_for(over).await;
+    sleep(LINGER).await;
+}
+
+/// Discards what the client still sends, until [`LINGER`] after the final reply.
+async fn drain(reader: &mut ReadHalf<'_>, mut orders: watch::Receiver<Orders>) {
+    let over = async {
+        let _ = timeout(REPLY_PATIENCE, orders.wait_for(|o| o.finished.is_some())).await;
+        sleep(LINGER).await;
+    };
+    let discard = async {
+        let mut buffer = vec![0; DISCARD_BYTES];
+        while matches!(reader.read(&mut buffer).await, Ok(1..)) {}
+    };
+    tokio::select! {
+        () = over => {}
+        () = discard => {}
+    }
+}
+
+/// From the link to the client. `Err` ends both directions with resets.
+async fn down(
+    recv: &mut RecvStream,
+    writer: &mut WriteHalf<'_>,
+    mut orders: watch::Receiver<Orders>,
+    transfer: &Transfer,
+    tell: &Teller,
+) -> Result<(), String> {
+    // Not a byte, and not the end, before the reply that announces it.
+    let _ = orders
+        .wait_for(|o| o.released || o.finished.is_some())
+        .await;
+    match relay::from_link(recv, writer, &transfer.meters().1).await {
+        Ok(()) => {}
+        Err(PumpError::Stream(StreamError::Reset { .. }))
+            if orders.borrow().direction == Some(Direction::Upload) =>
+        {
+            // The server dropped its data connection. What counts is its reply.
+            let _ = timeout(REPLY_PATIENCE, orders.wait_for(|o| o.finished.is_some())).await;
+            tell.tell(Event::Delivered).await;
+            return Ok(());
+        }
+        Err(error) => return Err(error.to_string()),
+    }
+    match socket::acknowledged(writer.as_ref()).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            info!("the client's kernel acknowledges nothing; the final reply waits no longer");
+        }
+        Err(error) => return Err(format!("TCP connection: {error}")),
+    }
+    tell.tell(Event::Delivered).await;
+    Ok(())
+}
+
+/// Time for the client to connect, as long as vsftpd's accept_timeout.
+const EXPIRY: Duration = Duration::from_secs(60);
+
+/// Time in which a client reads a reply before its data connection is closed under it.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Time for a server's reply after it dropped its data connection.
+const REPLY_PATIENCE: Duration = Duration::from_secs(30);
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const DISCARD_BYTES: usize = 64 * 1024;

@@ -1,0 +1,532 @@
+//! One client's control connection: drives [`ftp::session::near`] over a socket and link streams.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use ftp::{
+    command::Command,
+    line::{COMMAND_MAX, Line, LineSplitter},
+    logon::Logon,
+    session::{
+        CommandId, TransferId,
+        near::{DataEvent, FrontDoor, Input, NearSession, Order, Output},
+    },
+};
+use link::{Class, PeerId, RecvStream, SendStream, StreamError};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use tracing::{debug, info, warn};
+
+use super::data::{DataConnection, Event, Orders};
+use crate::{
+    config::FtpDoor,
+    shared::{ReachError, Shared},
+    socket,
+    status::Transfer,
+    target::{Endpoint, Host},
+    wire::{Decoder, FarMessage, Hello, NearMessage, Service, WireError, encode, reset},
+};
+
+/// Serves one client until it or its server leaves.
+pub(super) async fn serve(
+    stream: TcpStream,
+    client: SocketAddr,
+    number: u64,
+    door: Arc<FtpDoor>,
+    shared: Arc<Shared>,
+) {
+    if let Err(error) = run(stream, client, number, door, shared).await {
+        debug!(%error, "the client's control connection broke");
+    }
+}
+
+async fn run(
+    stream: TcpStream,
+    client: SocketAddr,
+    number: u64,
+    door: Arc<FtpDoor>,
+    shared: Arc<Shared>,
+) -> io::Result<()> {
+    socket::tune_control(&stream, true)?;
+    let local = stream.local_addr()?;
+    let (reader, mut writer) = stream.into_split();
+    if !door.admits(client.ip()) {
+        info!("a client from an address that may not connect");
+        return writer
+            .write_all(b"421 gateway: clients from your address are not served\r\n")
+            .await;
+    }
+    let front = if door.target.is_some() {
+        FrontDoor::Fixed
+    } else {
+        FrontDoor::Logon
+    };
+    let (events, from_data) = mpsc::channel(EVENTS_MAX);
+    let mut session = Session {
+        shared,
+        client,
+        local,
+        number,
+        writer,
+        near: NearSession::new(front, local.ip()),
+        far: None,
+        streams: HashMap::new(),
+        data: BTreeMap::new(),
+        events,
+        closing: false,
+        door,
+    };
+    if let Some(target) = session.door.target.clone() {
+        if let Err(error) = session.connect(target, None).await {
+            session.near.handle(Input::Refused {
+                code: 421,
+                text: &error.to_string(),
+            });
+        }
+    }
+    session.serve(reader, from_data).await
+}
+
+/// The far half of the session.
+struct Far {
+    peer: PeerId,
+    session: u64,
+    target: Endpoint,
+    send: SendStream,
+    recv: RecvStream,
+    decoder: Decoder,
+}
+
+struct Data {
+    orders: watch::Sender<Orders>,
+    task: JoinHandle<()>,
+    transfer: Arc<Transfer>,
+}
+
+struct Session {
+    shared: Arc<Shared>,
+    door: Arc<FtpDoor>,
+    client: SocketAddr,
+    /// The address that the client connected to.
+    local: SocketAddr,
+    number: u64,
+    writer: OwnedWriteHalf,
+    near: NearSession,
+    far: Option<Far>,
+    /// Link streams of data connections that the server has not announced yet.
+    streams: HashMap<TransferId, (SendStream, RecvStream)>,
+    data: BTreeMap<TransferId, Data>,
+    events: mpsc::Sender<(TransferId, Event)>,
+    closing: bool,
+}
+
+/// Why the far half ended.
+#[derive(Debug, thiserror::Error)]
+enum FarEnd {
+    #[error("the link to peer {peer} was lost: {error}")]
+    Link { peer: String, error: StreamError },
+    #[error("peer {peer} broke the protocol: {error}")]
+    Protocol { peer: String, error: WireError },
+    #[error("ended")]
+    Orderly,
+}
+
+impl Session {
+    async fn serve(
+        &mut self,
+        mut reader: OwnedReadHalf,
+        mut from_data: mpsc::Receiver<(TransferId, Event)>,
+    ) -> io::Result<()> {
+        let mut lines = LineSplitter::new(COMMAND_MAX);
+        let mut buffer = vec![0; READ_BYTES];
+        let shared = self.shared.clone();
+        self.drain().await?;
+        while !self.closing {
+            if self.near.wants_client()
+                && let Some(line) = lines.next_line()
+            {
+                match line {
+                    Line::Complete(line) => {
+                        debug!(command = %Command::parse(&line), "client");
+                        self.near.handle(Input::ClientLine(&line));
+                    }
+                    Line::TooLong => self.near.handle(Input::ClientLineTooLong),
+                }
+                self.drain().await?;
+                continue;
+            }
+            tokio::select! {
+                read = reader.read(&mut buffer), if self.near.wants_client() => match read {
+                    Ok(count @ 1..) => lines.push(&buffer[..count]),
+                    Ok(0) | Err(_) => self.near.handle(Input::ClientClosed),
+                },
+                message = next_message(&mut self.far, &self.shared) => self.far_said(message),
+                Some((id, event)) = from_data.recv() => self.data_said(id, event),
+                () = shared.cut_short() => {
+                    self.near.handle(Input::LinkLost("this gateway is shutting down"));
+                }
+            }
+            self.drain().await?;
+        }
+        self.close(reader).await;
+        Ok(())
+    }
+
+    fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
+        match message {
+            Ok(FarMessage::Reply { tag, line }) => {
+                self.near.handle(Input::FarReply { tag, line: &line });
+            }
+            Ok(FarMessage::PassiveReady { id, transfer }) => {
+                self.near.handle(Input::PassiveReady { id, transfer });
+            }
+            Ok(FarMessage::Refused { code, text }) => {
+                self.shared.registry.refused();
+                let peer = self.far.take().map(|far| far.peer);
+                let peer = peer.map_or("?", |peer| self.shared.peer_name(peer));
+                warn!(peer, code, text, "refused");
+                let text = format!("{text} (says peer {peer})");
+                self.near.handle(Input::Refused { code, text: &text });
+            }
+            Ok(FarMessage::ServerClosed) | Err(FarEnd::Orderly) => {
+                self.leave_server();
+                self.near.handle(Input::ServerClosed);
+            }
+            Ok(FarMessage::Waiting(transfer, limit)) => {
+                if let Some(data) = self.data.get(&transfer) {
+                    data.transfer.told(limit);
+                }
+            }
+            Err(end) => {
+                warn!(%end, "session lost");
+                self.far = None;
+                self.near.handle(Input::LinkLost(&end.to_string()));
+            }
+        }
+    }
+
+    fn data_said(&mut self, id: TransferId, event: Event) {
+        let event = match &event {
+            Event::ClientEnded => DataEvent::ClientEnded,
+            Event::Delivered => DataEvent::Delivered,
+            Event::Failed(why) => DataEvent::Failed(why),
+            Event::Expired => DataEvent::Expired,
+        };
+        self.near.handle(Input::Data(id, event));
+    }
+
+    /// Does what the state machine asks for.
+    async fn drain(&mut self) -> io::Result<()> {
+        while let Some(output) = self.near.poll() {
+            match output {
+                Output::ToClient(line) => {
+                    if let Err(error) = self.writer.write_all(&line).await {
+                        debug!(%error, "cannot reply");
+                        self.near.handle(Input::ClientClosed);
+                    }
+                }
+                Output::Connect { id, logon } => self.log_on(id, logon).await,
+                Output::Command { id, line, synch } => {
+                    self.to_far(&NearMessage::Command { id, synch, line }).await;
+                }
+                Output::Passive { id, transfer, form } => {
+                    if self.open_data(transfer).await {
+                        self.to_far(&NearMessage::Passive { id, transfer, form })
+                            .await;
+                    } else {
+                        self.near.handle(Input::NotListening(transfer));
+                    }
+                }
+                Output::Listen(transfer) => self.listen(transfer),
+                Output::Order(transfer, order) => self.order(transfer, order).await,
+                Output::LeaveServer => self.leave_server(),
+                Output::Close => self.closing = true,
+            }
+        }
+        Ok(())
+    }
+
+    async fn log_on(&mut self, id: CommandId, logon: Logon) {
+        self.leave_server();
+        let mut line = b"USER ".to_vec();
+        line.extend_from_slice(&logon.user);
+        let Ok(host) = Host::parse(&logon.host) else {
+            self.shared.registry.refused();
+            let text = format!(
+                "{} is not allowed: neither an address in its standard form nor a name",
+                ftp::command::escape(logon.host.as_bytes())
+            );
+            return self.near.handle(Input::Refused {
+                code: 530,
+                text: &text,
+            });
+        };
+        let target = Endpoint {
+            host,
+            port: logon.port,
+        };
+        if let Err(error) = self.connect(target, Some((id, line))).await {
+            let code = if matches!(error, ReachError::NoPeer(_)) {
+                530
+            } else {
+                421
+            };
+            self.near.handle(Input::Refused {
+                code,
+                text: &error.to_string(),
+            });
+        }
+    }
+
+    async fn connect(
+        &mut self,
+        target: Endpoint,
+        logon: Option<(CommandId, Vec<u8>)>,
+    ) -> Result<(), ReachError> {
+        let session = self.shared.session_number();
+        let service = Service::FtpSession {
+            session,
+            target: target.clone(),
+            logon,
+        };
+        let reached = self
+            .shared
+            .reach(&target.host, self.door.via, Class::Control, service)
+            .await;
+        let (peer, send, recv) = reached.inspect_err(|error| {
+            self.shared.registry.refused();
+            warn!(%target, %error, "not reached");
+        })?;
+        info!(%target, peer = self.shared.peer_name(peer), "client connected");
+        let decoder = Decoder::default();
+        self.far = Some(Far {
+            peer,
+            session,
+            target,
+            send,
+            recv,
+            decoder,
+        });
+        Ok(())
+    }
+
+    async fn to_far(&mut self, message: &NearMessage) {
+        let Some(far) = &mut self.far else { return };
+        if let Err(error) = far.send.write(encode(message)).await {
+            // The receiving half reports the same, with the right consequences.
+            debug!(%error, "cannot send to the far side");
+        }
+    }
+
+    async fn open_data(&mut self, transfer: TransferId) -> bool {
+        let Some(far) = &self.far else { return false };
+        let service = Service::FtpData {
+            session: far.session,
+            transfer,
+        };
+        match self.shared.open(far.peer, Class::Bulk).await {
+            Ok((mut send, recv)) => {
+                let hello = encode(&Hello { service });
+                let written = send.write(hello).await.is_ok();
+                self.streams.insert(transfer, (send, recv));
+                written
+            }
+            Err(error) => {
+                warn!(%error, "no stream for a data connection");
+                false
+            }
+        }
+    }
+
+    fn listen(&mut self, id: TransferId) {
+        let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
+            return self.near.handle(Input::NotListening(id));
+        };
+        let bound = bind(self.local.ip(), &self.door);
+        let (listener, port) = match bound.and_then(|l| Ok((l.local_addr()?.port(), l))) {
+            Ok((port, listener)) => (listener, port),
+            Err(error) => {
+                warn!(%error, "no port for a data connection");
+                return self.near.handle(Input::NotListening(id));
+            }
+        };
+        let transfer = self.shared.registry.transfer(
+            "ftp",
+            true,
+            self.number,
+            self.shared.peer_name(far.peer),
+            &self.client.to_string(),
+            &far.target.to_string(),
+        );
+        let (orders, ordered) = watch::channel(Orders::default());
+        let connection = DataConnection {
+            id,
+            listener,
+            client: self.client.ip(),
+            send,
+            recv,
+            orders: ordered,
+            events: self.events.clone(),
+            transfer: transfer.clone(),
+        };
+        let alive = self.shared.alive.upgrade();
+        let task = tokio::spawn(async move {
+            connection.run().await;
+            drop(alive);
+        });
+        self.data.retain(|_, data| !data.task.is_finished());
+        self.data.insert(
+            id,
+            Data {
+                orders,
+                task,
+                transfer,
+            },
+        );
+        let ip = self.door.external_address.unwrap_or(self.local.ip());
+        self.near.handle(Input::Listening {
+            transfer: id,
+            at: SocketAddr::new(ip, port),
+        });
+    }
+
+    async fn order(&mut self, id: TransferId, order: Order) {
+        if order == Order::Kill {
+            if let Some((mut send, mut recv)) = self.streams.remove(&id) {
+                send.reset(reset::ABORTED);
+                recv.stop(reset::ABORTED);
+            }
+            if let Some(data) = self.data.remove(&id) {
+                data.orders.send_modify(|orders| orders.add(order));
+                // The reset must be out before the reply that tells of it.
+                let _ = timeout(KILL_PATIENCE, data.task).await;
+            }
+            self.to_far(&NearMessage::Abandon(id)).await;
+        } else if let Some(data) = self.data.get(&id) {
+            data.orders.send_modify(|orders| orders.add(order));
+        }
+    }
+
+    /// Ends the far half in an orderly way, and lets what is on its way arrive.
+    fn leave_server(&mut self) {
+        let Some(mut far) = self.far.take() else {
+            return;
+        };
+        far.send.finish();
+        let alive = self.shared.alive.upgrade();
+        tokio::spawn(async move {
+            let rest = async { while matches!(far.recv.read().await, Ok(Some(_))) {} };
+            let _ = timeout(LEAVE_PATIENCE, rest).await;
+            drop(alive);
+        });
+    }
+
+    /// Closes the control connection so that the client can read the last reply.
+    async fn close(&mut self, mut reader: OwnedReadHalf) {
+        let _ = self.writer.shutdown().await;
+        let rest = async {
+            let mut buffer = vec![0; READ_BYTES];
+            while matches!(reader.read(&mut buffer).await, Ok(1..)) {}
+        };
+        let _ = timeout(CLOSE_PATIENCE, rest).await;
+        info!("client gone");
+    }
+}
+
+/// The next message of the far half; never, if there is none.
+async fn next_message(far: &mut Option<Far>, shared: &Shared) -> Result<FarMessage, FarEnd> {
+    let Some(far) = far else {
+        return std::future::pending().await;
+    };
+    let peer = || shared.peer_name(far.peer).to_owned();
+    loop {
+        match far.decoder.next_message() {
+            Ok(Some(message)) => return Ok(message),
+            Ok(None) => {}
+            Err(error) => {
+                return Err(FarEnd::Protocol {
+                    peer: peer(),
+                    error,
+                });
+            }
+        }
+        match far.recv.read().await {
+            Ok(Some(bytes)) => far.decoder.push(&bytes),
+            Ok(None) if far.decoder.is_empty() => return Err(FarEnd::Orderly),
+            Ok(None) => {
+                return Err(FarEnd::Protocol {
+                    peer: peer(),
+                    error: WireError::Truncated,
+                });
+            }
+            Err(error) => {
+                return Err(FarEnd::Link {
+                    peer: peer(),
+                    error,
+                });
+            }
+        }
+    }
+}
+
+/// A listener for one data connection, on the address that the client knows.
+fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
+    let listen = |port| {
+        let address = SocketAddr::new(ip, port);
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::STREAM.nonblocking(),
+            None,
+        )?;
+        socket.bind(&address.into())?;
+        socket.listen(1)?;
+        TcpListener::from_std(socket.into())
+    };
+    match &door.passive_ports {
+        None => listen(0),
+        Some(ports) => {
+            // Starting anywhere keeps the next port from being guessed, and a port in TIME_WAIT
+            // from being tried first each time.
+            let count = ports.len();
+            let start = std::collections::hash_map::RandomState::new();
+            let start = std::hash::BuildHasher::hash_one(&start, count) as usize % count;
+            let mut last = Err(io::ErrorKind::AddrInUse.into());
+            for offset in 0..count {
+                let port = ports.start() + ((start + offset) % count) as u16;
+                last = listen(port);
+                if last.is_ok() {
+                    break;
+                }
+            }
+            last
+        }
+    }
+}
+
+/// One read of commands.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Events of data connections that wait for the session.
+const EVENTS_MAX: usize = 16;
+
+/// A killed data connection resets its socket at once.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time for the far half to end after the client has left: a long upload may have to drain.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Time for the client to close after the last reply.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);

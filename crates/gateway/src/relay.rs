@@ -1,0 +1,105 @@
+//! Bytes between a TCP connection and a link stream: two directions that end independently.
+//!
+//! An orderly end on one leg becomes an orderly end on the other; anything else becomes a reset.
+//! Backpressure is the absence of reading: a pump holds one buffer.
+
+use std::{io, time::Instant};
+
+use bytes::BytesMut;
+use link::{RecvStream, SendStream, StreamError};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+};
+
+use crate::{socket, status::Meter, wire::reset};
+
+/// Which leg broke.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PumpError {
+    /// The TCP connection.
+    #[error("TCP connection: {0}")]
+    Tcp(#[from] io::Error),
+    /// The link stream.
+    #[error("link: {0}")]
+    Stream(#[from] StreamError),
+}
+
+/// Moves bytes from TCP to the link until the TCP end, which finishes the stream.
+pub(crate) async fn to_link(
+    tcp: &mut ReadHalf<'_>,
+    send: &mut SendStream,
+    meter: &Meter,
+) -> Result<(), PumpError> {
+    let mut buffer = BytesMut::new();
+    let mut before = Instant::now();
+    loop {
+        if buffer.capacity() < READ_MIN_BYTES {
+            buffer.reserve(READ_BYTES);
+        }
+        let count = tcp.read_buf(&mut buffer).await?;
+        let read = Instant::now();
+        meter.waited_for_tcp(read - before);
+        if count == 0 {
+            send.finish();
+            return Ok(());
+        }
+        send.write(buffer.split().freeze()).await?;
+        meter.moved(count);
+        before = Instant::now();
+        meter.waited_for_link(before - read);
+    }
+}
+
+/// Moves bytes from the link to TCP until the verified end of the stream, which becomes a FIN.
+pub(crate) async fn from_link(
+    recv: &mut RecvStream,
+    tcp: &mut WriteHalf<'_>,
+    meter: &Meter,
+) -> Result<(), PumpError> {
+    let mut before = Instant::now();
+    loop {
+        let Some(bytes) = recv.read().await? else {
+            return Ok(tcp.shutdown().await?);
+        };
+        let read = Instant::now();
+        meter.waited_for_link(read - before);
+        let count = bytes.len();
+        tcp.write_all(&bytes).await?;
+        meter.moved(count);
+        before = Instant::now();
+        meter.waited_for_tcp(before - read);
+    }
+}
+
+/// Joins a TCP connection and a stream until both directions have ended, or one has broken.
+pub(crate) async fn join(
+    mut tcp: TcpStream,
+    mut send: SendStream,
+    mut recv: RecvStream,
+    meters: &(Meter, Meter),
+) -> Result<(), PumpError> {
+    let (mut reader, mut writer) = tcp.split();
+    let result = tokio::try_join!(
+        to_link(&mut reader, &mut send, &meters.0),
+        from_link(&mut recv, &mut writer, &meters.1),
+    );
+    match result {
+        Ok(((), ())) => Ok(()),
+        Err(error) => {
+            send.reset(reset::ABORTED);
+            recv.stop(reset::ABORTED);
+            socket::abort(tcp);
+            Err(error)
+        }
+    }
+}
+
+/// One read: large, since each costs a system call and a hand-over to the link.
+const READ_BYTES: usize = 256 * 1024;
+
+/// Room that is not worth a read of its own.
+const READ_MIN_BYTES: usize = 16 * 1024;

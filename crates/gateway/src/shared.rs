@@ -1,0 +1,144 @@
+//! What every session of a running gateway shares.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use link::{Class, Link, OpenError, PeerId, PeerState, RecvStream, SendStream};
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    config::Config,
+    far::Pairing,
+    status::Registry,
+    target::Host,
+    time,
+    wire::{Hello, Service, encode},
+};
+
+/// A running gateway, as its sessions see it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) link: Link,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) pairing: Pairing,
+    /// Where the gateway itself listens for TCP.
+    pub(crate) own: Vec<SocketAddr>,
+    pub(crate) next_session: AtomicU64,
+    /// True once the gateway is shutting down and what is open must end now.
+    pub(crate) cut: watch::Receiver<bool>,
+    /// Held by every session; the daemon waits until all are dropped.
+    pub(crate) alive: mpsc::WeakSender<()>,
+}
+
+/// Why no stream could be opened, as a reply's text.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReachError {
+    #[error("no peer serves {0}")]
+    NoPeer(Host),
+    #[error("peer {name} ({endpoint}) does not answer; its last answer: {last_answer}")]
+    PeerDown {
+        name: String,
+        endpoint: String,
+        last_answer: String,
+    },
+    #[error("peer {0}: too many transfers at once")]
+    TooMany(String),
+    #[error("this gateway is shutting down")]
+    Closed,
+}
+
+impl Shared {
+    /// Resolves when what is open must end.
+    pub(crate) async fn cut_short(&self) {
+        let mut cut = self.cut.clone();
+        // A dropped sender is as good as an order.
+        let _ = cut.wait_for(|cut| *cut).await;
+    }
+
+    /// A number for a session, unique among this gateway's.
+    pub(crate) fn session_number(&self) -> u64 {
+        self.next_session.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn peer_name(&self, peer: PeerId) -> &str {
+        self.config
+            .peers
+            .get(peer.0)
+            .map_or("?", |p| p.name.as_str())
+    }
+
+    /// Opens a stream that begins with `service`, to the first peer for `host` that answers.
+    pub(crate) async fn reach(
+        &self,
+        host: &Host,
+        via: Option<usize>,
+        class: Class,
+        service: Service,
+    ) -> Result<(PeerId, SendStream, RecvStream), ReachError> {
+        let mut peers = self.config.peers_for(host, via);
+        if peers.len() > 1 {
+            // A peer that is known to be silent is asked only after those that are up.
+            let link = self.link.snapshot();
+            let up = |peer: &PeerId| {
+                link.peers
+                    .get(peer.0)
+                    .is_some_and(|p| matches!(p.state, PeerState::Up { .. }))
+            };
+            peers.sort_by_key(|peer| !up(peer));
+        }
+        let hello = encode(&Hello { service });
+        let mut reason = ReachError::NoPeer(host.clone());
+        for peer in peers {
+            match self.open(peer, class).await {
+                Ok((mut send, recv)) => match send.write(hello.clone()).await {
+                    Ok(()) => return Ok((peer, send, recv)),
+                    Err(_) => reason = self.down(peer, None),
+                },
+                Err(error) => reason = error,
+            }
+        }
+        Err(reason)
+    }
+
+    /// Opens a stream to `peer`.
+    pub(crate) async fn open(
+        &self,
+        peer: PeerId,
+        class: Class,
+    ) -> Result<(SendStream, RecvStream), ReachError> {
+        self.link
+            .open(peer, class)
+            .await
+            .map_err(|error| match error {
+                OpenError::PeerDown { last_answer, .. } => self.down(peer, last_answer),
+                OpenError::TooManyStreams => ReachError::TooMany(self.peer_name(peer).to_owned()),
+                _ => ReachError::Closed,
+            })
+    }
+
+    fn down(&self, peer: PeerId, last_answer: Option<std::time::SystemTime>) -> ReachError {
+        let configured = self
+            .config
+            .link
+            .peers
+            .get(peer.0)
+            .and_then(|p| p.endpoint.clone());
+        let snapshot = self.link.snapshot();
+        let seen = snapshot.peers.get(peer.0);
+        let endpoint = configured
+            .or_else(|| seen.and_then(|p| p.endpoint).map(|e| e.to_string()))
+            .unwrap_or_else(|| "no endpoint".to_owned());
+        let last_answer = last_answer.or_else(|| seen.and_then(|p| p.last_answer));
+        ReachError::PeerDown {
+            name: self.peer_name(peer).to_owned(),
+            endpoint,
+            last_answer: time::or_never(last_answer),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the gateway is doing: one [`Snapshot`], which `/status.json`, `/metrics` and `longhaul
+//! status` all read, and the counters that it is taken from.
+
+mod registry;
+mod render;
+
+pub(crate) use registry::{Meter, Registry, Transfer};
+
+use serde::{Deserialize, Serialize};
+
+/// A gateway at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Version of the software.
+    pub version: String,
+    /// Unix time of the start, in seconds.
+    pub started_unix_s: u64,
+    /// Address of the link's socket.
+    pub link_listen: String,
+    /// Bytes of socket buffer asked for.
+    pub socket_buffer_asked_bytes: u64,
+    /// Bytes of receive buffer granted.
+    pub socket_buffer_receive_bytes: u64,
+    /// Bytes of send buffer granted.
+    pub socket_buffer_send_bytes: u64,
+    /// Datagrams dropped unanswered, by reason.
+    pub dropped: Dropped,
+    /// The peers, in file order.
+    pub peers: Vec<PeerStatus>,
+    /// Control connections and forwards open now, near and far.
+    pub sessions_open: u64,
+    /// Sessions since the start.
+    pub sessions_total: u64,
+    /// Logons refused, by the gateway and not by a server: targets not allowed, peers down.
+    pub refused_total: u64,
+    /// Transfers since the start that ended in an orderly way.
+    pub transfers_completed_total: u64,
+    /// Transfers since the start that broke.
+    pub transfers_failed_total: u64,
+    /// Transfers and forwards open now.
+    pub transfers: Vec<TransferStatus>,
+}
+
+/// Datagrams dropped unanswered.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Dropped {
+    /// First flights whose key identifier no peer has.
+    pub unknown_key: u64,
+    /// First flights with a wrong authentication code.
+    pub bad_mac: u64,
+    /// First flights seen before.
+    pub replayed: u64,
+    /// Not a datagram of the link at all.
+    pub malformed: u64,
+    /// For a connection that does not exist.
+    pub unknown_connection: u64,
+    /// Forged or damaged.
+    pub undecryptable: u64,
+}
+
+/// A peer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: String,
+    /// `never-answered`, `refused`, `connecting`, `up` or `silent`.
+    pub state: String,
+    /// Attempts to reach it, while it has never answered.
+    pub attempts: u64,
+    /// Unix time since which it is up or silent, in seconds.
+    pub since_unix_s: Option<u64>,
+    /// Where it is, or was last.
+    pub endpoint: Option<String>,
+    /// Unix time of its last answer, in seconds.
+    pub last_answer_unix_s: Option<u64>,
+    /// Round-trip time, in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Least round-trip time, in milliseconds.
+    pub base_rtt_ms: Option<f64>,
+    /// Time spent in queues, in milliseconds.
+    pub queue_delay_ms: Option<f64>,
+    /// Share of packets lost, 0 to 1.
+    pub loss: f64,
+    /// Sent now, in bits per second.
+    pub send_bits_per_s: u64,
+    /// Received now, in bits per second.
+    pub receive_bits_per_s: u64,
+    /// What congestion control allows now, in bits per second.
+    pub allowed_bits_per_s: u64,
+    /// Datagrams sent.
+    pub sent_datagrams: u64,
+    /// Bytes sent, headers of the link included.
+    pub sent_bytes: u64,
+    /// Payload sent.
+    pub sent_payload_bytes: u64,
+    /// Datagrams received.
+    pub received_datagrams: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Payload received.
+    pub received_payload_bytes: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Payload sent again.
+    pub retransmitted_bytes: u64,
+    /// Streams open.
+    pub streams_open: u64,
+    /// What the congestion controller is doing.
+    pub controller_state: String,
+}
+
+/// A data connection or a forward.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TransferStatus {
+    /// Number of the session it belongs to.
+    pub session: u64,
+    /// `ftp` or `forward`.
+    pub kind: String,
+    /// `near` or `far`.
+    pub side: String,
+    /// Name of the peer.
+    pub peer: String,
+    /// The client's address; empty on the far side.
+    pub client: String,
+    /// The server.
+    pub target: String,
+    /// Bytes from the client's side to the server's.
+    pub up_bytes: u64,
+    /// Bytes from the server's side to the client's.
+    pub down_bytes: u64,
+    /// Both directions over the last second, in bits per second.
+    pub bits_per_s: u64,
+    /// Seconds since it was set up.
+    pub age_s: f64,
+    /// What limits it: `client`, `WAN` or `server`; empty while nothing moves.
+    pub limit: String,
+}

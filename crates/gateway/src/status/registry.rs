@@ -1,0 +1,372 @@
+//! Counters of what is open and what was, and the snapshot taken from them.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the gateway's own clock: rates and ages"
+)]
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use link::{LinkSnapshot, PeerState};
+
+use super::{Dropped, PeerStatus, Snapshot, TransferStatus};
+use crate::wire::Limit;
+
+/// Counts one direction of a transfer, and what it waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    bytes: AtomicU64,
+    tcp_ns: AtomicU64,
+    link_ns: AtomicU64,
+}
+
+impl Meter {
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn waited_for_tcp(&self, time: Duration) {
+        self.tcp_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    pub(crate) fn waited_for_link(&self, time: Duration) {
+        self.link_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+}
+
+/// An open transfer; dropped, it leaves the registry.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    id: u64,
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    session: u64,
+    kind: &'static str,
+    near: bool,
+    peer: String,
+    client: String,
+    target: String,
+    /// Towards the server, towards the client, in the order of `relay::join` on the near side.
+    meters: (Meter, Meter),
+    started: Instant,
+    completed: AtomicBool,
+    sample: Mutex<Sample>,
+    /// What the other side says, see [`limit_code`].
+    told: AtomicU8,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at: Instant,
+    totals: [u64; 3],
+    bits_per_s: u64,
+    limit: Option<Limit>,
+}
+
+/// Everything that the gateway counts.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    started: SystemTime,
+    next: AtomicU64,
+    transfers: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    sessions_open: AtomicU64,
+    sessions_total: AtomicU64,
+    refused_total: AtomicU64,
+    completed_total: AtomicU64,
+    failed_total: AtomicU64,
+}
+
+/// Counts an open session; dropped, it counts no more.
+#[derive(Debug)]
+pub(crate) struct SessionGuard(Arc<Registry>);
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        self.0.sessions_open.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Transfer {
+    /// Both directions: from TCP to the link, from the link to TCP.
+    pub(crate) fn meters(&self) -> &(Meter, Meter) {
+        &self.entry.meters
+    }
+
+    /// It ended in an orderly way.
+    pub(crate) fn completed(&self) {
+        self.entry.completed.store(true, Relaxed);
+    }
+
+    /// The other side says what it waits for.
+    pub(crate) fn told(&self, limit: Limit) {
+        self.entry.told.store(limit_code(limit), Relaxed);
+    }
+
+    /// What this side waited for since the last call or tick.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        lock(&self.entry.sample).limit
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        lock(&self.registry.transfers).remove(&self.id);
+        let meters = &self.entry.meters;
+        if self.entry.completed.load(Relaxed) {
+            self.registry.completed_total.fetch_add(1, Relaxed);
+        } else if meters.0.bytes() + meters.1.bytes() > 0 {
+            self.registry.failed_total.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Entry {
+    fn totals(&self) -> [u64; 3] {
+        let (a, b) = &self.meters;
+        let sum = |f: fn(&Meter) -> &AtomicU64| f(a).load(Relaxed) + f(b).load(Relaxed);
+        // The idle direction of a transfer never completes a wait, so sums tell the busy one.
+        [
+            a.bytes() + b.bytes(),
+            sum(|m| &m.tcp_ns),
+            sum(|m| &m.link_ns),
+        ]
+    }
+
+    fn tick(&self, now: Instant) {
+        let mut sample = lock(&self.sample);
+        let totals = self.totals();
+        let elapsed = now - sample.at;
+        let [bytes, tcp, link] = [0, 1, 2].map(|i| totals[i] - sample.totals[i]);
+        let rate = units::BitRate::from_transfer(units::ByteCount::new(bytes), elapsed);
+        sample.bits_per_s = rate.as_bits_per_s();
+        sample.limit = if bytes == 0 && tcp == 0 && link == 0 {
+            None
+        } else if tcp > link {
+            Some(if self.near {
+                Limit::Client
+            } else {
+                Limit::Server
+            })
+        } else {
+            Some(Limit::Wan)
+        };
+        sample.at = now;
+        sample.totals = totals;
+    }
+
+    fn status(&self, now: Instant) -> TransferStatus {
+        let sample = *lock(&self.sample);
+        let limit = match (sample.limit, limit_of(self.told.load(Relaxed))) {
+            (Some(Limit::Wan), Some(told)) => Some(told),
+            (limit, _) => limit,
+        };
+        let (to_link, from_link) = (self.meters.0.bytes(), self.meters.1.bytes());
+        let (up, down) = if self.near {
+            (to_link, from_link)
+        } else {
+            (from_link, to_link)
+        };
+        TransferStatus {
+            session: self.session,
+            kind: self.kind.to_owned(),
+            side: if self.near { "near" } else { "far" }.to_owned(),
+            peer: self.peer.clone(),
+            client: self.client.clone(),
+            target: self.target.clone(),
+            up_bytes: up,
+            down_bytes: down,
+            bits_per_s: sample.bits_per_s,
+            age_s: (now - self.started).as_secs_f64(),
+            limit: match limit {
+                None => "",
+                Some(Limit::Client) => "client",
+                Some(Limit::Wan) => "WAN",
+                Some(Limit::Server) => "server",
+            }
+            .to_owned(),
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            started: SystemTime::now(),
+            next: AtomicU64::new(1),
+            transfers: Mutex::default(),
+            sessions_open: AtomicU64::new(0),
+            sessions_total: AtomicU64::new(0),
+            refused_total: AtomicU64::new(0),
+            completed_total: AtomicU64::new(0),
+            failed_total: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn session(self: &Arc<Self>) -> SessionGuard {
+        self.sessions_open.fetch_add(1, Relaxed);
+        self.sessions_total.fetch_add(1, Relaxed);
+        SessionGuard(self.clone())
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused_total.fetch_add(1, Relaxed);
+    }
+
+    /// Enters a transfer.
+    pub(crate) fn transfer(
+        self: &Arc<Self>,
+        kind: &'static str,
+        near: bool,
+        session: u64,
+        peer: &str,
+        client: &str,
+        target: &str,
+    ) -> Arc<Transfer> {
+        let now = Instant::now();
+        let entry = Arc::new(Entry {
+            session,
+            kind,
+            near,
+            peer: peer.to_owned(),
+            client: client.to_owned(),
+            target: target.to_owned(),
+            meters: Default::default(),
+            started: now,
+            completed: AtomicBool::new(false),
+            sample: Mutex::new(Sample {
+                at: now,
+                totals: [0; 3],
+                bits_per_s: 0,
+                limit: None,
+            }),
+            told: AtomicU8::new(0),
+        });
+        let id = self.next.fetch_add(1, Relaxed);
+        lock(&self.transfers).insert(id, entry.clone());
+        Arc::new(Transfer {
+            id,
+            registry: self.clone(),
+            entry,
+        })
+    }
+
+    /// Updates rates and limits; called once a second.
+    pub(crate) fn tick(&self) {
+        let now = Instant::now();
+        for entry in lock(&self.transfers).values() {
+            entry.tick(now);
+        }
+    }
+
+    /// The transfers open now, in words.
+    pub(crate) fn open_transfers(&self) -> Vec<TransferStatus> {
+        let now = Instant::now();
+        lock(&self.transfers)
+            .values()
+            .map(|entry| entry.status(now))
+            .collect()
+    }
+
+    pub(crate) fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> Snapshot {
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_s: unix(self.started),
+            link_listen,
+            socket_buffer_asked_bytes: link.socket_buffers.asked.bytes(),
+            socket_buffer_receive_bytes: link.socket_buffers.receive_granted.bytes(),
+            socket_buffer_send_bytes: link.socket_buffers.send_granted.bytes(),
+            dropped: Dropped {
+                unknown_key: link.dropped.unknown_key,
+                bad_mac: link.dropped.bad_mac,
+                replayed: link.dropped.replayed,
+                malformed: link.dropped.malformed,
+                unknown_connection: link.dropped.unknown_connection,
+                undecryptable: link.dropped.undecryptable,
+            },
+            peers: link.peers.iter().map(peer_status).collect(),
+            sessions_open: self.sessions_open.load(Relaxed),
+            sessions_total: self.sessions_total.load(Relaxed),
+            refused_total: self.refused_total.load(Relaxed),
+            transfers_completed_total: self.completed_total.load(Relaxed),
+            transfers_failed_total: self.failed_total.load(Relaxed),
+            transfers: self.open_transfers(),
+        }
+    }
+}
+
+fn peer_status(peer: &link::PeerSnapshot) -> PeerStatus {
+    let (state, attempts, since) = match peer.state {
+        PeerState::NeverAnswered { attempts } => ("never-answered", attempts, None),
+        PeerState::Refused => ("refused", 0, None),
+        PeerState::Connecting => ("connecting", 0, None),
+        PeerState::Up { since } => ("up", 0, Some(since)),
+        PeerState::Silent { since } => ("silent", 0, Some(since)),
+    };
+    let ms = |time: Option<Duration>| time.map(|t| t.as_secs_f64() * 1e3);
+    PeerStatus {
+        name: peer.name.clone(),
+        state: state.to_owned(),
+        attempts,
+        since_unix_s: since.map(unix),
+        endpoint: peer.endpoint.map(|e| e.to_string()),
+        last_answer_unix_s: peer.last_answer.map(unix),
+        rtt_ms: ms(peer.rtt),
+        base_rtt_ms: ms(peer.base_rtt),
+        queue_delay_ms: ms(peer.queue_delay),
+        loss: peer.loss,
+        send_bits_per_s: peer.send_rate.as_bits_per_s(),
+        receive_bits_per_s: peer.receive_rate.as_bits_per_s(),
+        allowed_bits_per_s: peer.allowed_rate.as_bits_per_s(),
+        sent_datagrams: peer.sent.datagrams,
+        sent_bytes: peer.sent.bytes.bytes(),
+        sent_payload_bytes: peer.sent.payload.bytes(),
+        received_datagrams: peer.received.datagrams,
+        received_bytes: peer.received.bytes.bytes(),
+        received_payload_bytes: peer.received.payload.bytes(),
+        packets_lost: peer.packets_lost,
+        retransmitted_bytes: peer.payload_retransmitted.bytes(),
+        streams_open: peer.streams_open as u64,
+        controller_state: peer.controller_state.to_owned(),
+    }
+}
+
+fn unix(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs())
+}
+
+fn limit_code(limit: Limit) -> u8 {
+    match limit {
+        Limit::Client => 1,
+        Limit::Wan => 2,
+        Limit::Server => 3,
+    }
+}
+
+fn limit_of(code: u8) -> Option<Limit> {
+    match code {
+        1 => Some(Limit::Client),
+        2 => Some(Limit::Wan),
+        3 => Some(Limit::Server),
+        _ => None,
+    }
+}
+
+/// A poisoned counter is still a counter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,267 @@
+//! The snapshot as Prometheus text and as lines for a person.
+
+use std::fmt::{self, Write as _};
+
+use units::{BitRate, ByteCount};
+
+use super::{PeerStatus, Snapshot};
+use crate::time;
+
+impl Snapshot {
+    /// The text format of Prometheus, version 0.0.4. Transfers are left out: their labels would
+    /// never end.
+    pub fn to_metrics(&self) -> String {
+        let mut out = Metrics(String::new());
+        out.gauge(
+            "longhaul_start_time_seconds",
+            "Unix time of the start",
+            self.started_unix_s,
+        );
+        out.gauge(
+            "longhaul_sessions_open",
+            "Sessions open now",
+            self.sessions_open,
+        );
+        out.counter(
+            "longhaul_sessions_total",
+            "Sessions since the start",
+            self.sessions_total,
+        );
+        out.counter(
+            "longhaul_refused_total",
+            "Logons refused by the gateway",
+            self.refused_total,
+        );
+        out.gauge(
+            "longhaul_transfers_open",
+            "Transfers open now",
+            self.transfers.len() as u64,
+        );
+        let completed = self.transfers_completed_total;
+        out.counter(
+            "longhaul_transfers_completed_total",
+            "Transfers that completed",
+            completed,
+        );
+        let failed = self.transfers_failed_total;
+        out.counter(
+            "longhaul_transfers_failed_total",
+            "Transfers that broke",
+            failed,
+        );
+        let name = "longhaul_dropped_datagrams_total";
+        out.head(name, "Datagrams dropped unanswered", "counter");
+        let dropped = &self.dropped;
+        for (reason, count) in [
+            ("unknown_key", dropped.unknown_key),
+            ("bad_mac", dropped.bad_mac),
+            ("replayed", dropped.replayed),
+            ("malformed", dropped.malformed),
+            ("unknown_connection", dropped.unknown_connection),
+            ("undecryptable", dropped.undecryptable),
+        ] {
+            out.sample(name, "reason", reason, count as f64);
+        }
+        for (name, help, kind, value) in PEER_METRICS {
+            out.head(name, help, kind);
+            for peer in &self.peers {
+                if let Some(value) = value(peer) {
+                    out.sample(name, "peer", &peer.name, value);
+                }
+            }
+        }
+        out.0
+    }
+}
+
+type PeerMetric = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&PeerStatus) -> Option<f64>,
+);
+
+const PEER_METRICS: [PeerMetric; 14] = [
+    (
+        "longhaul_peer_up",
+        "Whether the peer answers",
+        "gauge",
+        |p| Some(f64::from(p.state == "up")),
+    ),
+    (
+        "longhaul_peer_rtt_seconds",
+        "Round-trip time",
+        "gauge",
+        |p| Some(p.rtt_ms? / 1e3),
+    ),
+    (
+        "longhaul_peer_base_rtt_seconds",
+        "Least round-trip time",
+        "gauge",
+        |p| Some(p.base_rtt_ms? / 1e3),
+    ),
+    (
+        "longhaul_peer_queue_delay_seconds",
+        "Time spent in queues",
+        "gauge",
+        |p| Some(p.queue_delay_ms? / 1e3),
+    ),
+    (
+        "longhaul_peer_loss_ratio",
+        "Share of packets lost",
+        "gauge",
+        |p| Some(p.loss),
+    ),
+    (
+        "longhaul_peer_send_bits_per_second",
+        "Sent now",
+        "gauge",
+        |p| Some(p.send_bits_per_s as f64),
+    ),
+    (
+        "longhaul_peer_receive_bits_per_second",
+        "Received now",
+        "gauge",
+        |p| Some(p.receive_bits_per_s as f64),
+    ),
+    (
+        "longhaul_peer_allowed_bits_per_second",
+        "Allowed by congestion control",
+        "gauge",
+        |p| Some(p.allowed_bits_per_s as f64),
+    ),
+    (
+        "longhaul_peer_sent_bytes_total",
+        "Bytes sent",
+        "counter",
+        |p| Some(p.sent_bytes as f64),
+    ),
+    (
+        "longhaul_peer_sent_payload_bytes_total",
+        "Payload sent",
+        "counter",
+        |p| Some(p.sent_payload_bytes as f64),
+    ),
+    (
+        "longhaul_peer_received_bytes_total",
+        "Bytes received",
+        "counter",
+        |p| Some(p.received_bytes as f64),
+    ),
+    (
+        "longhaul_peer_received_payload_bytes_total",
+        "Payload received",
+        "counter",
+        |p| Some(p.received_payload_bytes as f64),
+    ),
+    (
+        "longhaul_peer_packets_lost_total",
+        "Packets declared lost",
+        "counter",
+        |p| Some(p.packets_lost as f64),
+    ),
+    (
+        "longhaul_peer_retransmitted_bytes_total",
+        "Payload sent again",
+        "counter",
+        |p| Some(p.retransmitted_bytes as f64),
+    ),
+];
+
+struct Metrics(String);
+
+impl Metrics {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "gauge");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "counter");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn sample(&mut self, name: &str, label: &str, label_value: &str, value: f64) {
+        let label_value = label_value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        let _ = writeln!(self.0, "{name}{{{label}=\"{label_value}\"}} {value}");
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "gateway {} on {}", self.version, self.link_listen)?;
+        for peer in &self.peers {
+            writeln!(f, "peer {}: {}", peer.name, PeerLine(peer))?;
+        }
+        writeln!(
+            f,
+            "sessions: {} open, {} since the start; transfers: {} completed, {} broken; refused: {}",
+            self.sessions_open,
+            self.sessions_total,
+            self.transfers_completed_total,
+            self.transfers_failed_total,
+            self.refused_total
+        )?;
+        for t in &self.transfers {
+            let limit = match t.limit.as_str() {
+                "" => "idle".to_owned(),
+                limit => format!("limited by {limit}"),
+            };
+            writeln!(
+                f,
+                "  {} {} {} via {}: up {}, down {}, {}, {limit}",
+                t.side,
+                t.kind,
+                t.target,
+                t.peer,
+                ByteCount::new(t.up_bytes),
+                ByteCount::new(t.down_bytes),
+                BitRate::bits_per_s(t.bits_per_s),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+struct PeerLine<'a>(&'a PeerStatus);
+
+impl fmt::Display for PeerLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peer = self.0;
+        let since = peer.since_unix_s.map_or("never".to_owned(), time::utc);
+        let endpoint = peer.endpoint.as_deref().unwrap_or("no endpoint");
+        match peer.state.as_str() {
+            "never-answered" => {
+                write!(
+                    f,
+                    "never answered at {endpoint} (UDP blocked?), {} attempts",
+                    peer.attempts
+                )
+            }
+            "refused" => write!(f, "refused by {endpoint} (nothing listens there)"),
+            "connecting" => write!(f, "connecting to {endpoint}"),
+            "silent" => write!(f, "silent since {since} ({endpoint})"),
+            _ => {
+                write!(f, "up since {since} ({endpoint})")?;
+                if let Some(rtt) = peer.rtt_ms {
+                    write!(f, ", rtt {rtt:.1} ms")?;
+                }
+                write!(
+                    f,
+                    ", loss {:.2} %, sending {}, receiving {}, allowed {}",
+                    peer.loss * 100.0,
+                    BitRate::bits_per_s(peer.send_bits_per_s),
+                    BitRate::bits_per_s(peer.receive_bits_per_s),
+                    BitRate::bits_per_s(peer.allowed_bits_per_s),
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! Which servers may be reached, and through whom: hosts as they may be written, the `serves`
+//! patterns of peers, and the `allow` list of the far side.
+//!
+//! Nothing here resolves names or opens sockets. The far side resolves a name once, asks
+//! [`AllowList::check`] about each address, and dials exactly what was allowed.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use serde::{Deserialize, Deserializer};
+
+/// A host in one of the two spellings that mean the same to everybody: an IP address in its
+/// standard form, or a DNS name (kept in lower case).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// An address. May be an IPv4-mapped IPv6 address, which only an explicit entry allows.
+    Ip(IpAddr),
+    /// A name that is no number in disguise.
+    Name(String),
+}
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The host.
+    pub host: Host,
+    /// The TCP port, never zero.
+    pub port: u16,
+}
+
+/// A network in CIDR notation, without host bits; a single address is a full-length prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    base: IpAddr,
+    prefix_bits: u8,
+}
+
+/// A text that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {expected}")]
+pub struct TargetSyntaxError {
+    text: String,
+    expected: &'static str,
+}
+
+/// One entry of `serves`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServesPattern {
+    /// Exactly this name.
+    Name(String),
+    /// Every name that ends in this suffix, which starts with a dot.
+    Wildcard(String),
+    /// Every address in this network.
+    Network(Network),
+}
+
+/// How well a pattern fits: later variants beat earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    /// The peer serves everything.
+    Everything,
+    /// The address lies in a network of this prefix length.
+    Prefix(u8),
+    /// A wildcard with a suffix of this length matches.
+    Wildcard(usize),
+    /// The very name or address.
+    Exact,
+}
+
+/// One entry of `allow`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowEntry {
+    what: AllowHost,
+    port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum AllowHost {
+    Name(String),
+    Network(Network),
+}
+
+/// What a gateway dials for its peers; empty: nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllowList(pub Vec<AllowEntry>);
+
+/// Why an address is not dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// No entry of the list covers it.
+    #[error("not allowed")]
+    NotListed,
+    /// A loopback, link-local, multicast, unspecified or IPv4-mapped address that no entry lists.
+    #[error("not allowed: {0} addresses must be listed explicitly")]
+    Special(&'static str),
+    /// The gateway's own listener, which no entry lists by its very address.
+    #[error("not allowed: that is the gateway itself")]
+    Own,
+}
+
+impl Host {
+    /// Reads a host. Spellings that resolvers take for addresses (`0x7f.1`, `2130706433`, `127.1`,
+    /// octal digits), zone identifiers and trailing dots are refused.
+    ///
+    /// # Errors
+    /// [`TargetSyntaxError`] for everything that is neither an address nor a name.
+    pub fn parse(text: &str) -> Result<Self, TargetSyntaxError> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self::Ip(ip));
+        }
+        if is_name(text) {
+            return Ok(Self::Name(text.to_ascii_lowercase()));
+        }
+        Err(TargetSyntaxError {
+            text: text.to_owned(),
+            expected: "an IP address in its standard form or a DNS name",
+        })
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+            Self::Ip(ip) => write!(f, "{ip}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = TargetSyntaxError;
+
+    /// Reads `host`, `host:port` and `[v6]:port`; without a port it is 21.
+    fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
+        let error = || TargetSyntaxError {
+            text: text.to_owned(),
+            expected: "a host with an optional port, such as \"10.20.0.5:21\"",
+        };
+        let (host, port) = ftp::logon::split_port(text).ok_or_else(error)?;
+        if text.contains(' ') {
+            return Err(error());
+        }
+        Ok(Self {
+            host: Host::parse(host).map_err(|_| error())?,
+            port,
+        })
+    }
+}
+
+impl Network {
+    /// The network of one address.
+    fn single(ip: IpAddr) -> Self {
+        Self {
+            base: ip,
+            prefix_bits: if ip.is_ipv4() { 32 } else { 128 },
+        }
+    }
+
+    /// Whether `ip` lies in the network.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.base, ip) {
+            (IpAddr::V4(base), IpAddr::V4(ip)) => {
+                let shift = 32 - u32::from(self.prefix_bits);
+                u32::from(base).checked_shr(shift) == u32::from(ip).checked_shr(shift)
+            }
+            (IpAddr::V6(base), IpAddr::V6(ip)) => {
+                let shift = 128 - u32::from(self.prefix_bits);
+                u128::from(base).checked_shr(shift) == u128::from(ip).checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_single(&self) -> bool {
+        self.prefix_bits == if self.base.is_ipv4() { 32 } else { 128 }
+    }
+
+    fn has_host_bits(&self) -> bool {
+        match self.base {
+            IpAddr::V4(ip) => u32::from(ip)
+                .checked_shl(u32::from(self.prefix_bits))
+                .is_some_and(|rest| rest != 0),
+            IpAddr::V6(ip) => u128::from(ip)
+                .checked_shl(u32::from(self.prefix_bits))
+                .is_some_and(|rest| rest != 0),
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = TargetSyntaxError;
+
+    fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
+        let error = || TargetSyntaxError {
+            text: text.to_owned(),
+            expected: "an address or network such as \"10.20.0.0/16\" (no bits set behind the prefix)",
+        };
+        let Some((base, prefix)) = text.split_once('/') else {
+            return text.parse().map(Self::single).map_err(|_| error());
+        };
+        let base: IpAddr = base.parse().map_err(|_| error())?;
+        let prefix_bits: u8 = prefix.parse().map_err(|_| error())?;
+        let network = Self { base, prefix_bits };
+        if prefix_bits > Self::single(base).prefix_bits || network.has_host_bits() {
+            return Err(error());
+        }
+        Ok(network)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix_bits)
+    }
+}
+
+impl FromStr for ServesPattern {
+    type Err = TargetSyntaxError;
+
+    fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
+        if let Some(suffix) = text.strip_prefix('*').filter(|s| s.starts_with('.')) {
+            if is_name(&suffix[1..]) {
+                return Ok(Self::Wildcard(suffix.to_ascii_lowercase()));
+            }
+        } else if let Ok(network) = text.parse() {
+            return Ok(Self::Network(network));
+        } else if is_name(text) {
+            return Ok(Self::Name(text.to_ascii_lowercase()));
+        }
+        Err(TargetSyntaxError {
+            text: text.to_owned(),
+            expected: "a name, a wildcard such as \"*.example.com\", an address or a network",
+        })
+    }
+}
+
+impl ServesPattern {
+    /// How well the pattern fits `host`, if it does. Names are not resolved.
+    fn fit(&self, host: &Host) -> Option<Fit> {
+        match (self, host) {
+            (Self::Name(name), Host::Name(host)) => (name == host).then_some(Fit::Exact),
+            (Self::Wildcard(suffix), Host::Name(host)) => host
+                .ends_with(suffix.as_str())
+                .then_some(Fit::Wildcard(suffix.len())),
+            (Self::Network(network), Host::Ip(ip)) => {
+                network.contains(*ip).then_some(if network.is_single() {
+                    Fit::Exact
+                } else {
+                    Fit::Prefix(network.prefix_bits)
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The indices of the peers that serve `host`, best fit first and equals in the given order. A peer
+/// without patterns serves everything, with the poorest fit.
+pub fn choose<'a>(
+    host: &Host,
+    peers: impl IntoIterator<Item = Option<&'a [ServesPattern]>>,
+) -> Vec<usize> {
+    let mut fits: Vec<(Fit, usize)> = peers
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, serves)| {
+            let fit = match serves {
+                None => Some(Fit::Everything),
+                Some(patterns) => patterns.iter().filter_map(|p| p.fit(host)).max(),
+            };
+            fit.map(|fit| (fit, index))
+        })
+        .collect();
+    let Some(best) = fits.iter().map(|(fit, _)| *fit).max() else {
+        return Vec::new();
+    };
+    fits.retain(|(fit, _)| *fit == best);
+    fits.into_iter().map(|(_, index)| index).collect()
+}
+
+impl FromStr for AllowEntry {
+    type Err = TargetSyntaxError;
+
+    /// Reads `name:port`, `address:port`, `network:port`, `[v6]:port` and `[v6/64]:port`; without a
+    /// port it is 21.
+    fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
+        let error = || TargetSyntaxError {
+            text: text.to_owned(),
+            expected: "a server such as \"10.20.0.0/16:21\", \"ftp.example.com:21\" or \
+                       \"[2001:db8::/32]:21\"",
+        };
+        if text.contains(' ') {
+            return Err(error());
+        }
+        let (host, port) = ftp::logon::split_port(text).ok_or_else(error)?;
+        let what = match host.parse() {
+            Ok(network) => AllowHost::Network(network),
+            Err(_) if is_name(host) => AllowHost::Name(host.to_ascii_lowercase()),
+            Err(_) => return Err(error()),
+        };
+        Ok(Self { what, port })
+    }
+}
+
+impl AllowList {
+    /// Whether some entry permits `asked` by name, so that resolving it is of any use; an address
+    /// is always worth a check.
+    pub fn may_resolve(&self, asked: &Endpoint) -> bool {
+        match &asked.host {
+            Host::Ip(_) => true,
+            Host::Name(_) => self.0.iter().any(|entry| {
+                entry.port == asked.port
+                    && (self.names(asked) || matches!(entry.what, AllowHost::Network(_)))
+            }),
+        }
+    }
+
+    /// Whether `address`, which is `asked` or what it resolved to, may be dialled. `own` says that
+    /// the gateway itself listens there.
+    ///
+    /// # Errors
+    /// [`Denied`] says why not.
+    pub fn check(&self, asked: &Endpoint, address: IpAddr, own: bool) -> Result<(), Denied> {
+        let networks = || {
+            self.0
+                .iter()
+                .filter(|entry| entry.port == asked.port)
+                .filter_map(|entry| match entry.what {
+                    AllowHost::Network(network) => Some(network).filter(|n| n.contains(address)),
+                    AllowHost::Name(_) => None,
+                })
+        };
+        if !self.names(asked) && networks().next().is_none() {
+            return Err(Denied::NotListed);
+        }
+        if own && !networks().any(|n| n.is_single()) {
+            return Err(Denied::Own);
+        }
+        if let Some((kind, range)) = special(address)
+            && !networks().any(|n| range.contains(n.base) && n.prefix_bits >= range.prefix_bits)
+        {
+            return Err(Denied::Special(kind));
+        }
+        Ok(())
+    }
+
+    fn names(&self, asked: &Endpoint) -> bool {
+        let Host::Name(name) = &asked.host else {
+            return false;
+        };
+        self.0.iter().any(|entry| {
+            entry.port == asked.port && matches!(&entry.what, AllowHost::Name(n) if n == name)
+        })
+    }
+}
+
+/// The special range that `ip` lies in. An entry lists such an address only when the entry lies in
+/// the range itself: `0.0.0.0/0` does not open loopback.
+fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
+    SPECIAL.iter().find_map(|(kind, range)| {
+        let range: Network = range.parse().expect("the table holds networks");
+        range.contains(ip).then_some((*kind, range))
+    })
+}
+
+/// Letters, digits, hyphens and underscores in labels of 1 to 63, and a last label that no resolver
+/// takes for a number.
+fn is_name(text: &str) -> bool {
+    let label_ok = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    };
+    let last = text
+        .rsplit('.')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let numeric = last.bytes().all(|b| b.is_ascii_digit())
+        || last
+            .strip_prefix("0x")
+            .is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+    text.len() <= NAME_MAX && text.split('.').all(label_ok) && !numeric
+}
+
+macro_rules! deserialize_from_str {
+    ($($type:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+deserialize_from_str!(Endpoint, Network, ServesPattern, AllowEntry);
+
+/// Addresses that no general entry opens.
+const SPECIAL: [(&str, &str); 10] = [
+    ("unspecified", "0.0.0.0/8"),
+    ("loopback", "127.0.0.0/8"),
+    ("link-local", "169.254.0.0/16"),
+    ("multicast", "224.0.0.0/4"),
+    ("broadcast", "255.255.255.255/32"),
+    ("unspecified", "::/128"),
+    ("loopback", "::1/128"),
+    ("link-local", "fe80::/10"),
+    ("multicast", "ff00::/8"),
+    ("IPv4-mapped", "::ffff:0:0/96"),
+];
+
+/// Longest DNS name in text form (RFC 1035 section 2.3.4, less the root's dot and lengths).
+const NAME_MAX: usize = 253;
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;

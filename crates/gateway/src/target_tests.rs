@@ -1,0 +1,214 @@
+use super::*;
+use proptest::prelude::*;
+
+fn allow(entries: &[&str]) -> AllowList {
+    AllowList(
+        entries
+            .iter()
+            .map(|e| e.parse().expect("a valid entry"))
+            .collect(),
+    )
+}
+
+/// Checks a target that is an address.
+fn check(list: &AllowList, target: &str) -> Result<(), Denied> {
+    let asked: Endpoint = target.parse().expect("a valid target");
+    let Host::Ip(ip) = asked.host else {
+        panic!("{target} is no address")
+    };
+    list.check(&asked, ip, false)
+}
+
+fn serves(patterns: &[&str]) -> Vec<ServesPattern> {
+    patterns
+        .iter()
+        .map(|p| p.parse().expect("a valid pattern"))
+        .collect()
+}
+
+#[test]
+fn odd_spellings_of_addresses_are_no_hosts() {
+    let odd = [
+        "0x7f.1",
+        "0x7f000001",
+        "2130706433",
+        "127.1",
+        "0177.0.0.1",
+        "127.0.0.01",
+        "127.0.0.1.",
+        "localhost.",
+        "fe80::1%eth0",
+        "1.2.3.4.5",
+        "1.2.3.0x4",
+        "a..b",
+        "-a.b",
+        "",
+        "a b",
+        "[::1]",
+        "ftp.example.com\r\nDELE",
+        "exa\u{2024}mple.com",
+    ];
+    for text in odd {
+        assert!(Host::parse(text).is_err(), "{text}");
+    }
+    for text in [
+        "FTP.example.com",
+        "10.0.0.1",
+        "2001:db8::1",
+        "a_b.local",
+        "1and1.de",
+        "0xcafe.org",
+    ] {
+        assert!(Host::parse(text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn an_entry_permits_its_port_only() {
+    let list = allow(&[
+        "10.20.0.0/16:21",
+        "10.30.0.5:2121",
+        "[2001:db8::/32]:21",
+        "10.40.0.1",
+    ]);
+    assert_eq!(check(&list, "10.20.255.1"), Ok(()));
+    assert_eq!(check(&list, "10.20.0.1:22"), Err(Denied::NotListed));
+    assert_eq!(check(&list, "10.21.0.1:21"), Err(Denied::NotListed));
+    assert_eq!(check(&list, "10.30.0.5:2121"), Ok(()));
+    assert_eq!(check(&list, "[2001:db8::7]:21"), Ok(()));
+    assert_eq!(check(&list, "10.40.0.1:21"), Ok(()));
+    assert_eq!(
+        check(&AllowList::default(), "10.0.0.1"),
+        Err(Denied::NotListed)
+    );
+}
+
+#[test]
+fn special_addresses_need_an_entry_of_their_own() {
+    let wide = allow(&["0.0.0.0/0:21", "[::/0]:21"]);
+    let special = [
+        "127.0.0.1",
+        "0.0.0.0",
+        "169.254.1.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "[::1]",
+        "[::]",
+        "[fe80::1]",
+        "[ff02::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:10.0.0.1]",
+    ];
+    for target in special {
+        assert!(
+            matches!(check(&wide, target), Err(Denied::Special(_))),
+            "{target}"
+        );
+    }
+    assert_eq!(check(&wide, "10.0.0.1"), Ok(()));
+    let list = allow(&["127.0.0.0/8:21", "[::1]:21", "[::ffff:10.0.0.0/104]:21"]);
+    for target in ["127.0.0.1", "[::1]", "[::ffff:10.0.0.1]"] {
+        assert_eq!(check(&list, target), Ok(()), "{target}");
+    }
+    assert_eq!(check(&list, "[::ffff:127.0.0.1]"), Err(Denied::NotListed));
+}
+
+#[test]
+fn a_name_permits_that_name_and_not_its_address() {
+    let list = allow(&["ftp.example.com:21"]);
+    let by_name: Endpoint = "FTP.example.com".parse().expect("a target");
+    let other: Endpoint = "www.example.com".parse().expect("a target");
+    let address = IpAddr::from([192, 0, 2, 1]);
+    assert_eq!(list.check(&by_name, address, false), Ok(()));
+    assert_eq!(check(&list, "192.0.2.1"), Err(Denied::NotListed));
+    assert_eq!(list.check(&other, address, false), Err(Denied::NotListed));
+    assert!(list.may_resolve(&by_name) && !list.may_resolve(&other));
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    assert!(
+        list.check(&by_name, loopback, false).is_err(),
+        "a name must not rebind to loopback"
+    );
+}
+
+#[test]
+fn the_gateways_own_listener_needs_its_very_address() {
+    let asked: Endpoint = "10.0.0.1:21".parse().expect("a target");
+    let ip = IpAddr::from([10, 0, 0, 1]);
+    assert_eq!(
+        allow(&["10.0.0.0/8:21"]).check(&asked, ip, true),
+        Err(Denied::Own)
+    );
+    assert_eq!(allow(&["10.0.0.1:21"]).check(&asked, ip, true), Ok(()));
+}
+
+#[test]
+fn exact_beats_wildcard_beats_prefix_beats_everything() {
+    let peers = [
+        None,
+        Some(serves(&["*.example.com", "10.0.0.0/8"])),
+        Some(serves(&["ftp.example.com", "10.20.0.0/16"])),
+        Some(serves(&["*.deep.example.com", "10.20.0.0/16"])),
+        None,
+    ];
+    let chosen = |host: &str| {
+        choose(
+            &Host::parse(host).expect("a host"),
+            peers.iter().map(|p| p.as_deref()),
+        )
+    };
+    assert_eq!(chosen("ftp.example.com"), [2]);
+    assert_eq!(chosen("www.example.com"), [1]);
+    assert_eq!(chosen("a.deep.example.com"), [3]);
+    assert_eq!(
+        chosen("10.20.1.1"),
+        [2, 3],
+        "equals fail over in file order"
+    );
+    assert_eq!(chosen("10.99.1.1"), [1]);
+    assert_eq!(chosen("example.org"), [0, 4]);
+    assert_eq!(
+        chosen("example.com"),
+        [0, 4],
+        "a wildcard needs a label in its place"
+    );
+    let none = choose(&Host::Name("x.org".into()), [Some(&serves(&["y.org"])[..])]);
+    assert!(none.is_empty());
+}
+
+#[test]
+fn networks_without_host_bits_only() {
+    for text in [
+        "10.0.0.1/8",
+        "10.0.0.0/33",
+        "::1/64",
+        "10.0.0.0/",
+        "10.0.0.0/x",
+        "10/8",
+    ] {
+        assert!(text.parse::<Network>().is_err(), "{text}");
+    }
+    for text in [
+        "0.0.0.0/0",
+        "::/0",
+        "10.0.0.1/32",
+        "2001:db8::/32",
+        "10.1.2.3",
+    ] {
+        assert!(text.parse::<Network>().is_ok(), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_can_be_read(text in ".{0,60}") {
+        let _ = text.parse::<Endpoint>();
+        let _ = text.parse::<AllowEntry>();
+        let _ = text.parse::<ServesPattern>();
+    }
+
+    #[test]
+    fn printed_endpoints_read_back(ip in any::<IpAddr>(), port in 1u16..) {
+        let endpoint = Endpoint { host: Host::Ip(ip), port };
+        prop_assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
+    }
+}

@@ -1,0 +1,143 @@
+//! What two gateways say to each other on a link stream, as values and bytes.
+//!
+//! A stream begins with a [`Hello`], which carries the version. The streams of forwards and of data
+//! connections carry raw bytes behind it; the stream of an FTP session carries [`NearMessage`]s one
+//! way and [`FarMessage`]s the other.
+//!
+//! A message is a type byte, a length in four bytes (big endian), and that many bytes of body.
+//! Every length has a bound, and decoding takes any bytes: `decode` is what a fuzzer calls.
+#![deny(clippy::disallowed_methods)]
+
+mod body;
+mod message;
+
+pub use message::{FarMessage, Hello, Limit, NearMessage, Service};
+
+use bytes::{Bytes, BytesMut};
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The length field is above [`BODY_MAX`].
+    #[error("a message of {0} bytes is above the bound")]
+    TooLong(u32),
+    /// The type byte means nothing to this version.
+    #[error("unknown message type {0}")]
+    UnknownType(u8),
+    /// The body is not what its type says.
+    #[error("malformed message of type {0}")]
+    Malformed(u8),
+    /// The peer speaks another version.
+    #[error("the peer speaks version {0} of the gateway protocol, this gateway {VERSION}")]
+    Version(u8),
+    /// The stream ended inside a message.
+    #[error("the stream ended inside a message")]
+    Truncated,
+}
+
+/// Something that travels as one message.
+pub trait Wire: Sized {
+    /// The message's type byte and body.
+    fn encode_body(&self, body: &mut Vec<u8>) -> u8;
+
+    /// Reads a body of type `kind`.
+    ///
+    /// # Errors
+    /// [`WireError`] if the type is unknown or the body malformed.
+    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError>;
+}
+
+/// The message as bytes.
+pub fn encode(message: &impl Wire) -> Bytes {
+    let mut body = Vec::new();
+    let kind = message.encode_body(&mut body);
+    assert!(
+        body.len() <= BODY_MAX,
+        "messages are built from bounded parts"
+    );
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+    bytes.push(kind);
+    bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(&body);
+    bytes.into()
+}
+
+/// The message at the start of `bytes` and its length; `None` if it is not complete yet.
+///
+/// # Errors
+/// [`WireError`] as soon as the bytes cannot become a message.
+pub fn decode<M: Wire>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
+    let Some((header, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]);
+    if length as usize > BODY_MAX {
+        return Err(WireError::TooLong(length));
+    }
+    let Some(body) = rest.get(..length as usize) else {
+        return Ok(None);
+    };
+    M::decode_body(header[0], body).map(|message| Some((message, HEADER_BYTES + body.len())))
+}
+
+/// Takes messages out of bytes that arrive in arbitrary pieces.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: BytesMut,
+}
+
+impl Decoder {
+    /// Adds bytes as they came. Callers drain [`next_message`](Self::next_message) before the next
+    /// push.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, if it is complete.
+    ///
+    /// # Errors
+    /// [`WireError`] if what has arrived is no message.
+    pub fn next_message<M: Wire>(&mut self) -> Result<Option<M>, WireError> {
+        let Some((message, length)) = decode(&self.buffer)? else {
+            return Ok(None);
+        };
+        let _ = self.buffer.split_to(length);
+        Ok(Some(message))
+    }
+
+    /// What follows the last message: the raw bytes behind a [`Hello`].
+    pub fn into_rest(self) -> Bytes {
+        self.buffer.freeze()
+    }
+
+    /// Whether the stream may end here.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+}
+
+/// Version of the gateway protocol, in every [`Hello`].
+pub const VERSION: u8 = 1;
+
+/// Longest body of a message: the longest reply line and room for what goes with it.
+pub const BODY_MAX: usize = ftp::line::REPLY_MAX + 1024;
+
+/// Codes with which gateways reset link streams, for logs.
+pub mod reset {
+    /// The TCP connection on the other side was reset or broke.
+    pub const ABORTED: u32 = 1;
+    /// The target is not allowed.
+    pub const NOT_ALLOWED: u32 = 2;
+    /// The target could not be connected.
+    pub const UNREACHABLE: u32 = 3;
+    /// The session that the stream belongs to has ended.
+    pub const SESSION_ENDED: u32 = 4;
+    /// The peer broke the gateway protocol.
+    pub const PROTOCOL: u32 = 5;
+}
+
+const HEADER_BYTES: usize = 5;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use super::*;
+use ftp::{
+    command::PassiveForm,
+    session::{CommandId, Stage, Tag, TransferId},
+};
+use proptest::prelude::*;
+
+fn round_trip<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
+    let bytes = encode(message);
+    let (read, length) = decode::<M>(&bytes).expect("well formed").expect("complete");
+    assert_eq!((&read, length), (message, bytes.len()));
+    for cut in 0..bytes.len() {
+        assert_eq!(
+            decode::<M>(&bytes[..cut]),
+            Ok(None),
+            "{message:?} cut at {cut}"
+        );
+    }
+}
+
+fn endpoint(text: &str) -> crate::target::Endpoint {
+    text.parse().expect("a valid endpoint")
+}
+
+#[test]
+fn every_message_reads_back() {
+    let target = endpoint("ftp.example.com:2121");
+    let transfer = TransferId(7);
+    let logon = Some((CommandId(3), b"USER jo\xffe".to_vec()));
+    for service in [
+        Service::Forward {
+            target: endpoint("[2001:db8::1]:873"),
+        },
+        Service::FtpSession {
+            session: 9,
+            target: target.clone(),
+            logon,
+        },
+        Service::FtpSession {
+            session: u64::MAX,
+            target,
+            logon: None,
+        },
+        Service::FtpData {
+            session: 1 << 40,
+            transfer,
+        },
+    ] {
+        round_trip(&Hello { service });
+    }
+    for message in [
+        NearMessage::Command {
+            id: CommandId(1),
+            synch: true,
+            line: b"RETR a b\0".to_vec(),
+        },
+        NearMessage::Passive {
+            id: CommandId(2),
+            transfer,
+            form: PassiveForm::Epsv,
+        },
+        NearMessage::Abandon(transfer),
+    ] {
+        round_trip(&message);
+    }
+    let tag = Tag {
+        command: Some(CommandId(1)),
+        transfer: None,
+        stage: Stage::Preliminary,
+        code: 150,
+        last: true,
+    };
+    for message in [
+        FarMessage::Reply {
+            tag,
+            line: vec![b'x'; ftp::line::REPLY_MAX],
+        },
+        FarMessage::PassiveReady {
+            id: CommandId(2),
+            transfer,
+        },
+        FarMessage::Refused {
+            code: 530,
+            text: "not allowed".into(),
+        },
+        FarMessage::ServerClosed,
+        FarMessage::Waiting(transfer, Limit::Server),
+    ] {
+        round_trip(&message);
+    }
+}
+
+#[test]
+fn a_newline_cannot_be_smuggled_into_a_line() {
+    let message = NearMessage::Command {
+        id: CommandId(1),
+        synch: false,
+        line: b"NOOP\r\nDELE x".to_vec(),
+    };
+    assert_eq!(
+        decode::<NearMessage>(&encode(&message)),
+        Err(WireError::Malformed(1))
+    );
+}
+
+#[test]
+fn another_version_is_named() {
+    let service = Service::Forward {
+        target: endpoint("10.0.0.1:1"),
+    };
+    let mut bytes = encode(&Hello { service }).to_vec();
+    bytes[HEADER_BYTES] = 9;
+    assert_eq!(decode::<Hello>(&bytes), Err(WireError::Version(9)));
+}
+
+#[test]
+fn a_length_above_the_bound_is_refused_before_it_is_buffered() {
+    assert_eq!(
+        decode::<Hello>(&[1, 0xff, 0, 0, 0]),
+        Err(WireError::TooLong(0xff00_0000))
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_can_be_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode::<Hello>(&bytes);
+        let _ = decode::<NearMessage>(&bytes);
+        let _ = decode::<FarMessage>(&bytes);
+    }
+
+    #[test]
+    fn what_decodes_encodes_to_the_same_bytes(
+        kind in 1u8..6, body in proptest::collection::vec(any::<u8>(), 0..60)
+    ) {
+        let mut bytes = vec![kind, 0, 0, 0, body.len() as u8];
+        bytes.extend_from_slice(&body);
+        if let Ok(Some((message, _))) = decode::<NearMessage>(&bytes) {
+            prop_assert_eq!(encode(&message).to_vec(), bytes.clone());
+        }
+        if let Ok(Some((message, _))) = decode::<FarMessage>(&bytes) {
+            prop_assert_eq!(encode(&message).to_vec(), bytes);
+        }
+    }
+}
