@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use link::{
     Class, Policy, congestion,
-    sim::{Side, World, WorldConfig},
+    sim::{Side, TransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -41,6 +41,13 @@ fn main() {
                 };
             }
             "--verbose" => verbose = true,
+            "--cell" => {
+                let number = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
+                let rtt_ms = number(arguments.next()).expect("--cell RTT_MS LOSS");
+                let loss = number(arguments.next()).expect("--cell RTT_MS LOSS");
+                println!("{:.3}", fraction(&scale, rtt_ms as u64, loss, 1, true));
+                return;
+            }
             "--seeds" => {
                 let count = arguments.next().and_then(|text| text.parse().ok());
                 seeds = count.expect("--seeds takes a number");
@@ -48,7 +55,9 @@ fn main() {
             // What cargo passes to every bench.
             "--bench" => {}
             other => {
-                eprintln!("unknown argument {other}; known: --quick, --seeds N, --verbose");
+                eprintln!(
+                    "unknown argument {other}; known: --quick, --seeds N, --verbose, --cell RTT_MS LOSS"
+                );
                 std::process::exit(2);
             }
         }
@@ -122,6 +131,9 @@ fn fraction(scale: &Scale, rtt_ms: u64, loss: f64, seed: u64, verbose: bool) -> 
     let warm = world.view(Side::A).stats;
     let drops_before = world.path_counters(Side::A).queue_drops;
     let transfer = world.send(Side::A, Class::Bulk, scale.size);
+    if verbose {
+        trace(&mut world, transfer, rtt);
+    }
     let Some(time) = world.run_to_end(transfer, limit) else {
         return 0.0;
     };
@@ -146,4 +158,30 @@ fn fraction(scale: &Scale, rtt_ms: u64, loss: f64, seed: u64, verbose: bool) -> 
         );
     }
     ideal / time.as_secs_f64()
+}
+
+/// Prints what the controller does, four times a round trip.
+fn trace(world: &mut World, transfer: TransferId, rtt: Duration) {
+    println!(
+        "\n{:>9} {:>9} {:>8} {:>13} {:>9} {:>9}",
+        "s", "MB", "Mbit/s", "state", "queue ms", "drops"
+    );
+    let step = (rtt / 4).max(Duration::from_millis(5));
+    let mut before = ByteCount::ZERO;
+    while world.progress(transfer).confirmed.is_none() && world.progress(transfer).lost.is_none() {
+        world.run_for(step);
+        let view = world.view(Side::A);
+        let delivered = world.progress(transfer).delivered;
+        let rate = BitRate::from_transfer(delivered - before, step);
+        before = delivered;
+        println!(
+            "{:9.3} {:9.1} {:8.0} {:>13} {:9.2} {:9} goodput {rate}",
+            world.now().as_secs_f64(),
+            delivered.bytes() as f64 / 1e6,
+            view.allowed_bytes_per_s * 8e-6,
+            view.controller_state,
+            view.queue_delay.as_secs_f64() * 1e3,
+            world.path_counters(Side::A).queue_drops,
+        );
+    }
 }

@@ -11,11 +11,12 @@ pub(super) struct Measure {
     rtt_base: WindowedMin,
     /// Smallest one-way delay of the bucket being filled, with its count and first receive time.
     bucket: Option<Bucket>,
+    bucket_is_fresh: bool,
     /// Queueing delay, one way, in seconds.
     pub(super) queue_s: f64,
-    /// Only packets sent after this time speak of the queue.
+    /// Packets sent before this time speak of the queue as it was before the last cut.
     queue_since_s: f64,
-    /// Whether `queue_s` is about packets sent after `queue_since_s`.
+    /// Whether `queue_s` is about packets sent after the last cut.
     pub(super) queue_is_fresh: bool,
     points: VecDeque<Arrival>,
     received: VecDeque<(u64, f64)>,
@@ -24,7 +25,7 @@ pub(super) struct Measure {
     /// Delivered bytes per second.
     pub(super) delivered: Option<f64>,
     /// Capacity as the spreading of a packet train shows it.
-    pub(super) train: Option<f64>,
+    pub(super) train: Option<Train>,
     last_report_s: f64,
     /// The longest time between two reports of late.
     pub(super) report_gap_s: f64,
@@ -35,6 +36,15 @@ struct Bucket {
     delay_min_s: f64,
     count: u32,
     first_received_s: f64,
+}
+
+/// What a packet train shows of the capacity.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Train {
+    /// Bytes per second.
+    pub(super) rate: f64,
+    /// The train arrived within the receiver's timer: the capacity is this or more.
+    pub(super) is_lower_bound: bool,
 }
 
 /// A minimum over the recent past, kept in sub-windows that expire one by one.
@@ -87,6 +97,7 @@ impl Measure {
             delay_base: WindowedMin::new(),
             rtt_base: WindowedMin::new(),
             bucket: None,
+            bucket_is_fresh: false,
             queue_s: 0.0,
             queue_since_s: 0.0,
             queue_is_fresh: false,
@@ -105,10 +116,11 @@ impl Measure {
         self.rtt_base.get().unwrap_or(0.1)
     }
 
-    /// From now on only packets sent after `now_s` speak of the queue.
+    /// A cut: whether the queue empties is told by packets sent after `now_s` only.
     pub(super) fn forget_queue(&mut self, now_s: f64) {
         self.queue_since_s = now_s;
         self.queue_is_fresh = false;
+        self.bucket_is_fresh = false;
         self.bucket = None;
     }
 
@@ -154,8 +166,13 @@ impl Measure {
         {
             self.points.push_back(*arrival);
         }
-        if arrival.in_train || arrival.sent_s < self.queue_since_s {
+        if arrival.in_train {
             return;
+        }
+        let is_fresh = arrival.sent_s > self.queue_since_s;
+        if is_fresh && !self.bucket_is_fresh {
+            self.bucket = None;
+            self.bucket_is_fresh = true;
         }
         let bucket = self.bucket.get_or_insert(Bucket {
             delay_min_s: delay_s,
@@ -168,7 +185,7 @@ impl Measure {
         if bucket.count >= 4 && span_s >= base_s / 8.0 {
             let base_delay_s = self.delay_base.get().unwrap_or(bucket.delay_min_s);
             self.queue_s = (bucket.delay_min_s - base_delay_s).max(0.0);
-            self.queue_is_fresh = true;
+            self.queue_is_fresh = self.bucket_is_fresh;
             self.bucket = None;
         }
     }
@@ -182,8 +199,12 @@ impl Measure {
         if last.number < first.number + 8 {
             return;
         }
-        let spread_s = (last.received_s - first.received_s).max(TRAIN_SPREAD_MIN_S);
-        self.train = Some((last.sent_bytes_before - first.sent_bytes_before) as f64 / spread_s);
+        let spread_s = last.received_s - first.received_s;
+        let bytes = (last.sent_bytes_before - first.sent_bytes_before) as f64;
+        self.train = Some(Train {
+            rate: bytes / spread_s.max(TRAIN_SPREAD_MIN_S),
+            is_lower_bound: spread_s <= TRAIN_SPREAD_MIN_S,
+        });
     }
 
     fn measure_capacity(&mut self, base_s: f64) {

@@ -43,6 +43,8 @@ pub struct Knee {
     gain: f64,
     gain_start: f64,
     rounds_in_state: u32,
+    /// What the path passed when it was last full, bytes per second in the sending domain.
+    known_capacity: f64,
     /// Drains that failed at the first try, decaying: evidence of company.
     score: f64,
     /// The last cut was for loss: grow gently.
@@ -75,7 +77,7 @@ enum State {
     Drain {
         capacity: f64,
         cut_s: f64,
-        queue_at_cut_s: f64,
+        queue_max_s: f64,
         emptied_s: Option<f64>,
         tries: u32,
     },
@@ -138,6 +140,7 @@ impl Knee {
             gain: 0.0,
             gain_start: 0.0,
             rounds_in_state: 0,
+            known_capacity: 0.0,
             score: 0.0,
             is_gentle: false,
             train_wanted: FIRST_TRAIN,
@@ -224,11 +227,14 @@ impl Knee {
         if tries == 0 && self.score < 0.5 {
             self.window_before_series = self.window;
         }
+        if tries == 0 {
+            self.known_capacity = capacity;
+        }
         self.window = 0.95 * capacity * self.base_s();
         self.state = State::Drain {
             capacity,
             cut_s: now_s,
-            queue_at_cut_s: self.measure.queue_s,
+            queue_max_s: self.measure.queue_s,
             emptied_s: None,
             tries,
         };
@@ -281,14 +287,15 @@ impl Knee {
         let base_s = self.base_s();
         match &mut self.state {
             State::Start { .. } => {
-                let train = self.measure.train.unwrap_or(0.0) * base_s;
-                let target = 0.9 * train.max(self.measure.capacity.unwrap_or(0.0) * base_s);
+                let train = self.measure.train.map_or(0.0, |train| train.rate);
+                let is_bound = self.measure.train.is_none_or(|train| train.is_lower_bound);
+                let target = 0.9 * train * base_s;
                 // Under pacing x-fold growth a round trip solves ln x = gain / x.
                 let gain = if 8.0 * self.window < target {
                     16.6
                 } else if 4.0 * self.window < target {
                     5.5
-                } else if train > 0.0 && self.window > target && self.measure.queue_s > 0.0005 {
+                } else if self.window > target && !is_bound {
                     0.35
                 } else {
                     1.386
@@ -356,7 +363,7 @@ impl Knee {
             }
             return;
         }
-        let train = self.measure.train.unwrap_or(0.0);
+        let train = self.measure.train.map_or(0.0, |train| train.rate);
         if train > 2.0 * self.rate() && self.window >= 64.0 * self.packet {
             self.train_wanted = LATER_TRAIN;
         }
@@ -385,28 +392,38 @@ impl Knee {
             return;
         }
         self.rounds_in_state += 1;
+        let known = self.known_capacity * self.base_s();
         if self.is_gentle && self.rounds_in_state < 25 {
             self.gain *= 1.15;
-        } else if self.rounds_in_state <= 4 {
+        } else if self.window < 0.85 * known {
+            self.gain = 0.25;
+        } else if self.window < 1.25 * known {
+            // Near the capacity known from the last drain a round may build a threshold's worth of
+            // queue, no more: its feedback comes a round later.
             let cap = (self.threshold_s() / self.base_s()).max(self.gain_start);
-            self.gain = (self.gain * 1.5).min(cap);
+            self.gain = (self.gain * 1.5).clamp(self.gain_start, cap);
         } else {
+            // Well above it and still no queue: there is more than there was.
             self.gain *= 2.0;
         }
         self.gain = self.gain.min(0.5);
     }
 
     fn step_drain(&mut self, app_limited: bool, now_s: f64) {
+        let queue_s = self.measure.queue_s;
         let State::Drain {
             capacity,
             cut_s,
-            queue_at_cut_s,
+            queue_max_s,
             emptied_s,
             tries,
-        } = self.state
+        } = &mut self.state
         else {
             return;
         };
+        *queue_max_s = queue_max_s.max(queue_s);
+        let (capacity, cut_s, queue_max_s) = (*capacity, *cut_s, *queue_max_s);
+        let (emptied_s, tries) = (*emptied_s, *tries);
         let empty_s = self.threshold_s() / 2.0;
         if let Some(emptied_s) = emptied_s {
             // Hold below capacity until the floor has been seen.
@@ -425,18 +442,18 @@ impl Knee {
             }
             return;
         }
-        if self.measure.queue_is_fresh && self.measure.queue_s <= empty_s {
-            self.state = State::Drain {
-                capacity,
-                cut_s,
-                queue_at_cut_s,
-                emptied_s: Some(now_s),
-                tries,
-            };
+        if self.measure.queue_is_fresh && queue_s <= empty_s {
+            if let State::Drain { emptied_s, .. } = &mut self.state {
+                *emptied_s = Some(now_s);
+            }
             return;
         }
-        let patience = 1.25 * self.round_s() + queue_at_cut_s;
-        if now_s - cut_s > patience && self.measure.queue_is_fresh {
+        // Until the cut is felt, and then as long as our own queue needs to drain at what the
+        // bottleneck passes beyond our rate.
+        let base_s = self.base_s();
+        let spare = 1.0 - 0.95 * base_s / (base_s + queue_max_s);
+        let patience_s = 1.25 * base_s.max(0.010) + queue_max_s + queue_max_s / spare;
+        if now_s - cut_s > patience_s && self.measure.queue_is_fresh {
             self.fail_drain(capacity, tries, now_s);
         }
     }
@@ -671,7 +688,13 @@ impl Controller for Knee {
         self.losses.update(digest.resolved, digest.late.len());
         if let Some(cached) = self.cached.filter(|_| digest.rtt_s.is_some()) {
             self.cached = None;
-            let rate = self.measure.train.map_or(cached, |train| train.min(cached));
+            let rate = self.measure.train.map_or(cached, |train| {
+                if train.is_lower_bound {
+                    cached
+                } else {
+                    train.rate.min(cached)
+                }
+            });
             self.window = self.window.max(0.9 * rate * self.base_s());
         }
         if !digest.app_limited {
