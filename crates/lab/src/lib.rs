@@ -1,1 +1,7 @@
-//! Placeholder, filled in the next commit.
+//! Everything that measures: the WAN emulator, and what runs over it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the lab drives the kernel in real time: it owns sockets, clocks and threads"
+)]
+
+pub mod wan;

@@ -6,6 +6,7 @@ mod gateway;
 mod keygen;
 mod pubkey;
 mod status;
+mod wan;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -14,14 +15,16 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(version, about = "Moves files over long, lossy links at line rate")]
 enum Command {
-    /// Run a gateway.
+    /// Run a gateway
     Gateway(gateway::Args),
-    /// Say what a running gateway is doing.
+    /// Say what a running gateway is doing
     Status(status::Args),
-    /// Write a new identity and print its public key.
+    /// Write a new identity and print its public key
     Keygen(keygen::Args),
-    /// Print the public key of an identity.
+    /// Print the public key of an identity
     Pubkey(pubkey::Args),
+    /// Joins two network namespaces by an emulated WAN, for any program
+    Wan(wan::Args),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args).map(done),
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
+        Command::Wan(args) => wan::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("longhaul: {error:#}");

@@ -4,8 +4,10 @@
 //! and answers with a pacing rate and a window. One controller serves one pair of gateways.
 
 mod fixed;
+mod knee;
 
 pub use fixed::FixedRate;
+pub use knee::{Knee, Share};
 use units::BitRate;
 
 use crate::Policy;
@@ -48,13 +50,13 @@ pub fn for_policy(
     memory: Option<PathMemory>,
     rate_max: Option<BitRate>,
 ) -> Box<dyn Controller> {
-    let _ = memory;
     match policy {
-        Policy::Reserved(rate) => Box::new(FixedRate::new(rate.as_bytes_per_s())),
-        Policy::Fair | Policy::Background => {
-            let rate = rate_max.unwrap_or(BitRate::mbit(100));
+        Policy::Reserved(rate) => {
+            let rate = rate_max.map_or(rate, |max| max.min(rate));
             Box::new(FixedRate::new(rate.as_bytes_per_s()))
         }
+        Policy::Fair => Box::new(Knee::new(Share::Fair, memory)),
+        Policy::Background => Box::new(Knee::new(Share::Background, memory)),
     }
 }
 

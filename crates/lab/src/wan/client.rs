@@ -1,0 +1,219 @@
+//! Commands to an emulator in the background.
+
+use std::{
+    fs, io,
+    io::{Read, Write},
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Command, Stdio},
+};
+
+use nix::sched::{CloneFlags, setns};
+use wansim::PathConfig;
+
+use super::{
+    config::{Direction, Site, WanConfig},
+    control::{Answer, Description, Request, hear, say},
+    daemon::{Order, Verdict},
+    error::WanError,
+    report::Report,
+    state::Place,
+};
+
+/// Speaks to the emulator of one name.
+#[derive(Debug, Clone)]
+pub struct Client {
+    place: Place,
+}
+
+/// What [`Client::down`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// A running emulator; it is gone.
+    Running,
+    /// What an emulator that died had left.
+    Remains,
+}
+
+impl Client {
+    /// For the emulator at `place`, running or not.
+    pub fn new(place: Place) -> Self {
+        Self { place }
+    }
+
+    /// Starts an emulator in the background and waits until it is ready. `daemon` is the command
+    /// whose process calls [`daemon::run`](super::daemon::run).
+    ///
+    /// # Errors
+    /// [`WanError::AlreadyRunning`], or [`WanError::Refused`] with what the process said.
+    pub fn up(&self, config: WanConfig, mut daemon: Command) -> Result<(), WanError> {
+        // The process finds out by itself too; this says it before anything is started.
+        if self.place.lock()?.is_none() {
+            return Err(WanError::AlreadyRunning {
+                name: self.place.name().to_owned(),
+            });
+        }
+        let log = self.place.log();
+        let messages =
+            fs::File::create(&log).map_err(WanError::io(format!("making {}", log.display())))?;
+        let starting = || "starting the emulator's process";
+        let mut child = daemon
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(messages)
+            .current_dir("/")
+            .spawn()
+            .map_err(WanError::io(starting()))?;
+        let order = Order {
+            place: self.place.clone(),
+            config,
+        };
+        let text = serde_json::to_vec(&order).expect("plain data");
+        let mut stdin = child.stdin.take().expect("piped");
+        let mut said = Vec::new();
+        // A process that died early shows in what it did not say.
+        let _ = stdin.write_all(&text);
+        drop(stdin);
+        let mut stdout = child.stdout.take().expect("piped");
+        stdout
+            .read_to_end(&mut said)
+            .map_err(WanError::io(starting()))?;
+        match serde_json::from_slice(&said) {
+            Ok(Verdict::Up) => Ok(()),
+            Ok(Verdict::Failed(text)) => {
+                let _ = child.wait();
+                Err(WanError::Refused(text))
+            }
+            Err(_) => {
+                let _ = child.wait();
+                let messages = fs::read_to_string(&log).unwrap_or_default();
+                let text = format!("the emulator's process died: {}", messages.trim());
+                Err(WanError::Refused(text))
+            }
+        }
+    }
+
+    /// How the emulator was made.
+    ///
+    /// # Errors
+    /// [`WanError::NotRunning`], here and in all that follows.
+    pub fn describe(&self) -> Result<Description, WanError> {
+        match self.ask(&Request::Describe)?.0 {
+            Answer::Description(description) => Ok(*description),
+            answer => Err(unexpected(&answer)),
+        }
+    }
+
+    /// Settings in force and counters.
+    ///
+    /// # Errors
+    /// See [`Self::describe`].
+    pub fn report(&self) -> Result<Report, WanError> {
+        match self.ask(&Request::Report)?.0 {
+            Answer::Report(report) => Ok(*report),
+            answer => Err(unexpected(&answer)),
+        }
+    }
+
+    /// Changes one direction while traffic flows.
+    ///
+    /// # Errors
+    /// See [`Self::describe`].
+    pub fn set(&self, direction: Direction, path: PathConfig) -> Result<(), WanError> {
+        self.done(&Request::Configure { direction, path })
+    }
+
+    /// Takes a site's WAN interface down or up.
+    ///
+    /// # Errors
+    /// See [`Self::describe`]; [`WanError::Refused`] if the kernel refuses.
+    pub fn set_interface_up(&self, site: Site, up: bool) -> Result<(), WanError> {
+        self.done(&Request::Interface { site, up })
+    }
+
+    /// Replaces this process by a command inside a site; returns only if that fails. The process
+    /// must have one thread only if the emulator runs in a user namespace.
+    ///
+    /// # Errors
+    /// See [`Self::describe`]; [`WanError::Io`] if the program cannot be started.
+    pub fn exec(
+        &self,
+        site: Site,
+        mut command: Command,
+    ) -> Result<std::convert::Infallible, WanError> {
+        let (answer, mut descriptors) = self.ask(&Request::Namespaces { site })?;
+        let Answer::Namespaces { user } = answer else {
+            return Err(unexpected(&answer));
+        };
+        let entering = || WanError::io::<nix::errno::Errno>("entering the site");
+        if user && !descriptors.is_empty() {
+            // First, for it brings the right to enter the other.
+            setns(descriptors.remove(0), CloneFlags::CLONE_NEWUSER).map_err(entering())?;
+        }
+        for network in descriptors {
+            setns(network, CloneFlags::CLONE_NEWNET).map_err(entering())?;
+        }
+        let program = command.get_program().display().to_string();
+        Err(WanError::io(format!("running {program}"))(command.exec()))
+    }
+
+    /// Ends the emulator and removes the sites, or what a dead one left.
+    ///
+    /// # Errors
+    /// [`WanError::NotRunning`] if there is neither.
+    pub fn down(&self) -> Result<Removed, WanError> {
+        match self.done(&Request::Down) {
+            Ok(()) => {}
+            Err(WanError::NotRunning { name }) => {
+                let lock = self.place.lock()?;
+                let cleaned = lock.map(|lock| self.place.clean(&lock)).transpose()?;
+                return match cleaned {
+                    Some(true) => Ok(Removed::Remains),
+                    _ => Err(WanError::NotRunning { name }),
+                };
+            }
+            Err(error) => return Err(error),
+        }
+        // The process gives the lock back as its last act.
+        for _ in 0..500 {
+            if self.place.lock()?.is_some() {
+                return Ok(Removed::Running);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Err(WanError::Refused(
+            "the emulator's process does not end".to_owned(),
+        ))
+    }
+
+    fn done(&self, request: &Request) -> Result<(), WanError> {
+        match self.ask(request)?.0 {
+            Answer::Done => Ok(()),
+            answer => Err(unexpected(&answer)),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), WanError> {
+        let stream = UnixStream::connect(self.place.socket()).map_err(|error| {
+            let name = self.place.name().to_owned();
+            match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    WanError::NotRunning { name }
+                }
+                _ => WanError::io("reaching the emulator")(error),
+            }
+        })?;
+        say(&stream, request, &[])
+            .and_then(|()| hear(&stream))
+            .map_err(WanError::io("speaking with the emulator"))
+    }
+}
+
+fn unexpected(answer: &Answer) -> WanError {
+    match answer {
+        Answer::Failed(text) => WanError::Refused(text.clone()),
+        _ => WanError::Refused("the emulator is of another version".to_owned()),
+    }
+}

@@ -1,0 +1,202 @@
+//! What an emulated WAN is made of.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use wansim::PathConfig;
+
+use super::error::WanError;
+
+/// One end of the WAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Site {
+    /// The first site.
+    A,
+    /// The second site.
+    B,
+}
+
+/// One way across the WAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// From site A to site B.
+    AToB,
+    /// From site B to site A.
+    BToA,
+}
+
+/// An emulated WAN before it is up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WanConfig {
+    /// The two sites, A first.
+    pub sites: [SiteConfig; 2],
+    /// What each direction does to packets: A to B, then B to A.
+    pub paths: [PathConfig; 2],
+    /// Seed of the impairments. Default 1, so that runs can be repeated.
+    pub seed: u64,
+    /// Name of the interface that leads to the WAN, in both sites.
+    pub interface: String,
+    /// MTU of these interfaces. Default 1500, Ethernet's.
+    pub interface_mtu: u32,
+    /// Whether the sites may hand over and take super-packets of up to 64 KB, as through a network
+    /// card with segmentation offload. The path still treats each packet of the wire by itself.
+    /// Default true: it costs a fraction of the processor time.
+    pub offload: bool,
+    /// How long packets that are due may wait for others to leave with them, as in a network card
+    /// that moderates its interrupts. A packet after a pause is never held. Default 0.3 ms.
+    pub coalesce: Duration,
+    /// Whether the namespaces appear in `ip netns` under the sites' names. Needs root.
+    pub visible: bool,
+}
+
+/// A site's name and addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteConfig {
+    /// Name, of the network namespace too.
+    pub name: String,
+    /// IPv4 address. Both lie in one /24.
+    pub ipv4: Ipv4Addr,
+    /// IPv6 address; `None` leaves IPv6 out. Both lie in one /64.
+    pub ipv6: Option<Ipv6Addr>,
+}
+
+impl WanConfig {
+    /// The settings of one direction.
+    pub fn path_mut(&mut self, direction: Direction) -> &mut PathConfig {
+        &mut self.paths[direction.index()]
+    }
+
+    /// Refuses what cannot work. [`Wan::up`](super::Wan::up) does it too.
+    ///
+    /// # Errors
+    /// [`WanError::Invalid`] says what and why.
+    pub fn validate(&self) -> Result<(), WanError> {
+        let [a, b] = &self.sites;
+        let invalid = |text: String| Err(WanError::Invalid(text));
+        for site in [a, b] {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if site.name.is_empty() || site.name.starts_with('.') || !site.name.chars().all(plain) {
+                return invalid(format!(
+                    "{:?} is no name for a network namespace",
+                    site.name
+                ));
+            }
+        }
+        if a.name == b.name {
+            return invalid(format!("both sites are called {}", a.name));
+        }
+        if a.ipv4 == b.ipv4 || a.ipv4.octets()[..3] != b.ipv4.octets()[..3] {
+            let (a, b) = (a.ipv4, b.ipv4);
+            return invalid(format!(
+                "{a} and {b} are not two addresses of one /24 network"
+            ));
+        }
+        if let (Some(a), Some(b)) = (a.ipv6, b.ipv6)
+            && (a == b || a.segments()[..4] != b.segments()[..4])
+        {
+            return invalid(format!(
+                "{a} and {b} are not two addresses of one /64 network"
+            ));
+        }
+        if self.interface.is_empty() || self.interface.len() > 15 {
+            return invalid(format!("{:?} is no name for an interface", self.interface));
+        }
+        if !(1280..=65_535).contains(&self.interface_mtu) {
+            return invalid(format!(
+                "MTU {} is not within 1280 to 65535",
+                self.interface_mtu
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for WanConfig {
+    fn default() -> Self {
+        let site = |name: &str, number: u8| SiteConfig {
+            name: name.to_owned(),
+            ipv4: Ipv4Addr::new(10, 77, 0, number),
+            ipv6: Some(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, u16::from(number))),
+        };
+        Self {
+            sites: [site("site-a", 1), site("site-b", 2)],
+            paths: [PathConfig::default(), PathConfig::default()],
+            seed: 1,
+            interface: "wan0".to_owned(),
+            interface_mtu: 1500,
+            offload: true,
+            coalesce: Duration::from_micros(300),
+            visible: false,
+        }
+    }
+}
+
+impl SiteConfig {
+    /// The site's addresses with their prefix lengths.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (IpAddr, u8)> + use<> {
+        let ipv4 = (IpAddr::V4(self.ipv4), 24);
+        std::iter::once(ipv4).chain(self.ipv6.map(|ipv6| (IpAddr::V6(ipv6), 64)))
+    }
+}
+
+impl Site {
+    /// Both sites.
+    pub const BOTH: [Self; 2] = [Self::A, Self::B];
+
+    /// The site at the other end.
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Direction {
+    /// Both directions.
+    pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
+
+    /// The site from which packets come.
+    pub fn from(self) -> Site {
+        match self {
+            Self::AToB => Site::A,
+            Self::BToA => Site::B,
+        }
+    }
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AToB => "a-to-b",
+            Self::BToA => "b-to-a",
+        })
+    }
+}
+
+impl FromStr for Direction {
+    type Err = WanError;
+
+    fn from_str(text: &str) -> Result<Self, WanError> {
+        Self::BOTH
+            .into_iter()
+            .find(|direction| direction.to_string() == text)
+            .ok_or_else(|| WanError::Invalid(format!("{text:?} is not a-to-b or b-to-a")))
+    }
+}

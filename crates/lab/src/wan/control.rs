@@ -1,0 +1,97 @@
+//! What commands and an emulator in the background say to each other: one line of JSON each way
+//! over a Unix socket, and descriptors of namespaces beside an answer.
+
+use std::{
+    io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::Duration,
+};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use wansim::PathConfig;
+
+use super::{
+    config::{Direction, Site, WanConfig},
+    report::Report,
+    sys,
+};
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    Describe,
+    Report,
+    Configure {
+        direction: Direction,
+        path: PathConfig,
+    },
+    Interface {
+        site: Site,
+        up: bool,
+    },
+    /// The answer brings descriptors: the user namespace, if there is one, and the network's.
+    Namespaces {
+        site: Site,
+    },
+    Down,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Done,
+    Description(Box<Description>),
+    Report(Box<Report>),
+    Namespaces { user: bool },
+    Failed(String),
+}
+
+/// An emulator that runs in the background.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Description {
+    /// Its process.
+    pub pid: u32,
+    /// How it was made.
+    pub config: WanConfig,
+}
+
+/// Sends one message; descriptors travel with its first byte.
+pub(super) fn say<T: Serialize>(
+    mut stream: &UnixStream,
+    message: &T,
+    descriptors: &[OwnedFd],
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let control = if raw.is_empty() { &[][..] } else { &rights[..] };
+    let first = [IoSlice::new(&line[..1])];
+    sendmsg::<()>(
+        stream.as_raw_fd(),
+        &first,
+        control,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    stream.write_all(&line[1..])
+}
+
+/// Receives one message and its descriptors.
+pub(super) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut first = [0];
+    let descriptors = sys::receive_with_descriptors(stream, &mut [IoSliceMut::new(&mut first)])?;
+    let mut line = first.to_vec();
+    let rest = BufReader::new(io::Read::take(stream, LONGEST_MESSAGE)).read_until(b'\n', &mut line);
+    rest?;
+    Ok((serde_json::from_slice(&line)?, descriptors))
+}
+
+/// Either side answers at once, or something is wrong.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A message is a few kilobytes.
+const LONGEST_MESSAGE: u64 = 1 << 20;

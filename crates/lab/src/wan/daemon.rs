@@ -1,0 +1,240 @@
+//! An emulator in the background: a process that keeps a [`Wan`] up and obeys commands.
+//!
+//! The process is started by [`Client::up`](super::Client::up) with its [`Order`] on standard input,
+//! says on standard output whether the WAN is up, and then lets go of both.
+
+use std::{
+    fs, io,
+    io::{Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+    process, thread,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd::setsid,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Wan,
+    config::WanConfig,
+    control::{Answer, Description, Request, hear, say},
+    error::WanError,
+    netns,
+    privilege::{self, Privilege},
+    state::{Lock, Place, Record},
+};
+
+/// What the process is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) place: Place,
+    pub(super) config: WanConfig,
+}
+
+/// Whether the WAN is up.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Verdict {
+    Up,
+    Failed(String),
+}
+
+/// Runs the background process until it is told to end, by a command or by SIGTERM. To be called
+/// before any thread is started, since an ordinary user has to enter a user namespace.
+///
+/// # Errors
+/// What keeps the WAN from coming up; it has been said on standard output too.
+pub fn run() -> anyhow::Result<()> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    let order: Order = serde_json::from_str(&text)?;
+    let result = Daemon::start(order);
+    let verdict = match &result {
+        Ok(_) => Verdict::Up,
+        Err(error) => Verdict::Failed(with_causes(error)),
+    };
+    let mut stdout = io::stdout();
+    stdout.write_all(&serde_json::to_vec(&verdict)?)?;
+    stdout.flush()?;
+    let mut daemon = result?;
+    // The command that waits for the verdict reads to the end of the stream.
+    let null = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    nix::unistd::dup2_stdout(&null)?;
+    nix::unistd::dup2_stdin(&null)?;
+    daemon.serve()?;
+    Ok(())
+}
+
+struct Daemon {
+    wan: Wan,
+    user_namespace: Option<OwnedFd>,
+    listener: UnixListener,
+    signals: SignalFd,
+    place: Place,
+    lock: Lock,
+}
+
+impl Daemon {
+    fn start(Order { place, config }: Order) -> Result<Self, WanError> {
+        setsid().map_err(WanError::io("leaving the terminal's session"))?;
+        let name = place.name().to_owned();
+        let lock = place.lock()?.ok_or(WanError::AlreadyRunning { name })?;
+        place.clean(&lock)?;
+        // Before any thread exists, so that none of them takes these signals.
+        let mut mask = SigSet::empty();
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+            mask.add(signal);
+        }
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), None)
+            .map_err(WanError::io("blocking signals"))?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC)
+            .map_err(WanError::io("waiting for signals"))?;
+        match Self::raise(&place, &lock, config) {
+            Ok((wan, listener, user_namespace)) => Ok(Self {
+                wan,
+                user_namespace,
+                listener,
+                signals,
+                place,
+                lock,
+            }),
+            Err(error) => {
+                place.clean(&lock)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the WAN and what is needed to command it. What has to be removed is written down as
+    /// soon as it is ours: another's namespace of the same name must stay.
+    fn raise(
+        place: &Place,
+        lock: &Lock,
+        mut config: WanConfig,
+    ) -> Result<(Wan, UnixListener, Option<OwnedFd>), WanError> {
+        let mut record = Record {
+            pid: process::id(),
+            namespaces: Vec::new(),
+        };
+        place.write(lock, &record)?;
+        let listener = UnixListener::bind(place.socket()).map_err(WanError::io(format!(
+            "binding {}",
+            place.socket().display()
+        )))?;
+        let privilege = privilege::acquire()?;
+        let user_namespace = match privilege {
+            Privilege::Root => None,
+            Privilege::UserNamespace => Some(
+                fs::File::open("/proc/self/ns/user")
+                    .map_err(WanError::io("opening the user namespace"))?
+                    .into(),
+            ),
+        };
+        config.visible = privilege == Privilege::Root;
+        let wan = Wan::up(config)?;
+        if wan.config().visible {
+            let sites = wan.config().sites.iter();
+            record.namespaces = sites.map(|site| netns::visible_path(&site.name)).collect();
+            place.write(lock, &record)?;
+        }
+        Ok((wan, listener, user_namespace))
+    }
+
+    fn serve(&mut self) -> Result<(), WanError> {
+        loop {
+            let readable = PollFlags::POLLIN;
+            let mut fds =
+                [self.listener.as_fd(), self.signals.as_fd()].map(|fd| PollFd::new(fd, readable));
+            match poll(&mut fds, PollTimeout::NONE) {
+                Err(nix::errno::Errno::EINTR) => continue,
+                result => result.map_err(WanError::io("waiting for commands"))?,
+            };
+            let [asked, signalled] = fds.map(|fd| fd.any().unwrap_or(false));
+            if signalled {
+                return Ok(());
+            }
+            if asked && let Ok((stream, _)) = self.listener.accept() {
+                // A command that breaks off is its own affair.
+                if let Ok(true) = self.answer(&stream) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Obeys one command; true means that it was the last.
+    fn answer(&mut self, stream: &UnixStream) -> io::Result<bool> {
+        let (request, _) = hear::<Request>(stream)?;
+        let mut descriptors = Vec::new();
+        let answer = match request {
+            Request::Describe => Answer::Description(Box::new(Description {
+                pid: process::id(),
+                config: self.wan.config().clone(),
+            })),
+            Request::Report => Answer::Report(Box::new(self.wan.report())),
+            Request::Configure { direction, path } => {
+                self.wan.set(direction, path);
+                Answer::Done
+            }
+            Request::Interface { site, up } => match self.wan.set_interface_up(site, up) {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Failed(with_causes(&error)),
+            },
+            Request::Namespaces { site } => {
+                if let Some(user) = &self.user_namespace {
+                    descriptors.push(user.try_clone()?);
+                }
+                match self.wan.namespace(site) {
+                    Ok(network) => {
+                        descriptors.push(network);
+                        Answer::Namespaces {
+                            user: self.user_namespace.is_some(),
+                        }
+                    }
+                    Err(error) => Answer::Failed(with_causes(&error)),
+                }
+            }
+            Request::Down => {
+                let cleaned = self.place.clean(&self.lock);
+                let answer = match &cleaned {
+                    Ok(_) => Answer::Done,
+                    Err(error) => Answer::Failed(with_causes(error)),
+                };
+                say(stream, &answer, &[])?;
+                return Ok(true);
+            }
+        };
+        say(stream, &answer, &descriptors)?;
+        Ok(false)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let _ = self.place.clean(&self.lock);
+        }
+    }
+}
+
+/// The error and what caused it, in one line.
+fn with_causes(error: &WanError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,327 @@
+//! The thread that carries packets between the sites: frames in, through the paths, frames out.
+//!
+//! It waits for frames and for the next arrival with nanosecond timeouts, as a real-time thread
+//! where the system allows. What arrives within [`WanConfig::coalesce`](super::WanConfig) of the
+//! last delivery waits for its end, so that at high rates several packets leave as one frame.
+
+use std::{
+    io::{self, IoSlice},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    rc::Rc,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        socket::{MsgFlags, recv},
+        uio::writev,
+    },
+};
+use wansim::{Path, PathConfig};
+
+use super::{
+    config::{Direction, Site, WanConfig},
+    error::WanError,
+    frame::{Frame, Segment},
+    report::{Load, Meter, Report},
+    run::Run,
+    sys,
+};
+
+/// The running thread. Dropping it stops the thread.
+#[derive(Debug)]
+pub(super) struct Emulator {
+    orders: mpsc::Sender<Order>,
+    wake: Arc<EventFd>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// What others ask of the thread.
+enum Order {
+    Configure(Direction, Box<PathConfig>, mpsc::Sender<()>),
+    Report(mpsc::Sender<Report>),
+    Stop,
+}
+
+impl Emulator {
+    /// Starts the thread on the sockets of the two wires, site A's first.
+    pub(super) fn start(sockets: [OwnedFd; 2], config: &WanConfig) -> Result<Self, WanError> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_value_and_flags(0, flags)
+            .map_err(WanError::io("making an event descriptor"))?;
+        let wake = Arc::new(wake);
+        let (orders, inbox) = mpsc::channel();
+        let (config, thread_wake) = (config.clone(), Arc::clone(&wake));
+        let thread = thread::Builder::new()
+            .name("wan".to_owned())
+            .spawn(move || Loop::new(sockets, &config, inbox, thread_wake).run())
+            .map_err(WanError::io("starting the emulator's thread"))?;
+        Ok(Self {
+            orders,
+            wake,
+            thread: Some(thread),
+        })
+    }
+
+    /// Changes one direction; it is in force when this returns.
+    pub(super) fn configure(&self, direction: Direction, config: PathConfig) {
+        self.ask(|reply| Order::Configure(direction, Box::new(config), reply));
+    }
+
+    /// What has happened so far.
+    pub(super) fn report(&self) -> Report {
+        self.ask(Order::Report)
+    }
+
+    fn ask<T>(&self, order: impl FnOnce(mpsc::Sender<T>) -> Order) -> T {
+        let (reply, answer) = mpsc::channel();
+        self.give(order(reply));
+        answer
+            .recv()
+            .expect("the emulator's thread runs until it is dropped")
+    }
+
+    fn give(&self, order: Order) {
+        // A closed channel shows in the missing answer.
+        let _ = self.orders.send(order);
+        let _ = self.wake.write(1);
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.give(Order::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The state of the thread.
+struct Loop {
+    sockets: [OwnedFd; 2],
+    paths: [Path<Segment>; 2],
+    coalesce: Duration,
+    inbox: mpsc::Receiver<Order>,
+    wake: Arc<EventFd>,
+    last_flush: Option<Instant>,
+    buffer: Buffer,
+    /// Room for headers and corrupted packets.
+    scratch: Vec<u8>,
+    load: [Load; 2],
+    meter: Meter,
+}
+
+impl Loop {
+    fn new(
+        sockets: [OwnedFd; 2],
+        config: &WanConfig,
+        inbox: mpsc::Receiver<Order>,
+        wake: Arc<EventFd>,
+    ) -> Self {
+        let path = |direction: Direction| {
+            let index = direction.index();
+            Path::new(
+                config.paths[index].clone(),
+                config.seed.wrapping_add(index as u64),
+            )
+        };
+        Self {
+            sockets,
+            paths: [path(Direction::AToB), path(Direction::BToA)],
+            coalesce: config.coalesce,
+            inbox,
+            wake,
+            last_flush: None,
+            buffer: Buffer::default(),
+            scratch: Vec::new(),
+            load: [Load::default(); 2],
+            meter: Meter::start(sys::make_real_time()),
+        }
+    }
+
+    fn run(mut self) {
+        loop {
+            let ready = self.wait();
+            self.meter.woke(Instant::now());
+            if ready[2] && !self.obey() {
+                return;
+            }
+            for direction in Direction::BOTH {
+                if ready[direction.from().index()] {
+                    self.receive(direction);
+                }
+            }
+            let now = Instant::now();
+            if self.next_flush().is_some_and(|at| at <= now) {
+                self.flush(now);
+            }
+            self.meter.sleeps(Instant::now());
+        }
+    }
+
+    /// Waits for frames, orders or the next arrival; returns which of the sockets and the wake-up
+    /// descriptor are ready.
+    fn wait(&self) -> [bool; 3] {
+        let timeout = self
+            .next_flush()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        let readable = PollFlags::POLLIN;
+        let [a, b] = &self.sockets;
+        let mut fds = [a.as_fd(), b.as_fd(), self.wake.as_fd()].map(|fd| PollFd::new(fd, readable));
+        match ppoll(&mut fds, timeout.map(Into::into), None) {
+            Ok(_) => fds.map(|fd| fd.any().unwrap_or(false)),
+            // Interrupted: nothing is known to be ready.
+            Err(_) => [false; 3],
+        }
+    }
+
+    /// When something is due, and may leave.
+    fn next_flush(&self) -> Option<Instant> {
+        let [forward, backward] = self.paths.each_ref().map(Path::next_arrival);
+        let due = match (forward, backward) {
+            (Some(forward), Some(backward)) => forward.min(backward),
+            (forward, backward) => forward.or(backward)?,
+        };
+        Some(
+            self.last_flush
+                .map_or(due, |last| due.max(last + self.coalesce)),
+        )
+    }
+
+    /// Follows orders; false means the thread shall end.
+    fn obey(&mut self) -> bool {
+        let _ = self.wake.read();
+        while let Ok(order) = self.inbox.try_recv() {
+            // Whoever asked may have gone.
+            match order {
+                Order::Configure(direction, config, reply) => {
+                    self.paths[direction.index()].configure(*config, Instant::now());
+                    let _ = reply.send(());
+                }
+                Order::Report(reply) => {
+                    let report = self.report();
+                    let _ = reply.send(report);
+                }
+                Order::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn report(&mut self) -> Report {
+        for site in Site::BOTH {
+            // Frames from site A travel A to B.
+            let dropped = sys::packets_dropped(self.sockets[site.index()].as_fd()).unwrap_or(0);
+            self.load[site.index()].receive_drops += dropped;
+        }
+        self.meter.report(&self.paths, &self.load)
+    }
+
+    /// Takes frames from a site into the path; bounded, so that the other side gets its turn.
+    fn receive(&mut self, direction: Direction) {
+        let index = direction.index();
+        for _ in 0..FRAMES_PER_TURN {
+            // EAGAIN: no more for now. Other errors (an interface was taken down) last.
+            let Ok(bytes) = self.buffer.receive(&self.sockets[index]) else {
+                return;
+            };
+            let load = &mut self.load[index];
+            load.frames_in += 1;
+            let Some(frame) = bytes.and_then(|bytes| Frame::read(bytes).ok()) else {
+                load.malformed += 1;
+                continue;
+            };
+            if !frame.crosses_wan() {
+                load.local += 1;
+                continue;
+            }
+            let now = Instant::now();
+            let frame = Rc::new(frame);
+            for index in 0..frame.segments() {
+                let segment = Segment {
+                    frame: Rc::clone(&frame),
+                    index,
+                    flipped_bit: None,
+                };
+                self.paths[direction.index()].send(segment, now);
+            }
+        }
+    }
+
+    /// Delivers everything that is due.
+    fn flush(&mut self, now: Instant) {
+        self.last_flush = Some(now);
+        for direction in Direction::BOTH {
+            let index = direction.index();
+            if let Some(due) = self.paths[index].next_arrival() {
+                self.load[index].delivered_at(now, due, self.coalesce);
+            }
+            let mut run: Option<Run> = None;
+            while let Some(segment) = self.paths[index].poll(now) {
+                let next = match &mut run {
+                    Some(run) => run.extend(segment),
+                    None => Some(segment),
+                };
+                if let Some(segment) = next
+                    && let Some(ended) = run.replace(Run::new(segment))
+                {
+                    self.emit(direction, &ended);
+                }
+            }
+            if let Some(run) = run {
+                self.emit(direction, &run);
+            }
+        }
+    }
+
+    fn emit(&mut self, direction: Direction, run: &Run) {
+        let to = &self.sockets[direction.from().other().index()];
+        let frame = run.render(&mut self.scratch);
+        let parts = [&frame.vnet[..], frame.header, frame.payload].map(IoSlice::new);
+        let load = &mut self.load[direction.index()];
+        match writev(to, &parts) {
+            Ok(_) => load.frames_out += 1,
+            Err(_) => load.send_failures += 1,
+        }
+    }
+}
+
+/// Room for frames to be received into, handed out without copying.
+#[derive(Default)]
+struct Buffer {
+    room: BytesMut,
+}
+
+impl Buffer {
+    /// The next frame; `None` instead of one that was too long.
+    fn receive(&mut self, socket: &OwnedFd) -> io::Result<Option<Bytes>> {
+        if self.room.len() < LONGEST_FRAME {
+            self.room = BytesMut::zeroed(BUFFER_BYTES);
+        }
+        let fd = socket.as_raw_fd();
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+        let length = loop {
+            match recv(fd, &mut self.room[..LONGEST_FRAME], flags) {
+                Err(Errno::EINTR) => {}
+                result => break result?,
+            }
+        };
+        Ok((length <= LONGEST_FRAME).then(|| self.room.split_to(length).freeze()))
+    }
+}
+
+/// Frames taken from one site before the other gets its turn.
+const FRAMES_PER_TURN: usize = 64;
+
+/// `virtio_net_hdr`, Ethernet header with a VLAN tag, and the longest IP packet, rounded up.
+const LONGEST_FRAME: usize = 66 << 10;
+
+/// Large enough that the remainder too short for a frame is little.
+const BUFFER_BYTES: usize = 1 << 20;

@@ -1,0 +1,233 @@
+//! Frames as the kernel hands them over, and the packets of the wire that they stand for.
+//!
+//! With segmentation offload a frame is a super-packet: headers once, then the payloads of many
+//! packets. A [`Segment`] names one of them without copying anything, so that each can meet its own
+//! fate; `run` puts neighbours together again.
+
+use std::{ops::Range, rc::Rc};
+
+use bytes::Bytes;
+use wansim::Packet;
+
+/// `struct virtio_net_hdr`: what the kernel says about a frame's checksum and segments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct VnetHeader {
+    pub(super) flags: u8,
+    pub(super) gso_type: u8,
+    pub(super) header_bytes: u16,
+    pub(super) segment_bytes: u16,
+    pub(super) checksum_start: u16,
+    pub(super) checksum_offset: u16,
+}
+
+/// A frame and how it divides into packets.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// The Ethernet frame.
+    pub(super) bytes: Bytes,
+    pub(super) vnet: VnetHeader,
+    pub(super) layout: Option<Layout>,
+}
+
+/// The division of a super-packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) transport: Transport,
+    pub(super) ip_version: IpVersion,
+    /// Where the TCP or UDP header begins in the frame.
+    pub(super) transport_start: usize,
+    /// Where the payload begins in the frame.
+    pub(super) payload_start: usize,
+    /// Payload of every packet but the last.
+    pub(super) segment_bytes: usize,
+    pub(super) segments: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transport {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IpVersion {
+    V4,
+    V6,
+}
+
+/// A frame that contradicts itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl VnetHeader {
+    /// Bytes before each frame.
+    pub(super) const BYTES: usize = 10;
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.get(..Self::BYTES)?.try_into().ok()?;
+        let short = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        Some(Self {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            header_bytes: short(2),
+            segment_bytes: short(4),
+            checksum_start: short(6),
+            checksum_offset: short(8),
+        })
+    }
+
+    pub(super) fn write(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[0] = self.flags;
+        bytes[1] = self.gso_type;
+        let shorts = [
+            self.header_bytes,
+            self.segment_bytes,
+            self.checksum_start,
+            self.checksum_offset,
+        ];
+        for (at, short) in shorts.into_iter().enumerate() {
+            bytes[2 + 2 * at..4 + 2 * at].copy_from_slice(&short.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Where the checksum that is still to be completed begins and lies, as offsets in the frame.
+    pub(super) fn partial_checksum(&self) -> Option<(usize, usize)> {
+        let start = usize::from(self.checksum_start);
+        let field = start + usize::from(self.checksum_offset);
+        (self.flags & NEEDS_CHECKSUM != 0).then_some((start, field))
+    }
+}
+
+impl Frame {
+    /// Reads what a packet socket delivered: `virtio_net_hdr` and Ethernet frame.
+    pub(super) fn read(mut bytes: Bytes) -> Result<Self, Malformed> {
+        let vnet = VnetHeader::read(&bytes).ok_or(Malformed)?;
+        let bytes = bytes.split_off(VnetHeader::BYTES);
+        if bytes.len() < ETHERNET_BYTES {
+            return Err(Malformed);
+        }
+        if let Some((start, field)) = vnet.partial_checksum()
+            && (start < ETHERNET_BYTES || field + 2 > bytes.len())
+        {
+            return Err(Malformed);
+        }
+        let layout = if vnet.gso_type == 0 {
+            None
+        } else {
+            Some(Layout::read(&vnet, &bytes)?)
+        };
+        Ok(Self {
+            bytes,
+            vnet,
+            layout,
+        })
+    }
+
+    /// Whether a WAN carries it. Multicast stays at its site, except what finds neighbours (ARP,
+    /// and IPv6 neighbour solicitation by solicited-node addresses).
+    pub(super) fn crosses_wan(&self) -> bool {
+        let to = &self.bytes[..6];
+        to[0] & 1 == 0 || to == [0xff; 6] || to[..3] == [0x33, 0x33, 0xff]
+    }
+
+    /// Packets of the wire in this frame.
+    pub(super) fn segments(&self) -> u32 {
+        self.layout.map_or(1, |layout| layout.segments)
+    }
+
+    /// Length of a segment's IP packet.
+    fn ip_bytes(&self, index: u32) -> usize {
+        match &self.layout {
+            None => self.bytes.len() - ETHERNET_BYTES,
+            Some(layout) => {
+                let payload = layout.payload(index, 1, self.bytes.len());
+                layout.payload_start - ETHERNET_BYTES + payload.len()
+            }
+        }
+    }
+}
+
+impl Layout {
+    fn read(vnet: &VnetHeader, frame: &[u8]) -> Result<Self, Malformed> {
+        let byte = |at: usize| frame.get(at).copied().ok_or(Malformed);
+        let transport = match vnet.gso_type & !GSO_ECN {
+            GSO_TCPV4 | GSO_TCPV6 => Transport::Tcp,
+            GSO_UDP => Transport::Udp,
+            _ => return Err(Malformed),
+        };
+        let ip_version = match [byte(12)?, byte(13)?] {
+            [0x08, 0x00] => IpVersion::V4,
+            [0x86, 0xdd] => IpVersion::V6,
+            _ => return Err(Malformed),
+        };
+        let transport_start = match (vnet.partial_checksum(), ip_version) {
+            (Some((start, _)), _) => start,
+            (None, IpVersion::V4) => ETHERNET_BYTES + usize::from(byte(ETHERNET_BYTES)? & 15) * 4,
+            (None, IpVersion::V6) => ETHERNET_BYTES + 40,
+        };
+        let header = match transport {
+            Transport::Tcp => usize::from(byte(transport_start + 12)? >> 4) * 4,
+            Transport::Udp => 8,
+        };
+        let payload_start = transport_start + header;
+        let segment_bytes = usize::from(vnet.segment_bytes);
+        let minimum = ETHERNET_BYTES + if ip_version == IpVersion::V4 { 20 } else { 40 };
+        let sound = transport_start >= minimum
+            && payload_start <= frame.len().min(LONGEST_HEADER)
+            && header >= 8
+            && segment_bytes > 0;
+        if !sound {
+            return Err(Malformed);
+        }
+        let segments = (frame.len() - payload_start).div_ceil(segment_bytes).max(1) as u32;
+        Ok(Self {
+            transport,
+            ip_version,
+            transport_start,
+            payload_start,
+            segment_bytes,
+            segments,
+        })
+    }
+
+    /// Where the payload of `count` segments from `first` lies in a frame of `frame_bytes`.
+    pub(super) fn payload(&self, first: u32, count: u32, frame_bytes: usize) -> Range<usize> {
+        let start = self.payload_start + first as usize * self.segment_bytes;
+        let end = (start + count as usize * self.segment_bytes).min(frame_bytes);
+        start..end
+    }
+}
+
+/// One packet of the wire: a segment of a frame, or all of it.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    pub(super) frame: Rc<Frame>,
+    pub(super) index: u32,
+    /// The bit of the IP packet that the path has flipped.
+    pub(super) flipped_bit: Option<u32>,
+}
+
+impl Packet for Segment {
+    fn ip_bytes(&self) -> usize {
+        self.frame.ip_bytes(self.index)
+    }
+
+    fn flip_bit(&mut self, bit: usize) {
+        self.flipped_bit = Some(bit as u32);
+    }
+}
+
+pub(super) const ETHERNET_BYTES: usize = 14;
+
+/// Longest headers that a super-packet may have, in bytes: Ethernet 14, IP with options or
+/// extensions, TCP with options 60.
+pub(super) const LONGEST_HEADER: usize = 256;
+
+/// linux/virtio_net.h.
+pub(super) const NEEDS_CHECKSUM: u8 = 1;
+pub(super) const GSO_TCPV4: u8 = 1;
+pub(super) const GSO_TCPV6: u8 = 4;
+pub(super) const GSO_UDP: u8 = 5;
+pub(super) const GSO_ECN: u8 = 0x80;

@@ -1,0 +1,141 @@
+//! The WAN emulator: two network namespaces, and between them a path that treats the packets of any
+//! program as its settings say.
+//!
+//! Each site is a namespace with an interface (a veth) whose other end a thread of this process
+//! holds by a packet socket. Every packet passes through [`wansim::Path`], one for each direction.
+//! It needs no traffic shaping from the kernel, and works for an ordinary user in a user namespace
+//! ([`privilege::acquire`]). Linux only.
+
+pub mod change;
+mod checksum;
+mod client;
+mod config;
+mod control;
+pub mod daemon;
+mod emulator;
+mod error;
+mod frame;
+mod netlink;
+mod netns;
+pub mod privilege;
+mod report;
+mod run;
+mod state;
+mod sys;
+mod topology;
+
+use std::{ffi::OsStr, io, process::Command, thread};
+
+pub use client::{Client, Removed};
+pub use config::{Direction, Site, SiteConfig, WanConfig};
+pub use control::Description;
+pub use error::WanError;
+pub use report::{DirectionReport, Load, Report, ThreadReport};
+pub use state::Place;
+use wansim::PathConfig;
+
+use emulator::Emulator;
+use topology::Topology;
+
+/// An emulated WAN that is up. Dropping it stops the traffic and removes what was made; programs
+/// still inside find themselves without a network.
+#[derive(Debug)]
+pub struct Wan {
+    // In this order: the emulator ends before its wires go.
+    emulator: Emulator,
+    topology: Topology,
+    config: WanConfig,
+}
+
+impl Wan {
+    /// Makes the two sites and starts carrying packets between them.
+    ///
+    /// # Errors
+    /// [`WanError::Forbidden`] names the setting that keeps this user from making namespaces;
+    /// [`WanError::NameTaken`] if a visible namespace has the name of a site.
+    pub fn up(config: WanConfig) -> Result<Self, WanError> {
+        let (topology, sockets) = Topology::build(&config)?;
+        let emulator = Emulator::start(sockets, &config)?;
+        Ok(Self {
+            emulator,
+            topology,
+            config,
+        })
+    }
+
+    /// How it was made. [`Self::report`] has the settings of the paths now in force.
+    pub fn config(&self) -> &WanConfig {
+        &self.config
+    }
+
+    /// Changes one direction while traffic flows; in force when this returns.
+    pub fn set(&self, direction: Direction, path: PathConfig) {
+        self.emulator.configure(direction, path);
+    }
+
+    /// The settings in force, what happened to packets, and whether the machine kept up.
+    pub fn report(&self) -> Report {
+        self.emulator.report()
+    }
+
+    /// Takes a site's WAN interface down, as when a cable is pulled, or up again. Meanwhile
+    /// programs of this site cannot send; what is on its way to it is lost when it arrives.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the kernel refuses.
+    pub fn set_interface_up(&mut self, site: Site, up: bool) -> Result<(), WanError> {
+        self.topology.set_interface_up(site, up)
+    }
+
+    /// Runs `work` inside a site and waits for it. Sockets that it opens belong to the site, even
+    /// when they are used outside later.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the namespace cannot be entered.
+    pub fn enter<T: Send>(
+        &self,
+        site: Site,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, WanError> {
+        self.topology.netns(site).run(work)
+    }
+
+    /// Starts a thread inside a site.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if there can be no more threads or descriptors. A namespace that cannot be
+    /// entered shows as the thread's result.
+    pub fn spawn_thread_in<T: Send + 'static>(
+        &self,
+        site: Site,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<thread::JoinHandle<io::Result<T>>, WanError> {
+        let namespace = self.namespace(site)?;
+        let name = self.config.sites[site.index()].name.clone();
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET)?;
+                Ok(work())
+            })
+            .map_err(WanError::io("starting a thread"))
+    }
+
+    /// A command that will run `program` inside a site.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if there can be no more descriptors.
+    pub fn command(&self, site: Site, program: impl AsRef<OsStr>) -> Result<Command, WanError> {
+        let mut command = Command::new(program);
+        sys::enter_before_exec(&mut command, self.namespace(site)?);
+        Ok(command)
+    }
+
+    /// A descriptor of a site's network namespace, for `setns`.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if there can be no more descriptors.
+    pub fn namespace(&self, site: Site) -> Result<std::os::fd::OwnedFd, WanError> {
+        self.topology.netns(site).clone_fd()
+    }
+}

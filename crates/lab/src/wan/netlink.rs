@@ -1,0 +1,226 @@
+//! Just enough of rtnetlink to build two veths: blocking requests, each acknowledged.
+//!
+//! A connection belongs to the network namespace in which it was opened, whichever thread uses it.
+
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+};
+
+#[derive(Debug)]
+pub(super) struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+/// One end of a veth pair, as it is to be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VethEnd<'a> {
+    pub(super) name: &'a str,
+    pub(super) index: u32,
+    pub(super) mac: [u8; 6],
+}
+
+impl Netlink {
+    /// Opens a connection to the current thread's network namespace.
+    pub(super) fn open() -> io::Result<Self> {
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRoute,
+        )?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// Makes a veth: `near` in this namespace, `far` in the one of `far_namespace`.
+    pub(super) fn add_veth(
+        &mut self,
+        near: VethEnd<'_>,
+        far: VethEnd<'_>,
+        far_namespace: BorrowedFd<'_>,
+        mtu: u32,
+    ) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_NEWLINK, CREATE);
+        message.interface(near.index, 0, 0);
+        message.veth_end(near, mtu);
+        message.nested(libc::IFLA_LINKINFO, |info| {
+            info.attribute(libc::IFLA_INFO_KIND, b"veth");
+            info.nested(libc::IFLA_INFO_DATA, |data| {
+                data.nested(VETH_INFO_PEER, |peer| {
+                    peer.interface(far.index, 0, 0);
+                    peer.veth_end(far, mtu);
+                    let fd = far_namespace.as_raw_fd().to_ne_bytes();
+                    peer.attribute(libc::IFLA_NET_NS_FD, &fd);
+                });
+            });
+        });
+        self.request(message)
+    }
+
+    /// Removes an interface; of a veth both ends go.
+    pub(super) fn delete_link(&mut self, index: u32) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_DELLINK, 0);
+        message.interface(index, 0, 0);
+        self.request(message)
+    }
+
+    /// Takes an interface up or down.
+    pub(super) fn set_up(&mut self, index: u32, up: bool) -> io::Result<()> {
+        let flag = libc::IFF_UP as u32;
+        let mut message = Message::new(libc::RTM_NEWLINK, 0);
+        message.interface(index, if up { flag } else { 0 }, flag);
+        self.request(message)
+    }
+
+    /// Stops the kernel from giving the interface an IPv6 address of its own, whose announcements
+    /// would be traffic that nobody sent.
+    pub(super) fn disable_link_local(&mut self, index: u32) -> io::Result<()> {
+        const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+        let mut message = Message::new(libc::RTM_NEWLINK, 0);
+        message.interface(index, 0, 0);
+        message.nested(libc::IFLA_AF_SPEC, |families| {
+            families.nested(libc::AF_INET6 as u16, |inet6| {
+                inet6.attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
+            });
+        });
+        self.request(message)
+    }
+
+    /// Gives an interface an address, or does nothing if it has it.
+    pub(super) fn add_address(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix: u8,
+    ) -> io::Result<()> {
+        let (family, bytes) = address_bytes(address);
+        let no_duplicate_detection = libc::IFA_F_NODAD as u8;
+        let mut message = Message::new(libc::RTM_NEWADDR, REPLACE);
+        message.bytes(&[family, prefix, no_duplicate_detection, 0]);
+        message.bytes(&index.to_ne_bytes());
+        message.attribute(libc::IFA_LOCAL, &bytes);
+        message.attribute(libc::IFA_ADDRESS, &bytes);
+        self.request(message)
+    }
+
+    /// Enters the neighbour's hardware address for good, so that none is asked for over the WAN.
+    pub(super) fn add_neighbour(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        mac: [u8; 6],
+    ) -> io::Result<()> {
+        let (family, bytes) = address_bytes(address);
+        let mut message = Message::new(libc::RTM_NEWNEIGH, REPLACE);
+        message.bytes(&[family, 0, 0, 0]);
+        message.bytes(&index.to_ne_bytes());
+        message.bytes(&libc::NUD_PERMANENT.to_ne_bytes());
+        message.bytes(&[0, 0]);
+        message.attribute(libc::NDA_DST, &bytes);
+        message.attribute(libc::NDA_LLADDR, &mac);
+        self.request(message)
+    }
+
+    /// Sends a request and waits for the kernel's verdict.
+    fn request(&mut self, message: Message) -> io::Result<()> {
+        self.sequence += 1;
+        let bytes = message.finish(self.sequence);
+        send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty())?;
+        let mut answer = [0u8; 4096];
+        let length = recv(self.socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+        // struct nlmsghdr (16 bytes), then for an acknowledgement or error: an int, negative errno.
+        let word = |at: usize| {
+            let bytes = answer[..length]
+                .get(at..at + 4)
+                .and_then(|bytes| bytes.try_into().ok());
+            bytes.map(i32::from_ne_bytes)
+        };
+        match word(16) {
+            Some(0) => Ok(()),
+            Some(error) => Err(io::Error::from_raw_os_error(-error)),
+            None => Err(io::Error::other("short answer from rtnetlink")),
+        }
+    }
+}
+
+/// A request while it is being written.
+struct Message {
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    fn new(kind: u16, flags: i32) -> Self {
+        let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16;
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend([0; 8]);
+        Self { bytes }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+    }
+
+    /// `struct ifinfomsg`.
+    fn interface(&mut self, index: u32, flags: u32, change: u32) {
+        self.bytes(&[0, 0, 0, 0]);
+        self.bytes(&index.to_ne_bytes());
+        self.bytes(&flags.to_ne_bytes());
+        self.bytes(&change.to_ne_bytes());
+    }
+
+    fn veth_end(&mut self, end: VethEnd<'_>, mtu: u32) {
+        let mut name = end.name.as_bytes().to_vec();
+        name.push(0);
+        self.attribute(libc::IFLA_IFNAME, &name);
+        self.attribute(libc::IFLA_ADDRESS, &end.mac);
+        self.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.nested(kind, |message| message.bytes(value));
+    }
+
+    fn nested(&mut self, kind: u16, content: impl FnOnce(&mut Self)) {
+        let start = self.bytes.len();
+        self.bytes.extend([0, 0]);
+        self.bytes.extend(kind.to_ne_bytes());
+        content(self);
+        let length = (self.bytes.len() - start) as u16;
+        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self, sequence: u32) -> Vec<u8> {
+        let length = self.bytes.len() as u32;
+        self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+        self.bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.bytes
+    }
+}
+
+fn address_bytes(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(address) => (libc::AF_INET as u8, address.octets().to_vec()),
+        IpAddr::V6(address) => (libc::AF_INET6 as u8, address.octets().to_vec()),
+    }
+}
+
+const CREATE: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+const REPLACE: i32 = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+
+/// linux/if_link.h.
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+
+/// linux/veth.h.
+const VETH_INFO_PEER: u16 = 1;

@@ -1,0 +1,65 @@
+//! The right to make network namespaces: root has it, others get it in a user namespace of their own.
+
+use std::fs;
+
+use nix::{
+    sched::{CloneFlags, unshare},
+    unistd::{getegid, geteuid},
+};
+
+use super::error::WanError;
+
+/// How this process may make network namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Privilege {
+    /// As root of the machine: namespaces can be made visible to `ip netns`.
+    Root,
+    /// As root of a user namespace: what is made here is seen by this process and its children.
+    UserNamespace,
+}
+
+/// Makes sure that this process may make network namespaces. Without the capabilities it enters a
+/// new user namespace, where it appears as root; that is for good, and concerns the whole process.
+///
+/// # Errors
+/// [`WanError::Forbidden`] names the setting that forbids user namespaces. A process that has
+/// threads already cannot enter one (`EINVAL`), so call this first in `main`.
+pub fn acquire() -> Result<Privilege, WanError> {
+    if !has_capabilities() {
+        let (uid, gid) = (geteuid(), getegid());
+        unshare(CloneFlags::CLONE_NEWUSER).map_err(WanError::namespace(
+            "making a user namespace (before any thread starts)",
+        ))?;
+        // Without privileges, one's own group may be mapped only after setgroups is given up.
+        for (file, text) in [
+            ("setgroups", "deny".to_owned()),
+            ("uid_map", format!("0 {uid} 1")),
+            ("gid_map", format!("0 {gid} 1")),
+        ] {
+            fs::write(format!("/proc/self/{file}"), text).map_err(WanError::namespace(
+                "mapping the user into a user namespace",
+            ))?;
+        }
+    }
+    Ok(if in_first_user_namespace() {
+        Privilege::Root
+    } else {
+        Privilege::UserNamespace
+    })
+}
+
+/// Whether this process has the capabilities for network namespaces, their devices and raw sockets.
+fn has_capabilities() -> bool {
+    const NEEDED: u64 = 1 << 12 | 1 << 13 | 1 << 21; // NET_ADMIN, NET_RAW, SYS_ADMIN
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|capabilities| capabilities & NEEDED == NEEDED)
+}
+
+/// Only the machine's first user namespace maps all identities onto themselves.
+fn in_first_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}

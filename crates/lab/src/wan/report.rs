@@ -1,0 +1,146 @@
+//! What the emulator did, and whether the machine kept up.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use wansim::{Counters, Packet, Path, PathConfig};
+
+use super::sys;
+
+/// A snapshot of a running emulator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// A to B, then B to A.
+    pub directions: [DirectionReport; 2],
+    /// The emulator's thread.
+    pub thread: ThreadReport,
+}
+
+/// One direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DirectionReport {
+    /// The settings in force.
+    pub config: PathConfig,
+    /// What the path did to packets.
+    pub counters: Counters,
+    /// What the machine did.
+    pub load: Load,
+}
+
+/// What happened outside the model, in one direction. `receive_drops`, `send_failures` and
+/// `late_deliveries` ought to be zero; what they count is not the path's doing but the machine's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Frames received; one may hold many packets.
+    pub frames_in: u64,
+    /// Frames delivered.
+    pub frames_out: u64,
+    /// Frames that contradicted themselves, or were too long.
+    pub malformed: u64,
+    /// Multicast frames that do not cross a WAN.
+    pub local: u64,
+    /// Frames that the kernel dropped before the emulator could read them.
+    pub receive_drops: u64,
+    /// Frames that the kernel did not take.
+    pub send_failures: u64,
+    /// Deliveries more than 0.5 ms late, beyond the coalescing time.
+    pub late_deliveries: u64,
+    /// Latest delivery, in microseconds after it was due.
+    pub latest_us: u64,
+}
+
+/// The emulator's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// Time since the start.
+    pub uptime: Duration,
+    /// Processor time used; the kernel's work of delivering to the receivers is part of it.
+    pub cpu_time: Duration,
+    /// Share of the last full second that the thread was at work.
+    pub busy: f64,
+    /// Highest value of `busy` so far. Near 1, the emulator limits the traffic and not the path.
+    pub busy_max: f64,
+    /// Whether the thread precedes ordinary ones.
+    pub real_time: bool,
+}
+
+impl Report {
+    /// Whether the machine has distorted the path: packets lost outside the model, or a thread that
+    /// had no time left. Figures taken then say more about the machine than about the path.
+    pub fn saturated(&self) -> bool {
+        let lost = self
+            .directions
+            .iter()
+            .any(|direction| direction.load.receive_drops > 0 || direction.load.send_failures > 0);
+        lost || self.thread.busy_max > 0.95
+    }
+}
+
+impl Load {
+    /// Notes a delivery at `now` that was due at `due`.
+    pub(super) fn delivered_at(&mut self, now: Instant, due: Instant, coalesce: Duration) {
+        let late = now.saturating_duration_since(due);
+        self.latest_us = self.latest_us.max(late.as_micros() as u64);
+        self.late_deliveries += u64::from(late > coalesce + Duration::from_micros(500));
+    }
+}
+
+/// Measures how much of its time the thread works.
+#[derive(Debug)]
+pub(super) struct Meter {
+    started: Instant,
+    woke: Instant,
+    window_start: Instant,
+    busy_in_window: Duration,
+    busy: f64,
+    busy_max: f64,
+    real_time: bool,
+}
+
+impl Meter {
+    pub(super) fn start(real_time: bool) -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            woke: now,
+            window_start: now,
+            busy_in_window: Duration::ZERO,
+            busy: 0.0,
+            busy_max: 0.0,
+            real_time,
+        }
+    }
+
+    pub(super) fn woke(&mut self, now: Instant) {
+        self.woke = now;
+    }
+
+    pub(super) fn sleeps(&mut self, now: Instant) {
+        self.busy_in_window += now - self.woke;
+        let window = now - self.window_start;
+        if window >= Duration::from_secs(1) {
+            self.busy = self.busy_in_window.as_secs_f64() / window.as_secs_f64();
+            self.busy_max = self.busy_max.max(self.busy);
+            self.window_start = now;
+            self.busy_in_window = Duration::ZERO;
+        }
+    }
+
+    pub(super) fn report<P: Packet>(&self, paths: &[Path<P>; 2], load: &[Load; 2]) -> Report {
+        let direction = |index: usize| DirectionReport {
+            config: paths[index].config().clone(),
+            counters: *paths[index].counters(),
+            load: load[index],
+        };
+        Report {
+            directions: [direction(0), direction(1)],
+            thread: ThreadReport {
+                uptime: self.started.elapsed(),
+                cpu_time: sys::thread_cpu_time(),
+                busy: self.busy,
+                busy_max: self.busy_max,
+                real_time: self.real_time,
+            },
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Neighbouring segments that leave together, written as one frame again.
+//!
+//! What a network card does with a super-packet, and a receiver's kernel with neighbours (LRO): the
+//! headers are adapted to the part that is left, and the payload is sent from where it lies.
+
+use std::{ops::Range, rc::Rc};
+
+use super::{
+    checksum,
+    frame::{
+        ETHERNET_BYTES, Frame, GSO_ECN, IpVersion, LONGEST_HEADER, Layout, NEEDS_CHECKSUM, Segment,
+        Transport, VnetHeader,
+    },
+};
+
+/// Consecutive segments of one frame.
+#[derive(Debug)]
+pub(super) struct Run {
+    frame: Rc<Frame>,
+    first: u32,
+    count: u32,
+    flipped_bit: Option<u32>,
+}
+
+/// A frame in three parts, to be sent one after the other.
+#[derive(Debug)]
+pub(super) struct Rendered<'a> {
+    pub(super) vnet: [u8; VnetHeader::BYTES],
+    pub(super) header: &'a [u8],
+    pub(super) payload: &'a [u8],
+}
+
+impl Run {
+    pub(super) fn new(segment: Segment) -> Self {
+        let Segment {
+            frame,
+            index,
+            flipped_bit,
+        } = segment;
+        Self {
+            frame,
+            first: index,
+            count: 1,
+            flipped_bit,
+        }
+    }
+
+    /// Takes the segment in, or gives it back if it does not continue this run. A corrupted segment
+    /// travels alone: only its own checksum can give it away.
+    pub(super) fn extend(&mut self, segment: Segment) -> Option<Segment> {
+        let continues = Rc::ptr_eq(&self.frame, &segment.frame)
+            && segment.index == self.first + self.count
+            && self.flipped_bit.is_none()
+            && segment.flipped_bit.is_none();
+        if !continues {
+            return Some(segment);
+        }
+        self.count += 1;
+        None
+    }
+
+    /// Writes the run as a frame; `scratch` is room for what has to be written anew.
+    pub(super) fn render<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Rendered<'a> {
+        if let Some(bit) = self.flipped_bit {
+            return self.render_corrupted(bit, scratch);
+        }
+        let vnet = self.vnet();
+        match &self.frame.layout {
+            Some(layout) if self.count < layout.segments => {
+                self.write_header(layout, scratch);
+                let payload = &self.frame.bytes[self.payload(layout)];
+                Rendered {
+                    vnet: vnet.write(),
+                    header: scratch,
+                    payload,
+                }
+            }
+            _ => Rendered {
+                vnet: vnet.write(),
+                header: &[],
+                payload: &self.frame.bytes,
+            },
+        }
+    }
+
+    /// One complete packet with a correct checksum, and then one bit wrong.
+    fn render_corrupted<'a>(&'a self, bit: u32, scratch: &'a mut Vec<u8>) -> Rendered<'a> {
+        match &self.frame.layout {
+            Some(layout) => {
+                self.write_header(layout, scratch);
+                scratch.extend_from_slice(&self.frame.bytes[self.payload(layout)]);
+                let field = layout.transport_start + checksum_offset(layout.transport);
+                checksum::complete(scratch, layout.transport_start, field);
+            }
+            None => {
+                scratch.clear();
+                scratch.extend_from_slice(&self.frame.bytes);
+                if let Some((start, field)) = self.frame.vnet.partial_checksum() {
+                    checksum::complete(scratch, start, field);
+                }
+            }
+        }
+        let byte = ETHERNET_BYTES + bit as usize / 8;
+        scratch[byte] ^= 0x80 >> (bit % 8);
+        Rendered {
+            vnet: [0; VnetHeader::BYTES],
+            header: scratch,
+            payload: &[],
+        }
+    }
+
+    fn payload(&self, layout: &Layout) -> Range<usize> {
+        layout.payload(self.first, self.count, self.frame.bytes.len())
+    }
+
+    /// What to tell the kernel. A partial checksum stays one: the receiving kernel knows that the
+    /// packet has not left the machine, and need not sum it.
+    fn vnet(&self) -> VnetHeader {
+        let from = &self.frame.vnet;
+        let Some(layout) = &self.frame.layout else {
+            let partial = VnetHeader {
+                flags: NEEDS_CHECKSUM,
+                checksum_start: from.checksum_start,
+                checksum_offset: from.checksum_offset,
+                ..VnetHeader::default()
+            };
+            return if from.partial_checksum().is_some() {
+                partial
+            } else {
+                VnetHeader::default()
+            };
+        };
+        // Only the first packet of a window reduction says so (CWR), hence only runs with it.
+        let ecn = if self.first == 0 { 0 } else { GSO_ECN };
+        let single = self.count == 1;
+        VnetHeader {
+            flags: NEEDS_CHECKSUM,
+            gso_type: if single { 0 } else { from.gso_type & !ecn },
+            segment_bytes: if single {
+                0
+            } else {
+                layout.segment_bytes as u16
+            },
+            header_bytes: layout.payload_start as u16,
+            checksum_start: layout.transport_start as u16,
+            checksum_offset: checksum_offset(layout.transport) as u16,
+        }
+    }
+
+    /// The headers of the run: lengths, identification, sequence number, flags, and the checksum
+    /// over the pseudo-header.
+    fn write_header(&self, layout: &Layout, header: &mut Vec<u8>) {
+        let &Layout {
+            transport,
+            ip_version,
+            transport_start,
+            payload_start,
+            ..
+        } = layout;
+        assert!(
+            payload_start <= LONGEST_HEADER,
+            "checked when the frame was read"
+        );
+        header.clear();
+        header.extend_from_slice(&self.frame.bytes[..payload_start]);
+        let transport_bytes = payload_start - transport_start + self.payload(layout).len();
+        let ip = ETHERNET_BYTES;
+        match ip_version {
+            IpVersion::V4 => {
+                let total = transport_start - ip + transport_bytes;
+                put(header, ip + 2, total as u16);
+                let id = get(header, ip + 4).wrapping_add(self.first as u16);
+                put(header, ip + 4, id);
+                put(header, ip + 10, 0);
+                let sum = checksum::sum(&header[ip..transport_start]);
+                put(header, ip + 10, !checksum::fold(sum));
+            }
+            IpVersion::V6 => {
+                put(
+                    header,
+                    ip + 4,
+                    (transport_start - ip - 40 + transport_bytes) as u16,
+                );
+            }
+        }
+        match transport {
+            Transport::Tcp => {
+                let at = transport_start + 4;
+                let sequence: [u8; 4] = header[at..at + 4].try_into().expect("four bytes");
+                let offset = self.first.wrapping_mul(layout.segment_bytes as u32);
+                let sequence = u32::from_be_bytes(sequence).wrapping_add(offset);
+                header[at..at + 4].copy_from_slice(&sequence.to_be_bytes());
+                let flags = &mut header[transport_start + 13];
+                if self.first + self.count < layout.segments {
+                    *flags &= !(TCP_FIN | TCP_PSH);
+                }
+                if self.first > 0 {
+                    *flags &= !TCP_CWR;
+                }
+            }
+            Transport::Udp => put(header, transport_start + 4, transport_bytes as u16),
+        }
+        let pseudo = checksum::pseudo_header(header, ip_version, transport, transport_bytes);
+        put(
+            header,
+            transport_start + checksum_offset(transport),
+            checksum::fold(pseudo),
+        );
+    }
+}
+
+/// Where the checksum lies in the header.
+fn checksum_offset(transport: Transport) -> usize {
+    match transport {
+        Transport::Tcp => 16,
+        Transport::Udp => 6,
+    }
+}
+
+fn get(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;

@@ -1,0 +1,173 @@
+//! The two sites and the wires to the emulator: namespaces, veths, addresses.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use super::{
+    config::{Site, WanConfig},
+    error::WanError,
+    netlink::{Netlink, VethEnd},
+    netns::Netns,
+    sys,
+};
+
+/// Two sites, each on a veth whose other end lies in the emulator's own namespace. Dropping it
+/// takes the veths away, and the namespaces as far as nothing else uses them.
+#[derive(Debug)]
+pub(super) struct Topology {
+    sites: [Netns; 2],
+    /// Connections to rtnetlink inside the sites.
+    site_links: [Netlink; 2],
+    hub_link: Netlink,
+    /// Keeps the emulator's namespace.
+    hub: Netns,
+    config: WanConfig,
+}
+
+impl Topology {
+    /// Builds everything and returns it with the emulator's sockets, site A's first.
+    pub(super) fn build(config: &WanConfig) -> Result<(Self, [OwnedFd; 2]), WanError> {
+        config.validate()?;
+        let make = |site: Site| {
+            let name = &config.sites[site.index()].name;
+            if config.visible {
+                Netns::visible(name)
+            } else {
+                Netns::anonymous()
+            }
+        };
+        let sites = [make(Site::A)?, make(Site::B)?];
+        let hub = Netns::anonymous()?;
+        let link = |namespace: &Netns| {
+            namespace
+                .run(Netlink::open)?
+                .map_err(WanError::io("opening a netlink socket"))
+        };
+        let mut topology = Self {
+            site_links: [link(&sites[0])?, link(&sites[1])?],
+            hub_link: link(&hub)?,
+            sites,
+            hub,
+            config: config.clone(),
+        };
+        for site in Site::BOTH {
+            topology.add_wire(site)?;
+        }
+        let sockets = topology.hub.run(|| {
+            let open = |site| sys::packet_socket(hub_index(site));
+            io::Result::Ok([open(Site::A)?, open(Site::B)?])
+        })?;
+        let sockets = sockets.map_err(WanError::io("opening a packet socket"))?;
+        for site in Site::BOTH {
+            topology.set_interface_up(site, true)?;
+        }
+        Ok((topology, sockets))
+    }
+
+    /// The namespace of a site.
+    pub(super) fn netns(&self, site: Site) -> &Netns {
+        &self.sites[site.index()]
+    }
+
+    /// Takes the site's WAN interface down, or up again with its addresses.
+    pub(super) fn set_interface_up(&mut self, site: Site, up: bool) -> Result<(), WanError> {
+        let name = &self.config.sites[site.index()].name;
+        let failed = |what: &str| WanError::io(format!("{what} the WAN interface of {name}"));
+        let link = &mut self.site_links[site.index()];
+        link.set_up(SITE_INDEX, up).map_err(failed("switching"))?;
+        if !up {
+            return Ok(());
+        }
+        // Taking an interface down removes IPv6 addresses and all neighbours.
+        for (address, prefix) in self.config.sites[site.index()].addresses() {
+            link.add_address(SITE_INDEX, address, prefix)
+                .map_err(failed("addressing"))?;
+        }
+        for (address, _) in self.config.sites[site.other().index()].addresses() {
+            if address.is_ipv4() || self.config.sites[site.index()].ipv6.is_some() {
+                link.add_neighbour(SITE_INDEX, address, mac(site.other()))
+                    .map_err(failed("entering the neighbour on"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The veth from the hub to one site, up at the hub's end, and the site's loopback.
+    fn add_wire(&mut self, site: Site) -> Result<(), WanError> {
+        let SiteEnds { near, far } = ends(site, &self.config.interface);
+        let namespace = &self.sites[site.index()];
+        let hub_link = &mut self.hub_link;
+        hub_link
+            .add_veth(near, far, namespace.as_fd(), self.config.interface_mtu)
+            .map_err(WanError::io("making a veth"))?;
+        // A kernel without IPv6 has nothing to switch off.
+        let _ = hub_link.disable_link_local(near.index);
+        hub_link
+            .set_up(near.index, true)
+            .map_err(WanError::io("setting up the emulator's end of a veth"))?;
+        let link = &mut self.site_links[site.index()];
+        let _ = link.disable_link_local(far.index);
+        link.set_up(LOOPBACK_INDEX, true)
+            .map_err(WanError::io("setting up a site's interfaces"))?;
+        if !self.config.offload {
+            let interface = self.config.interface.clone();
+            namespace
+                .run(move || {
+                    let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+                    sys::disable_offload(socket.as_fd(), &interface)
+                })?
+                .map_err(WanError::io("switching offload off"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Topology {
+    fn drop(&mut self) {
+        // Processes may keep the sites' namespaces; their way out of them ends here.
+        for site in Site::BOTH {
+            let _ = self.hub_link.delete_link(hub_index(site));
+        }
+    }
+}
+
+struct SiteEnds<'a> {
+    near: VethEnd<'a>,
+    far: VethEnd<'a>,
+}
+
+fn ends(site: Site, interface: &str) -> SiteEnds<'_> {
+    let (name, index) = match site {
+        Site::A => ("a", hub_index(Site::A)),
+        Site::B => ("b", hub_index(Site::B)),
+    };
+    let hub_mac = [0x02, 0x4c, 0x48, 0, 1, site.index() as u8 + 1];
+    SiteEnds {
+        near: VethEnd {
+            name,
+            index,
+            mac: hub_mac,
+        },
+        far: VethEnd {
+            name: interface,
+            index: SITE_INDEX,
+            mac: mac(site),
+        },
+    }
+}
+
+/// Hardware address of a site: locally administered, "LH".
+fn mac(site: Site) -> [u8; 6] {
+    [0x02, 0x4c, 0x48, 0, 0, site.index() as u8 + 1]
+}
+
+/// Indices are ours to choose in namespaces of our own; the first few may be taken by tunnels that
+/// the kernel makes in every namespace.
+fn hub_index(site: Site) -> u32 {
+    101 + site.index() as u32
+}
+
+const SITE_INDEX: u32 = 100;
+const LOOPBACK_INDEX: u32 = 1;

@@ -1,0 +1,221 @@
+//! Counting losses, and telling those in excess from those that the path inflicts anyway.
+//!
+//! No single loss is judged. Losses count only when resolved, in packet-number order; the test
+//! compares a count with what the floor allows, wide enough for chance and for bursts.
+
+use crate::congestion::Resolved;
+
+/// Packets, losses and runs of losses.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) packets: f64,
+    pub(super) losses: f64,
+    pub(super) runs: f64,
+}
+
+/// The counts of a connection and its floor.
+#[derive(Debug)]
+pub(super) struct Losses {
+    /// Packets sent after the last cut.
+    pub(super) since_cut: Tally,
+    /// A longer past, up to [`WINDOW_MAX`] packets.
+    window: Tally,
+    cut_s: f64,
+    last_was_lost: bool,
+    run: f64,
+    run_mean: f64,
+    /// The fraction of packets that the path loses whatever we do.
+    pub(super) floor: f64,
+    /// Packets behind `floor`, capped.
+    floor_packets: f64,
+}
+
+const WINDOW_MAX: f64 = 20_000.0;
+const FLOOR_PACKETS_MAX: f64 = 3000.0;
+const RUN_MEAN_MAX: f64 = 100.0;
+
+impl Losses {
+    pub(super) fn new(floor: Option<f64>) -> Self {
+        Self {
+            since_cut: Tally::default(),
+            window: Tally::default(),
+            cut_s: 0.0,
+            last_was_lost: false,
+            run: 0.0,
+            run_mean: 1.0,
+            floor: floor.unwrap_or(0.0),
+            floor_packets: if floor.is_some() { 200.0 } else { 0.0 },
+        }
+    }
+
+    /// Counts from packets sent after `now_s` on.
+    pub(super) fn begin_count(&mut self, now_s: f64) {
+        self.since_cut = Tally::default();
+        self.cut_s = now_s;
+    }
+
+    pub(super) fn update(&mut self, resolved: &[Resolved], late: usize) {
+        for packet in resolved {
+            let begins_run = packet.lost && !self.last_was_lost;
+            if packet.lost {
+                self.run += 1.0;
+            } else if self.last_was_lost {
+                self.run_mean += (self.run.min(RUN_MEAN_MAX) - self.run_mean) / 32.0;
+                self.run = 0.0;
+            }
+            self.last_was_lost = packet.lost;
+            let counts_now = packet.sent_s > self.cut_s;
+            for tally in
+                std::iter::once(&mut self.window).chain(counts_now.then_some(&mut self.since_cut))
+            {
+                tally.packets += 1.0;
+                tally.losses += f64::from(u8::from(packet.lost));
+                tally.runs += f64::from(u8::from(begins_run));
+            }
+            if self.window.packets >= WINDOW_MAX {
+                self.deflate();
+                self.window = Tally::default();
+            }
+        }
+        // What was given up wrongly was no loss.
+        for tally in [&mut self.window, &mut self.since_cut] {
+            tally.losses = (tally.losses - late as f64).max(0.0);
+        }
+        self.deflate();
+    }
+
+    /// Congestion only adds loss, so every window observed bounds the floor from above.
+    fn deflate(&mut self) {
+        for tally in [&self.window, &self.since_cut] {
+            if tally.packets >= 400.0 {
+                let run = self.run_mean.max(1.0);
+                let slack = run * (3.0 + 3.0 * (tally.losses / run).sqrt());
+                self.floor = self.floor.min((tally.losses + slack) / tally.packets);
+            }
+        }
+    }
+
+    /// Takes the count since the cut into the floor: the sender was provably below capacity.
+    /// `packets_max` bounds its weight.
+    pub(super) fn learn(&mut self, packets_max: f64) {
+        let packets = self.since_cut.packets.min(packets_max);
+        if packets < 1.0 {
+            return;
+        }
+        let loss = self.since_cut.rate();
+        self.floor += (loss - self.floor) * packets / (packets + self.floor_packets);
+        self.floor_packets = (self.floor_packets + packets).min(FLOOR_PACKETS_MAX);
+    }
+
+    /// Sets the floor to what an experiment has shown.
+    pub(super) fn set_floor(&mut self, floor: f64, packets: f64) {
+        self.floor = floor;
+        self.floor_packets = packets.min(FLOOR_PACKETS_MAX);
+        self.window = Tally::default();
+    }
+
+    /// How much more the counts vary than independent losses would.
+    pub(super) fn dispersion(&self) -> f64 {
+        (2.0 * self.run_mean * (1.0 - self.floor) - 1.0).max(1.0)
+    }
+
+    /// Whether losses since the cut exceed the floor by the fraction `threshold`, in at least
+    /// `runs_min` runs, and beyond chance.
+    pub(super) fn excess(&self, threshold: f64, runs_min: f64) -> bool {
+        let Tally {
+            packets,
+            losses,
+            runs,
+        } = self.since_cut;
+        let floor = self.floor;
+        let loss = self.since_cut.rate();
+        // The last resort: half of what should arrive does not, whatever the floor has learned.
+        if packets >= 1000f64.max(40.0 * self.run_mean) && 1.0 - loss < 0.5 * (1.0 - floor) {
+            return true;
+        }
+        if packets < 8.0
+            || loss <= floor + threshold * (1.0 - floor)
+            || (runs < runs_min && loss <= 0.7)
+        {
+            return false;
+        }
+        let dispersion = self.dispersion();
+        let is_uncertain = self.floor_packets < 400.0 || dispersion > 3.0;
+        let assumed = if is_uncertain {
+            floor.max(loss / 2.0)
+        } else {
+            floor
+        };
+        let variance = assumed
+            * (1.0 - assumed)
+            * dispersion
+            * (1.0 / packets + 1.0 / self.floor_packets.max(20.0));
+        let deviation = packets * variance.sqrt();
+        losses > floor * packets + runs_min.max(4.0 * deviation)
+    }
+
+    /// As [`excess`](Self::excess), for a path that loses nearly nothing: every loss but one counts.
+    pub(super) fn any_excess(&self) -> bool {
+        if self.floor < 0.005 {
+            self.since_cut.losses > 1.0 + 2.0 * self.floor * self.since_cut.packets
+        } else {
+            self.excess(0.0, 1.0)
+        }
+    }
+}
+
+impl Tally {
+    /// The fraction lost.
+    pub(super) fn rate(&self) -> f64 {
+        if self.packets > 0.0 {
+            self.losses / self.packets
+        } else {
+            0.0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(count: u64, is_lost: impl Fn(u64) -> bool) -> Vec<Resolved> {
+        (0..count)
+            .map(|number| Resolved {
+                number,
+                bytes: 1500,
+                sent_s: 1.0 + number as f64 * 1e-4,
+                window_bytes: 1e6,
+                lost: is_lost(number),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn losses_at_the_floor_are_not_in_excess_and_twice_the_floor_is() {
+        let mut losses = Losses::new(None);
+        losses.update(&resolved(4000, |number| number % 10 == 0), 0);
+        losses.learn(f64::INFINITY);
+        assert!((losses.floor - 0.1).abs() < 0.001);
+        losses.begin_count(0.5);
+        losses.update(&resolved(1000, |number| number % 10 == 0), 0);
+        assert!(!losses.excess(0.02, 4.0));
+        losses.begin_count(0.5);
+        losses.update(&resolved(1000, |number| number % 5 == 0), 0);
+        assert!(losses.excess(0.02, 4.0));
+    }
+
+    #[test]
+    fn a_clean_window_lowers_the_floor_at_once() {
+        let mut losses = Losses::new(Some(0.3));
+        losses.update(&resolved(1000, |_| false), 0);
+        assert!(losses.floor <= 0.003, "{}", losses.floor);
+    }
+
+    #[test]
+    fn packets_that_turn_up_late_are_taken_back() {
+        let mut losses = Losses::new(None);
+        losses.update(&resolved(100, |number| number < 20), 20);
+        assert_eq!(losses.since_cut.losses, 0.0);
+    }
+}

@@ -1,0 +1,252 @@
+//! What the knee controller measures: base delay, queueing delay, and rates.
+
+use std::collections::VecDeque;
+
+use crate::congestion::{Arrival, Digest};
+
+/// Delays and rates of the path, from receive times.
+#[derive(Debug)]
+pub(super) struct Measure {
+    delay_base: WindowedMin,
+    rtt_base: WindowedMin,
+    /// Smallest one-way delay of the bucket being filled, with its count and first receive time.
+    bucket: Option<Bucket>,
+    bucket_is_fresh: bool,
+    /// Queueing delay, one way, in seconds.
+    pub(super) queue_s: f64,
+    /// Packets sent before this time speak of the queue as it was before the last cut.
+    queue_since_s: f64,
+    /// Whether `queue_s` is about packets sent after the last cut.
+    pub(super) queue_is_fresh: bool,
+    points: VecDeque<Arrival>,
+    received: VecDeque<(u64, f64)>,
+    /// Packet-number rate: what the bottleneck passes in the sending domain, bytes per second.
+    pub(super) capacity: Option<f64>,
+    /// Delivered bytes per second.
+    pub(super) delivered: Option<f64>,
+    /// Capacity as the spreading of a packet train shows it.
+    pub(super) train: Option<Train>,
+    last_report_s: f64,
+    /// The longest time between two reports of late.
+    pub(super) report_gap_s: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    delay_min_s: f64,
+    count: u32,
+    first_received_s: f64,
+}
+
+/// What a packet train shows of the capacity.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Train {
+    /// Bytes per second.
+    pub(super) rate: f64,
+    /// The train arrived within the receiver's timer: the capacity is this or more.
+    pub(super) is_lower_bound: bool,
+}
+
+/// A minimum over the recent past, kept in sub-windows that expire one by one.
+#[derive(Debug)]
+struct WindowedMin {
+    minima: VecDeque<(f64, f64)>,
+}
+
+/// The minimum is taken over this time, in 15 parts.
+const BASE_WINDOW_S: f64 = 30.0;
+const BASE_PARTS: f64 = 15.0;
+/// A spread shorter than this is the receiver's timer, not the path.
+const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
+
+impl WindowedMin {
+    fn new() -> Self {
+        Self {
+            minima: VecDeque::new(),
+        }
+    }
+
+    fn insert(&mut self, value: f64, now_s: f64, window_s: f64) {
+        let part_s = window_s / BASE_PARTS;
+        while self
+            .minima
+            .front()
+            .is_some_and(|(began, _)| now_s - began > window_s)
+        {
+            self.minima.pop_front();
+        }
+        match self.minima.back_mut() {
+            Some((began, least)) if now_s - *began < part_s => *least = least.min(value),
+            _ => self.minima.push_back((now_s, value)),
+        }
+    }
+
+    fn get(&self) -> Option<f64> {
+        self.minima.iter().map(|(_, least)| *least).reduce(f64::min)
+    }
+
+    fn reset(&mut self, value: f64, now_s: f64) {
+        self.minima.clear();
+        self.minima.push_back((now_s, value));
+    }
+}
+
+impl Measure {
+    pub(super) fn new() -> Self {
+        Self {
+            delay_base: WindowedMin::new(),
+            rtt_base: WindowedMin::new(),
+            bucket: None,
+            bucket_is_fresh: false,
+            queue_s: 0.0,
+            queue_since_s: 0.0,
+            queue_is_fresh: false,
+            points: VecDeque::new(),
+            received: VecDeque::new(),
+            capacity: None,
+            delivered: None,
+            train: None,
+            last_report_s: 0.0,
+            report_gap_s: 0.0,
+        }
+    }
+
+    /// The least round-trip time of the recent past; 100 ms before any sample.
+    pub(super) fn base_rtt_s(&self) -> f64 {
+        self.rtt_base.get().unwrap_or(0.1)
+    }
+
+    /// A cut: whether the queue empties is told by packets sent after `now_s` only.
+    pub(super) fn forget_queue(&mut self, now_s: f64) {
+        self.queue_since_s = now_s;
+        self.queue_is_fresh = false;
+        self.bucket_is_fresh = false;
+        self.bucket = None;
+    }
+
+    /// Takes the present delay for the base: the route has changed.
+    pub(super) fn rebase(&mut self, now_s: f64) {
+        let (Some(delay), Some(rtt)) = (self.delay_base.get(), self.rtt_base.get()) else {
+            return;
+        };
+        self.delay_base.reset(delay + self.queue_s, now_s);
+        self.rtt_base.reset(rtt + self.queue_s, now_s);
+        self.forget_queue(now_s);
+        self.queue_s = 0.0;
+    }
+
+    pub(super) fn update(&mut self, digest: &Digest<'_>, now_s: f64) {
+        if let Some(rtt_s) = digest.rtt_s {
+            let window_s = BASE_WINDOW_S.max(20.0 * rtt_s);
+            self.rtt_base.insert(rtt_s, now_s, window_s);
+        }
+        let base_s = self.base_rtt_s();
+        if self.last_report_s > 0.0 {
+            let gap_s = now_s - self.last_report_s;
+            // Fades within a few round trips.
+            self.report_gap_s = gap_s.max(self.report_gap_s * 0.95).min(2.0 * base_s + 0.1);
+        }
+        self.last_report_s = now_s;
+        for arrival in digest.arrivals {
+            self.on_arrival(arrival, base_s, now_s);
+        }
+        self.measure_train(digest.arrivals);
+        self.measure_capacity(base_s);
+        self.measure_delivered(digest.received, base_s);
+    }
+
+    fn on_arrival(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) {
+        let delay_s = arrival.received_s - arrival.sent_s;
+        self.delay_base
+            .insert(delay_s, now_s, BASE_WINDOW_S.max(20.0 * base_s));
+        if self
+            .points
+            .back()
+            .is_none_or(|last| last.number < arrival.number)
+        {
+            self.points.push_back(*arrival);
+        }
+        if arrival.in_train {
+            return;
+        }
+        let is_fresh = arrival.sent_s > self.queue_since_s;
+        if is_fresh && !self.bucket_is_fresh {
+            self.bucket = None;
+            self.bucket_is_fresh = true;
+        }
+        let bucket = self.bucket.get_or_insert(Bucket {
+            delay_min_s: delay_s,
+            count: 0,
+            first_received_s: arrival.received_s,
+        });
+        bucket.delay_min_s = bucket.delay_min_s.min(delay_s);
+        bucket.count += 1;
+        let span_s = arrival.received_s - bucket.first_received_s;
+        if bucket.count >= 4 && span_s >= base_s / 8.0 {
+            let base_delay_s = self.delay_base.get().unwrap_or(bucket.delay_min_s);
+            self.queue_s = (bucket.delay_min_s - base_delay_s).max(0.0);
+            self.queue_is_fresh = self.bucket_is_fresh;
+            self.bucket = None;
+        }
+    }
+
+    fn measure_train(&mut self, arrivals: &[Arrival]) {
+        let mut train = arrivals.iter().filter(|arrival| arrival.in_train);
+        let Some(first) = train.next() else { return };
+        let Some(last) = train.next_back() else {
+            return;
+        };
+        if last.number < first.number + 8 {
+            return;
+        }
+        let spread_s = last.received_s - first.received_s;
+        let bytes = (last.sent_bytes_before - first.sent_bytes_before) as f64;
+        self.train = Some(Train {
+            rate: bytes / spread_s.max(TRAIN_SPREAD_MIN_S),
+            is_lower_bound: spread_s <= TRAIN_SPREAD_MIN_S,
+        });
+    }
+
+    fn measure_capacity(&mut self, base_s: f64) {
+        let span_min_s = (base_s / 4.0).max(0.002);
+        let Some(last) = self.points.back().copied() else {
+            return;
+        };
+        // Keep one point that is old enough, and all newer ones.
+        while self.points.get(1).is_some_and(|point| {
+            last.received_s - point.received_s >= span_min_s && last.number >= point.number + 16
+        }) {
+            self.points.pop_front();
+        }
+        let first = self.points[0];
+        let span_s = last.received_s - first.received_s;
+        if span_s >= span_min_s && last.number >= first.number + 16 {
+            let bytes = last.sent_bytes_before - first.sent_bytes_before;
+            self.capacity = Some(bytes as f64 / span_s);
+        }
+    }
+
+    fn measure_delivered(&mut self, received: (u64, f64), base_s: f64) {
+        let span_min_s = (0.75 * base_s).max(0.005);
+        if self
+            .received
+            .back()
+            .is_some_and(|(_, at)| *at >= received.1)
+        {
+            return;
+        }
+        self.received.push_back(received);
+        while self
+            .received
+            .get(1)
+            .is_some_and(|(_, at)| received.1 - at >= span_min_s)
+        {
+            self.received.pop_front();
+        }
+        let first = self.received[0];
+        let span_s = received.1 - first.1;
+        if span_s >= span_min_s {
+            self.delivered = Some((received.0 - first.0.min(received.0)) as f64 / span_s);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `longhaul wan show`.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use lab::wan::{Client, Description, DirectionReport, Report};
+use units::ByteCount;
+use wansim::PathConfig;
+
+/// Prints what the emulator does, for people or as JSON.
+pub(super) fn show(client: &Client, json: bool) -> anyhow::Result<()> {
+    let (description, report) = (client.describe()?, client.report()?);
+    let text = if json {
+        let saturated = report.saturated();
+        let value = serde_json::json!({
+            "pid": description.pid,
+            "sites": description.config.sites,
+            "seed": description.config.seed,
+            "offload": description.config.offload,
+            "a_to_b": report.directions[0],
+            "b_to_a": report.directions[1],
+            "thread": report.thread,
+            "saturated": saturated,
+        });
+        format!("{value:#}\n")
+    } else {
+        page(&description, &report)
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // `show | head` has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+fn page(description: &Description, report: &Report) -> String {
+    let mut lines = Vec::new();
+    let [a, b] = &description.config.sites;
+    for (report, (from, to)) in report.directions.iter().zip([(a, b), (b, a)]) {
+        let DirectionReport {
+            config,
+            counters,
+            load,
+        } = report;
+        lines.push(format!(
+            "{} ({}) to {} ({})",
+            from.name, from.ipv4, to.name, to.ipv4
+        ));
+        let mut line = |name: &str, text: String| lines.push(format!("    {name:<12}{text}"));
+        line("settings", settings(config));
+        line("sent", volume(counters.sent, counters.sent_bytes));
+        line(
+            "delivered",
+            volume(counters.delivered, counters.delivered_bytes),
+        );
+        line(
+            "lost",
+            format!(
+                "{} queue full, {} random, {} burst, {} outage, {} beyond the MTU",
+                counters.queue_drops,
+                counters.random_losses,
+                counters.burst_losses,
+                counters.outage_drops,
+                counters.mtu_drops
+            ),
+        );
+        line(
+            "altered",
+            format!(
+                "{} corrupted, {} reordered, {} duplicated",
+                counters.corrupted, counters.reordered, counters.duplicated
+            ),
+        );
+        line(
+            "queue",
+            format!(
+                "{} now, {} at most",
+                ByteCount::new(counters.queue_bytes),
+                ByteCount::new(counters.queue_bytes_max)
+            ),
+        );
+        line(
+            "machine",
+            format!(
+                "{} frames in, {} out; {} dropped, {} refused; {} late, at most {:.1} ms",
+                load.frames_in,
+                load.frames_out,
+                load.receive_drops,
+                load.send_failures,
+                load.late_deliveries,
+                load.latest_us as f64 / 1e3
+            ),
+        );
+    }
+    let thread = &report.thread;
+    lines.push(format!(
+        "emulator (process {}): up {:.0} s, processor time {:.1} s, busy {:.0} % now, {:.0} % at \
+         most, {}",
+        description.pid,
+        thread.uptime.as_secs_f64(),
+        thread.cpu_time.as_secs_f64(),
+        thread.busy * 100.0,
+        thread.busy_max * 100.0,
+        if thread.real_time {
+            "real time"
+        } else {
+            "not real time"
+        }
+    ));
+    if report.saturated() {
+        let text = "SATURATED: this machine, not the path, has limited the traffic at some time";
+        lines.push(text.to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+fn volume(packets: u64, bytes: u64) -> String {
+    format!("{packets} packets, {}", ByteCount::new(bytes))
+}
+
+/// The settings that differ from a perfect wire, as the options that make them.
+fn settings(path: &PathConfig) -> String {
+    let perfect = PathConfig::default();
+    let mut parts = Vec::new();
+    match path.rate {
+        Some(rate) => parts.push(format!("rate {rate}, queue {}", path.queue)),
+        None => parts.push("rate unlimited".to_owned()),
+    }
+    parts.push(format!("delay {:?}", path.delay));
+    if path.jitter.spread > Duration::ZERO {
+        let order = if path.jitter.in_order {
+            " in order"
+        } else {
+            ""
+        };
+        parts.push(format!("jitter {:?}{order}", path.jitter.spread));
+    }
+    for (name, share) in [
+        ("loss", path.loss),
+        (
+            "burst loss",
+            path.bursts.map_or(0.0, |chain| chain.mean_loss()),
+        ),
+        ("corruption", path.corruption),
+        ("reordering", path.reordering.probability),
+        ("duplication", path.duplication),
+    ] {
+        if share > 0.0 {
+            parts.push(format!("{name} {} %", (share * 1e6).round() / 1e4));
+        }
+    }
+    if path.mtu != perfect.mtu {
+        parts.push(format!("MTU {}", path.mtu));
+    }
+    if path.outage {
+        parts.push("OUTAGE".to_owned());
+    }
+    parts.join(", ")
+}
