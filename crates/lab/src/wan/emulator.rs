@@ -221,6 +221,8 @@ impl Loop {
             let dropped = sys::packets_dropped(self.sockets[site.index()].as_fd()).unwrap_or(0);
             self.load[site.index()].receive_drops += dropped;
         }
+        let now = Instant::now();
+        self.paths.iter_mut().for_each(|path| path.catch_up(now));
         self.meter.report(&self.paths, &self.load)
     }
 
