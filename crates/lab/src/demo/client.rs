@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -104,6 +104,10 @@ pub(super) fn run(
         }
     };
     if is_complete {
+        // Our clone keeps the connection open otherwise.
+        if transfer.direction == Direction::Upload {
+            socket.shutdown(Shutdown::Write).context("ending the data connection")?;
+        }
         let left = transfer.limit.saturating_sub(watch.elapsed());
         control.set_read_timeout(Some(left.max(Duration::from_millis(10))))?;
         if let Err(error) = stream.finish() {
