@@ -66,7 +66,7 @@ impl DemoConfig {
 /// If a transfer through the gateways fails, or the sites cannot be set up.
 pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
     let profile = Profile::transatlantic();
-    let (sites, forbidden) = match privilege::acquire().and_then(|privilege| {
+    let (mut sites, forbidden) = match privilege::acquire().and_then(|privilege| {
         let sites = Sites::in_namespaces(&profile)?;
         Ok((privilege, sites))
     }) {
@@ -96,7 +96,7 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     if forbidden.is_none() {
         for name in ["cubic", "bbr"] {
-            plain(config, &sites, &files, name, &mut rows)?;
+            plain(config, &mut sites, &files, name, &mut rows)?;
         }
     }
     let is_relayed = forbidden.is_some();
@@ -116,7 +116,7 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
 /// Both directions directly, over the kernel's TCP.
 fn plain(
     config: &DemoConfig,
-    sites: &Sites,
+    sites: &mut Sites,
     files: &server::Files,
     name: &str,
     rows: &mut Vec<Row>,
