@@ -37,8 +37,9 @@ fn config(seed: u64) -> WorldConfig {
 fn under_way(world: &mut World, size: ByteCount) -> link::sim::TransferId {
     let id = world.send(Side::A, Class::Bulk, size);
     let quarter = ByteCount::new(size.bytes() / 4);
-    let reached =
-        world.run_until(Duration::from_secs(60), |w| w.progress(id).delivered > quarter);
+    let reached = world.run_until(Duration::from_secs(60), |w| {
+        w.progress(id).delivered > quarter
+    });
     assert!(reached, "the transfer must be under way");
     id
 }
@@ -50,17 +51,29 @@ fn a_transfer_goes_on_after_a_twenty_second_outage() {
         let id = under_way(&mut world, ByteCount::megabytes(40));
         world.change_paths(|path| path.outage = true);
         world.run_for(Duration::from_secs(20));
-        assert!(world.path_counters(Side::A).outage_drops > 0, "the outage must hit the transfer");
-        assert!(world.view(Side::A).silent.is_some(), "the silence is noticed");
+        assert!(
+            world.path_counters(Side::A).outage_drops > 0,
+            "the outage must hit the transfer"
+        );
+        assert!(
+            world.view(Side::A).silent.is_some(),
+            "the silence is noticed"
+        );
         let before = world.progress(id).delivered;
         world.change_paths(|path| path.outage = false);
         // Full rate within three round trips of the first probe that gets through.
         world.run_for(Duration::from_millis(500) + 3 * RTT);
         let start = world.progress(id).delivered;
         world.run_for(Duration::from_secs(1));
-        let rate = BitRate::from_transfer(world.progress(id).delivered - start, Duration::from_secs(1));
-        assert!(rate > BitRate::mbit(75), "seed {seed}: {rate} after the outage, {before} before");
-        world.run_to_end(id, Duration::from_secs(60)).expect("it ends");
+        let rate =
+            BitRate::from_transfer(world.progress(id).delivered - start, Duration::from_secs(1));
+        assert!(
+            rate > BitRate::mbit(75),
+            "seed {seed}: {rate} after the outage, {before} before"
+        );
+        world
+            .run_to_end(id, Duration::from_secs(60))
+            .expect("it ends");
     }
 }
 
@@ -71,7 +84,9 @@ fn a_peer_stopped_for_twenty_seconds_goes_on() {
     world.set_stopped(Side::B, true);
     world.run_for(Duration::from_secs(20));
     world.set_stopped(Side::B, false);
-    world.run_to_end(id, Duration::from_secs(60)).expect("it ends");
+    world
+        .run_to_end(id, Duration::from_secs(60))
+        .expect("it ends");
     assert_eq!(world.progress(id).lost, None);
 }
 
@@ -100,7 +115,9 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
             assert_eq!(world.progress(id).lost, Some(LostReason::PeerRestarted));
         }
         let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
-        world.run_to_end(again, Duration::from_secs(20)).expect("new streams work");
+        world
+            .run_to_end(again, Duration::from_secs(20))
+            .expect("new streams work");
     }
 }
 
@@ -111,10 +128,14 @@ fn a_peer_gone_for_the_idle_timeout_is_given_up() {
     world.change_paths(|path| path.outage = true);
     let lost = world.run_until(Duration::from_secs(200), |w| w.progress(id).lost.is_some());
     assert!(lost, "the transfer must be given up");
-    assert!(matches!(world.progress(id).lost, Some(LostReason::Silence(time)) if time >= Duration::from_secs(120)));
+    assert!(
+        matches!(world.progress(id).lost, Some(LostReason::Silence(time)) if time >= Duration::from_secs(120))
+    );
     world.change_paths(|path| path.outage = false);
     let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
-    world.run_to_end(again, Duration::from_secs(30)).expect("the link comes back by itself");
+    world
+        .run_to_end(again, Duration::from_secs(30))
+        .expect("the link comes back by itself");
 }
 
 #[test]
@@ -123,7 +144,9 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
     let id = under_way(&mut world, ByteCount::megabytes(40));
     let moved: SocketAddr = "10.77.0.1:60123".parse().expect("an address");
     world.set_address(Side::A, moved);
-    world.run_to_end(id, Duration::from_secs(60)).expect("it ends");
+    world
+        .run_to_end(id, Duration::from_secs(60))
+        .expect("it ends");
     assert_eq!(world.view(Side::B).address, Some(moved));
 }
 
@@ -133,14 +156,24 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
     let mut world = World::new(&config);
     world.record(Side::B);
     let id = under_way(&mut world, ByteCount::megabytes(4));
-    world.run_to_end(id, Duration::from_secs(30)).expect("it ends");
+    world
+        .run_to_end(id, Duration::from_secs(30))
+        .expect("it ends");
     world.run_for(Duration::from_secs(2));
     let recorded = world.take_recorded();
-    assert!(recorded.len() > 1000, "first flights and data were recorded");
+    assert!(
+        recorded.len() > 1000,
+        "first flights and data were recorded"
+    );
     let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
     let sent_before = world.sent_to(stranger);
     // As they were, from elsewhere; each with one bit flipped; and noise.
-    for (index, datagram) in recorded.iter().enumerate().step_by(7).chain(recorded.iter().enumerate().take(20)) {
+    for (index, datagram) in recorded
+        .iter()
+        .enumerate()
+        .step_by(7)
+        .chain(recorded.iter().enumerate().take(20))
+    {
         world.inject(Side::B, stranger, datagram);
         let mut flipped = datagram.clone();
         let bit = index * 31 % (flipped.len() * 8);
@@ -152,21 +185,39 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
         world.inject(Side::B, stranger, &noise);
     }
     world.run_for(Duration::from_secs(5));
-    assert_eq!(world.sent_to(stranger), sent_before, "a stranger got an answer");
+    assert_eq!(
+        world.sent_to(stranger),
+        sent_before,
+        "a stranger got an answer"
+    );
     let dropped = world.endpoint(Side::B).dropped();
-    assert!(dropped.replayed > 0 && dropped.bad_mac > 0 && dropped.malformed > 0, "{dropped:?}");
+    assert!(
+        dropped.replayed > 0 && dropped.bad_mac > 0 && dropped.malformed > 0,
+        "{dropped:?}"
+    );
     let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
-    world.run_to_end(again, Duration::from_secs(20)).expect("the connection is unharmed");
+    world
+        .run_to_end(again, Duration::from_secs(20))
+        .expect("the connection is unharmed");
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "compares two runs; prints how long they took")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "compares two runs; prints how long they took"
+)]
 fn a_seed_gives_the_same_run_every_time() {
     let run = || {
         let mut world = World::new(&config(42));
         let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
-        let time = world.run_to_end(id, Duration::from_secs(60)).expect("it ends");
-        (time, world.view(Side::A).stats.datagrams_sent, world.path_counters(Side::A).random_losses)
+        let time = world
+            .run_to_end(id, Duration::from_secs(60))
+            .expect("it ends");
+        (
+            time,
+            world.view(Side::A).stats.datagrams_sent,
+            world.path_counters(Side::A).random_losses,
+        )
     };
     let began = Instant::now();
     assert_eq!(run(), run());
