@@ -140,6 +140,14 @@ impl Sites {
         }
     }
 
+    /// Where the gateway of site A listens.
+    pub(super) fn gateway_a(&self) -> SocketAddr {
+        match &self.place {
+            Place::Namespaces(wan) => SocketAddr::from((wan.config().sites[0].ipv4, 4810)),
+            Place::Loopback { .. } => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        }
+    }
+
     /// Where the gateway of site B listens, and where that of site A finds it.
     pub(super) fn gateway_b(&self) -> (SocketAddr, SocketAddr) {
         match &self.place {
