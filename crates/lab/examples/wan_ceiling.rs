@@ -11,7 +11,8 @@ use std::{thread, time::Duration};
 
 use lab::wan::{Report, Site, Wan, WanConfig, WanError, privilege};
 use support::{FULL_PAYLOAD, UdpLoad, start_udp, tcp_goodput};
-use units::BitRate;
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
 
 fn main() -> anyhow::Result<()> {
     privilege::acquire()?;
@@ -19,7 +20,25 @@ fn main() -> anyhow::Result<()> {
     println!("offload  offered      delivered              lost   emulator CPU  latest  verdict");
     for offload in [false, true] {
         for mbit in [100, 300, 500, 750, 1000, 1500, 2000, 3000, 5000] {
-            udp(offload, BitRate::mbit(mbit))?;
+            let path = PathConfig {
+                delay: Duration::from_millis(20),
+                ..PathConfig::default()
+            };
+            udp(offload, BitRate::mbit(mbit), path)?;
+        }
+    }
+    println!("\nThe same through a bottleneck of that rate, 100 ms each way, 0.1 % loss");
+    for offload in [false, true] {
+        for mbit in [300, 1000] {
+            let rate = BitRate::mbit(mbit);
+            let path = PathConfig {
+                rate: Some(rate),
+                queue: ByteCount::megabytes(12),
+                delay: Duration::from_millis(100),
+                loss: 0.001,
+                ..PathConfig::default()
+            };
+            udp(offload, rate, path)?;
         }
     }
     println!("\nTCP, one flow, no rate limit, no delay");
@@ -32,17 +51,17 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn wan(offload: bool, delay: Duration) -> Result<Wan, WanError> {
-    let mut config = WanConfig {
+fn wan(offload: bool, path: PathConfig) -> Result<Wan, WanError> {
+    let paths = [path.clone(), path];
+    Wan::up(WanConfig {
         offload,
+        paths,
         ..WanConfig::default()
-    };
-    config.paths.iter_mut().for_each(|path| path.delay = delay);
-    Wan::up(config)
+    })
 }
 
-fn udp(offload: bool, rate: BitRate) -> anyhow::Result<()> {
-    let wan = wan(offload, Duration::from_millis(20))?;
+fn udp(offload: bool, rate: BitRate, path: PathConfig) -> anyhow::Result<()> {
+    let wan = wan(offload, path)?;
     let packets = rate.bytes_in(Duration::from_secs(2)).bytes() / 1538;
     let load = |from| UdpLoad {
         from,
@@ -83,7 +102,7 @@ fn udp(offload: bool, rate: BitRate) -> anyhow::Result<()> {
 }
 
 fn tcp(offload: bool, both: bool) -> anyhow::Result<()> {
-    let wan = wan(offload, Duration::ZERO)?;
+    let wan = wan(offload, PathConfig::default())?;
     let time = Duration::from_secs(3);
     let before = wan.report();
     let rates: Vec<BitRate> = thread::scope(|scope| {
@@ -121,11 +140,7 @@ fn cpu_share(before: &Report, after: &Report) -> f64 {
 fn verdict(report: &Report) -> String {
     let drops: u64 = report.directions.iter().map(|d| d.load.receive_drops).sum();
     let failures: u64 = report.directions.iter().map(|d| d.load.send_failures).sum();
-    let late: u64 = report
-        .directions
-        .iter()
-        .map(|d| d.load.late_deliveries)
-        .sum();
+    let late: u64 = report.directions.iter().map(|d| d.load.late_packets).sum();
     let frames: u64 = report.directions.iter().map(|d| d.load.frames_out).sum();
     let packets: u64 = report.directions.iter().map(|d| d.counters.delivered).sum();
     let per_frame = packets as f64 / frames.max(1) as f64;

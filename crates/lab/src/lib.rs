@@ -4,4 +4,5 @@
     reason = "the lab drives the kernel in real time: it owns sockets, clocks and threads"
 )]
 
+pub mod demo;
 pub mod wan;

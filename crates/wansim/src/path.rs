@@ -115,6 +115,12 @@ impl<P: Packet> Path<P> {
         }
     }
 
+    /// Brings the counters up to date: otherwise what leaves the bottleneck is counted when the path
+    /// is next used.
+    pub fn catch_up(&mut self, now: Instant) {
+        self.let_depart(now);
+    }
+
     /// What has happened so far.
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -32,7 +32,7 @@ impl Profile {
     pub fn all() -> Vec<Self> {
         vec![
             Self::perfect(),
-            Self::metro(),
+            Self::regional(),
             Self::transatlantic(),
             Self::transpacific(),
             Self::geo_satellite(),
@@ -51,12 +51,12 @@ impl Profile {
         )
     }
 
-    /// Two sites in one metropolitan area.
-    pub fn metro() -> Self {
+    /// Two sites in one country.
+    pub fn regional() -> Self {
         Self::symmetric(
-            "metro",
+            "regional",
             "1 Gbit/s, 10 ms RTT, no loss",
-            "ours: about 500 km of fibre each way and back, at 5 us per km, with switching",
+            "ours: about 1,000 km of fibre, at 5 us per km",
             line(BitRate::gbit(1), Duration::from_millis(10)),
         )
     }

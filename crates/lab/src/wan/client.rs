@@ -84,6 +84,9 @@ impl Client {
             Ok(Verdict::Up) => Ok(()),
             Ok(Verdict::Failed(text)) => {
                 let _ = child.wait();
+                if let Ok(Some(lock)) = self.place.lock() {
+                    self.place.forget(lock);
+                }
                 Err(WanError::Refused(text))
             }
             Err(_) => {
@@ -167,18 +170,25 @@ impl Client {
         match self.done(&Request::Down) {
             Ok(()) => {}
             Err(WanError::NotRunning { name }) => {
-                let lock = self.place.lock()?;
-                let cleaned = lock.map(|lock| self.place.clean(&lock)).transpose()?;
-                return match cleaned {
-                    Some(true) => Ok(Removed::Remains),
-                    _ => Err(WanError::NotRunning { name }),
+                let Some(lock) = self.place.lock()? else {
+                    return Err(WanError::Refused(format!(
+                        "{name} is coming up or going down"
+                    )));
+                };
+                let cleaned = self.place.clean(&lock)?;
+                self.place.forget(lock);
+                return if cleaned {
+                    Ok(Removed::Remains)
+                } else {
+                    Err(WanError::NotRunning { name })
                 };
             }
             Err(error) => return Err(error),
         }
         // The process gives the lock back as its last act.
         for _ in 0..500 {
-            if self.place.lock()?.is_some() {
+            if let Some(lock) = self.place.lock()? {
+                self.place.forget(lock);
                 return Ok(Removed::Running);
             }
             std::thread::sleep(std::time::Duration::from_millis(10));

@@ -111,6 +111,7 @@ struct Loop {
     inbox: mpsc::Receiver<Order>,
     wake: Arc<EventFd>,
     last_flush: Option<Instant>,
+    last_receive: Option<Instant>,
     buffer: Buffer,
     /// Room for headers and corrupted packets.
     scratch: Vec<u8>,
@@ -139,6 +140,7 @@ impl Loop {
             inbox,
             wake,
             last_flush: None,
+            last_receive: None,
             buffer: Buffer::default(),
             scratch: Vec::new(),
             load: [Load::default(); 2],
@@ -169,9 +171,20 @@ impl Loop {
     /// Waits for frames, orders or the next arrival; returns which of the sockets and the wake-up
     /// descriptor are ready.
     fn wait(&self) -> [bool; 3] {
-        let timeout = self
-            .next_flush()
-            .map(|at| at.saturating_duration_since(Instant::now()));
+        let flush = self.next_flush();
+        let now = Instant::now();
+        // One wake-up for each frame of a dense stream would take more time than carrying it.
+        if let Some(rest) = self.last_receive.map(|last| last + RECEIVE_GAP)
+            && rest > now
+        {
+            let rest = flush.map_or(rest, |flush| flush.min(rest));
+            let _ = ppoll(
+                &mut [],
+                Some(rest.saturating_duration_since(now).into()),
+                None,
+            );
+        }
+        let timeout = flush.map(|at| at.saturating_duration_since(Instant::now()));
         let readable = PollFlags::POLLIN;
         let [a, b] = &self.sockets;
         let mut fds = [a.as_fd(), b.as_fd(), self.wake.as_fd()].map(|fd| PollFd::new(fd, readable));
@@ -221,6 +234,8 @@ impl Loop {
             let dropped = sys::packets_dropped(self.sockets[site.index()].as_fd()).unwrap_or(0);
             self.load[site.index()].receive_drops += dropped;
         }
+        let now = Instant::now();
+        self.paths.iter_mut().for_each(|path| path.catch_up(now));
         self.meter.report(&self.paths, &self.load)
     }
 
@@ -243,6 +258,7 @@ impl Loop {
                 continue;
             }
             let now = Instant::now();
+            self.last_receive = Some(now);
             let frame = Rc::new(frame);
             for index in 0..frame.segments() {
                 let segment = Segment {
@@ -260,9 +276,8 @@ impl Loop {
         self.last_flush = Some(now);
         for direction in Direction::BOTH {
             let index = direction.index();
-            if let Some(due) = self.paths[index].next_arrival() {
-                self.load[index].delivered_at(now, due, self.coalesce);
-            }
+            let due = self.paths[index].next_arrival();
+            let delivered = self.paths[index].counters().delivered;
             let mut run: Option<Run> = None;
             while let Some(segment) = self.paths[index].poll(now) {
                 let next = match &mut run {
@@ -277,6 +292,13 @@ impl Loop {
             }
             if let Some(run) = run {
                 self.emit(direction, &run);
+            }
+            if let Some(due) = due {
+                let packets = self.paths[index].counters().delivered - delivered;
+                let late = now
+                    .saturating_duration_since(due)
+                    .saturating_sub(self.coalesce);
+                self.load[index].delivered_late(packets, late);
             }
         }
     }
@@ -316,6 +338,10 @@ impl Buffer {
         Ok((length <= LONGEST_FRAME).then(|| self.room.split_to(length).freeze()))
     }
 }
+
+/// Least time between two visits to the sockets while frames come in. A frame after a pause is taken
+/// at once; others are seen this much later at most.
+const RECEIVE_GAP: Duration = Duration::from_micros(100);
 
 /// Frames taken from one site before the other gets its turn.
 const FRAMES_PER_TURN: usize = 64;

@@ -167,16 +167,16 @@ impl Layout {
             (None, IpVersion::V4) => ETHERNET_BYTES + usize::from(byte(ETHERNET_BYTES)? & 15) * 4,
             (None, IpVersion::V6) => ETHERNET_BYTES + 40,
         };
-        let header = match transport {
-            Transport::Tcp => usize::from(byte(transport_start + 12)? >> 4) * 4,
-            Transport::Udp => 8,
+        let (header, shortest) = match transport {
+            Transport::Tcp => (usize::from(byte(transport_start + 12)? >> 4) * 4, 20),
+            Transport::Udp => (8, 8),
         };
         let payload_start = transport_start + header;
         let segment_bytes = usize::from(vnet.segment_bytes);
         let minimum = ETHERNET_BYTES + if ip_version == IpVersion::V4 { 20 } else { 40 };
         let sound = transport_start >= minimum
             && payload_start <= frame.len().min(LONGEST_HEADER)
-            && header >= 8
+            && header >= shortest
             && segment_bytes > 0;
         if !sound {
             return Err(Malformed);

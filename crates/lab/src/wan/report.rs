@@ -28,7 +28,7 @@ pub struct DirectionReport {
 }
 
 /// What happened outside the model, in one direction. `receive_drops`, `send_failures` and
-/// `late_deliveries` ought to be zero; what they count is not the path's doing but the machine's.
+/// `late_packets` ought to be zero; what they count is not the path's doing but the machine's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Frames received; one may hold many packets.
@@ -43,9 +43,10 @@ pub struct Load {
     pub receive_drops: u64,
     /// Frames that the kernel did not take.
     pub send_failures: u64,
-    /// Deliveries more than 0.5 ms late, beyond the coalescing time.
-    pub late_deliveries: u64,
-    /// Latest delivery, in microseconds after it was due.
+    /// Packets delivered when the first of those due had waited more than 0.5 ms beyond the
+    /// coalescing time.
+    pub late_packets: u64,
+    /// Longest such wait beyond the coalescing time, in microseconds.
     pub latest_us: u64,
 }
 
@@ -65,23 +66,28 @@ pub struct ThreadReport {
 }
 
 impl Report {
-    /// Whether the machine has distorted the path: packets lost outside the model, or a thread that
-    /// had no time left. Figures taken then say more about the machine than about the path.
+    /// Whether the machine has distorted the path: packets lost outside the model, more than 1 % of
+    /// them late, or a thread that had no time left. Figures taken then say more about the machine
+    /// than about the path.
     pub fn saturated(&self) -> bool {
-        let lost = self
+        let distorted = self
             .directions
             .iter()
-            .any(|direction| direction.load.receive_drops > 0 || direction.load.send_failures > 0);
-        lost || self.thread.busy_max > 0.95
+            .any(|DirectionReport { counters, load, .. }| {
+                let lost = load.receive_drops + load.send_failures;
+                lost > 0 || load.late_packets * 100 > counters.delivered
+            });
+        distorted || self.thread.busy_max > 0.95
     }
 }
 
 impl Load {
-    /// Notes a delivery at `now` that was due at `due`.
-    pub(super) fn delivered_at(&mut self, now: Instant, due: Instant, coalesce: Duration) {
-        let late = now.saturating_duration_since(due);
+    /// Notes that packets were delivered, the first of them `late` after it should have been.
+    pub(super) fn delivered_late(&mut self, packets: u64, late: Duration) {
         self.latest_us = self.latest_us.max(late.as_micros() as u64);
-        self.late_deliveries += u64::from(late > coalesce + Duration::from_micros(500));
+        if late > Duration::from_micros(500) {
+            self.late_packets += packets;
+        }
     }
 }
 

@@ -228,3 +228,6 @@ fn put(bytes: &mut [u8], at: usize, value: u16) {
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
+
+#[cfg(test)]
+mod tests;

@@ -126,6 +126,14 @@ impl Place {
         Ok(true)
     }
 
+    /// Removes the files that outlive an emulator. Who waits for the lock meanwhile is told that one
+    /// is running, and may try again.
+    pub(super) fn forget(&self, lock: Lock) {
+        let _ = fs::remove_file(self.log());
+        let _ = fs::remove_file(self.file("lock"));
+        drop(lock);
+    }
+
     fn file(&self, extension: &str) -> PathBuf {
         self.folder.join(format!("{}.{extension}", self.name))
     }

@@ -1,8 +1,10 @@
 //! The two sites and the wires to the emulator: namespaces, veths, addresses.
 
 use std::{
-    io,
+    fs, io,
     os::fd::{AsFd, OwnedFd},
+    thread,
+    time::Duration,
 };
 
 use super::{
@@ -91,7 +93,36 @@ impl Topology {
                     .map_err(failed("entering the neighbour on"))?;
             }
         }
-        Ok(())
+        self.wait_for_ipv6(site)
+    }
+
+    /// Waits until the site takes packets to its IPv6 address: the kernel enters the route to it
+    /// some time after it has taken the address.
+    fn wait_for_ipv6(&self, site: Site) -> Result<(), WanError> {
+        let Some(address) = self.config.sites[site.index()].ipv6 else {
+            return Ok(());
+        };
+        let address: String = address
+            .octets()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let route = format!("{address} 80 ");
+        let action = || WanError::io("waiting for a site's IPv6 address");
+        self.sites[site.index()].run(|| {
+            for _ in 0..IPV6_PATIENCE_MS {
+                let routes = fs::read_to_string("/proc/thread-self/net/ipv6_route");
+                if routes
+                    .map_err(action())?
+                    .lines()
+                    .any(|line| line.starts_with(&route))
+                {
+                    return Ok(());
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(action()(io::Error::from(io::ErrorKind::TimedOut)))
+        })?
     }
 
     /// The veth from the hub to one site, up at the hub's end, and the site's loopback.
@@ -171,3 +202,6 @@ fn hub_index(site: Site) -> u32 {
 
 const SITE_INDEX: u32 = 100;
 const LOOPBACK_INDEX: u32 = 1;
+
+/// Longer than the kernel's worker threads are kept waiting on a busy machine.
+const IPV6_PATIENCE_MS: u32 = 5000;

@@ -38,8 +38,8 @@ pub struct Received {
     pub at: Vec<Duration>,
     /// How long the sender took.
     pub sending: Duration,
-    /// Packets that the receiver's kernel refused for a wrong checksum.
-    pub socket: Option<UdpSocket>,
+    /// Packets whose content is not what was sent.
+    pub wrong: u64,
 }
 
 impl Received {
@@ -87,7 +87,6 @@ pub fn start_udp(wan: &Wan, load: UdpLoad) -> thread::JoinHandle<Received> {
         let start = first_sent.recv().expect("the sender starts");
         let mut received = receive_all(&receiver, load, origin, start);
         received.sending = sending.join().expect("the sender does not panic");
-        received.socket = Some(receiver);
         received
     })
 }
@@ -116,6 +115,7 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad, origin: Instant) -> Duration {
             packet[..8].copy_from_slice(&number.to_be_bytes());
             let stamp = (Instant::now() - origin).as_nanos() as u64;
             packet[8..16].copy_from_slice(&stamp.to_be_bytes());
+            packet[16..].fill(number as u8);
             number += 1;
         }
         // A full queue at an interface that is down is the path's business.
@@ -135,6 +135,7 @@ fn receive_all(socket: &UdpSocket, load: UdpLoad, origin: Instant, start: Instan
         for packet in buffer[..length].chunks_exact(load.payload) {
             let word = |at: usize| u64::from_be_bytes(packet[at..at + 8].try_into().expect("8"));
             received.numbers.push(word(0));
+            received.wrong += u64::from(packet[16..].iter().any(|byte| *byte != word(0) as u8));
             let sent = origin + Duration::from_nanos(word(8));
             received.delays.push(now.saturating_duration_since(sent));
             received.at.push(now - start);

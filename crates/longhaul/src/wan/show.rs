@@ -89,7 +89,7 @@ fn page(description: &Description, report: &Report) -> String {
                 load.frames_out,
                 load.receive_drops,
                 load.send_failures,
-                load.late_deliveries,
+                load.late_packets,
                 load.latest_us as f64 / 1e3
             ),
         );

@@ -1,0 +1,203 @@
+//! Where the demonstration runs: two namespaces with an emulated WAN between them, or, where
+//! namespaces are forbidden, the loopback interface with a relay.
+
+use std::{
+    cell::Cell,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use wansim::profile::Profile;
+
+use super::{relay::Relay, server};
+use crate::wan::{Site, Wan, WanConfig, WanError};
+
+/// Two sites with a path between them.
+#[derive(Debug)]
+pub(super) struct Sites {
+    place: Place,
+    next_port: Cell<u16>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Namespaces(Box<Wan>),
+    Loopback { relay: Relay, gateway_b: SocketAddr },
+}
+
+/// What came of asking for a congestion control.
+pub(super) enum CongestionControl {
+    Set,
+    Missing { available: String },
+}
+
+/// Largest TCP buffers in both sites, so that the kernel's TCP is not held back by its defaults.
+const TCP_BUFFER_BYTES: u64 = 64 << 20;
+
+impl Sites {
+    pub(super) fn in_namespaces(profile: &Profile) -> Result<Self, WanError> {
+        let mut config = WanConfig {
+            paths: [profile.forward.clone(), profile.backward.clone()],
+            ..WanConfig::default()
+        };
+        for site in &mut config.sites {
+            site.name = format!("demo-{}-{}", std::process::id(), site.name);
+        }
+        let wan = Wan::up(config)?;
+        for site in Site::BOTH {
+            wan.enter(site, || {
+                for (file, low) in [("tcp_rmem", "4096 131072"), ("tcp_wmem", "4096 16384")] {
+                    let text = format!("{low} {TCP_BUFFER_BYTES}");
+                    // The kernel's defaults do as well; the table then shows what they reach.
+                    let _ = fs::write(format!("/proc/sys/net/ipv4/{file}"), text);
+                }
+            })?;
+        }
+        Ok(Self {
+            place: Place::Namespaces(Box::new(wan)),
+            next_port: Cell::new(2121),
+        })
+    }
+
+    pub(super) fn on_loopback(profile: &Profile) -> anyhow::Result<Self> {
+        let gateway_b = free_udp_address()?;
+        let relay = Relay::start(gateway_b, profile)?;
+        Ok(Self {
+            place: Place::Loopback { relay, gateway_b },
+            next_port: Cell::new(0),
+        })
+    }
+
+    /// Makes `name` the congestion control of new connections in both sites.
+    pub(super) fn set_congestion_control(&self, name: &str) -> anyhow::Result<CongestionControl> {
+        let Place::Namespaces(wan) = &self.place else {
+            bail!("there is no TCP over the relay")
+        };
+        for site in Site::BOTH {
+            let set = wan.enter(site, || fs::write(CONGESTION_CONTROL, name))?;
+            if set.is_err() {
+                let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
+                return Ok(CongestionControl::Missing {
+                    available: available.trim().to_owned(),
+                });
+            }
+        }
+        Ok(CongestionControl::Set)
+    }
+
+    /// Starts an FTP server at site B. Returns its address once it accepts connections.
+    pub(super) fn start_server(&self, files: &server::Files) -> anyhow::Result<SocketAddr> {
+        let folder = files.folder().to_owned();
+        let address = match &self.place {
+            Place::Namespaces(wan) => {
+                // Each server has a port of its own: an earlier one may still be closing.
+                let port = self.next_port.get();
+                self.next_port.set(port + 1);
+                let address = SocketAddr::from((wan.config().sites[1].ipv4, port));
+                wan.spawn_thread_in(Site::B, move || report(server::serve(folder, address)))?;
+                address
+            }
+            Place::Loopback { .. } => {
+                let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let address = socket.local_addr()?;
+                drop(socket);
+                thread::spawn(move || report(server::serve(folder, address)));
+                address
+            }
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let reached = self.at(Site::B, move || TcpStream::connect(address))?;
+            if reached.is_ok() {
+                return Ok(address);
+            }
+            if Instant::now() > deadline {
+                bail!("the embedded FTP server does not answer at {address}");
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a client at site A.
+    pub(super) fn run_client<T: Send + 'static>(
+        &self,
+        client: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        self.at(Site::A, client)
+    }
+
+    /// A command that runs at a site.
+    pub(super) fn command(&self, site: Site, program: &std::path::Path) -> anyhow::Result<Command> {
+        match &self.place {
+            Place::Namespaces(wan) => Ok(wan.command(site, program)?),
+            Place::Loopback { .. } => Ok(Command::new(program)),
+        }
+    }
+
+    /// Where the gateway of site B listens, and where that of site A finds it.
+    pub(super) fn gateway_b(&self) -> (SocketAddr, SocketAddr) {
+        match &self.place {
+            Place::Namespaces(wan) => {
+                let address = SocketAddr::from((wan.config().sites[1].ipv4, 4810));
+                (address, address)
+            }
+            Place::Loopback { relay, gateway_b } => (*gateway_b, relay.address()),
+        }
+    }
+
+    /// An address for the front door at site A.
+    pub(super) fn front_door(&self) -> anyhow::Result<SocketAddr> {
+        match &self.place {
+            Place::Namespaces(wan) => Ok(SocketAddr::from((wan.config().sites[0].ipv4, 2121))),
+            Place::Loopback { .. } => {
+                let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                Ok(socket.local_addr()?)
+            }
+        }
+    }
+
+    /// Whether the machine was too slow for the emulation, in words.
+    pub(super) fn saturation(&self) -> Option<String> {
+        let Place::Namespaces(wan) = &self.place else {
+            return None;
+        };
+        let report = wan.report();
+        report.saturated().then(|| {
+            "The machine could not keep up with the emulation: the figures are too low.".to_owned()
+        })
+    }
+
+    fn at<T: Send + 'static>(
+        &self,
+        site: Site,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        match &self.place {
+            Place::Namespaces(wan) => {
+                let thread = wan.spawn_thread_in(site, work)?;
+                Ok(thread
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("a thread of a site panicked"))??)
+            }
+            Place::Loopback { .. } => Ok(work()),
+        }
+    }
+}
+
+fn report(result: anyhow::Result<()>) {
+    if let Err(error) = result {
+        eprintln!("longhaul demo: {error:#}");
+    }
+}
+
+fn free_udp_address() -> anyhow::Result<SocketAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("a port on loopback")?;
+    Ok(socket.local_addr()?)
+}
+
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";

@@ -1,0 +1,491 @@
+//! The emulator with a real kernel: calibration, integrity, changes while traffic flows.
+#![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
+
+mod support;
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    path::Path,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::wan::{
+    Direction, Site, Wan, WanConfig, WanError,
+    privilege::{self, Privilege},
+};
+use libtest_mimic::{Arguments, Trial};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use support::{FULL_PAYLOAD, Received, UdpLoad, address, start_udp, tcp_goodput};
+use units::{BitRate, ByteCount};
+use wansim::{PathConfig, Reordering, Straggler};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn main() -> ExitCode {
+    let privilege = match privilege::acquire() {
+        Ok(privilege) => privilege,
+        Err(error) => {
+            eprintln!("the emulator cannot be tested here: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut arguments = Arguments::from_args();
+    // They measure time on a machine of few processors.
+    arguments.test_threads = arguments.test_threads.or(Some(1));
+    let mut trials = vec![
+        trial(
+            "a_saturated_path_delivers_its_rate",
+            a_saturated_path_delivers_its_rate,
+        ),
+        trial(
+            "delay_is_as_set_at_a_low_rate",
+            delay_is_as_set_at_a_low_rate,
+        ),
+        trial(
+            "each_packet_of_a_super_packet_has_its_own_fate",
+            each_packet_has_its_own_fate,
+        ),
+        trial(
+            "corrupted_packets_die_in_checksums",
+            corrupted_packets_die_in_checksums,
+        ),
+        trial(
+            "tcp_survives_every_impairment_intact",
+            tcp_survives_every_impairment_intact,
+        ),
+        trial(
+            "settings_change_while_traffic_flows",
+            settings_change_while_traffic_flows,
+        ),
+        trial(
+            "a_site_with_its_interface_down_is_cut_off",
+            a_site_down_is_cut_off,
+        ),
+        trial(
+            "wans_of_one_machine_do_not_meet",
+            wans_of_one_machine_do_not_meet,
+        ),
+        trial(
+            "offload_multiplies_what_the_machine_carries",
+            offload_multiplies_the_ceiling,
+        ),
+    ];
+    match privilege {
+        Privilege::Root => {
+            trials.push(trial(
+                "visible_sites_come_and_go",
+                visible_sites_come_and_go,
+            ));
+        }
+        Privilege::UserNamespace => {
+            eprintln!("not root: that sites appear in `ip netns` cannot be tested");
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
+
+fn up(offload: bool, path: &PathConfig) -> Wan {
+    let paths = [path.clone(), path.clone()];
+    Wan::up(WanConfig {
+        offload,
+        paths,
+        ..WanConfig::default()
+    })
+    .expect("a WAN")
+}
+
+fn udp(wan: &Wan, load: UdpLoad) -> Received {
+    start_udp(wan, load).join().expect("no panic")
+}
+
+fn load(rate: BitRate, packets: u64) -> UdpLoad {
+    UdpLoad {
+        from: Site::A,
+        ipv6: false,
+        payload: FULL_PAYLOAD,
+        rate,
+        packets,
+        offload: true,
+    }
+}
+
+/// Asserts that `hits` of `n` is `probability` within 3 standard errors.
+fn assert_share(hits: u64, n: u64, probability: f64) {
+    let error = (probability * (1.0 - probability) / n as f64).sqrt();
+    let share = hits as f64 / n as f64;
+    assert!(
+        (share - probability).abs() <= 3.0 * error,
+        "{hits} of {n} instead of {probability}"
+    );
+}
+
+fn a_saturated_path_delivers_its_rate() {
+    for offload in [false, true] {
+        let rate = BitRate::mbit(100);
+        let path = PathConfig {
+            rate: Some(rate),
+            queue: ByteCount::new(300_000),
+            delay: 10 * MS,
+            ..PathConfig::default()
+        };
+        let wan = up(offload, &path);
+        let load = UdpLoad {
+            offload,
+            ..load(BitRate::mbit(150), 20_000)
+        };
+        let received = udp(&wan, load);
+        let report = wan.report();
+        let counters = &report.directions[0].counters;
+        assert!(
+            counters.queue_drops > 1000,
+            "the sender must be faster than the path"
+        );
+        assert_eq!(
+            report.directions[0].load.receive_drops, 0,
+            "the machine must keep up"
+        );
+        let measured = received.rate_bits_per_s(FULL_PAYLOAD) / 1e6;
+        println!("offload {offload}: {measured:.2} Mbit/s instead of 100");
+        assert!(
+            (measured / 100.0 - 1.0).abs() < 0.01,
+            "{measured} Mbit/s, offload {offload}"
+        );
+    }
+}
+
+fn delay_is_as_set_at_a_low_rate() {
+    let wan = up(
+        true,
+        &PathConfig {
+            delay: 40 * MS,
+            ..PathConfig::default()
+        },
+    );
+    let load = UdpLoad {
+        payload: 100,
+        offload: false,
+        ..load(BitRate::kbit(200), 200)
+    };
+    let mut delays = udp(&wan, load).delays;
+    assert_eq!(delays.len(), 200);
+    delays.sort();
+    let (least, median, most) = (delays[0], delays[100], delays[199]);
+    println!("delays {least:?}, {median:?}, {most:?} instead of 40 ms");
+    assert!(least >= 40 * MS);
+    assert!(median < 40 * MS + MS / 2, "median {median:?}");
+}
+
+fn each_packet_has_its_own_fate() {
+    for ipv6 in [false, true] {
+        let path = PathConfig {
+            loss: 0.02,
+            duplication: 0.01,
+            ..PathConfig::default()
+        };
+        let wan = up(true, &path);
+        const N: u64 = 40_000;
+        let load = UdpLoad {
+            ipv6,
+            payload: 64,
+            ..load(BitRate::mbit(40), N)
+        };
+        let received = udp(&wan, load);
+        let report = wan.report();
+        let (counters, machine) = (&report.directions[0].counters, &report.directions[0].load);
+        assert_eq!(counters.sent, N, "each packet counts by itself");
+        assert!(machine.frames_in < N / 8, "the test is about super-packets");
+        assert_eq!(received.wrong, 0);
+        let arrived = received.numbers.len() as u64;
+        assert_eq!(
+            arrived, counters.delivered,
+            "nothing else is lost, IPv6 {ipv6}: {machine:?}"
+        );
+        let mut numbers = received.numbers.clone();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_share(N - numbers.len() as u64, N, 0.02);
+        let twice = received.numbers.len() - numbers.len();
+        assert_share(twice as u64, numbers.len() as u64, 0.01);
+    }
+}
+
+/// Counters of `protocol` in a site's /proc/net/snmp.
+fn snmp(wan: &Wan, site: Site, protocol: &str, names: &[&str]) -> u64 {
+    let text = wan.enter(site, || {
+        std::fs::read_to_string("/proc/thread-self/net/snmp")
+    });
+    let text = text.expect("enter").expect("read");
+    let prefix = format!("{protocol}: ");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+    let (header, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let pairs = header.split(' ').zip(values.split(' '));
+    pairs
+        .filter(|(name, _)| names.contains(name))
+        .map(|(_, v)| v.parse::<u64>().expect("u64"))
+        .sum()
+}
+
+fn corrupted_packets_die_in_checksums() {
+    for offload in [false, true] {
+        let wan = up(
+            offload,
+            &PathConfig {
+                corruption: 0.05,
+                ..PathConfig::default()
+            },
+        );
+        const N: u64 = 20_000;
+        let load = UdpLoad {
+            offload,
+            ..load(BitRate::mbit(300), N)
+        };
+        let received = udp(&wan, load);
+        let counters = wan.report().directions[0].counters;
+        assert_share(counters.corrupted, N, 0.05);
+        assert_eq!(counters.delivered, N);
+        assert_eq!(received.wrong, 0, "no corrupted packet may reach a program");
+        let in_udp = snmp(&wan, Site::B, "Udp", &["InErrors"]);
+        let by_checksum = snmp(&wan, Site::B, "Udp", &["InCsumErrors"]);
+        let in_ip = snmp(
+            &wan,
+            Site::B,
+            "Ip",
+            &["InHdrErrors", "InAddrErrors", "InDiscards"],
+        );
+        println!(
+            "offload {offload}: {by_checksum} by UDP's checksum, {in_udp} in UDP, {in_ip} in IP"
+        );
+        assert_eq!(
+            in_udp + in_ip,
+            counters.corrupted,
+            "each one is refused by the kernel"
+        );
+        assert_eq!(received.numbers.len() as u64, N - counters.corrupted);
+        assert!(
+            by_checksum > counters.corrupted * 9 / 10,
+            "nearly all by UDP's checksum"
+        );
+    }
+}
+
+fn tcp_survives_every_impairment_intact() {
+    for (offload, ipv6) in [(true, false), (true, true), (false, false)] {
+        let path = PathConfig {
+            rate: Some(BitRate::mbit(400)),
+            queue: ByteCount::new(300_000),
+            delay: 2 * MS,
+            loss: 0.001,
+            corruption: 0.001,
+            duplication: 0.005,
+            reordering: Reordering {
+                probability: 0.01,
+                correlation: 0.2,
+                straggler: Straggler::Late(MS),
+            },
+            ..PathConfig::default()
+        };
+        let wan = up(offload, &path);
+        let mut data = vec![0; 16 << 20];
+        Pcg64::seed_from_u64(7).fill_bytes(&mut data);
+        let to = address(&wan, Site::B, ipv6, 0);
+        let listener = wan
+            .enter(Site::B, || TcpListener::bind(to))
+            .expect("enter")
+            .expect("bind");
+        let to = listener.local_addr().expect("bound");
+        let receiver = thread::spawn(move || {
+            let mut arrived = Vec::new();
+            let (mut stream, _) = listener.accept().expect("accept");
+            stream.read_to_end(&mut arrived).expect("read");
+            arrived
+        });
+        let mut stream = wan
+            .enter(Site::A, || TcpStream::connect(to))
+            .expect("enter")
+            .expect("connect");
+        stream.write_all(&data).expect("write");
+        drop(stream);
+        let arrived = receiver.join().expect("no panic");
+        let counters = wan.report().directions[0].counters;
+        let hit = [
+            counters.random_losses,
+            counters.corrupted,
+            counters.duplicated,
+        ];
+        assert!(
+            hit.iter().all(|count| *count > 0),
+            "every impairment must hit: {counters:?}"
+        );
+        assert!(counters.reordered > 0);
+        assert!(
+            arrived == data,
+            "offload {offload}, IPv6 {ipv6}: the data differ"
+        );
+    }
+}
+
+fn settings_change_while_traffic_flows() {
+    let wan = up(
+        true,
+        &PathConfig {
+            delay: 20 * MS,
+            ..PathConfig::default()
+        },
+    );
+    let load = UdpLoad {
+        payload: 100,
+        offload: false,
+        ..load(BitRate::mbit(1), 1500)
+    };
+    let flow = start_udp(&wan, load);
+    let before = PathConfig {
+        delay: 20 * MS,
+        ..PathConfig::default()
+    };
+    thread::sleep(400 * MS);
+    wan.set(
+        Direction::AToB,
+        PathConfig {
+            outage: true,
+            ..before.clone()
+        },
+    );
+    thread::sleep(400 * MS);
+    wan.set(
+        Direction::AToB,
+        PathConfig {
+            delay: 60 * MS,
+            ..before
+        },
+    );
+    let received = flow.join().expect("no panic");
+    let dropped = wan.report().directions[0].counters.outage_drops;
+    assert_eq!(received.numbers.len() as u64 + dropped, 1500);
+    // 166 bytes at 1 Mbit/s: one packet in 1.3 ms.
+    assert!((250..=350).contains(&dropped), "{dropped} lost in 400 ms");
+    let pause = received
+        .at
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .max()
+        .expect("packets");
+    assert!(
+        (400 * MS..520 * MS).contains(&pause),
+        "a pause of {pause:?}"
+    );
+    let (first, last) = (
+        received.delays[0],
+        received.delays[received.delays.len() - 1],
+    );
+    assert!(
+        (20 * MS..40 * MS).contains(&first) && last >= 60 * MS,
+        "{first:?} and {last:?}"
+    );
+}
+
+/// Sends a datagram and says whether it arrives.
+fn reaches(wan: &Wan, from: Site, ipv6: bool) -> bool {
+    let bind = |site| wan.enter(site, || UdpSocket::bind(address(wan, site, ipv6, 0)));
+    let sockets = (
+        bind(from).expect("enter"),
+        bind(from.other()).expect("enter"),
+    );
+    // An interface that is down has lost its IPv6 address.
+    let (Ok(sender), Ok(receiver)) = sockets else {
+        return false;
+    };
+    receiver.set_read_timeout(Some(300 * MS)).expect("timeout");
+    let to = receiver.local_addr().expect("bound");
+    sender.send_to(b"hello", to).is_ok() && receiver.recv(&mut [0; 8]).is_ok()
+}
+
+fn a_site_down_is_cut_off() {
+    let mut wan = up(true, &PathConfig::default());
+    let reach = |wan: &Wan| {
+        let all = Site::BOTH.map(|from| [false, true].map(|ipv6| reaches(wan, from, ipv6)));
+        all.concat()
+    };
+    assert_eq!(reach(&wan), [true; 4]);
+    wan.set_interface_up(Site::A, false).expect("down");
+    assert_eq!(reach(&wan), [false; 4]);
+    wan.set_interface_up(Site::A, true).expect("up");
+    assert_eq!(reach(&wan), [true; 4]);
+}
+
+fn wans_of_one_machine_do_not_meet() {
+    let (one, two) = (
+        up(true, &PathConfig::default()),
+        up(true, &PathConfig::default()),
+    );
+    let bound = [&one, &two].map(|wan| {
+        wan.enter(Site::B, || {
+            TcpListener::bind((wan.config().sites[1].ipv4, 2121))
+        })
+        .expect("enter")
+        .expect("the same address and port")
+    });
+    let listening = bound[0].local_addr().expect("bound");
+    drop(one);
+    let reached = two.spawn_thread_in(Site::A, move || TcpStream::connect(listening));
+    let reached = reached
+        .expect("a thread")
+        .join()
+        .expect("no panic")
+        .expect("inside");
+    reached.expect("the other WAN works on");
+    let status = two
+        .command(Site::A, "false")
+        .expect("command")
+        .status()
+        .expect("run");
+    assert_eq!(status.code(), Some(1));
+}
+
+fn visible_sites_come_and_go() {
+    let mut config = WanConfig {
+        visible: true,
+        ..WanConfig::default()
+    };
+    let suffix = format!(
+        "{}-{}",
+        std::process::id(),
+        Instant::now().elapsed().subsec_nanos()
+    );
+    config.sites[0].name = format!("test-a-{suffix}");
+    config.sites[1].name = format!("test-b-{suffix}");
+    let files = config
+        .sites
+        .each_ref()
+        .map(|site| Path::new("/run/netns").join(&site.name));
+    let wan = Wan::up(config.clone()).expect("a WAN");
+    assert!(files.iter().all(|file| file.exists()));
+    let refused = Wan::up(config).expect_err("the names are taken");
+    assert!(matches!(refused, WanError::NameTaken { .. }), "{refused}");
+    assert!(
+        reaches(&wan, Site::A, false),
+        "the refused one has left the first alone"
+    );
+    drop(wan);
+    assert!(!files.iter().any(|file| file.exists()));
+}
+
+fn offload_multiplies_the_ceiling() {
+    let rates = [false, true].map(|offload| {
+        let wan = up(offload, &PathConfig::default());
+        let rate = tcp_goodput(&wan, Site::A, false, 700 * MS);
+        println!("offload {offload}: TCP {rate}");
+        rate.as_bits_per_s()
+    });
+    assert!(rates[1] > 2 * rates[0], "{rates:?}");
+}

@@ -1,0 +1,278 @@
+//! `longhaul wan` as its users meet it, root and not.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{self, Command, Output},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, geteuid},
+};
+
+/// An emulated WAN with names of its own; down at the end, whatever happens.
+struct Lab {
+    program: PathBuf,
+    name: String,
+    sites: [String; 2],
+    as_nobody: bool,
+}
+
+impl Lab {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "test-{}-{}",
+            process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
+        let sites = ["a", "b"].map(|site| format!("{name}-{site}"));
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_longhaul"));
+        Self {
+            program,
+            name,
+            sites,
+            as_nobody: false,
+        }
+    }
+
+    /// As an ordinary user: root becomes nobody, and uses a copy that nobody may run.
+    fn of_ordinary_user() -> Self {
+        let mut lab = Self::new();
+        if geteuid().is_root() {
+            let copy = std::env::temp_dir().join(&lab.name);
+            fs::copy(&lab.program, &copy).expect("copy");
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("chmod");
+            lab.program = copy;
+            lab.as_nobody = true;
+        }
+        lab
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = if self.as_nobody {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+            command.arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
+        };
+        command
+            .args(["wan", "--wan", &self.name])
+            .args(arguments)
+            .current_dir("/");
+        command.output().expect("run")
+    }
+
+    fn up(&self, arguments: &[&str]) -> Output {
+        let names = ["up", "--name-a", &self.sites[0], "--name-b", &self.sites[1]];
+        self.run(&[&names, arguments].concat())
+    }
+
+    fn exec(&self, site: usize, script: &str) -> Output {
+        self.run(&["exec", &self.sites[site], "--", "bash", "-c", script])
+    }
+
+    fn show(&self) -> serde_json::Value {
+        let output = self.run(&["show", "--json"]);
+        assert_eq!(code(&output), 0, "{}", errors(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.run(&["down"]);
+        if self.as_nobody {
+            let _ = fs::remove_file(&self.program);
+        }
+    }
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("not killed")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What everybody does with it.
+fn story(lab: &Lab) {
+    let up = lab.up(&["--rate", "100 Mbit/s", "--rtt", "20ms", "--loss", "1%"]);
+    assert_eq!(code(&up), 0, "{}", errors(&up));
+    let again = lab.up(&[]);
+    assert_eq!(code(&again), 1);
+    assert!(errors(&again).contains("already up"), "{}", errors(&again));
+
+    assert_eq!(
+        code(&lab.exec(0, "exit 7")),
+        7,
+        "the exit status is passed on"
+    );
+    let inside = lab.exec(1, "cat /proc/net/fib_trie");
+    assert!(
+        String::from_utf8_lossy(&inside.stdout).contains("10.77.0.2"),
+        "in its namespace"
+    );
+
+    assert_eq!(
+        code(&lab.run(&["set", "a-to-b", "--loss", "0%", "--corrupt", "0.5%"])),
+        0
+    );
+    let shown = lab.show();
+    assert_eq!(shown["a_to_b"]["config"]["loss"], 0.0);
+    assert_eq!(shown["a_to_b"]["config"]["corruption"], 0.005);
+    assert_eq!(
+        shown["b_to_a"]["config"]["loss"], 0.01,
+        "the other direction is left alone"
+    );
+    assert_eq!(
+        shown["a_to_b"]["config"]["rate"], 100_000_000,
+        "and what is not named"
+    );
+    assert_eq!(shown["a_to_b"]["config"]["queue"], 300_000);
+
+    assert_eq!(code(&lab.run(&["set", "--outage", "on"])), 0);
+    lab.exec(0, "echo lost > /dev/udp/10.77.0.2/9");
+    assert_eq!(lab.show()["a_to_b"]["counters"]["outage_drops"], 1);
+    assert_eq!(
+        code(&lab.run(&["set", "--outage", "off", "--corrupt", "0%"])),
+        0
+    );
+    lab.exec(0, "echo passes > /dev/udp/10.77.0.2/9; sleep 0.1");
+    assert_eq!(lab.show()["a_to_b"]["counters"]["delivered"], 1);
+
+    assert_eq!(
+        code(&lab.run(&["set", "a-to-b", "--interface-down", "on"])),
+        0
+    );
+    assert_ne!(
+        code(&lab.exec(0, "echo > /dev/udp/10.77.0.2/9")),
+        0,
+        "nothing can be sent"
+    );
+    assert_eq!(
+        code(&lab.run(&["set", "a-to-b", "--interface-down", "off"])),
+        0
+    );
+    assert_eq!(code(&lab.exec(0, "echo > /dev/udp/10.77.0.2/9")), 0);
+
+    let page = lab.run(&["show"]);
+    assert!(String::from_utf8_lossy(&page.stdout).contains("rate 100 Mbit/s, queue 300 kB"));
+    assert_eq!(code(&lab.run(&["down"])), 0);
+    assert_eq!(code(&lab.run(&["show"])), 1, "gone");
+}
+
+#[test]
+fn a_wan_is_raised_used_changed_and_taken_down() {
+    let lab = Lab::new();
+    story(&lab);
+    assert!(
+        lab.sites
+            .iter()
+            .all(|site| !Path::new("/run/netns").join(site).exists())
+    );
+}
+
+#[test]
+fn an_ordinary_user_can_do_the_same() {
+    story(&Lab::of_ordinary_user());
+}
+
+#[test]
+fn what_a_dead_emulator_leaves_is_no_obstacle() {
+    let lab = Lab::new();
+    let die = || {
+        assert_eq!(code(&lab.up(&[])), 0);
+        let pid = lab.show()["pid"].as_i64().expect("a number");
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("kill");
+        while lab.run(&["show"]).status.success() {}
+    };
+    die();
+    die();
+    let down = lab.run(&["down"]);
+    assert_eq!(code(&down), 0);
+    assert!(errors(&down).contains("had died"), "{}", errors(&down));
+    assert!(
+        lab.sites
+            .iter()
+            .all(|site| !Path::new("/run/netns").join(site).exists())
+    );
+    assert_eq!(
+        code(&lab.run(&["down"])),
+        1,
+        "now there is nothing to remove"
+    );
+}
+
+#[test]
+fn sigterm_takes_everything_down() {
+    let lab = Lab::new();
+    assert_eq!(code(&lab.up(&["--profile", "transatlantic"])), 0);
+    let pid = lab.show()["pid"].as_i64().expect("a number");
+    kill(Pid::from_raw(pid as i32), Signal::SIGTERM).expect("kill");
+    while Path::new(&format!("/proc/{pid}/exe")).exists() {}
+    assert!(
+        lab.sites
+            .iter()
+            .all(|site| !Path::new("/run/netns").join(site).exists())
+    );
+    assert_eq!(code(&lab.run(&["down"])), 1, "nothing is left");
+}
+
+#[test]
+fn wrong_use_exits_with_2_and_says_what_is_wrong() {
+    let lab = Lab::new();
+    for (arguments, part) in [
+        (&["up", "--loss", "0.1"][..], "such as \"0.1%\""),
+        (&["up", "--rate", "300 MB/s"], "is not a rate"),
+        (&["up", "--profile", "moon"], "geo-satellite"),
+        (
+            &["up", "--name-a", "x", "--name-b", "x"],
+            "both sites are called x",
+        ),
+        (&["up", "--address-a", "10.1.0.1"], "of one /24"),
+        (&["up", "a-to-b", "--rtt", "10ms"], "both directions"),
+        (
+            &["up", "--rtt", "10ms", "--delay", "5ms"],
+            "cannot be used with",
+        ),
+        (&["exec", "site-a"], "required"),
+        (&["raise"], "unrecognized subcommand"),
+    ] {
+        let output = lab.run(arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}: {}", errors(&output));
+        assert!(
+            errors(&output).contains(part),
+            "{arguments:?}: {}",
+            errors(&output)
+        );
+    }
+    let output = lab.run(&["set", "--loss", "1%"]);
+    assert_eq!(code(&output), 1);
+    assert!(errors(&output).contains(&lab.name), "names what is not up");
+}
+
+#[test]
+fn a_system_that_forbids_namespaces_is_told_by_its_setting() {
+    // In a user namespace of its own, so that the setting concerns nobody else.
+    let lab = Lab::of_ordinary_user();
+    let script = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces; \
+         exec setpriv --bounding-set=-all --inh-caps=-all {} wan up --wan {}",
+        lab.program.display(),
+        lab.name
+    );
+    let output = Command::new("unshare")
+        .args(["-r", "sh", "-c", &script])
+        .output()
+        .expect("run");
+    assert_eq!(code(&output), 1);
+    let text = errors(&output);
+    assert!(text.contains("user.max_user_namespaces is 0"), "{text}");
+}
