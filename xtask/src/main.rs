@@ -1,2 +1,73 @@
-//! Placeholder.
-fn main() {}
+//! The commands that contributors and CI both run: `cargo xtask --help`.
+//!
+//! Each command prints what it runs, and exits 0 when all is well, 1 when what it ran failed, and 2
+//! when it was used wrongly or something that it needs is missing.
+
+mod bench;
+mod conformance;
+mod fuzz;
+mod lint;
+mod packages;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Why a command ends without success.
+#[derive(Debug)]
+enum Failure {
+    /// What was run has failed; it has said why.
+    Failed,
+    /// Something that is needed is missing; it has been said.
+    Missing,
+}
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "The commands that contributors and CI both run"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Builds and runs every test; the last line counts them
+    ///
+    /// As root, Debian packages that the tests need are installed first. Otherwise the missing ones
+    /// are named, and the exit code is 2.
+    Test(test::Arguments),
+    /// Checks format, lints, documentation, licences and sources; no warning is let through
+    Lint(lint::Arguments),
+    /// Runs a benchmark
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Fuzzes what parses bytes from outside
+    Fuzz(fuzz::Arguments),
+    /// Runs the scripts in `conformance/`: real clients and servers over an emulated WAN (root only)
+    Conformance(conformance::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match &arguments.command {
+        Command::Test(arguments) => test::run(arguments),
+        Command::Lint(arguments) => lint::run(arguments),
+        Command::Bench(bench) => bench::run(bench),
+        Command::Fuzz(arguments) => fuzz::run(arguments),
+        Command::Conformance(arguments) => conformance::run(arguments),
+    };
+    match result {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(Failure::Failed)) => ExitCode::from(1),
+        Ok(Err(Failure::Missing)) => ExitCode::from(2),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! `cargo xtask bench`: figures, and the conditions under which they were measured.
+
+use anyhow::Result;
+
+use crate::{
+    Failure,
+    shell::{cargo, succeeds},
+};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Bench {
+    /// The link in virtual time: goodput against the ideal, over round-trip time and loss
+    #[command(visible_alias = "matrix")]
+    Link {
+        /// Passed on: `-- --quick`, `-- --seeds N`, `-- --cell RTT_MS LOSS`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
+    let mut command = match bench {
+        Bench::Link { arguments } => {
+            let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
+            command.args(["--bench", "matrix", "--"]).args(arguments);
+            command
+        }
+    };
+    Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
+}

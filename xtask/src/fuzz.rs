@@ -1,0 +1,248 @@
+//! `cargo xtask fuzz`: every fuzz target for a time, and a table of what it did.
+//!
+//! The targets are built by cargo-fuzz with the pinned toolchain: coverage instrumentation is an
+//! unstable flag, so the compiler is told to accept it (`RUSTC_BOOTSTRAP`). No sanitizer by default:
+//! what is fuzzed is safe Rust, whose faults are panics and overflows, and runs twice as fast so.
+
+use std::{fs, process::Command};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    Failure, packages,
+    shell::{read_lines, root, succeeds, target_folder, tool},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How long each target runs
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// Only this target; may be repeated
+    #[arg(long)]
+    target: Vec<String>,
+    /// Build with the planted faults (`cfg(fuzz_canary)`), and fail unless each target finds one
+    #[arg(long)]
+    canary: bool,
+    /// `none`, or `address` to watch the memory of dependencies too
+    #[arg(long, default_value = "none")]
+    sanitizer: String,
+    /// The engine's seed; 0 draws one
+    #[arg(long, default_value_t = 0)]
+    seed: u32,
+}
+
+const CARGO_FUZZ_VERSION: &str = "0.13.2";
+/// One input may take so long before it counts as a finding.
+const INPUT_SECONDS_MAX: u32 = 10;
+const MEMORY_MB_MAX: u32 = 2048;
+
+/// What became of one target.
+#[derive(Debug, Default)]
+struct Outcome {
+    target: String,
+    executions: u64,
+    /// Edges and features that the engine counts.
+    coverage: u64,
+    features: u64,
+    /// The input and its fault.
+    finding: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    if let Err(failure) = packages::provide(packages::FUZZ)? {
+        return Ok(Err(failure));
+    }
+    let targets = targets()?;
+    if let Some(unknown) = arguments.target.iter().find(|name| !targets.contains(name)) {
+        eprintln!("no target {unknown}; there are: {}", targets.join(", "));
+        return Ok(Err(Failure::Missing));
+    }
+    build(arguments)?;
+    let mut outcomes = Vec::new();
+    for target in targets {
+        if arguments.target.is_empty() || arguments.target.contains(&target) {
+            outcomes.push(fuzz(arguments, target)?);
+        }
+    }
+    Ok(report(arguments, &outcomes))
+}
+
+/// The targets, by name: the files in `fuzz/fuzz_targets`.
+fn targets() -> Result<Vec<String>> {
+    let folder = root().join("fuzz/fuzz_targets");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        if let Some(name) = entry?.path().file_stem() {
+            names.push(name.to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn build(arguments: &Arguments) -> Result<()> {
+    let program = tool("cargo-fuzz", CARGO_FUZZ_VERSION)?;
+    let mut command = Command::new(program);
+    command
+        .args(["fuzz", "build", "--features", "libfuzzer"])
+        .args(["--sanitizer", &arguments.sanitizer])
+        .arg("--target-dir")
+        .arg(build_folder(arguments))
+        .current_dir(root())
+        .env("RUSTC_BOOTSTRAP", "1");
+    if arguments.canary {
+        command.env("RUSTFLAGS", "--cfg fuzz_canary");
+    }
+    anyhow::ensure!(succeeds(&mut command)?, "the fuzz targets do not build");
+    Ok(())
+}
+
+fn build_folder(arguments: &Arguments) -> std::path::PathBuf {
+    let name = if arguments.canary {
+        "fuzz-canary"
+    } else {
+        "fuzz"
+    };
+    target_folder().join(name)
+}
+
+fn fuzz(arguments: &Arguments, target: String) -> Result<Outcome> {
+    let kind = if arguments.canary { "canary-" } else { "" };
+    let corpus = root().join("fuzz/corpus").join(format!("{kind}{target}"));
+    let artifacts = root()
+        .join("fuzz/artifacts")
+        .join(format!("{kind}{target}"));
+    if arguments.canary && corpus.exists() {
+        // A fault found before would be in it.
+        fs::remove_dir_all(&corpus)?;
+    }
+    fs::create_dir_all(&corpus)?;
+    fs::create_dir_all(&artifacts)?;
+    let program = build_folder(arguments)
+        .join(env!("XTASK_TARGET"))
+        .join("release")
+        .join(&target);
+    // The target itself writes the seeds: valid messages, made by the code that sends them.
+    let mut seeds = Command::new(&program);
+    seeds.env("FUZZ_WRITE_SEEDS", &corpus).arg("-runs=0");
+    anyhow::ensure!(succeeds(&mut seeds)?, "{target} cannot write its seeds");
+    let mut command = Command::new(&program);
+    command
+        .arg(&corpus)
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg(format!("-max_total_time={}", arguments.seconds))
+        .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
+        .arg(format!("-rss_limit_mb={MEMORY_MB_MAX}"))
+        .arg(format!("-seed={}", arguments.seed))
+        .args(["-print_final_stats=1", "-use_value_profile=1"])
+        .env("RUST_BACKTRACE", "1");
+    let mut outcome = Outcome {
+        target,
+        ..Outcome::default()
+    };
+    let succeeded = read_lines(&mut command, |line| {
+        outcome.on_line(line);
+        println!("{line}");
+    })?;
+    if !succeeded {
+        outcome.finding.get_or_insert("ended abnormally".into());
+    }
+    Ok(outcome)
+}
+
+fn report(arguments: &Arguments, outcomes: &[Outcome]) -> Result<(), Failure> {
+    println!(
+        "\n{:<18}{:>14}{:>10}{:>10}  findings",
+        "target", "executions", "edges", "features"
+    );
+    for outcome in outcomes {
+        println!(
+            "{:<18}{:>14}{:>10}{:>10}  {}",
+            outcome.target,
+            outcome.executions,
+            outcome.coverage,
+            outcome.features,
+            outcome.finding.as_deref().unwrap_or("none")
+        );
+    }
+    let found = outcomes
+        .iter()
+        .filter(|outcome| outcome.finding.is_some())
+        .count();
+    println!(
+        "\n{} targets, {} s each, {found} with a finding",
+        outcomes.len(),
+        arguments.seconds
+    );
+    let is_canary = |outcome: &Outcome| {
+        outcome
+            .finding
+            .as_ref()
+            .is_some_and(|finding| finding.contains("canary"))
+    };
+    let is_good = if arguments.canary {
+        outcomes.iter().all(is_canary)
+    } else {
+        found == 0
+    };
+    if arguments.canary && is_good {
+        println!("each planted fault was found");
+    }
+    is_good.then_some(()).ok_or(Failure::Failed)
+}
+
+impl Outcome {
+    fn on_line(&mut self, line: &str) {
+        let after = |text: &str, key: &str| -> Option<u64> {
+            let rest = text.split_once(key)?.1.trim_start();
+            rest.split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()
+        };
+        if let Some(rest) = line.strip_prefix('#') {
+            // `#4096 pulse  cov: 612 ft: 1903 corp: 88/12Kb exec/s: 2048 rss: 61Mb`
+            self.executions = after(rest, "").unwrap_or(self.executions);
+            self.coverage = after(rest, "cov: ").unwrap_or(self.coverage);
+            self.features = after(rest, "ft: ").unwrap_or(self.features);
+        } else if let Some(count) = after(line, "stat::number_of_executed_units:") {
+            self.executions = count;
+        } else if line.contains("panicked at ") || line.starts_with("SUMMARY: ") {
+            self.finding.get_or_insert_default().push_str(line);
+        } else if line.starts_with("canary: ") || line.contains("Test unit written to ") {
+            let finding = self.finding.get_or_insert_default();
+            finding.push_str("; ");
+            finding.push_str(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_findings_are_read_from_the_engines_output() {
+        let mut outcome = Outcome::default();
+        for line in [
+            "#4096\tpulse  cov: 612 ft: 1903 corp: 88/12Kb exec/s: 2048 rss: 61Mb",
+            "#9000\tDONE   cov: 700 ft: 2000 corp: 90/13Kb exec/s: 2048 rss: 61Mb",
+            "stat::number_of_executed_units: 9001",
+        ] {
+            outcome.on_line(line);
+        }
+        assert_eq!(
+            (outcome.executions, outcome.coverage, outcome.features),
+            (9001, 700, 2000)
+        );
+        assert!(outcome.finding.is_none());
+        outcome.on_line("thread 'main' panicked at crates/link/src/wire/frame.rs:1:1:");
+        outcome.on_line("canary: planted");
+        assert!(
+            outcome
+                .finding
+                .is_some_and(|finding| finding.contains("canary"))
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! Programs from Debian's packages that tests call.
+
+use std::{env, process::Command};
+
+use anyhow::Result;
+use nix::unistd::geteuid;
+
+use crate::{Failure, shell::succeeds};
+
+/// A program, and the package that has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    program: &'static str,
+    package: &'static str,
+}
+
+const fn need(program: &'static str, package: &'static str) -> Need {
+    Need { program, package }
+}
+
+/// What `cargo xtask test` calls, the C compiler of the cryptography library included.
+pub(crate) const TEST: &[Need] = &[
+    need("cc", "gcc"),
+    need("bash", "bash"),
+    need("setpriv", "util-linux"),
+    need("unshare", "util-linux"),
+];
+
+/// What the scripts in `conformance/` call.
+pub(crate) const CONFORMANCE: &[Need] = &[
+    need("python3", "python3"),
+    need("ip", "iproute2"),
+    need("vsftpd", "vsftpd"),
+    need("curl", "curl"),
+    need("lftp", "lftp"),
+    need("openssl", "openssl"),
+];
+
+/// What a fuzz target is linked with, beside a C compiler.
+pub(crate) const FUZZ: &[Need] = &[need("cc", "gcc"), need("c++", "g++")];
+
+/// Makes sure that the needed programs exist: root installs what is missing, others are told how.
+pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
+    let mut packages = missing(needs);
+    if packages.is_empty() {
+        return Ok(Ok(()));
+    }
+    packages.dedup();
+    if !geteuid().is_root() {
+        eprintln!(
+            "missing packages; as root: apt-get install --yes {}",
+            packages.join(" ")
+        );
+        return Ok(Err(Failure::Missing));
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        succeeds(&mut command)
+    };
+    let install = [
+        &["install", "--yes", "--no-install-recommends"],
+        &packages[..],
+    ]
+    .concat();
+    // The lists of a fresh machine are empty, those of an old one are old.
+    let installed = apt(&["update"])? && apt(&install)?;
+    let left = missing(needs);
+    if !installed || !left.is_empty() {
+        eprintln!("could not be installed: {}", left.join(" "));
+        return Ok(Err(Failure::Missing));
+    }
+    Ok(Ok(()))
+}
+
+fn missing(needs: &[Need]) -> Vec<&'static str> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // Daemons live where an ordinary user's PATH may not lead.
+    let folders: Vec<_> = env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .collect();
+    let absent = |need: &&Need| !folders.iter().any(|f| f.join(need.program).exists());
+    needs
+        .iter()
+        .filter(absent)
+        .map(|need| need.package)
+        .collect()
+}

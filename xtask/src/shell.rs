@@ -1,0 +1,91 @@
+//! Running programs in the workspace: each command line is printed before it runs.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+
+/// The root of the workspace.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("this crate is a folder of the workspace")
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder() -> PathBuf {
+    let folder = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(folder)
+}
+
+/// `cargo`, the one that runs us, in the root of the workspace.
+pub(crate) fn cargo<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(arguments)
+        .current_dir(root())
+        .stdin(Stdio::null());
+    command
+}
+
+/// The command line as a person would type it.
+fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut line = String::from("$");
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            line += &format!(" {}='{}'", name.display(), value.display());
+        }
+    }
+    line += &format!(" {}", program.file_name().unwrap_or_default().display());
+    for argument in command.get_args() {
+        line += &format!(" {}", argument.display());
+    }
+    line
+}
+
+/// Runs a command and says whether it succeeded.
+pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
+    eprintln!("{}", line(command));
+    let status = command.status().with_context(|| line(command))?;
+    Ok(status.success())
+}
+
+/// Runs a command, gives each line that it prints (on either stream, in order) to `each`, and says
+/// whether it succeeded.
+pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
+    eprintln!("{}", line(command));
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().with_context(|| line(command))?;
+    // Our own ends of the pipe would keep it open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut reader = BufReader::new(reader);
+    let mut bytes = Vec::new();
+    while reader.read_until(b'\n', &mut bytes)? > 0 {
+        each(String::from_utf8_lossy(&bytes).trim_end());
+        bytes.clear();
+    }
+    Ok(child.wait()?.success())
+}
+
+/// The folder with the programs of a tool that is published as a crate; installs it first if it is
+/// missing.
+pub(crate) fn tool(name: &str, version: &str) -> Result<PathBuf> {
+    let folder = target_folder().join("tools");
+    let program = folder.join("bin").join(name);
+    if !program.exists() {
+        let mut install = cargo(["install", "--locked", "--version", version, "--root"]);
+        install.arg(&folder).arg(name).env_remove("RUSTFLAGS");
+        anyhow::ensure!(
+            succeeds(&mut install)?,
+            "{name} {version} could not be installed"
+        );
+    }
+    Ok(program)
+}
