@@ -379,8 +379,9 @@ impl Connection {
         if credit_due {
             self.streams.controls.push_back(Control::Credit(number));
         }
-        if class == Class::Bulk && window > self.streams.initial_window {
-            self.streams.initial_window = window;
+        let initial = window.min(self.streams.initial_window_max());
+        if class == Class::Bulk && initial > self.streams.initial_window {
+            self.streams.initial_window = initial;
             self.streams.controls.push_back(Control::InitialWindow);
         }
         match read {

@@ -278,7 +278,9 @@ impl Connection {
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
-            app_limited: newest_resolved < self.app_limited_until,
+            // A cap of the operator's holds us back just as an idle application does.
+            app_limited: newest_resolved < self.app_limited_until
+                || self.rate_max_bytes_per_s < self.controller.rate_bytes_per_s(),
         };
         self.controller
             .on_report(&digest, now.seconds_since(Time::default()));

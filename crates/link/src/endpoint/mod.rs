@@ -807,7 +807,6 @@ impl Endpoint {
     }
 
     fn time(&self, now: Instant) -> Time {
-        // The epoch is one second after zero, so that no event is at time zero.
         Time(now.saturating_duration_since(self.epoch).as_nanos() as u64)
     }
 

@@ -116,6 +116,12 @@ impl Streams {
         }
     }
 
+    /// What a new stream may be promised at most: an eighth of the memory, so that a few slow
+    /// readers do not take it from everybody else.
+    pub(crate) fn initial_window_max(&self) -> u64 {
+        self.window_max / 6
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_number.len()
     }
