@@ -43,9 +43,13 @@ fn main() {
             "--verbose" => verbose = true,
             "--cell" => {
                 let number = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
-                let rtt_ms = number(arguments.next()).expect("--cell RTT_MS LOSS");
-                let loss = number(arguments.next()).expect("--cell RTT_MS LOSS");
-                println!("{:.3}", fraction(&scale, rtt_ms as u64, loss, 1, true));
+                let rtt_ms = number(arguments.next()).expect("--cell RTT_MS LOSS [SEED]");
+                let loss = number(arguments.next()).expect("--cell RTT_MS LOSS [SEED]");
+                let seed = number(arguments.next()).unwrap_or(1.0);
+                println!(
+                    "{:.3}",
+                    fraction(&scale, rtt_ms as u64, loss, seed as u64, true)
+                );
                 return;
             }
             "--seeds" => {

@@ -267,7 +267,8 @@ impl SentLog {
             }
         })?;
         outcome.arrivals.reverse();
-        if let Some(sent) = self.get(report.largest) {
+        // Only a complete report says what has not arrived.
+        if let Some(sent) = self.get(report.largest).filter(|_| report.is_last) {
             let waited = Duration::from_micros(report.delay_us);
             if newest == Some(report.largest) && sent.eliciting {
                 outcome.rtt = Some(now.since(sent.time).saturating_sub(waited));

@@ -212,8 +212,9 @@ impl ReceivedLog {
             self.bytes_received,
         )
         .with_parts(&samples, &blocks)
+        .to_be_continued(!self.unwritten.is_empty())
         .put(out);
-        self.report_number += 1;
+        self.report_number += u64::from(self.unwritten.is_empty());
     }
 
     fn begin_report(&mut self, now: Time) {

@@ -273,6 +273,17 @@ impl RecvHalf {
         self.next + self.window >= self.credit_told + (self.window / 8).max(1)
     }
 
+    /// Doubles the window when half of it lies behind a hole: the application has read all it can, so
+    /// the path and its losses, not a slow reader, need the room. Returns whether it did.
+    pub(crate) fn widen_for_holes(&mut self, pool: &SlabPool) -> bool {
+        let is_wide = self.window >= self.window_max || pool.fill() >= 0.5;
+        if is_wide || self.highest - self.next < self.window / 2 {
+            return false;
+        }
+        self.window = (self.window * 2).min(self.window_max);
+        true
+    }
+
     /// The limit that the peer may be told now; it counts as told.
     pub(crate) fn take_credit(&mut self) -> u64 {
         self.credit_told = self.credit_told.max(self.next + self.window);
