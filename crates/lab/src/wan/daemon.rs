@@ -1,6 +1,6 @@
 //! An emulator in the background: a process that keeps a [`Wan`] up and obeys commands.
 //!
-//! The process is started by [`Client::up`](super::Client::up) with its [`Order`] on standard input,
+//! The process is started by [`Client::up`](super::Client::up) with its order on standard input,
 //! says on standard output whether the WAN is up, and then lets go of both.
 
 use std::{
