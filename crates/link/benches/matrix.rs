@@ -135,7 +135,7 @@ fn fraction(scale: &Scale, rtt_ms: u64, loss: f64, seed: u64, verbose: bool) -> 
     let warm = world.view(Side::A).stats;
     let drops_before = world.path_counters(Side::A).queue_drops;
     let transfer = world.send(Side::A, Class::Bulk, scale.size);
-    if verbose {
+    if verbose && std::env::var_os("MATRIX_TRACE").is_some() {
         trace(&mut world, transfer, rtt);
     }
     let Some(time) = world.run_to_end(transfer, limit) else {

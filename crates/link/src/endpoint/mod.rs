@@ -9,7 +9,7 @@ mod streams;
 
 use std::{
     collections::{HashMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -333,6 +333,17 @@ impl Endpoint {
         self.peers[peer].address = address.or(self.peers[peer].address);
         if let Some(address) = address {
             self.begin_attempt(peer, address, now);
+        }
+    }
+
+    /// The host `address` says that nobody listens there, or that it cannot be reached: kept for the
+    /// status.
+    pub fn handle_unreachable(&mut self, address: IpAddr, now: Instant) {
+        let now = self.time(now);
+        let address = address.to_canonical();
+        let is_for = |attempt: &&Attempt| attempt.remote.ip().to_canonical() == address;
+        for attempt in self.attempts.values().filter(is_for) {
+            self.peers[attempt.peer].refused = Some(now);
         }
     }
 
