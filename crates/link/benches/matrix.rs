@@ -131,6 +131,9 @@ fn fraction(scale: &Scale, rtt_ms: u64, loss: f64, seed: u64, verbose: bool) -> 
     let bdp = scale.rate.bytes_in(rtt).bytes().max(1_000_000);
     let limit = Duration::from_secs(600);
     let warm_up = world.send(Side::A, Class::Bulk, ByteCount::new(4 * bdp));
+    if verbose && std::env::var_os("MATRIX_TRACE").is_some() {
+        trace(&mut world, warm_up, rtt);
+    }
     let warm_time = world.run_to_end(warm_up, limit);
     let warm = world.view(Side::A).stats;
     let drops_before = world.path_counters(Side::A).queue_drops;

@@ -163,8 +163,8 @@ pub struct Endpoint {
     is_closing: bool,
 }
 
-/// Slots that a bulk stream may use at once before anything is known: 1.5 MB.
-const INITIAL_WINDOW: u64 = 1024;
+/// Slots that a bulk stream may use at once before anything is known: 6 MB, 0.5 s at 100 Mbit/s.
+const INITIAL_WINDOW: u64 = 4096;
 /// Handshakes in progress at most; a peer has one at a time, two when both sides begin.
 const ATTEMPTS_MAX: usize = 256;
 /// While a connection is silent a new handshake is tried after this time, since the peer may have

@@ -329,8 +329,15 @@ impl Knee {
             self.enter_drain(capacity, 0, now_s);
             return;
         }
+        // While a train shows several times the present rate, losses cannot be our doing.
+        let train = self.measure.train.map_or(0.0, |train| train.rate);
+        let is_far_below = train > 4.0 * self.rate();
         let packets = self.losses.since_cut.packets;
-        if self.rounds_in_state >= 2 && packets >= 32.0 && self.losses.excess(0.10, 8.0) {
+        if !is_far_below
+            && self.rounds_in_state >= 2
+            && packets >= 32.0
+            && self.losses.excess(0.10, 8.0)
+        {
             self.cut_for_loss(now_s);
             return;
         }
@@ -340,7 +347,7 @@ impl Knee {
         self.rounds_in_state += 1;
         self.begin_round(now_s);
         let delivered = self.measure.delivered.unwrap_or(0.0);
-        let is_flat = !app_limited && delivered < 1.25 * delivered_before;
+        let is_flat = !app_limited && !is_far_below && delivered < 1.25 * delivered_before;
         let flat_rounds = if is_flat { flat_rounds + 1 } else { 0 };
         let is_empty = self.measure.queue_s <= self.threshold_s() / 2.0;
         if !is_flat
@@ -363,7 +370,6 @@ impl Knee {
             }
             return;
         }
-        let train = self.measure.train.map_or(0.0, |train| train.rate);
         if train > 2.0 * self.rate() && self.window >= 64.0 * self.packet {
             self.train_wanted = LATER_TRAIN;
         }
