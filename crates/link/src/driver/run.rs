@@ -479,12 +479,10 @@ impl Driver {
                 continue;
             }
             let is_up = self.endpoint.is_up(waiting.peer.0);
-            if is_up {
-                if let Some(key) = self.endpoint.open(waiting.peer.0, waiting.class, now) {
-                    let streams = self.add_stream(key);
-                    let _ = waiting.reply.send(Ok(streams));
-                    continue;
-                }
+            if is_up && let Some(key) = self.endpoint.open(waiting.peer.0, waiting.class, now) {
+                let streams = self.add_stream(key);
+                let _ = waiting.reply.send(Ok(streams));
+                continue;
             }
             if now < waiting.deadline {
                 still_waiting.push(waiting);
@@ -506,11 +504,11 @@ impl Driver {
     }
 
     fn transmit(&mut self, now: Instant) {
-        if let Some((transmit, bytes)) = self.unsent.take() {
-            if !self.send(&transmit, &bytes, now) {
-                self.unsent = Some((transmit, bytes));
-                return;
-            }
+        if let Some((transmit, bytes)) = self.unsent.take()
+            && !self.send(&transmit, &bytes, now)
+        {
+            self.unsent = Some((transmit, bytes));
+            return;
         }
         let segments_max = self.socket.segments_max();
         loop {

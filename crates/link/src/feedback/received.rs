@@ -154,9 +154,8 @@ impl ReceivedLog {
         if !self.unwritten.is_empty() {
             return Some(Time::default());
         }
-        let last = match self.last_report {
-            None => return self.pending.then_some(Time::default()),
-            Some(last) => last,
+        let Some(last) = self.last_report else {
+            return self.pending.then_some(Time::default());
         };
         if self.pending {
             return Some(last + self.interval);

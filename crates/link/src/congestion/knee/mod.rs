@@ -549,7 +549,7 @@ impl Knee {
         };
         let odds = loss_before / (1.0 - loss_before).max(0.01);
         let dispersion = self.losses.dispersion();
-        let wanted = (200.0 * odds * dispersion.min(10.0)).max(64.0).min(800.0);
+        let wanted = (200.0 * odds * dispersion.min(10.0)).clamp(64.0, 800.0);
         let packets = self.losses.since_cut.packets;
         if packets < wanted && (now_s - began_s < 3.0 || packets < 16.0) {
             return;
