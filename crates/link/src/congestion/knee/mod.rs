@@ -47,6 +47,7 @@ pub struct Knee {
     known_capacity: f64,
     /// Drains that failed at the first try, decaying: evidence of company.
     score: f64,
+    is_first_growth: bool,
     /// The last cut was for loss: grow gently.
     is_gentle: bool,
     train_wanted: usize,
@@ -142,6 +143,7 @@ impl Knee {
             rounds_in_state: 0,
             known_capacity: 0.0,
             score: 0.0,
+            is_first_growth: true,
             is_gentle: false,
             train_wanted: FIRST_TRAIN,
             reorder_window_s: 0.0,
@@ -219,6 +221,10 @@ impl Knee {
             self.gain_start /= 2.0;
         }
         self.gain = self.gain_start;
+        if std::mem::take(&mut self.is_first_growth) && !self.is_gentle {
+            // What starting up has shown of the capacity is a rough guess.
+            self.gain = self.gain.max(self.threshold_s() / self.base_s()).min(0.25);
+        }
         self.rounds_in_state = 0;
         self.begin_round(now_s);
     }
@@ -416,6 +422,7 @@ impl Knee {
     }
 
     fn step_drain(&mut self, app_limited: bool, now_s: f64) {
+        let threshold_s = self.threshold_s();
         let queue_s = self.measure.queue_s;
         let State::Drain {
             capacity,
@@ -428,6 +435,11 @@ impl Knee {
             return;
         };
         *queue_max_s = queue_max_s.max(queue_s);
+        if emptied_s.is_none() && *tries == 0 && queue_s > threshold_s {
+            // While the queue lasts the bottleneck is busy: what arrives is what it passes.
+            *capacity = capacity.max(self.measure.capacity.unwrap_or(0.0));
+            self.known_capacity = self.known_capacity.max(*capacity);
+        }
         let (capacity, cut_s, queue_max_s) = (*capacity, *cut_s, *queue_max_s);
         let (emptied_s, tries) = (*emptied_s, *tries);
         let empty_s = self.threshold_s() / 2.0;
@@ -459,7 +471,8 @@ impl Knee {
         let base_s = self.base_s();
         let spare = 1.0 - 0.95 * base_s / (base_s + queue_max_s);
         let patience_s = 1.25 * base_s.max(0.010) + queue_max_s + queue_max_s / spare;
-        if now_s - cut_s > patience_s && self.measure.queue_is_fresh {
+        // Judged by packets that crossed the path then; none do while the application is idle.
+        if self.measure.queue_sent_s + base_s > cut_s + patience_s && self.measure.queue_is_fresh {
             self.fail_drain(capacity, tries, now_s);
         }
     }
