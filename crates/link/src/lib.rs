@@ -26,6 +26,8 @@ mod connection;
 mod driver;
 mod endpoint;
 mod feedback;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handshake;
 mod identity;
 mod recovery;
