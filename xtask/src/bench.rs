@@ -16,6 +16,12 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP
+    Wan {
+        /// Passed on: `-- --runs N`, `-- --tcp NAME`, `-- --rate '1 Gbit/s'`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
@@ -23,6 +29,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::Link { arguments } => {
             let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
             command.args(["--bench", "matrix", "--"]).args(arguments);
+            command
+        }
+        Bench::Wan { arguments } => {
+            let mut command = cargo(["bench", "-p", "longhaul", "--bench", "wan", "--"]);
+            command.args(arguments);
             command
         }
     };

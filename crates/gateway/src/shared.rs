@@ -124,6 +124,16 @@ impl Shared {
             })
     }
 
+    /// Why nothing may be expected from `peer` at the moment, if that is so.
+    pub(crate) fn silence(&self, peer: PeerId) -> Option<ReachError> {
+        let state = self.link.snapshot().peers.get(peer.0).map(|p| p.state);
+        if matches!(state, Some(PeerState::Up { .. })) {
+            None
+        } else {
+            Some(self.down(peer, None))
+        }
+    }
+
     fn down(&self, peer: PeerId, last_answer: Option<std::time::SystemTime>) -> ReachError {
         let configured = self
             .config

@@ -5,4 +5,6 @@
 )]
 
 pub mod demo;
+pub mod gateways;
+mod scratch;
 pub mod wan;

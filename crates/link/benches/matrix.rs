@@ -43,9 +43,13 @@ fn main() {
             "--verbose" => verbose = true,
             "--cell" => {
                 let number = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
-                let rtt_ms = number(arguments.next()).expect("--cell RTT_MS LOSS");
-                let loss = number(arguments.next()).expect("--cell RTT_MS LOSS");
-                println!("{:.3}", fraction(&scale, rtt_ms as u64, loss, 1, true));
+                let rtt_ms = number(arguments.next()).expect("--cell RTT_MS LOSS [SEED]");
+                let loss = number(arguments.next()).expect("--cell RTT_MS LOSS [SEED]");
+                let seed = number(arguments.next()).unwrap_or(1.0);
+                println!(
+                    "{:.3}",
+                    fraction(&scale, rtt_ms as u64, loss, seed as u64, true)
+                );
                 return;
             }
             "--seeds" => {
@@ -127,11 +131,14 @@ fn fraction(scale: &Scale, rtt_ms: u64, loss: f64, seed: u64, verbose: bool) -> 
     let bdp = scale.rate.bytes_in(rtt).bytes().max(1_000_000);
     let limit = Duration::from_secs(600);
     let warm_up = world.send(Side::A, Class::Bulk, ByteCount::new(4 * bdp));
+    if verbose && std::env::var_os("MATRIX_TRACE").is_some() {
+        trace(&mut world, warm_up, rtt);
+    }
     let warm_time = world.run_to_end(warm_up, limit);
     let warm = world.view(Side::A).stats;
     let drops_before = world.path_counters(Side::A).queue_drops;
     let transfer = world.send(Side::A, Class::Bulk, scale.size);
-    if verbose {
+    if verbose && std::env::var_os("MATRIX_TRACE").is_some() {
         trace(&mut world, transfer, rtt);
     }
     let Some(time) = world.run_to_end(transfer, limit) else {
@@ -160,28 +167,30 @@ fn fraction(scale: &Scale, rtt_ms: u64, loss: f64, seed: u64, verbose: bool) -> 
     ideal / time.as_secs_f64()
 }
 
-/// Prints what the controller does, four times a round trip.
+/// Prints what the controller does, four times a round trip. Looking changes nothing of the run.
 fn trace(world: &mut World, transfer: TransferId, rtt: Duration) {
     println!(
-        "\n{:>9} {:>9} {:>8} {:>13} {:>9} {:>9}",
-        "s", "MB", "Mbit/s", "state", "queue ms", "drops"
+        "\n{:>9} {:>9} {:>8} {:>13} {:>9} {:>9} {:>9}",
+        "s", "MB", "Mbit/s", "state", "queue ms", "drops", "sent MB"
     );
     let step = (rtt / 4).max(Duration::from_millis(5));
-    let mut before = ByteCount::ZERO;
-    while world.progress(transfer).confirmed.is_none() && world.progress(transfer).lost.is_none() {
-        world.run_for(step);
-        let view = world.view(Side::A);
-        let delivered = world.progress(transfer).delivered;
-        let rate = BitRate::from_transfer(delivered - before, step);
-        before = delivered;
-        println!(
-            "{:9.3} {:9.1} {:8.0} {:>13} {:9.2} {:9} goodput {rate}",
-            world.now().as_secs_f64(),
-            delivered.bytes() as f64 / 1e6,
-            view.allowed_bytes_per_s * 8e-6,
-            view.controller_state,
-            view.queue_delay.as_secs_f64() * 1e3,
-            world.path_counters(Side::A).queue_drops,
-        );
-    }
+    let mut next = world.now();
+    world.run_until(Duration::from_secs(600), |world| {
+        let progress = world.progress(transfer);
+        if world.now() >= next {
+            next += step;
+            let view = world.view(Side::A);
+            println!(
+                "{:9.3} {:9.1} {:8.0} {:>13} {:9.2} {:9} {:9.1}",
+                world.now().as_secs_f64(),
+                progress.delivered.bytes() as f64 / 1e6,
+                view.allowed_bytes_per_s * 8e-6,
+                view.controller_state,
+                view.queue_delay.as_secs_f64() * 1e3,
+                world.path_counters(Side::A).queue_drops,
+                view.stats.payload_sent as f64 / 1e6,
+            );
+        }
+        progress.confirmed.is_some() || progress.lost.is_some()
+    });
 }

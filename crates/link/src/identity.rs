@@ -31,8 +31,8 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The file system said no.
-    #[error("{path}: {source}")]
+    /// The file system said no; the source says why.
+    #[error("key file {path}")]
     Io {
         /// The key file.
         path: PathBuf,

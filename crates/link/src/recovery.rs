@@ -35,23 +35,20 @@ pub(crate) enum Control {
 pub(crate) struct Contents {
     pub(crate) first: Option<Item>,
     /// Items behind the first, for packets of several small frames.
-    pub(crate) more: Option<Box<Vec<Item>>>,
+    more: Vec<Item>,
 }
 
 impl Contents {
     pub(crate) fn push(&mut self, item: Item) {
         match self.first {
             None => self.first = Some(item),
-            Some(_) => self.more.get_or_insert_default().push(item),
+            Some(_) => self.more.push(item),
         }
     }
 
     fn for_each(&self, mut visit: impl FnMut(Item)) {
         self.first.into_iter().for_each(&mut visit);
-        self.more
-            .iter()
-            .flat_map(|more| more.iter().copied())
-            .for_each(visit);
+        self.more.iter().copied().for_each(visit);
     }
 }
 
@@ -267,7 +264,8 @@ impl SentLog {
             }
         })?;
         outcome.arrivals.reverse();
-        if let Some(sent) = self.get(report.largest) {
+        // Only a complete report says what has not arrived.
+        if let Some(sent) = self.get(report.largest).filter(|_| report.is_last) {
             let waited = Duration::from_micros(report.delay_us);
             if newest == Some(report.largest) && sent.eliciting {
                 outcome.rtt = Some(now.since(sent.time).saturating_sub(waited));

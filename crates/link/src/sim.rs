@@ -41,8 +41,14 @@ pub struct World {
     seed: u64,
     make_controller: ControllerMaker,
     granularity: Duration,
-    /// Called with the time since the start and the world's view at each step, for plots.
     scratch: Vec<u8>,
+    /// Datagrams that arrived at one side, kept for replay.
+    recording: Option<Side>,
+    recorded: Vec<Vec<u8>>,
+    /// How many datagrams went to each address.
+    sent_to: HashMap<SocketAddr, u64>,
+    /// Streams that each side was told are lost.
+    lost_streams: [u64; 2],
 }
 
 /// Makes the controller of each new connection.
@@ -155,6 +161,10 @@ impl World {
             make_controller: config.controller,
             granularity: Duration::from_micros(50),
             scratch: Vec::new(),
+            recording: None,
+            recorded: Vec::new(),
+            sent_to: HashMap::new(),
+            lost_streams: [0; 2],
         }
     }
 
@@ -277,6 +287,27 @@ impl World {
             .handle_datagram(&mut bytes, from, self.now);
     }
 
+    /// Keeps what arrives at one side from now on.
+    pub fn record(&mut self, at: Side) {
+        self.recording = Some(at);
+    }
+
+    /// What arrived since [`record`](Self::record), and an end to recording.
+    pub fn take_recorded(&mut self) -> Vec<Vec<u8>> {
+        self.recording = None;
+        std::mem::take(&mut self.recorded)
+    }
+
+    /// How many datagrams either side has sent to an address.
+    pub fn sent_to(&self, address: SocketAddr) -> u64 {
+        self.sent_to.get(&address).copied().unwrap_or(0)
+    }
+
+    /// How many streams one side was told are lost.
+    pub fn lost_streams(&self, side: Side) -> u64 {
+        self.lost_streams[side as usize]
+    }
+
     fn next_event(&mut self) -> Instant {
         let now = self.now;
         let far = now + Duration::from_secs(3600);
@@ -293,6 +324,9 @@ impl World {
         for from in [Side::A, Side::B] {
             while let Some(mut datagram) = self.paths[from as usize].poll(self.now) {
                 let site = &mut self.sites[1 - from as usize];
+                if self.recording.is_some_and(|side| side != from) {
+                    self.recorded.push(datagram.bytes.clone());
+                }
                 if datagram.to == site.address && !site.is_stopped {
                     site.endpoint
                         .handle_datagram(&mut datagram.bytes, datagram.from, self.now);
@@ -345,6 +379,7 @@ impl World {
                 }
                 Event::Stopped { .. } => {}
                 Event::Lost { key, reason } => {
+                    self.lost_streams[side as usize] += 1;
                     if let Some(index) = self.by_stream.get(&(side, key)) {
                         let progress = &mut self.transfers[*index].progress;
                         if progress.confirmed.is_none() {
@@ -420,6 +455,7 @@ impl World {
                 return;
             };
             for bytes in self.scratch.chunks(segment_bytes) {
+                *self.sent_to.entry(to).or_default() += 1;
                 path.send(
                     Datagram {
                         from: site.address,

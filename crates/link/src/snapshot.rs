@@ -89,6 +89,8 @@ pub enum PeerState {
         /// Handshakes that we began.
         attempts: u64,
     },
+    /// The network says that nobody listens at its endpoint, or that it cannot be reached.
+    Refused,
     /// It has answered before; no connection stands now.
     Connecting,
     /// A connection stands.

@@ -233,3 +233,22 @@ async fn a_peer_that_shuts_down_is_noticed_and_found_again() {
         .expect("in time")
         .expect("up again");
 }
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
+    let dead = socket();
+    let endpoint = dead
+        .local_addr()
+        .expect("a bound socket has an address")
+        .to_string();
+    drop(dead);
+    let a = Link::start(socket(), config(1, 2, Some(endpoint))).expect("the link starts");
+    let refused = async {
+        while a.snapshot().peers[0].state != PeerState::Refused {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, refused)
+        .await
+        .expect("the kernel says that the port is closed");
+}

@@ -34,7 +34,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,libunftp=off"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,libunftp=off,suppaftp=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

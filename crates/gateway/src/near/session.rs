@@ -26,7 +26,7 @@ use tokio::{
     },
     sync::{mpsc, watch},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, Interval, interval_at, timeout},
 };
 use tracing::{Instrument, debug, info, warn};
 
@@ -83,6 +83,7 @@ async fn run(
         writer,
         near: NearSession::new(front, local.ip()),
         far: None,
+        unheard: None,
         streams: HashMap::new(),
         data: BTreeMap::new(),
         events,
@@ -127,6 +128,8 @@ struct Session {
     writer: OwnedWriteHalf,
     near: NearSession,
     far: Option<Far>,
+    /// Ticks for the far half's peer until that has said something.
+    unheard: Option<(PeerId, Interval)>,
     /// Link streams of data connections that the server has not announced yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, Data>,
@@ -174,6 +177,9 @@ impl Session {
                     Ok(count @ 1..) => lines.push(&buffer[..count]),
                     Ok(0) | Err(_) => self.near.handle(Input::ClientClosed),
                 },
+                peer = unheard(&mut self.unheard) => {
+                    self.check_unheard(peer);
+                }
                 message = next_message(&mut self.far, &self.shared) => self.far_said(message),
                 Some((id, event)) = from_data.recv() => self.data_said(id, event),
                 () = shared.cut_short() => {
@@ -186,7 +192,22 @@ impl Session {
         Ok(())
     }
 
+    /// A peer that dies may be found out only after a stream to it was opened.
+    fn check_unheard(&mut self, peer: PeerId) {
+        if let Some(error) = self.shared.silence(peer) {
+            self.far = None;
+            self.unheard = None;
+            self.shared.registry.refused();
+            warn!(%error, "the far side says nothing");
+            self.near.handle(Input::Refused {
+                code: 421,
+                text: &error.to_string(),
+            });
+        }
+    }
+
     fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
+        self.unheard = None;
         match message {
             Ok(FarMessage::Reply { tag, line }) => {
                 self.near.handle(Input::FarReply { tag, line: &line });
@@ -318,6 +339,10 @@ impl Session {
         })?;
         info!(%target, peer = self.shared.peer_name(peer), "client connected");
         let decoder = Decoder::default();
+        self.unheard = Some((
+            peer,
+            interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK),
+        ));
         self.far = Some(Far {
             peer,
             session,
@@ -454,6 +479,17 @@ impl Session {
     }
 }
 
+/// Resolves now and then while the far half has not said a word.
+async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId {
+    match unheard {
+        Some((peer, ticks)) => {
+            ticks.tick().await;
+            *peer
+        }
+        None => std::future::pending().await,
+    }
+}
+
 /// Reads like `AsyncRead`, which takes a short read for an empty socket; but a read also stops at
 /// urgent data, and what follows would be seen only with the next packet.
 async fn read(reader: &mut OwnedReadHalf, buffer: &mut [u8]) -> io::Result<usize> {
@@ -535,6 +571,10 @@ fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
         }
     }
 }
+
+/// Time for the far half's first word, after which a peer that is not up counts as down.
+const SILENCE_MIN: Duration = Duration::from_secs(3);
+const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
 /// One read of commands.
 const READ_BYTES: usize = 16 * 1024;

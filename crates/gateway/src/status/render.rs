@@ -245,6 +245,7 @@ impl fmt::Display for PeerLine<'_> {
                     peer.attempts
                 )
             }
+            "refused" => write!(f, "refused at {endpoint}: no gateway listens there"),
             "connecting" => write!(f, "connecting to {endpoint}"),
             "silent" => write!(f, "silent since {since} ({endpoint})"),
             _ => {

@@ -106,7 +106,9 @@ pub(super) fn run(
     if is_complete {
         // Our clone keeps the connection open otherwise.
         if transfer.direction == Direction::Upload {
-            socket.shutdown(Shutdown::Write).context("ending the data connection")?;
+            socket
+                .shutdown(Shutdown::Write)
+                .context("ending the data connection")?;
         }
         let left = transfer.limit.saturating_sub(watch.elapsed());
         control.set_read_timeout(Some(left.max(Duration::from_millis(10))))?;

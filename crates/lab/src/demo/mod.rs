@@ -5,13 +5,13 @@
 //! through a pair of gateways; the user sees both side by side.
 
 mod client;
-mod gateways;
 mod relay;
 mod server;
 mod sites;
 mod table;
 
 use std::{
+    net::TcpStream,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -23,10 +23,10 @@ use wansim::{PathConfig, profile::Profile};
 
 use self::{
     client::{Direction, Transfer},
-    gateways::Gateways,
     sites::{CongestionControl, Sites},
     table::Row,
 };
+use crate::gateways::{GatewayPlan, Gateways};
 use crate::wan::{
     WanError,
     privilege::{self, Privilege},
@@ -66,7 +66,7 @@ impl DemoConfig {
 /// If a transfer through the gateways fails, or the sites cannot be set up.
 pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
     let profile = Profile::transatlantic();
-    let (sites, forbidden) = match privilege::acquire().and_then(|privilege| {
+    let (mut sites, forbidden) = match privilege::acquire().and_then(|privilege| {
         let sites = Sites::in_namespaces(&profile)?;
         Ok((privilege, sites))
     }) {
@@ -96,7 +96,7 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     if forbidden.is_none() {
         for name in ["cubic", "bbr"] {
-            plain(config, &sites, &files, name, &mut rows)?;
+            plain(config, &mut sites, &files, name, &mut rows)?;
         }
     }
     let is_relayed = forbidden.is_some();
@@ -116,7 +116,7 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
 /// Both directions directly, over the kernel's TCP.
 fn plain(
     config: &DemoConfig,
-    sites: &Sites,
+    sites: &mut Sites,
     files: &server::Files,
     name: &str,
     rows: &mut Vec<Row>,
@@ -183,7 +183,23 @@ fn accelerated(
         "Longhaul"
     };
     let server = sites.start_server(files)?;
-    let gateways = Gateways::start(&config.program, sites, server)?;
+    let (listen_b, endpoint_b) = sites.gateway_b();
+    let front_door = sites.front_door()?;
+    let plan = GatewayPlan {
+        listen_a: sites.gateway_a(),
+        listen_b,
+        endpoint_b,
+        doors: format!(
+            "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server}\"\nmode = \"strict\"\n"
+        ),
+        allow: vec![server],
+    };
+    let mut gateways = Gateways::start(&plan, |site| sites.command(site, &config.program))?;
+    gateways.wait_until(|| {
+        Ok(sites
+            .run_client(move || TcpStream::connect(front_door))?
+            .is_ok())
+    })?;
     for direction in [Direction::Download, Direction::Upload] {
         for (size, name, is_measured) in [
             (config.warm_up, files.warm_up_name(direction), false),
@@ -196,7 +212,7 @@ fn accelerated(
             };
             let bar = progress(&what, direction, size);
             let transfer = Transfer {
-                address: gateways.front_door(),
+                address: front_door,
                 direction,
                 name,
                 size,

@@ -14,6 +14,7 @@ use units::ByteCount;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{DemoConfig, client::Direction};
+use crate::scratch;
 
 /// A scratch folder with the files of the demonstration; removed when dropped.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(super) struct Files {
 impl Files {
     /// Makes the folder and the files to be downloaded.
     pub(super) fn new(config: &DemoConfig) -> anyhow::Result<Self> {
-        let folder = scratch_folder("files")?;
+        let folder = scratch::folder("files")?;
         let content = Bytes::from(random_bytes(config.size.max(config.warm_up)));
         let files = Self { folder, content };
         for (size, name) in [
@@ -100,14 +101,6 @@ pub(super) fn serve(folder: PathBuf, address: SocketAddr) -> anyhow::Result<()> 
     runtime
         .block_on(server.listen(address.to_string()))
         .context("the embedded FTP server")
-}
-
-/// A new folder for this process under the system's folder for temporary files.
-pub(super) fn scratch_folder(purpose: &str) -> anyhow::Result<PathBuf> {
-    let folder =
-        std::env::temp_dir().join(format!("longhaul-demo-{}-{purpose}", std::process::id()));
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    Ok(folder)
 }
 
 /// Bytes that do not compress; the same on every run.

@@ -73,13 +73,15 @@ impl Sites {
     }
 
     /// Makes `name` the congestion control of new connections in both sites.
-    pub(super) fn set_congestion_control(&self, name: &str) -> anyhow::Result<CongestionControl> {
-        let Place::Namespaces(wan) = &self.place else {
+    pub(super) fn set_congestion_control(
+        &mut self,
+        name: &str,
+    ) -> anyhow::Result<CongestionControl> {
+        let Place::Namespaces(wan) = &mut self.place else {
             bail!("there is no TCP over the relay")
         };
         for site in Site::BOTH {
-            let set = wan.enter(site, || fs::write(CONGESTION_CONTROL, name))?;
-            if set.is_err() {
+            if wan.set_congestion_control(site, name).is_err() {
                 let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
                 return Ok(CongestionControl::Missing {
                     available: available.trim().to_owned(),
@@ -135,6 +137,14 @@ impl Sites {
         match &self.place {
             Place::Namespaces(wan) => Ok(wan.command(site, program)?),
             Place::Loopback { .. } => Ok(Command::new(program)),
+        }
+    }
+
+    /// Where the gateway of site A listens.
+    pub(super) fn gateway_a(&self) -> SocketAddr {
+        match &self.place {
+            Place::Namespaces(wan) => SocketAddr::from((wan.config().sites[0].ipv4, 4810)),
+            Place::Loopback { .. } => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         }
     }
 
@@ -199,5 +209,4 @@ fn free_udp_address() -> anyhow::Result<SocketAddr> {
     Ok(socket.local_addr()?)
 }
 
-const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";

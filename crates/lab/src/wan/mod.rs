@@ -87,6 +87,15 @@ impl Wan {
         self.topology.set_interface_up(site, up)
     }
 
+    /// Makes `name` (`cubic`, `bbr`, ...) the TCP congestion control of a site's connections over the
+    /// WAN by IPv4, those that it accepts included. Works for any user of the emulator.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the kernel does not have it.
+    pub fn set_congestion_control(&mut self, site: Site, name: &str) -> Result<(), WanError> {
+        self.topology.set_congestion_control(site, name)
+    }
+
     /// Runs `work` inside a site and waits for it. Sockets that it opens belong to the site, even
     /// when they are used outside later.
     ///

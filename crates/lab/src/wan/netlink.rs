@@ -4,7 +4,7 @@
 
 use std::{
     io,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
 };
 
@@ -109,6 +109,35 @@ impl Netlink {
         message.bytes(&index.to_ne_bytes());
         message.attribute(libc::IFA_LOCAL, &bytes);
         message.attribute(libc::IFA_ADDRESS, &bytes);
+        self.request(message)
+    }
+
+    /// Gives the connections that use the route to the address's own network a congestion control,
+    /// in both directions of opening. Unlike the system's default this needs no right beyond the
+    /// namespace's.
+    pub(super) fn set_route_congestion_control(
+        &mut self,
+        index: u32,
+        address: Ipv4Addr,
+        prefix: u8,
+        name: &str,
+    ) -> io::Result<()> {
+        let network = u32::from(address) & (u32::MAX << (32 - prefix));
+        let mut message = Message::new(libc::RTM_NEWROUTE, REPLACE);
+        // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type.
+        message.bytes(&[libc::AF_INET as u8, prefix, 0, 0]);
+        message.bytes(&[
+            libc::RT_TABLE_MAIN,
+            libc::RTPROT_KERNEL,
+            libc::RT_SCOPE_LINK,
+        ]);
+        message.bytes(&[libc::RTN_UNICAST, 0, 0, 0, 0]);
+        message.attribute(libc::RTA_DST, &network.to_be_bytes());
+        message.attribute(libc::RTA_OIF, &index.to_ne_bytes());
+        message.attribute(libc::RTA_PREFSRC, &address.octets());
+        message.nested(libc::RTA_METRICS, |metrics| {
+            metrics.attribute(RTAX_CC_ALGO, name.as_bytes());
+        });
         self.request(message)
     }
 
@@ -221,6 +250,9 @@ const REPLACE: i32 = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
 
 /// linux/if_link.h.
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+
+/// linux/rtnetlink.h.
+const RTAX_CC_ALGO: u16 = 16;
 
 /// linux/veth.h.
 const VETH_INFO_PEER: u16 = 1;

@@ -96,6 +96,21 @@ impl Topology {
         self.wait_for_ipv6(site)
     }
 
+    /// Makes `name` the congestion control of the site's connections over the WAN by IPv4.
+    pub(super) fn set_congestion_control(
+        &mut self,
+        site: Site,
+        name: &str,
+    ) -> Result<(), WanError> {
+        let config = &self.config.sites[site.index()];
+        self.site_links[site.index()]
+            .set_route_congestion_control(SITE_INDEX, config.ipv4, 24, name)
+            .map_err(WanError::io(format!(
+                "setting congestion control {name} at {}",
+                config.name
+            )))
+    }
+
     /// Waits until the site takes packets to its IPv6 address: the kernel enters the route to it
     /// some time after it has taken the address.
     fn wait_for_ipv6(&self, site: Site) -> Result<(), WanError> {

@@ -76,6 +76,8 @@ pub(crate) struct Connection {
     /// The present pass has repeated everything worth it.
     repeat_exhausted: bool,
     last_tick: Time,
+    /// Control frames to tell again with the next reports, and how often.
+    echoes: VecDeque<(Control, u8)>,
     close: Option<Close>,
     pub(crate) closed: Option<ConnectionEnd>,
     idle_timeout: Duration,
@@ -270,6 +272,7 @@ impl Connection {
             repeat_pass: Time::default(),
             repeat_exhausted: false,
             last_tick: now,
+            echoes: VecDeque::new(),
             close: None,
             closed: None,
             idle_timeout: setup.idle_timeout,
@@ -379,8 +382,9 @@ impl Connection {
         if credit_due {
             self.streams.controls.push_back(Control::Credit(number));
         }
-        if class == Class::Bulk && window > self.streams.initial_window {
-            self.streams.initial_window = window;
+        let initial = window.min(self.streams.initial_window_max());
+        if class == Class::Bulk && initial > self.streams.initial_window {
+            self.streams.initial_window = initial;
             self.streams.controls.push_back(Control::InitialWindow);
         }
         match read {

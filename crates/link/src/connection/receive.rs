@@ -232,9 +232,13 @@ impl Connection {
             stream.recv.insert(index, data, pool)
         };
         let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
+        let widened = insert == Insert::New && !readable && stream.recv.widen_for_holes(pool);
         match insert {
             Insert::New => {
                 self.stats.payload_received += data.len() as u64;
+                if widened {
+                    self.streams.controls.push_back(Control::Credit(number));
+                }
                 if readable {
                     self.streams.tell_readable(number);
                 }
@@ -264,9 +268,10 @@ impl Connection {
         }
         // Copies of one slot are spread over a sixteenth of a round trip, past short bursts.
         let spacing_s = self.rtt.smoothed().as_secs_f64() / 16.0;
+        let loss = self.sent.loss();
         for item in &outcome.lost {
             match item {
-                Item::Chunk(chunk) => self.streams.on_lost(*chunk, now, spacing_s),
+                Item::Chunk(chunk) => self.streams.on_lost(*chunk, now, spacing_s, loss),
                 Item::Control(control) => self.on_control_lost(*control),
             }
         }
@@ -283,7 +288,9 @@ impl Connection {
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
-            app_limited: newest_resolved < self.app_limited_until,
+            // A cap of the operator's holds us back just as an idle application does.
+            app_limited: newest_resolved < self.app_limited_until
+                || self.rate_max_bytes_per_s < self.controller.rate_bytes_per_s(),
         };
         self.controller
             .on_report(&digest, now.seconds_since(Time::default()));

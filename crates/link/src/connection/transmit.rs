@@ -32,6 +32,9 @@ const FLIGHT_INTERVAL: Duration = Duration::from_millis(100);
 const CHALLENGES_MAX: u32 = 8;
 /// Loss at which idle capacity is used to repeat what is not yet acknowledged.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
+/// In how many reports a credit or the end of reading is told again.
+const ECHOES: u8 = 3;
+const ECHOES_PER_REPORT: usize = 8;
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
 /// Copies of one slot in flight while the line is idle otherwise.
@@ -199,7 +202,9 @@ impl Connection {
             let start = self.begin_packet(out);
             let space = self.mtu.payload_bytes() - OVERHEAD - 1;
             frame::put_feedback_type(out);
-            self.received.write_report(out, space, now);
+            let reserved = ECHOES_PER_REPORT.min(self.echoes.len()) * CONTROL_SIZE_MAX;
+            self.received.write_report(out, space - reserved, now);
+            self.put_echoes(out, start + self.mtu.payload_bytes() - TAG_SIZE);
             let len = self.end_packet(out, start, false, false, Contents::default(), now);
             self.stats.feedback_bytes += (len + ip_overhead(&to)) as u64;
             return Some(Transmit {
@@ -316,7 +321,40 @@ impl Connection {
     }
 
     fn put_control(&mut self, out: &mut Vec<u8>, control: Control, contents: &mut Contents) {
-        let frame = match control {
+        let Some(frame) = self.control_frame(control) else {
+            return;
+        };
+        frame.put(out);
+        contents.push(Item::Control(control));
+        if matches!(control, Control::Credit(_) | Control::Done(_)) {
+            self.echoes.retain(|(echo, _)| *echo != control);
+            self.echoes.push_back((control, ECHOES));
+        }
+    }
+
+    /// Appends frames for which the peer waits, as long as they are young: the packet that brought
+    /// them first may have been lost, and a round trip is long.
+    fn put_echoes(&mut self, out: &mut Vec<u8>, end_max: usize) {
+        for _ in 0..ECHOES_PER_REPORT.min(self.echoes.len()) {
+            if out.len() + CONTROL_SIZE_MAX > end_max {
+                return;
+            }
+            let Some((control, left)) = self.echoes.pop_front() else {
+                return;
+            };
+            let Some(frame) = self.control_frame(control) else {
+                continue;
+            };
+            frame.put(out);
+            if left > 1 {
+                self.echoes.push_back((control, left - 1));
+            }
+        }
+    }
+
+    /// The frame of a control with what is true now; `None` if it no longer matters.
+    fn control_frame(&mut self, control: Control) -> Option<Frame<'static>> {
+        match control {
             Control::End(number) => self.streams.get(number).and_then(|stream| {
                 let (chunks, bytes, hash) = stream.send.end();
                 let finished = matches!(
@@ -364,10 +402,6 @@ impl Connection {
                 rtt_us: self.rtt.base().as_micros() as u64,
             }),
             Control::MtuProbe => None,
-        };
-        if let Some(frame) = frame {
-            frame.put(out);
-            contents.push(Item::Control(control));
         }
     }
 

@@ -107,6 +107,8 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Batches received before the driver sees to sending again.
 const RECEIVE_BATCHES_MAX: usize = 8;
+/// Errors of the network taken in before the driver sees to packets again.
+const TRANSPORT_ERRORS_MAX: usize = 16;
 /// Time for the close to leave.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -245,6 +247,12 @@ impl Driver {
     }
 
     fn receive(&mut self, now: Instant) {
+        for _ in 0..TRANSPORT_ERRORS_MAX {
+            let Some(address) = self.socket.unreachable() else {
+                break;
+            };
+            self.endpoint.handle_unreachable(address, now);
+        }
         for _ in 0..RECEIVE_BATCHES_MAX {
             let endpoint = &mut self.endpoint;
             let received = self
@@ -471,12 +479,10 @@ impl Driver {
                 continue;
             }
             let is_up = self.endpoint.is_up(waiting.peer.0);
-            if is_up {
-                if let Some(key) = self.endpoint.open(waiting.peer.0, waiting.class, now) {
-                    let streams = self.add_stream(key);
-                    let _ = waiting.reply.send(Ok(streams));
-                    continue;
-                }
+            if is_up && let Some(key) = self.endpoint.open(waiting.peer.0, waiting.class, now) {
+                let streams = self.add_stream(key);
+                let _ = waiting.reply.send(Ok(streams));
+                continue;
             }
             if now < waiting.deadline {
                 still_waiting.push(waiting);
@@ -498,11 +504,11 @@ impl Driver {
     }
 
     fn transmit(&mut self, now: Instant) {
-        if let Some((transmit, bytes)) = self.unsent.take() {
-            if !self.send(&transmit, &bytes, now) {
-                self.unsent = Some((transmit, bytes));
-                return;
-            }
+        if let Some((transmit, bytes)) = self.unsent.take()
+            && !self.send(&transmit, &bytes, now)
+        {
+            self.unsent = Some((transmit, bytes));
+            return;
         }
         let segments_max = self.socket.segments_max();
         loop {
@@ -695,6 +701,7 @@ fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> Pe
         (Some(since), None, _) => PeerState::Up {
             since: wall(since, now),
         },
+        (None, ..) if view.is_refused => PeerState::Refused,
         (None, _, Some(_)) => PeerState::Connecting,
         (None, _, None) => PeerState::NeverAnswered {
             attempts: view.attempts,

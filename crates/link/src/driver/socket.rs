@@ -2,12 +2,12 @@
 
 use std::{
     io::{self, IoSliceMut},
-    net::{SocketAddr, SocketAddrV6, UdpSocket},
+    net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket},
     os::fd::{AsFd, BorrowedFd},
 };
 
 use nix::sys::socket::{setsockopt, sockopt};
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, TransportErrorPayload, UdpSocketState};
 use units::ByteCount;
 
 use crate::{Transmit, snapshot::SocketBuffers};
@@ -29,6 +29,8 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
+        // Tells a port where nobody listens from one where packets vanish.
+        let _ = state.enable_transport_errors((&socket).into());
         // Beyond the limit of ordinary users first, where we may; then within it.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
             state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES)?;
@@ -74,11 +76,23 @@ impl Socket {
             segment_size: (bytes.len() > transmit.segment_bytes).then_some(transmit.segment_bytes),
             src_ip: None,
         };
-        match self.state.try_send((&self.socket).into(), &transmit) {
+        let send = || self.state.try_send((&self.socket).into(), &transmit);
+        // An error that an earlier datagram met is reported once, in place of sending.
+        match send().or_else(|_| send()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// A host that says that nobody listens there, or one on the way to it that cannot reach it.
+    pub(super) fn unreachable(&self) -> Option<IpAddr> {
+        let error = self
+            .state
+            .recv_transport_error((&self.socket).into())
+            .ok()
+            .flatten()?;
+        matches!(error.payload, TransportErrorPayload::Unreachable).then_some(error.addr?.ip())
     }
 
     /// Receives what has come, one batch of it. Returns how many datagrams were handed on.

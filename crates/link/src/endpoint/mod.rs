@@ -9,7 +9,7 @@ mod streams;
 
 use std::{
     collections::{HashMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -163,8 +163,8 @@ pub struct Endpoint {
     is_closing: bool,
 }
 
-/// Slots that a bulk stream may use at once before anything is known: 1.5 MB.
-const INITIAL_WINDOW: u64 = 1024;
+/// Slots that a bulk stream may use at once before anything is known: 6 MB, 0.5 s at 100 Mbit/s.
+const INITIAL_WINDOW: u64 = 4096;
 /// Handshakes in progress at most; a peer has one at a time, two when both sides begin.
 const ATTEMPTS_MAX: usize = 256;
 /// While a connection is silent a new handshake is tried after this time, since the peer may have
@@ -333,6 +333,17 @@ impl Endpoint {
         self.peers[peer].address = address.or(self.peers[peer].address);
         if let Some(address) = address {
             self.begin_attempt(peer, address, now);
+        }
+    }
+
+    /// The host `address` says that nobody listens there, or that it cannot be reached: kept for the
+    /// status.
+    pub fn handle_unreachable(&mut self, address: IpAddr, now: Instant) {
+        let now = self.time(now);
+        let address = address.to_canonical();
+        let is_for = |attempt: &&Attempt| attempt.remote.ip().to_canonical() == address;
+        for attempt in self.attempts.values().filter(is_for) {
+            self.peers[attempt.peer].refused = Some(now);
         }
     }
 
@@ -812,7 +823,6 @@ impl Endpoint {
     }
 
     fn time(&self, now: Instant) -> Time {
-        // The epoch is one second after zero, so that no event is at time zero.
         Time(now.saturating_duration_since(self.epoch).as_nanos() as u64)
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     /// Which of the keys the next attempt expects.
     pub(crate) next_key: usize,
     pub(crate) last_heard: Option<Time>,
+    /// When the network last said that nobody is at its address.
+    pub(crate) refused: Option<Time>,
     /// What earlier connections learned of the path.
     pub(crate) memory: Option<PathMemory>,
     pub(crate) rtt: Option<Duration>,
@@ -81,6 +83,7 @@ impl Peer {
             attempts: 0,
             next_key: 0,
             last_heard: None,
+            refused: None,
             memory: None,
             rtt: None,
             past: Stats::default(),

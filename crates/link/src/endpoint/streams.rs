@@ -33,6 +33,9 @@ pub struct PeerView {
     pub silent: Option<Instant>,
     /// When anything authentic came last.
     pub last_heard: Option<Instant>,
+    /// The network said of late that nobody is at its address. Anybody on the path can say so, so
+    /// nothing but the status depends on it.
+    pub is_refused: bool,
     /// Where its packets come from, or where we look for it.
     pub address: Option<SocketAddr>,
     /// Smoothed round-trip time.
@@ -124,6 +127,7 @@ impl Endpoint {
             connected: current.map(|connection| instant(connection.established)),
             silent: current.and_then(Connection::silent_since).map(instant),
             last_heard: known.last_heard.map(instant),
+            is_refused: known.refused > known.last_heard,
             address: current
                 .map(|connection| connection.remote)
                 .or(known.address),

@@ -154,9 +154,8 @@ impl ReceivedLog {
         if !self.unwritten.is_empty() {
             return Some(Time::default());
         }
-        let last = match self.last_report {
-            None => return self.pending.then_some(Time::default()),
-            Some(last) => last,
+        let Some(last) = self.last_report else {
+            return self.pending.then_some(Time::default());
         };
         if self.pending {
             return Some(last + self.interval);
@@ -212,8 +211,9 @@ impl ReceivedLog {
             self.bytes_received,
         )
         .with_parts(&samples, &blocks)
+        .to_be_continued(!self.unwritten.is_empty())
         .put(out);
-        self.report_number += 1;
+        self.report_number += u64::from(self.unwritten.is_empty());
     }
 
     fn begin_report(&mut self, now: Time) {

@@ -1,11 +1,14 @@
 //! One report on the wire.
 //!
 //! ```text
-//! number | largest | time of largest, us | delay, us | bytes received
+//! number and last | largest | time of largest, us | delay, us | bytes received
 //!   | length of samples | samples | length of blocks | blocks
 //! sample:  packet number, counted back | receive time in us, counted back
 //! block:   first packet number, counted back from largest | count | kind | runs or bits
 //! ```
+//!
+//! The first field is twice the report's number, plus one in the last frame of the report: one that
+//! does not fit a packet is told in several frames.
 //!
 //! Samples run backwards from `largest`, each relative to the one before. Runs alternate between
 //! received and missing, received first; bits are least significant first.
@@ -20,6 +23,8 @@ use crate::wire::{
 pub(crate) struct Report<'a> {
     /// Counts up by one with each report.
     pub(crate) number: u64,
+    /// With this frame the report is complete: what it does not tell has not arrived.
+    pub(crate) is_last: bool,
     /// The highest packet number that has arrived.
     pub(crate) largest: u64,
     /// When it arrived, by the receiver's clock in microseconds.
@@ -46,8 +51,10 @@ pub(super) const BITS: u8 = 1;
 
 impl<'a> Report<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let number = reader.varint()?;
         let report = Self {
-            number: reader.varint()?,
+            number: number >> 1,
+            is_last: number & 1 == 1,
             largest: reader.varint()?,
             largest_time_us: reader.varint()?,
             delay_us: reader.varint()?,
@@ -66,8 +73,9 @@ impl<'a> Report<'a> {
 
     /// Appends a report whose samples and blocks are already encoded.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
+        let number = self.number << 1 | u64::from(self.is_last);
         for value in [
-            self.number,
+            number,
             self.largest,
             self.largest_time_us,
             self.delay_us,
@@ -89,6 +97,7 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// A report without samples and blocks, in one frame.
     pub(super) fn new(
         number: u64,
         largest: u64,
@@ -98,12 +107,20 @@ impl<'a> Report<'a> {
     ) -> Self {
         Self {
             number,
+            is_last: true,
             largest,
             largest_time_us,
             delay_us,
             bytes_received,
             samples: &[],
             blocks: &[],
+        }
+    }
+
+    pub(super) fn to_be_continued(self, is_continued: bool) -> Self {
+        Self {
+            is_last: !is_continued,
+            ..self
         }
     }
 

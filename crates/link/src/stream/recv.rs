@@ -20,7 +20,7 @@ struct Slab {
 /// Lends slabs up to a bound, and keeps returned ones for reuse.
 #[derive(Debug)]
 pub(crate) struct SlabPool {
-    free: Vec<Box<Slab>>,
+    free: Vec<Slab>,
     lent: usize,
     lent_max: usize,
     /// The most slabs ever lent at once.
@@ -44,21 +44,19 @@ impl SlabPool {
         }
     }
 
-    fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
+    fn take(&mut self, is_essential: bool) -> Option<Slab> {
         if self.lent >= self.lent_max && !is_essential {
             return None;
         }
         self.lent += 1;
         self.lent_peak = self.lent_peak.max(self.lent);
-        Some(self.free.pop().unwrap_or_else(|| {
-            Box::new(Slab {
-                data: vec![0; SLAB_SIZE],
-                lens: [0; SLAB_SLOTS as usize],
-            })
+        Some(self.free.pop().unwrap_or_else(|| Slab {
+            data: vec![0; SLAB_SIZE],
+            lens: [0; SLAB_SLOTS as usize],
         }))
     }
 
-    fn give_back(&mut self, mut slab: Box<Slab>) {
+    fn give_back(&mut self, mut slab: Slab) {
         self.lent -= 1;
         if self.free.len() < FREE_SLABS_MAX {
             slab.lens.fill(0);
@@ -100,7 +98,7 @@ pub(crate) enum RecvState {
 
 /// The receiving half of one stream.
 pub(crate) struct RecvHalf {
-    slabs: VecDeque<Option<Box<Slab>>>,
+    slabs: VecDeque<Option<Slab>>,
     /// Number of the first slab in `slabs`.
     slab_base: u64,
     /// Index of the next slot to hand on.
@@ -271,6 +269,17 @@ impl RecvHalf {
             self.judged_s = now_s;
         }
         self.next + self.window >= self.credit_told + (self.window / 8).max(1)
+    }
+
+    /// Doubles the window when half of it lies behind a hole: the application has read all it can, so
+    /// the path and its losses, not a slow reader, need the room. Returns whether it did.
+    pub(crate) fn widen_for_holes(&mut self, pool: &SlabPool) -> bool {
+        let is_wide = self.window >= self.window_max || pool.fill() >= 0.5;
+        if is_wide || self.highest - self.next < self.window / 2 {
+            return false;
+        }
+        self.window = (self.window * 2).min(self.window_max);
+        true
     }
 
     /// The limit that the peer may be told now; it counts as told.

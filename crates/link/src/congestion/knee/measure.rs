@@ -14,6 +14,8 @@ pub(super) struct Measure {
     bucket_is_fresh: bool,
     /// Queueing delay, one way, in seconds.
     pub(super) queue_s: f64,
+    /// When the packets that `queue_s` is about were sent.
+    pub(super) queue_sent_s: f64,
     /// Packets sent before this time speak of the queue as it was before the last cut.
     queue_since_s: f64,
     /// Whether `queue_s` is about packets sent after the last cut.
@@ -99,6 +101,7 @@ impl Measure {
             bucket: None,
             bucket_is_fresh: false,
             queue_s: 0.0,
+            queue_sent_s: 0.0,
             queue_since_s: 0.0,
             queue_is_fresh: false,
             points: VecDeque::new(),
@@ -185,6 +188,7 @@ impl Measure {
         if bucket.count >= 4 && span_s >= base_s / 8.0 {
             let base_delay_s = self.delay_base.get().unwrap_or(bucket.delay_min_s);
             self.queue_s = (bucket.delay_min_s - base_delay_s).max(0.0);
+            self.queue_sent_s = arrival.sent_s;
             self.queue_is_fresh = self.bucket_is_fresh;
             self.bucket = None;
         }

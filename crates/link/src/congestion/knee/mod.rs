@@ -47,6 +47,7 @@ pub struct Knee {
     known_capacity: f64,
     /// Drains that failed at the first try, decaying: evidence of company.
     score: f64,
+    is_first_growth: bool,
     /// The last cut was for loss: grow gently.
     is_gentle: bool,
     train_wanted: usize,
@@ -142,6 +143,7 @@ impl Knee {
             rounds_in_state: 0,
             known_capacity: 0.0,
             score: 0.0,
+            is_first_growth: true,
             is_gentle: false,
             train_wanted: FIRST_TRAIN,
             reorder_window_s: 0.0,
@@ -219,6 +221,10 @@ impl Knee {
             self.gain_start /= 2.0;
         }
         self.gain = self.gain_start;
+        if std::mem::take(&mut self.is_first_growth) && !self.is_gentle {
+            // What starting up has shown of the capacity is a rough guess.
+            self.gain = self.gain.max(self.threshold_s() / self.base_s()).min(0.25);
+        }
         self.rounds_in_state = 0;
         self.begin_round(now_s);
     }
@@ -329,8 +335,15 @@ impl Knee {
             self.enter_drain(capacity, 0, now_s);
             return;
         }
+        // While a train shows several times the present rate, losses cannot be our doing.
+        let train = self.measure.train.map_or(0.0, |train| train.rate);
+        let is_far_below = train > 4.0 * self.rate();
         let packets = self.losses.since_cut.packets;
-        if self.rounds_in_state >= 2 && packets >= 32.0 && self.losses.excess(0.10, 8.0) {
+        if !is_far_below
+            && self.rounds_in_state >= 2
+            && packets >= 32.0
+            && self.losses.excess(0.10, 8.0)
+        {
             self.cut_for_loss(now_s);
             return;
         }
@@ -340,7 +353,7 @@ impl Knee {
         self.rounds_in_state += 1;
         self.begin_round(now_s);
         let delivered = self.measure.delivered.unwrap_or(0.0);
-        let is_flat = !app_limited && delivered < 1.25 * delivered_before;
+        let is_flat = !app_limited && !is_far_below && delivered < 1.25 * delivered_before;
         let flat_rounds = if is_flat { flat_rounds + 1 } else { 0 };
         let is_empty = self.measure.queue_s <= self.threshold_s() / 2.0;
         if !is_flat
@@ -363,7 +376,6 @@ impl Knee {
             }
             return;
         }
-        let train = self.measure.train.map_or(0.0, |train| train.rate);
         if train > 2.0 * self.rate() && self.window >= 64.0 * self.packet {
             self.train_wanted = LATER_TRAIN;
         }
@@ -410,6 +422,7 @@ impl Knee {
     }
 
     fn step_drain(&mut self, app_limited: bool, now_s: f64) {
+        let threshold_s = self.threshold_s();
         let queue_s = self.measure.queue_s;
         let State::Drain {
             capacity,
@@ -422,6 +435,11 @@ impl Knee {
             return;
         };
         *queue_max_s = queue_max_s.max(queue_s);
+        if emptied_s.is_none() && *tries == 0 && queue_s > threshold_s {
+            // While the queue lasts the bottleneck is busy: what arrives is what it passes.
+            *capacity = capacity.max(self.measure.capacity.unwrap_or(0.0));
+            self.known_capacity = self.known_capacity.max(*capacity);
+        }
         let (capacity, cut_s, queue_max_s) = (*capacity, *cut_s, *queue_max_s);
         let (emptied_s, tries) = (*emptied_s, *tries);
         let empty_s = self.threshold_s() / 2.0;
@@ -453,7 +471,8 @@ impl Knee {
         let base_s = self.base_s();
         let spare = 1.0 - 0.95 * base_s / (base_s + queue_max_s);
         let patience_s = 1.25 * base_s.max(0.010) + queue_max_s + queue_max_s / spare;
-        if now_s - cut_s > patience_s && self.measure.queue_is_fresh {
+        // Judged by packets that crossed the path then; none do while the application is idle.
+        if self.measure.queue_sent_s + base_s > cut_s + patience_s && self.measure.queue_is_fresh {
             self.fail_drain(capacity, tries, now_s);
         }
     }
@@ -543,7 +562,7 @@ impl Knee {
         };
         let odds = loss_before / (1.0 - loss_before).max(0.01);
         let dispersion = self.losses.dispersion();
-        let wanted = (200.0 * odds * dispersion.min(10.0)).max(64.0).min(800.0);
+        let wanted = (200.0 * odds * dispersion.min(10.0)).clamp(64.0, 800.0);
         let packets = self.losses.since_cut.packets;
         if packets < wanted && (now_s - began_s < 3.0 || packets < 16.0) {
             return;

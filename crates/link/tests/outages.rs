@@ -1,0 +1,225 @@
+//! What the link survives, and what it must tell apart, in virtual time.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use link::{
+    Class, LostReason, Policy, congestion,
+    sim::{Side, World, WorldConfig},
+};
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+const RTT: Duration = Duration::from_millis(100);
+
+fn config(seed: u64) -> WorldConfig {
+    let rate = BitRate::mbit(100);
+    let path = PathConfig {
+        rate: Some(rate),
+        queue: PathConfig::default_queue(rate, RTT),
+        delay: RTT / 2,
+        loss: 0.001,
+        ..PathConfig::default()
+    };
+    WorldConfig {
+        forward: path.clone(),
+        backward: path,
+        seed,
+        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
+        memory_max: ByteCount::mebibytes(256),
+        idle_timeout: Duration::from_secs(120),
+    }
+}
+
+/// A transfer that has delivered a quarter of `size`.
+fn under_way(world: &mut World, size: ByteCount) -> link::sim::TransferId {
+    let id = world.send(Side::A, Class::Bulk, size);
+    let quarter = ByteCount::new(size.bytes() / 4);
+    let reached = world.run_until(Duration::from_secs(60), |w| {
+        w.progress(id).delivered > quarter
+    });
+    assert!(reached, "the transfer must be under way");
+    id
+}
+
+#[test]
+fn a_transfer_goes_on_after_a_twenty_second_outage() {
+    for seed in 1..=5 {
+        let mut world = World::new(&config(seed));
+        let id = under_way(&mut world, ByteCount::megabytes(40));
+        world.change_paths(|path| path.outage = true);
+        world.run_for(Duration::from_secs(20));
+        assert!(
+            world.path_counters(Side::A).outage_drops > 0,
+            "the outage must hit the transfer"
+        );
+        assert!(
+            world.view(Side::A).silent.is_some(),
+            "the silence is noticed"
+        );
+        let before = world.progress(id).delivered;
+        world.change_paths(|path| path.outage = false);
+        // Full rate within three round trips of the first probe that gets through.
+        world.run_for(Duration::from_millis(500) + 3 * RTT);
+        let start = world.progress(id).delivered;
+        world.run_for(Duration::from_secs(1));
+        let rate =
+            BitRate::from_transfer(world.progress(id).delivered - start, Duration::from_secs(1));
+        assert!(
+            rate > BitRate::mbit(75),
+            "seed {seed}: {rate} after the outage, {before} before"
+        );
+        world
+            .run_to_end(id, Duration::from_secs(60))
+            .expect("it ends");
+    }
+}
+
+#[test]
+fn a_peer_stopped_for_twenty_seconds_goes_on() {
+    let mut world = World::new(&config(1));
+    let id = under_way(&mut world, ByteCount::megabytes(40));
+    world.set_stopped(Side::B, true);
+    world.run_for(Duration::from_secs(20));
+    world.set_stopped(Side::B, false);
+    world
+        .run_to_end(id, Duration::from_secs(60))
+        .expect("it ends");
+    assert_eq!(world.progress(id).lost, None);
+}
+
+#[test]
+fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
+    for side in [Side::A, Side::B] {
+        let config = config(1);
+        let mut world = World::new(&config);
+        let id = under_way(&mut world, ByteCount::megabytes(40));
+        // Killed, and back after five seconds.
+        world.set_stopped(side, true);
+        world.run_for(Duration::from_secs(5));
+        world.restart(side, &config);
+        world.set_stopped(side, false);
+        let returned = world.now();
+        // The survivor learns of it: the sender that its transfer is lost, or the receiver that
+        // the stream it reads is.
+        let other = if side == Side::A { Side::B } else { Side::A };
+        let known = world.run_until(Duration::from_secs(10), |world| {
+            world.lost_streams(other) > 0
+        });
+        assert!(known, "{side:?} restarted unnoticed");
+        let took = world.now() - returned;
+        assert!(took <= Duration::from_secs(2), "{side:?}: {took:?}");
+        if side == Side::B {
+            assert_eq!(world.progress(id).lost, Some(LostReason::PeerRestarted));
+        }
+        let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+        world
+            .run_to_end(again, Duration::from_secs(20))
+            .expect("new streams work");
+    }
+}
+
+#[test]
+fn a_peer_gone_for_the_idle_timeout_is_given_up() {
+    let mut world = World::new(&config(1));
+    let id = under_way(&mut world, ByteCount::megabytes(40));
+    world.change_paths(|path| path.outage = true);
+    let lost = world.run_until(Duration::from_secs(200), |w| w.progress(id).lost.is_some());
+    assert!(lost, "the transfer must be given up");
+    assert!(
+        matches!(world.progress(id).lost, Some(LostReason::Silence(time)) if time >= Duration::from_secs(120))
+    );
+    world.change_paths(|path| path.outage = false);
+    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    world
+        .run_to_end(again, Duration::from_secs(30))
+        .expect("the link comes back by itself");
+}
+
+#[test]
+fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
+    let mut world = World::new(&config(1));
+    let id = under_way(&mut world, ByteCount::megabytes(40));
+    let moved: SocketAddr = "10.77.0.1:60123".parse().expect("an address");
+    world.set_address(Side::A, moved);
+    world
+        .run_to_end(id, Duration::from_secs(60))
+        .expect("it ends");
+    assert_eq!(world.view(Side::B).address, Some(moved));
+}
+
+#[test]
+fn strangers_replays_and_flipped_bits_are_never_answered() {
+    let config = config(1);
+    let mut world = World::new(&config);
+    world.record(Side::B);
+    let id = under_way(&mut world, ByteCount::megabytes(4));
+    world
+        .run_to_end(id, Duration::from_secs(30))
+        .expect("it ends");
+    world.run_for(Duration::from_secs(2));
+    let recorded = world.take_recorded();
+    assert!(
+        recorded.len() > 1000,
+        "first flights and data were recorded"
+    );
+    let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
+    let sent_before = world.sent_to(stranger);
+    // As they were, from elsewhere; each with one bit flipped; and noise.
+    for (index, datagram) in recorded
+        .iter()
+        .enumerate()
+        .step_by(7)
+        .chain(recorded.iter().enumerate().take(20))
+    {
+        world.inject(Side::B, stranger, datagram);
+        let mut flipped = datagram.clone();
+        let bit = index * 31 % (flipped.len() * 8);
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        world.inject(Side::B, stranger, &flipped);
+    }
+    for len in 0..200 {
+        let noise: Vec<u8> = (0..len).map(|at| (at * 89 + len * 13) as u8).collect();
+        world.inject(Side::B, stranger, &noise);
+    }
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(
+        world.sent_to(stranger),
+        sent_before,
+        "a stranger got an answer"
+    );
+    let dropped = world.endpoint(Side::B).dropped();
+    assert!(
+        dropped.replayed > 0 && dropped.bad_mac > 0 && dropped.malformed > 0,
+        "{dropped:?}"
+    );
+    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    world
+        .run_to_end(again, Duration::from_secs(20))
+        .expect("the connection is unharmed");
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "compares two runs; prints how long they took"
+)]
+fn a_seed_gives_the_same_run_every_time() {
+    let run = || {
+        let mut world = World::new(&config(42));
+        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+        let time = world
+            .run_to_end(id, Duration::from_secs(60))
+            .expect("it ends");
+        (
+            time,
+            world.view(Side::A).stats.datagrams_sent,
+            world.path_counters(Side::A).random_losses,
+        )
+    };
+    let began = Instant::now();
+    assert_eq!(run(), run());
+    println!("two runs took {:?}", began.elapsed());
+}
