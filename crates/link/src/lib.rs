@@ -36,6 +36,8 @@ pub mod sim;
 mod snapshot;
 mod stream;
 mod time;
+#[cfg(test)]
+mod vectors;
 mod wire;
 
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
