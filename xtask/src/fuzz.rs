@@ -45,8 +45,11 @@ struct Outcome {
     /// Edges and features that the engine counts.
     coverage: u64,
     features: u64,
-    /// The input and its fault.
+    /// What was said of the first fault: where it is, and what.
     finding: Option<String>,
+    /// The input that shows it.
+    input: Option<String>,
+    wants_message: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
@@ -143,7 +146,13 @@ fn fuzz(arguments: &Arguments, target: String) -> Result<Outcome> {
     };
     let succeeded = read_lines(&mut command, |line| {
         outcome.on_line(line);
-        println!("{line}");
+        let is_chatter = line.starts_with(['"', '#'])
+            && !["pulse", "INITED", "DONE"]
+                .iter()
+                .any(|word| line.contains(word));
+        if !is_chatter {
+            println!("{line}");
+        }
     })?;
     if !succeeded {
         outcome.finding.get_or_insert("ended abnormally".into());
@@ -165,6 +174,11 @@ fn report(arguments: &Arguments, outcomes: &[Outcome]) -> Result<(), Failure> {
             outcome.features,
             outcome.finding.as_deref().unwrap_or("none")
         );
+    }
+    for outcome in outcomes {
+        if let Some(input) = &outcome.input {
+            println!("{}: {input}", outcome.target);
+        }
     }
     let found = outcomes
         .iter()
@@ -208,12 +222,21 @@ impl Outcome {
             self.features = after(rest, "ft: ").unwrap_or(self.features);
         } else if let Some(count) = after(line, "stat::number_of_executed_units:") {
             self.executions = count;
-        } else if line.contains("panicked at ") || line.starts_with("SUMMARY: ") {
-            self.finding.get_or_insert_default().push_str(line);
-        } else if line.starts_with("canary: ") || line.contains("Test unit written to ") {
-            let finding = self.finding.get_or_insert_default();
-            finding.push_str("; ");
-            finding.push_str(line);
+        } else if let Some((_, place)) = line.split_once("panicked at ") {
+            let place = place
+                .strip_prefix(&format!("{}/", root().display()))
+                .unwrap_or(place);
+            self.finding.get_or_insert_with(|| place.to_owned());
+            self.wants_message = true;
+        } else if std::mem::take(&mut self.wants_message) {
+            // The message is on the line behind the place.
+            self.finding
+                .get_or_insert_default()
+                .push_str(&format!(" {line}"));
+        } else if let Some(kind) = line.strip_prefix("SUMMARY: ") {
+            self.finding.get_or_insert_with(|| kind.to_owned());
+        } else if let Some((_, input)) = line.split_once("Test unit written to ") {
+            self.input = Some(input.to_owned());
         }
     }
 }

@@ -76,6 +76,8 @@ fn epsv_port(text: &[u8]) -> Option<u16> {
     let delimiter = *inner
         .first()
         .filter(|b| (33..=126).contains(*b) && !b.is_ascii_digit())?;
+    #[cfg(fuzz_canary)]
+    assert!(delimiter != b'~', "canary: in the reader of ports");
     let start = inner
         .iter()
         .take(3)

@@ -26,6 +26,8 @@ mod connection;
 mod driver;
 mod endpoint;
 mod feedback;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handshake;
 mod identity;
 mod recovery;
@@ -34,6 +36,8 @@ pub mod sim;
 mod snapshot;
 mod stream;
 mod time;
+#[cfg(test)]
+mod vectors;
 mod wire;
 
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};

@@ -352,7 +352,7 @@ impl SentLog {
             }
             let exempt = lost && sent.time < outage_end;
             let is_probe = sent.contents.first == Some(Item::Control(Control::MtuProbe));
-            if !exempt && !(is_probe && lost) {
+            if !(exempt || is_probe && lost) {
                 self.loss_samples += 1;
                 let gain = LOSS_GAIN.max(1.0 / self.loss_samples as f64);
                 self.loss += (f64::from(u8::from(lost)) - self.loss) * gain;

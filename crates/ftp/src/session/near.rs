@@ -566,6 +566,14 @@ impl NearSession {
     }
 
     fn client_closed(&mut self) {
+        #[cfg(fuzz_canary)]
+        assert!(
+            !self
+                .transfers
+                .values()
+                .any(|t| matches!(t.ended, Some(Err(_)))),
+            "canary: behind a broken transfer"
+        );
         // RFC 959: losing the control connection aborts, unless the client had sent everything.
         let unfinished: Vec<_> = self
             .transfers

@@ -170,6 +170,10 @@ impl Wire for Hello {
             },
             other => return Err(WireError::UnknownType(other)),
         };
+        #[cfg(fuzz_canary)]
+        if let Service::FtpData { transfer, .. } = &service {
+            assert!(transfer.0 != 0x5eed, "canary: in the decoder of hellos");
+        }
         reader.end(Self { service })
     }
 }

@@ -148,6 +148,11 @@ impl Connection {
                 let Some(stream) = self.peer_stream(number, now_s)? else {
                     return Ok(Kept::Yes);
                 };
+                #[cfg(fuzz_canary)]
+                assert!(
+                    !matches!(stream.recv.state(), RecvState::Reset { .. }),
+                    "canary: behind the keys of an established connection"
+                );
                 if !matches!(stream.send.state(), SendState::Reset { .. }) && !stream.send_done {
                     self.streams.events.push_back(StreamEvent::Stopped {
                         stream: number,

@@ -495,6 +495,14 @@ impl Connection {
         self.sent.loss() > REPEAT_LOSS_MIN && self.streams.send_buffered > 0
     }
 
+    /// Appends a packet with a payload that only a peer gone mad would send.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
+        let start = self.begin_packet(out);
+        out.extend_from_slice(payload);
+        self.end_packet(out, start, false, false, Contents::default(), now);
+    }
+
     fn begin_packet(&mut self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         let phase = self.keys.phase_for_sealing();

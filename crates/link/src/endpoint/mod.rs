@@ -403,6 +403,11 @@ impl Endpoint {
                     self.dropped.bad_mac += 1;
                     return;
                 }
+                #[cfg(fuzz_canary)]
+                assert!(
+                    hello.crypto_offset != 0x0123,
+                    "canary: behind the envelope's MAC"
+                );
                 let Some(id) = self.attempt_of_hello(&hello, peer, key, from, datagram.len(), now)
                 else {
                     return;

@@ -147,6 +147,25 @@ impl Endpoint {
         }
     }
 
+    /// Appends a packet to `peer`, sealed with our keys, with any payload. Returns whether there is
+    /// a connection.
+    #[cfg(feature = "fuzzing")]
+    pub fn seal_payload(
+        &mut self,
+        peer: usize,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+        now: Instant,
+    ) -> bool {
+        let now = self.time(now);
+        let current = self.peers[peer].current;
+        let Some(connection) = current.and_then(|id| self.connections.get_mut(&id)) else {
+            return false;
+        };
+        connection.write_payload(out, payload, now);
+        true
+    }
+
     fn connection(&mut self, key: StreamKey) -> Option<&mut Connection> {
         self.connections.get_mut(&key.connection)
     }

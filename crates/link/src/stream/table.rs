@@ -262,7 +262,7 @@ impl Streams {
         }
         stream.recv.release(&mut self.pool);
         let promised = match stream.class {
-            Class::Bulk => stream.recv.window() + SLAB_SLOTS,
+            Class::Bulk => stream.recv.window() + 2 * SLAB_SLOTS,
             Class::Control => 0,
         };
         self.promised = self.promised.saturating_sub(promised);
@@ -483,8 +483,8 @@ impl Streams {
             window
         };
         if class == Class::Bulk {
-            // Memory is lent by the slab, so that the last one may be used in part.
-            self.promised += window + SLAB_SLOTS;
+            // Memory is lent by the slab: the first and the last may be used in part.
+            self.promised += window + 2 * SLAB_SLOTS;
         }
         let stream = Stream {
             number,

@@ -207,6 +207,10 @@ impl<'a> Frames<'a> {
                 },
                 _ => return Err(Malformed),
             };
+            #[cfg(fuzz_canary)]
+            if let Frame::Done { stream: 0x1234 } = frame {
+                panic!("canary: in the decoder of frames");
+            }
             return Ok(Some(frame));
         }
     }

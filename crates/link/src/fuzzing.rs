@@ -1,0 +1,150 @@
+//! What the fuzz targets need beside the public functions: frames as bytes, and first flights that
+//! pass the envelope's check.
+
+use std::time::Duration;
+
+use crate::{
+    PublicKey,
+    feedback::received::ReceivedLog,
+    handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
+    time::Time,
+    wire::{
+        frame::{self, Frame, Frames},
+        packet::ConnectionId,
+    },
+};
+
+/// Decodes the frames of a payload, walks the reports in it, and checks that what can be written
+/// reads back as the same. Returns how many frames there were.
+///
+/// # Panics
+/// If a frame does not survive writing and reading.
+pub fn decode_frames(payload: &[u8]) -> usize {
+    let mut count = 0;
+    for frame in Frames::new(payload) {
+        let Ok(frame) = frame else { break };
+        count += 1;
+        match frame {
+            Frame::Feedback(report) => walk(&report),
+            frame => {
+                let written = write(&frame);
+                let mut again = Frames::new(&written);
+                assert_eq!(again.next(), Some(Ok(frame)));
+                assert_eq!(again.next(), None);
+            }
+        }
+    }
+    count
+}
+
+fn walk(report: &crate::feedback::report::Report<'_>) {
+    let mut told = 0;
+    let blocks = report.for_each_received(|low, high| {
+        assert!(low < high && high <= report.largest + 1);
+        told += 1;
+    });
+    let samples = report.for_each_sample(|sample| {
+        assert!(sample.number <= report.largest && sample.time_us <= report.largest_time_us);
+    });
+    let _ = (told, blocks, samples);
+}
+
+fn write(frame: &Frame<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Frame::Chunk {
+        stream,
+        index,
+        data,
+    } = *frame
+    {
+        frame::put_chunk(&mut out, stream, index, data.len());
+        out.extend_from_slice(data);
+    } else {
+        frame.put(&mut out);
+    }
+    out
+}
+
+/// Valid payloads: one of each frame, and reports of a path with gaps.
+pub fn payloads() -> Vec<Vec<u8>> {
+    // The first bulk stream of whoever began the handshake.
+    let stream = 3;
+    let frames = [
+        Frame::Ping,
+        Frame::Chunk {
+            stream,
+            index: 0,
+            data: b"data",
+        },
+        Frame::End {
+            stream,
+            chunks: 1,
+            bytes: 4,
+            hash: 0x0102_0304_0506_0708,
+        },
+        Frame::Reset { stream, code: 1 },
+        Frame::Stop { stream, code: 1 },
+        Frame::Credit { stream, limit: 99 },
+        Frame::Done { stream },
+        Frame::InitialWindow { chunks: 2048 },
+        Frame::StreamLimit { streams: 5000 },
+        Frame::PathHint { rtt_us: 200_000 },
+        Frame::Challenge([7; 8]),
+        Frame::Response([7; 8]),
+        Frame::Close { code: 0 },
+    ];
+    let mut payloads: Vec<_> = frames.iter().map(write).collect();
+    payloads.push(payloads.concat());
+    for gap in [1, 2, 7, 40] {
+        let mut log = ReceivedLog::new(Duration::from_millis(20));
+        let mut now = Time::default();
+        for number in (0..300).filter(|number| number % gap != gap / 2) {
+            now = now + Duration::from_micros(120);
+            log.insert(number, 1500, true, now);
+        }
+        let mut payload = Vec::new();
+        frame::put_feedback_type(&mut payload);
+        log.write_report(&mut payload, 1200, now);
+        payloads.push(payload);
+    }
+    payloads
+}
+
+/// The fields of a first flight, or of an answer to one.
+#[derive(Debug, Clone, Copy)]
+pub struct HelloFields<'a> {
+    /// Who begins the handshake.
+    pub initiator: &'a PublicKey,
+    /// Who answers.
+    pub responder: &'a PublicKey,
+    /// The connection ID that is answered; `None` makes a first flight.
+    pub answers: Option<[u8; 4]>,
+    /// Nanoseconds since the Unix epoch.
+    pub timestamp: u64,
+    /// The sender's connection ID.
+    pub source: [u8; 4],
+    /// Where `crypto` belongs in the sender's crypto bytes.
+    pub crypto_offset: u16,
+    /// TLS.
+    pub crypto: &'a [u8],
+}
+
+/// A datagram with these fields and a MAC that is right for its two keys.
+pub fn hello(fields: &HelloFields<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let hello = Hello {
+        from: match fields.answers {
+            None => Sender::Initiator(KeyId::of(fields.initiator)),
+            Some(id) => Sender::Responder(ConnectionId(id)),
+        },
+        timestamp: fields.timestamp,
+        source: ConnectionId(fields.source),
+        crypto_offset: fields.crypto_offset,
+        crypto: fields.crypto,
+    };
+    hello.put(
+        &mut out,
+        &EnvelopeKey::new(fields.responder, fields.initiator),
+    );
+    out
+}

@@ -1,0 +1,394 @@
+//! Both halves of an FTP session, joined by queues, between a client and a server that say anything.
+//!
+//! What must hold: the success of a transfer reaches the client only after its data has, nothing that
+//! is written as one line holds a newline, and the near half never sends more commands ahead than
+//! the far half takes.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use ftp::session::{
+    Stage, Tag, TransferId,
+    far::{self, FarSession, Opening},
+    near::{self, DataEvent, FrontDoor, NearSession, Order},
+};
+
+use crate::Tape;
+
+const CLIENT_LINES: [&str; 22] = [
+    "USER joe",
+    "PASS x",
+    "PASV",
+    "EPSV",
+    "EPSV ALL",
+    "EPSV 2",
+    "RETR a",
+    "STOR a",
+    "APPE a",
+    "LIST",
+    "ABOR",
+    "QUIT",
+    "NOOP",
+    "STAT",
+    "REIN",
+    "PORT 1,2,3,4,5,6",
+    "AUTH TLS",
+    "XYZZY",
+    "FEAT",
+    "USER joe@host",
+    "USER joe@[::1]:2121",
+    "",
+];
+
+const SERVER_LINES: [&str; 24] = [
+    "220 ready",
+    "220-ready",
+    "120 wait",
+    "331 password",
+    "230 in",
+    "230-in",
+    "227 (10,0,0,1,4,1)",
+    "227-(10,0,0,1,4,1)",
+    "227 what",
+    "229 (|||6446|)",
+    "229 ok",
+    "150 go",
+    "125 go",
+    "150-go",
+    "226 done",
+    "226-done",
+    "250 done",
+    "426 broken",
+    "550 no",
+    "500 what",
+    "502 no",
+    "530 no",
+    "421 bye",
+    "loose",
+];
+
+struct World {
+    near: NearSession,
+    far: Option<FarSession>,
+    server_is_v6: bool,
+    to_far: VecDeque<near::Output>,
+    to_near: VecDeque<far::Output>,
+    /// Numbers the server's lines, so that each is known again.
+    lines: u32,
+    tags: HashMap<u32, Tag>,
+    logons: u32,
+    listening: VecDeque<TransferId>,
+    begun: Vec<TransferId>,
+    delivered: HashSet<TransferId>,
+    given_up: HashSet<TransferId>,
+    successes: usize,
+    is_over: bool,
+}
+
+/// A front door, and what happens.
+pub fn run(data: &[u8]) {
+    play(data);
+}
+
+/// Runs `data`. Returns how many transfers the client saw succeed.
+pub(crate) fn play(data: &[u8]) -> usize {
+    let mut tape = Tape::new(data);
+    let setup = tape.byte();
+    let front = if setup & 1 == 0 {
+        FrontDoor::Fixed
+    } else {
+        FrontDoor::Logon
+    };
+    let local: IpAddr = if setup & 2 == 0 {
+        Ipv4Addr::LOCALHOST.into()
+    } else {
+        Ipv6Addr::LOCALHOST.into()
+    };
+    let server_is_v6 = setup & 4 != 0;
+    let mut world = World {
+        near: NearSession::new(front, local),
+        far: (front == FrontDoor::Fixed)
+            .then(|| FarSession::new(Opening::RelayGreeting, server_is_v6)),
+        server_is_v6,
+        to_far: VecDeque::new(),
+        to_near: VecDeque::new(),
+        lines: 0,
+        tags: HashMap::new(),
+        logons: 0,
+        listening: VecDeque::new(),
+        begun: Vec::new(),
+        delivered: HashSet::new(),
+        given_up: HashSet::new(),
+        successes: 0,
+        is_over: false,
+    };
+    world.drain_near();
+    for _ in 0..400 {
+        if tape.is_over() || world.is_over {
+            break;
+        }
+        world.step(&mut tape, local);
+    }
+    world.successes
+}
+
+impl World {
+    fn step(&mut self, tape: &mut Tape<'_>, local: IpAddr) {
+        match tape.byte() % 16 {
+            0 | 1 if self.near.wants_client() => {
+                let line = CLIENT_LINES[tape.below(CLIENT_LINES.len())];
+                self.near(near::Input::ClientLine(line.as_bytes()));
+            }
+            2 if self.near.wants_client() => {
+                let line = without_newline(tape.slice());
+                self.near(near::Input::ClientLine(&line));
+            }
+            3 | 4 => {
+                self.lines += 1;
+                let line = SERVER_LINES[tape.below(SERVER_LINES.len())];
+                let line = format!("{line} #{}", self.lines);
+                self.far(far::Input::ServerLine(line.as_bytes()));
+            }
+            5 => {
+                let line = without_newline(tape.slice());
+                self.far(far::Input::ServerLine(&line));
+            }
+            6 | 7 => self.carry_to_far(),
+            8 | 9 => self.carry_to_near(),
+            10 => {
+                for _ in 0..8 {
+                    self.carry_to_far();
+                    self.carry_to_near();
+                }
+            }
+            11 => {
+                if let Some(transfer) = self.listening.pop_front() {
+                    let at = SocketAddr::new(local, 5000);
+                    let input = if tape.byte().is_multiple_of(8) {
+                        near::Input::NotListening(transfer)
+                    } else {
+                        near::Input::Listening { transfer, at }
+                    };
+                    self.near(input);
+                }
+            }
+            12 if !self.begun.is_empty() => {
+                let at = tape.below(self.begun.len());
+                let transfer = self.begun[at];
+                let event = match tape.byte() % 5 {
+                    0 | 1 => {
+                        self.begun.remove(at);
+                        self.delivered.insert(transfer);
+                        DataEvent::Delivered
+                    }
+                    2 => DataEvent::ClientEnded,
+                    3 => {
+                        self.begun.remove(at);
+                        DataEvent::Failed("broken")
+                    }
+                    _ => {
+                        self.begun.remove(at);
+                        self.given_up.insert(transfer);
+                        DataEvent::Expired
+                    }
+                };
+                self.near(near::Input::Data(transfer, event));
+            }
+            13 => match tape.byte() % 16 {
+                0 => self.far(far::Input::ServerClosed),
+                1 => self.near(near::Input::ServerClosed),
+                2 => self.near(near::Input::LinkLost("lost")),
+                3 => self.near(near::Input::ClientLineTooLong),
+                4 => self.near(near::Input::Refused {
+                    code: 425,
+                    text: "not reached",
+                }),
+                5 => self.near(near::Input::ClientClosed),
+                _ => {}
+            },
+            14 => {
+                let transfer = TransferId(u32::from(tape.byte() % 4));
+                self.far(far::Input::DataRefused(transfer));
+            }
+            15 => {
+                let transfer = TransferId(u32::from(tape.byte() % 4));
+                self.far(far::Input::Abandon(transfer));
+            }
+            _ => {}
+        }
+    }
+
+    fn near(&mut self, input: near::Input<'_>) {
+        self.near.handle(input);
+        self.drain_near();
+    }
+
+    fn drain_near(&mut self) {
+        while let Some(output) = self.near.poll() {
+            assert!(!self.is_over, "nothing follows a close: {output:?}");
+            match output {
+                near::Output::ToClient(line) => self.client_reads(&line),
+                near::Output::Listen(transfer) => self.listening.push_back(transfer),
+                near::Output::Order(transfer, Order::Kill) => {
+                    self.given_up.insert(transfer);
+                }
+                near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
+                near::Output::Order(_, Order::Release | Order::Finish { .. }) => {}
+                near::Output::Close => self.is_over = true,
+                output => self.to_far.push_back(output),
+            }
+        }
+    }
+
+    /// The success of a transfer must not come before its data.
+    fn client_reads(&mut self, line: &[u8]) {
+        let text = line.strip_suffix(b"\r\n").expect("a whole line is written");
+        assert!(!text.contains(&b'\n'), "one line only");
+        let number = std::str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.rsplit_once('#'));
+        let number = number.and_then(|(_, number)| number.parse().ok());
+        let Some(tag) = number.and_then(|number: u32| self.tags.get(&number)) else {
+            return;
+        };
+        if let (Some(transfer), Stage::Final, 200..=399) = (tag.transfer, tag.stage, tag.code) {
+            assert!(
+                self.delivered.contains(&transfer) || self.given_up.contains(&transfer),
+                "{tag:?} before the data was delivered"
+            );
+            self.successes += 1;
+        }
+    }
+
+    fn far(&mut self, input: far::Input<'_>) {
+        let Some(far) = &mut self.far else { return };
+        let result = far.handle(input);
+        assert!(
+            result.is_ok() || self.logons > 1,
+            "the near half keeps to the limit"
+        );
+        while let Some(output) = far.poll() {
+            match &output {
+                far::Output::ToServer { line, .. } => assert!(!line.contains(&b'\n')),
+                far::Output::Connect { port, .. } => assert_ne!(*port, 0),
+                _ => {}
+            }
+            self.to_near.push_back(output);
+        }
+    }
+
+    fn carry_to_far(&mut self) {
+        match self.to_far.pop_front() {
+            Some(near::Output::Connect { id, logon }) => {
+                self.logons += 1;
+                let line = [b"USER ".as_slice(), &logon.user].concat();
+                let opening = Opening::ConsumeGreeting { id, line };
+                self.far = Some(FarSession::new(opening, self.server_is_v6));
+                self.to_near.clear();
+            }
+            Some(near::Output::Command { id, line, synch }) => {
+                assert!(!line.contains(&b'\n'), "one line only");
+                self.far(far::Input::Command {
+                    id,
+                    line: &line,
+                    synch,
+                });
+            }
+            Some(near::Output::Passive { id, transfer, form }) => {
+                self.far(far::Input::Passive { id, transfer, form });
+            }
+            Some(near::Output::LeaveServer) => self.far(far::Input::ClientGone),
+            _ => {}
+        }
+    }
+
+    fn carry_to_near(&mut self) {
+        match self.to_near.pop_front() {
+            Some(far::Output::Reply { tag, line }) => {
+                let text = String::from_utf8_lossy(&line);
+                let number = text
+                    .rsplit_once('#')
+                    .and_then(|(_, number)| number.parse().ok());
+                if let Some(number) = number {
+                    self.tags.insert(number, tag);
+                }
+                self.near(near::Input::FarReply { tag, line: &line });
+            }
+            Some(far::Output::PassiveReady { id, transfer }) => {
+                self.near(near::Input::PassiveReady { id, transfer });
+            }
+            Some(far::Output::Close) => self.near(near::Input::ServerClosed),
+            _ => {}
+        }
+    }
+}
+
+fn without_newline(line: &[u8]) -> Vec<u8> {
+    line.iter().copied().filter(|&byte| byte != b'\n').collect()
+}
+
+/// A few sessions: a download, an upload, an abort, a logon.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let client = |line: &str| {
+        let at = CLIENT_LINES
+            .iter()
+            .position(|l| *l == line)
+            .expect("a known line");
+        vec![0, at as u8, 10]
+    };
+    let server = |line: &str| {
+        let at = SERVER_LINES
+            .iter()
+            .position(|l| *l == line)
+            .expect("a known line");
+        vec![3, at as u8, 10]
+    };
+    let listen = vec![11, 1];
+    let data = |event: u8| vec![12, 0, event];
+    let passive = [
+        server("220 ready"),
+        client("PASV"),
+        server("227 (10,0,0,1,4,1)"),
+        listen,
+    ]
+    .concat();
+    let download = [
+        client("RETR a"),
+        server("150 go"),
+        server("226 done"),
+        data(0),
+        client("QUIT"),
+    ]
+    .concat();
+    let upload = [
+        client("STOR a"),
+        server("150 go"),
+        data(2),
+        data(0),
+        server("226 done"),
+    ]
+    .concat();
+    let abort = [
+        client("RETR a"),
+        server("150 go"),
+        client("ABOR"),
+        server("426 broken"),
+    ]
+    .concat();
+    let over = [vec![13, 5], server("226 done")].concat();
+    vec![
+        [&[0], &passive[..], &download].concat(),
+        [&[0], &passive[..], &upload, &over].concat(),
+        [&[4], &passive[..], &abort, &over].concat(),
+        [&[1], &client("USER joe@host")[..], &passive, &download].concat(),
+        [
+            &[3],
+            &client("USER joe")[..],
+            &client("USER joe@[::1]:2121"),
+            &server("331 password"),
+        ]
+        .concat(),
+    ]
+}

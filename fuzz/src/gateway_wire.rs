@@ -1,0 +1,133 @@
+//! What two gateways say to each other: any bytes decode to a message or are refused, a message
+//! reads back as it was written, and pieces of any size make no difference.
+
+use ftp::{
+    command::PassiveForm,
+    session::{CommandId, Stage, Tag, TransferId},
+};
+use gateway::{
+    target::{Endpoint, Host},
+    wire::{Decoder, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode, encode},
+};
+
+use crate::Tape;
+
+/// Which message, the size of pieces, and the bytes.
+pub fn run(data: &[u8]) {
+    let mut tape = Tape::new(data);
+    let kind = tape.byte();
+    let piece = usize::from(tape.byte()).max(1);
+    let bytes = data.get(2..).unwrap_or_default();
+    match kind % 3 {
+        0 => check::<Hello>(bytes, piece),
+        1 => check::<NearMessage>(bytes, piece),
+        _ => check::<FarMessage>(bytes, piece),
+    }
+}
+
+fn check<M: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) {
+    if let Ok(Some((message, length))) = decode::<M>(bytes) {
+        assert!(length <= bytes.len());
+        // The longest texts are cut when they are written, so what was written once is compared.
+        let written = encode(&message);
+        let (again, length) = decode::<M>(&written)
+            .expect("what we write is well formed")
+            .expect("and complete");
+        assert_eq!(length, written.len());
+        assert_eq!(encode(&again), written);
+        for cut in [0, 1, written.len() / 2, written.len() - 1] {
+            assert!(
+                matches!(decode::<M>(&written[..cut]), Ok(None)),
+                "cut at {cut}"
+            );
+        }
+    }
+    let mut whole = Vec::new();
+    let mut rest = bytes;
+    while let Ok(Some((message, length))) = decode::<M>(rest) {
+        whole.push(message);
+        rest = &rest[length..];
+    }
+    let mut decoder = Decoder::default();
+    let mut in_pieces = Vec::new();
+    'pieces: for piece in bytes.chunks(piece) {
+        decoder.push(piece);
+        loop {
+            match decoder.next_message::<M>() {
+                Ok(Some(message)) => in_pieces.push(message),
+                Ok(None) => break,
+                Err(_) => break 'pieces,
+            }
+        }
+    }
+    assert_eq!(in_pieces, whole);
+}
+
+/// One of each message.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let target = |host: &str| Endpoint {
+        host: Host::parse(host).expect("a proper host"),
+        port: 21,
+    };
+    let (id, transfer) = (CommandId(7), TransferId(2));
+    let hellos = [
+        Service::Forward {
+            target: target("2001:db8::1"),
+        },
+        Service::FtpSession {
+            session: 9,
+            target: target("ftp.example.com"),
+            logon: None,
+        },
+        Service::FtpSession {
+            session: 9,
+            target: target("10.0.0.1"),
+            logon: Some((id, b"USER joe".to_vec())),
+        },
+        Service::FtpData {
+            session: 9,
+            transfer,
+        },
+    ];
+    let near = [
+        NearMessage::Command {
+            id,
+            synch: false,
+            line: b"RETR file".to_vec(),
+        },
+        NearMessage::Passive {
+            id,
+            transfer,
+            form: PassiveForm::Epsv,
+        },
+        NearMessage::Abandon(transfer),
+    ];
+    let tag = Tag {
+        command: Some(id),
+        transfer: Some(transfer),
+        stage: Stage::Final,
+        code: 226,
+        last: true,
+    };
+    let far = [
+        FarMessage::Reply {
+            tag,
+            line: b"226 done".to_vec(),
+        },
+        FarMessage::PassiveReady { id, transfer },
+        FarMessage::Refused {
+            code: 425,
+            text: "not reached".into(),
+        },
+        FarMessage::ServerClosed,
+        FarMessage::Waiting(transfer, Limit::Wan),
+    ];
+    let seed = |kind: u8, bytes: &[u8]| [&[kind, 3], bytes].concat();
+    let mut seeds = Vec::new();
+    seeds.extend(hellos.map(|service| seed(0, &encode(&Hello { service }))));
+    seeds.extend(near.iter().map(|message| seed(1, &encode(message))));
+    seeds.extend(far.iter().map(|message| seed(2, &encode(message))));
+    seeds.push(seed(1, &near.iter().flat_map(encode).collect::<Vec<_>>()));
+    seeds.push(seed(2, &far.iter().flat_map(encode).collect::<Vec<_>>()));
+    seeds
+}

@@ -1,0 +1,129 @@
+//! Fuzz targets for what parses bytes from outside: `cargo xtask fuzz`.
+//!
+//! Each module is one target: `run` takes any bytes and panics on a fault, `seeds` are inputs to
+//! start from, made by the code that makes such messages in earnest. Targets that act over time read
+//! the bytes as a [`Tape`] of instructions.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "any origin of time does: only differences count"
+)]
+
+pub mod ftp_lines;
+pub mod ftp_sessions;
+pub mod gateway_wire;
+pub mod link_datagrams;
+pub mod link_frames;
+pub mod link_pair;
+mod tape;
+
+pub use tape::Tape;
+
+/// The body of a fuzz target: writes its seeds into the folder `$FUZZ_WRITE_SEEDS` and exits, or runs
+/// what the engine comes up with.
+#[cfg(feature = "libfuzzer")]
+#[macro_export]
+macro_rules! target {
+    ($module:path) => {
+        use $module as target;
+        libfuzzer_sys::fuzz_target!(
+            init: $crate::write_seeds_if_asked(&target::seeds),
+            |data: &[u8]| target::run(data)
+        );
+    };
+}
+
+/// See [`target!`].
+pub fn write_seeds_if_asked(seeds: &dyn Fn() -> Vec<Vec<u8>>) {
+    let Some(folder) = std::env::var_os("FUZZ_WRITE_SEEDS") else {
+        return;
+    };
+    for (number, seed) in seeds().iter().enumerate() {
+        let path = std::path::Path::new(&folder).join(format!("seed-{number:03}"));
+        std::fs::write(path, seed).expect("the folder can be written");
+    }
+    std::process::exit(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs every seed, then `count` variations of the seeds, the same on every machine.
+    fn exercise(seeds: &[Vec<u8>], count: usize, run: fn(&[u8])) {
+        assert!(!seeds.is_empty(), "there is something to start from");
+        for seed in seeds {
+            run(seed);
+        }
+        let mut state = 1u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below.max(1)
+        };
+        for round in 0..count {
+            let mut input = seeds[round % seeds.len()].clone();
+            for _ in 0..=random(4) {
+                let at = random(input.len());
+                match random(5) {
+                    0 if !input.is_empty() => input[at] ^= 1 << random(8),
+                    1 if !input.is_empty() => input[at] = random(256) as u8,
+                    2 => input.truncate(at),
+                    3 => input.insert(at, random(256) as u8),
+                    _ => {
+                        let other = &seeds[random(seeds.len())];
+                        input.extend_from_slice(&other[random(other.len())..]);
+                    }
+                }
+            }
+            run(&input);
+        }
+    }
+
+    #[test]
+    fn seeds_reach_what_they_are_meant_to() {
+        assert_eq!(
+            link_pair::play(&link_pair::seeds()[0]),
+            1,
+            "a stream arrives"
+        );
+        assert_eq!(
+            link_pair::play(&link_pair::seeds()[1]),
+            1,
+            "in spite of everything"
+        );
+        for seed in &ftp_sessions::seeds()[..2] {
+            assert_eq!(ftp_sessions::play(seed), 1, "a transfer succeeds");
+        }
+    }
+
+    #[test]
+    fn variations_of_frames_are_decoded_or_refused() {
+        exercise(&link_frames::seeds(), 20_000, link_frames::run);
+    }
+
+    #[test]
+    fn variations_of_datagrams_leave_an_endpoint_standing() {
+        exercise(&link_datagrams::seeds(), 500, link_datagrams::run);
+    }
+
+    #[test]
+    fn variations_of_a_connection_end_well() {
+        exercise(&link_pair::seeds(), 300, link_pair::run);
+    }
+
+    #[test]
+    fn variations_of_ftp_lines_are_read_or_refused() {
+        exercise(&ftp_lines::seeds(), 20_000, ftp_lines::run);
+    }
+
+    #[test]
+    fn variations_of_ftp_sessions_keep_their_promises() {
+        exercise(&ftp_sessions::seeds(), 10_000, ftp_sessions::run);
+    }
+
+    #[test]
+    fn variations_of_gateway_messages_are_read_or_refused() {
+        exercise(&gateway_wire::seeds(), 20_000, gateway_wire::run);
+    }
+}
