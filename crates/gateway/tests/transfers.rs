@@ -211,6 +211,52 @@ fn an_upload_that_was_sent_whole_is_delivered_though_the_client_left() {
 }
 
 #[test]
+fn an_upload_under_way_survives_the_end_of_its_session() {
+    let world = World::start();
+    let (mut client, mut server, mut client_data, server_data) = world.prepared();
+    client.send("STOR a");
+    server.expect("STOR a");
+    server.send("150 go");
+    client.expect("150 go");
+    let bytes = pattern(4_000_000);
+    client_data.write_all(&bytes).expect("the gateway reads");
+    drop(client_data);
+    world.near.wait_for("the last byte", |s| {
+        s.transfers.iter().any(|t| t.up_bytes == 4_000_000)
+    });
+    thread::sleep(Duration::from_millis(100));
+    drop(client);
+    // Longer than the client's control connection takes to be closed.
+    thread::sleep(Duration::from_secs(3));
+    assert!(read_all(&server_data) == bytes, "the file arrived changed");
+    drop(server_data);
+    server.send("226 done");
+    server.expect("QUIT");
+    server.expect_end();
+}
+
+#[test]
+fn a_server_that_leaves_behind_its_226_does_not_cut_a_download() {
+    let world = World::start();
+    let (mut client, mut server, client_data, mut server_data) = world.prepared();
+    client.send("RETR a");
+    server.expect("RETR a");
+    server.send("150 go");
+    client.expect("150 go");
+    let bytes = pattern(20_000_000);
+    let copy = bytes.clone();
+    let sender = thread::spawn(move || {
+        server_data.write_all(&copy).expect("the gateway reads");
+    });
+    server.send("226 done");
+    drop(server);
+    thread::sleep(Duration::from_secs(1));
+    assert!(read_all(&client_data) == bytes, "the file arrived changed");
+    client.expect("226 done");
+    sender.join().expect("sent");
+}
+
+#[test]
 fn a_server_that_resets_a_download_resets_the_clients() {
     let world = World::start();
     let (mut client, mut server, mut client_data, mut server_data) = world.prepared();

@@ -110,7 +110,7 @@ async fn join(
         };
         tokio::select! {
             result = async { tokio::try_join!(down, up) } => result.map(|_| ()),
-            _ = abort.wait_for(|a| *a != Abort::No) => Err("aborted".to_owned()),
+            () = aborted(&mut abort) => Err("aborted".to_owned()),
         }
     };
     match ended {
@@ -126,6 +126,14 @@ async fn join(
             }
             socket::abort(stream);
         }
+    }
+}
+
+/// Resolves when an abort is ordered. The end of the session is no order: a server may close its
+/// control connection behind its last reply, with data still on the way.
+async fn aborted(abort: &mut watch::Receiver<Abort>) {
+    if abort.wait_for(|a| *a != Abort::No).await.is_err() {
+        std::future::pending().await
     }
 }
 

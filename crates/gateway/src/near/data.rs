@@ -112,7 +112,7 @@ impl DataConnection {
             let mut all_orders = orders.clone();
             tokio::select! {
                 result = both => result.map(|_| ()),
-                _ = all_orders.wait_for(|o| o.killed) => Err("given up".to_owned()),
+                () = ordered(&mut all_orders, |o| o.killed) => Err("given up".to_owned()),
             }
         };
         let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
@@ -215,16 +215,24 @@ async fn up(
     }
 }
 
+/// Resolves when the orders fulfil `condition`. The end of the session is no order: what the client
+/// has sent whole goes on without it.
+async fn ordered(orders: &mut watch::Receiver<Orders>, condition: impl FnMut(&Orders) -> bool) {
+    if orders.wait_for(condition).await.is_err() {
+        std::future::pending().await
+    }
+}
+
 /// The server has refused the upload, or what never became a transfer.
 async fn refused(mut orders: watch::Receiver<Orders>) {
     let over = |o: &Orders| o.finished == Some(true) && o.direction != Some(Direction::Download);
-    let _ = orders.wait_for(over).await;
+    ordered(&mut orders, over).await;
 }
 
 /// A client that keeps its side of a finished download open is not waited for.
 async fn lingered(mut orders: watch::Receiver<Orders>) {
     let over = |o: &Orders| o.finished.is_some() && o.direction == Some(Direction::Download);
-    let _ = orders.wait_for(over).await;
+    ordered(&mut orders, over).await;
     sleep(LINGER).await;
 }
 
