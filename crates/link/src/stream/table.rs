@@ -41,8 +41,9 @@ pub(crate) enum StreamEvent {
 
 /// How many streams the peer may have open at once, with memory to spare.
 const STREAMS_MAX: u32 = 4096;
-/// A new bulk stream is promised this fraction of what is not promised yet.
-const INITIAL_SHARE: u64 = 16;
+/// A new bulk stream is promised this fraction of what is not promised yet of half the memory. The
+/// other half is for windows that prove too small, and for the least that any stream gets.
+const INITIAL_SHARE: u64 = 8;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 /// Slots that one bulk stream sends before the next one's turn.
@@ -114,7 +115,7 @@ impl Streams {
             events: VecDeque::new(),
             pool: SlabPool::new(limits.memory_max),
             initial_credit: limits.initial_credit,
-            told_window: initial_window(pool_slots),
+            told_window: initial_window(pool_slots / 2),
             pool_slots,
             promised: 0,
             streams_max: streams_max(limits.memory_max),
@@ -125,7 +126,7 @@ impl Streams {
     /// Slots that the bulk stream which the peer opens next may use at once: a share of what is
     /// not promised yet, so that however many readers stall, there is room for one more.
     pub(crate) fn initial_window(&self) -> u64 {
-        initial_window(self.pool_slots.saturating_sub(self.promised))
+        initial_window((self.pool_slots / 2).saturating_sub(self.promised))
     }
 
     /// The same for a stream of ours, from the peer's last word; each opening takes its share.
@@ -478,7 +479,7 @@ impl Streams {
         };
         // The peer may not have heard yet that the window for new streams has shrunk.
         let limit = if class == Class::Bulk {
-            initial_window(self.pool_slots)
+            initial_window(self.pool_slots / 2)
         } else {
             window
         };
@@ -524,7 +525,7 @@ fn initial_window(free_slots: u64) -> u64 {
 /// Slots that a bulk stream may use at once on a new connection whose receiver has `memory_max`
 /// bytes.
 pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
-    initial_window(pool_slots(memory_max))
+    initial_window(pool_slots(memory_max) / 2)
 }
 
 /// Streams that the peer may have open at once: each must find one slab of `memory_max` bytes, and
