@@ -59,6 +59,9 @@ pub enum RunError {
     /// The link did not start.
     #[error("the link did not start")]
     Link(#[from] LinkError),
+    /// The link's driver has ended without being told to.
+    #[error("the link has ended by itself")]
+    LinkEnded,
     /// A bound socket could not be used.
     #[error("a socket could not be used")]
     Socket(#[from] io::Error),
@@ -121,7 +124,7 @@ impl Bound {
 /// `drain`, and says what it cut short.
 ///
 /// # Errors
-/// [`RunError`] if the gateway cannot start.
+/// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
 pub async fn run(
     config: Config,
     bound: Bound,
@@ -175,9 +178,20 @@ pub async fn run(
         });
     }
     side_tasks.spawn(tick(registry.clone()));
-    side_tasks.spawn(far::serve(shared.clone()));
+    let mut accepting = JoinSet::new();
+    accepting.spawn(far::serve(shared.clone()));
     info!(link = %link.local_addr(), "gateway up");
-    shutdown.await;
+    tokio::select! {
+        () = shutdown => {}
+        // It serves as long as the link hands over streams.
+        _ = accepting.join_next() => {
+            drop((doors, alive));
+            // Only a dropped receiver could make this fail, and `shared` holds one.
+            let _ = cut.send(true);
+            let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
+            return Err(RunError::LinkEnded);
+        }
+    }
     info!("shutting down");
     doors.shutdown().await;
     drop(alive);
@@ -189,6 +203,7 @@ pub async fn run(
         let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
     }
     cut_short.streams = link.shutdown(CUT_PATIENCE).await;
+    accepting.shutdown().await;
     side_tasks.shutdown().await;
     Ok(cut_short)
 }

@@ -1,7 +1,7 @@
 //! `longhaul status`: what a running gateway is doing.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
@@ -28,12 +28,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             args.admin
         )
     })?;
-    if args.json {
-        println!("{body}");
+    let text = if args.json {
+        format!("{body}\n")
     } else {
-        print!("{snapshot}");
+        snapshot.to_string()
+    };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever reads, such as head, has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot print"),
     }
-    Ok(())
 }
 
 /// The body of `/status.json`. One request, one answer: HTTP/1.0 needs no library.

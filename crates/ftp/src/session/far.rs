@@ -144,6 +144,8 @@ enum Expect {
     },
     Transfer {
         transfer: TransferId,
+        /// Its `1yz` reply came.
+        begun: bool,
     },
 }
 
@@ -333,7 +335,12 @@ impl FarSession {
                 Some(Prepared {
                     transfer,
                     refused: false,
-                }) => expect = Expect::Transfer { transfer },
+                }) => {
+                    expect = Expect::Transfer {
+                        transfer,
+                        begun: false,
+                    };
+                }
             },
             Kind::Quit => {
                 self.quit_sent = true;
@@ -359,7 +366,7 @@ impl FarSession {
     fn abort_data(&mut self) {
         let mut running = None;
         for entry in &self.in_flight {
-            if let Expect::Transfer { transfer } = entry.expect {
+            if let Expect::Transfer { transfer, .. } = entry.expect {
                 running = Some(transfer);
             }
         }
@@ -433,9 +440,11 @@ impl FarSession {
                 expect: Expect::Passive { lines, .. } | Expect::Greeting { lines, .. },
                 ..
             }) => {
-                if lines.len() < HELD_LINES_MAX {
-                    lines.push(line.to_vec());
+                // The last line says most.
+                if lines.len() >= HELD_LINES_MAX {
+                    lines.pop();
                 }
+                lines.push(line.to_vec());
                 if place.last {
                     self.reply_ended(code);
                 }
@@ -450,10 +459,13 @@ impl FarSession {
                         refused: false,
                     }) = self.prepared.take()
                 {
-                    entry.expect = Expect::Transfer { transfer };
+                    entry.expect = Expect::Transfer {
+                        transfer,
+                        begun: true,
+                    };
                 }
                 match entry.expect {
-                    Expect::Transfer { transfer } => (entry.id, Some(transfer)),
+                    Expect::Transfer { transfer, .. } => (entry.id, Some(transfer)),
                     _ => (entry.id, None),
                 }
             }
@@ -476,11 +488,12 @@ impl FarSession {
         }
     }
 
-    /// Which command in flight a reply with `code` answers. While a transfer runs, what overtook
-    /// it is answered by codes that no transfer ends with.
+    /// Which command in flight a reply with `code` answers. Until a transfer has begun, servers
+    /// answer in order; while it runs, what overtook it is answered by codes that no transfer ends
+    /// with.
     fn attribute(&self, code: Code) -> Option<usize> {
         match self.in_flight.front()?.expect {
-            Expect::Transfer { .. } if self.in_flight.len() > 1 => {
+            Expect::Transfer { begun: true, .. } if self.in_flight.len() > 1 => {
                 let transfers = stage_of(code) == Stage::Preliminary
                     || matches!(code.0, 226 | 250 | 425 | 426 | 450..=452 | 550..=553);
                 Some(usize::from(!transfers))
@@ -493,9 +506,12 @@ impl FarSession {
         let Some(index) = self.answering.take() else {
             return;
         };
-        let Some(entry) = self.in_flight.remove(index) else {
+        let Some(mut entry) = self.in_flight.remove(index) else {
             return;
         };
+        if let Expect::Transfer { begun, .. } = &mut entry.expect {
+            *begun |= stage_of(code) == Stage::Preliminary;
+        }
         let keep = match entry.expect {
             Expect::Plain | Expect::Quit | Expect::Transfer { .. } => {
                 (stage_of(code) == Stage::Preliminary).then_some(entry)
@@ -633,7 +649,7 @@ impl FarSession {
             .in_flight
             .iter()
             .filter_map(|entry| match entry.expect {
-                Expect::Transfer { transfer } => Some(transfer),
+                Expect::Transfer { transfer, .. } => Some(transfer),
                 _ => None,
             });
         let prepared = self.prepared.take().map(|p| p.transfer);

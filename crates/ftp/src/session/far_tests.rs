@@ -181,6 +181,40 @@ fn a_reply_that_overtakes_a_transfer_is_not_taken_for_its_end() {
 }
 
 #[test]
+fn before_its_150_a_transfer_gets_the_first_reply() {
+    let mut far = prepared();
+    client(&mut far, 2, "STOR a");
+    assert_eq!(client(&mut far, 3, "NOOP"), ["< NOOP"]);
+    for (line, command, transfer) in [
+        ("532 need an account", 2, Some(TransferId(1))),
+        ("200 ok", 3, None),
+    ] {
+        far.handle(Input::ServerLine(line.as_bytes()))
+            .expect("no limit is hit");
+        let Some(Output::Reply { tag, .. }) = far.poll() else {
+            panic!("a reply")
+        };
+        assert_eq!(tag.command, Some(CommandId(command)));
+        assert_eq!(tag.transfer, transfer);
+    }
+    assert!(!far.transfer_running());
+}
+
+#[test]
+fn the_last_line_of_a_long_answer_to_pasv_counts() {
+    let mut far = session();
+    pasv(&mut far, 1, 1);
+    server(&mut far, "227-so much");
+    for _ in 0..100 {
+        assert!(server(&mut far, " to say").is_empty());
+    }
+    assert_eq!(
+        server(&mut far, "227 ok (1,2,3,4,4,1)"),
+        ["connect 1 1025", "ready 1"]
+    );
+}
+
+#[test]
 fn active_mode_and_tls_are_refused_here() {
     let mut far = session();
     assert!(client(&mut far, 1, "PORT 1,2,3,4,5,6")[0].starts_with("> 502 gateway"));

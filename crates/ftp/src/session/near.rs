@@ -3,7 +3,8 @@
 //! In: the client's lines, tagged reply lines from the far half, what became of data connections.
 //! Out: bytes for the client, requests for the far half, orders for data connections. The caller
 //! owns sockets and link streams; it drains [`NearSession::poll`] before the next
-//! [`NearSession::handle`], and feeds no client line while [`NearSession::wants_client`] is false.
+//! [`NearSession::handle`], and feeds no client line while [`NearSession::wants_client`] is false and
+//! no reply while [`NearSession::wants_far`] is.
 //!
 //! Barriers: data reaches the client after the `1yz` reply of its transfer; the final `2yz` reply
 //! reaches the client after its data and the end of the data have been delivered, and never when
@@ -178,6 +179,7 @@ pub struct NearSession {
     transfers: BTreeMap<TransferId, Transfer>,
     /// Replies behind a transfer's final reply that waits for its data.
     held: VecDeque<(Tag, Vec<u8>)>,
+    held_bytes: usize,
     last_code: u16,
     server_gone: bool,
     closed: bool,
@@ -197,6 +199,7 @@ impl NearSession {
             pending: VecDeque::new(),
             transfers: BTreeMap::new(),
             held: VecDeque::new(),
+            held_bytes: 0,
             last_code: 0,
             server_gone: false,
             closed: false,
@@ -211,6 +214,12 @@ impl NearSession {
     /// Whether the next line of the client may come.
     pub fn wants_client(&self) -> bool {
         self.pending.len() < PIPELINED_MAX && !self.server_gone && !self.closed
+    }
+
+    /// Whether the next reply of the far half may come. It waits while too many are held behind the
+    /// final reply of a transfer whose data the client does not read.
+    pub fn wants_far(&self) -> bool {
+        self.held_bytes < HELD_MAX_BYTES
     }
 
     /// Takes note of what happened.
@@ -282,6 +291,14 @@ impl NearSession {
 
     fn log_on(&mut self, logon: Logon) {
         self.kill_transfers();
+        self.release_held();
+        // The server that would have answered is left.
+        for pending in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::Local(line) => self.write(&line),
+                Pending::Remote(..) => self.write(b"503 gateway: given up for a new USER"),
+            }
+        }
         self.connected = true;
         let id = self.next_command();
         self.pending.push_back(Pending::Remote(id, None));
@@ -379,6 +396,7 @@ impl NearSession {
                 },
             ));
         }
+        self.held_bytes += line.len() + HELD_ENTRY_BYTES;
         self.held.push_back((tag, line.to_vec()));
     }
 
@@ -400,6 +418,7 @@ impl NearSession {
             let Some((tag, line)) = self.held.pop_front() else {
                 return;
             };
+            self.held_bytes -= line.len() + HELD_ENTRY_BYTES;
             match ended {
                 Ok(()) => self.write(&line),
                 Err(why) if tag.last => {
@@ -495,7 +514,7 @@ impl NearSession {
 
     fn refused(&mut self, code: u16, text: &str) {
         self.kill_transfers();
-        self.held.clear();
+        self.release_held();
         self.connected = false;
         self.last_code = code;
         self.write(format!("{code} gateway: {text}").as_bytes());
@@ -507,6 +526,12 @@ impl NearSession {
             self.server_gone = true;
             self.last_code = 421;
         }
+    }
+
+    /// Forgets the replies that wait for a transfer.
+    fn release_held(&mut self) {
+        self.held.clear();
+        self.held_bytes = 0;
     }
 
     /// Writes local replies up to the next command that waits for the far half, and drops it.
@@ -534,7 +559,7 @@ impl NearSession {
     fn link_lost(&mut self, why: &str) {
         let transferring = self.transfers.values().any(|t| t.used && !t.answered);
         self.kill_transfers();
-        self.held.clear();
+        self.release_held();
         if transferring {
             self.write(format!("426 gateway: transfer broken off: {why}").as_bytes());
         }
@@ -643,6 +668,12 @@ impl NearSession {
         CommandId(self.commands)
     }
 }
+
+/// Replies held behind a transfer's final reply; more wait in the link.
+const HELD_MAX_BYTES: usize = 1 << 20;
+
+/// What an entry of `held` costs beside its text.
+const HELD_ENTRY_BYTES: usize = size_of::<(Tag, Vec<u8>)>();
 
 fn failed(tag: Tag) -> bool {
     Code(tag.code).class() == Class::Failed

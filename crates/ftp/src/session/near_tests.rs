@@ -226,6 +226,39 @@ fn the_client_names_its_server() {
 }
 
 #[test]
+fn a_second_logon_answers_what_the_first_server_did_not() {
+    let mut near = NearSession::new(FrontDoor::Logon, IpAddr::from([127, 0, 0, 1]));
+    drain(&mut near);
+    client(&mut near, "USER a@10.0.0.1");
+    client(&mut near, "NOOP");
+    let out = client(&mut near, "USER b@10.0.0.2");
+    assert!(out[0].starts_with("> 503 gateway"), "{out:?}");
+    assert!(out[1].starts_with("> 503 gateway"), "{out:?}");
+    assert_eq!(out[2..], ["connect b 10.0.0.2"]);
+    assert_eq!(reply(&mut near, 3, 0, "331 password"), ["> 331 password"]);
+    assert!(client(&mut near, "USER bad@")[0].starts_with("> 501"));
+}
+
+#[test]
+fn replies_held_for_a_client_that_does_not_read_are_bounded() {
+    let mut near = downloading();
+    reply(&mut near, 2, 1, "226 done");
+    let line = format!("200 {}", "x".repeat(1000));
+    let mut count = 0;
+    while near.wants_far() {
+        assert!(reply(&mut near, 0, 0, &line).is_empty());
+        count += 1;
+        assert!(count < 1100, "nothing bounds them");
+    }
+    assert_eq!(
+        data(&mut near, DataEvent::Delivered).len(),
+        count + 1,
+        "none is lost"
+    );
+    assert!(near.wants_far());
+}
+
+#[test]
 fn quit_before_the_logon_closes() {
     let mut near = NearSession::new(FrontDoor::Logon, IpAddr::from([127, 0, 0, 1]));
     drain(&mut near);

@@ -10,7 +10,7 @@ use std::{
 
 use link::{Identity, LinkConfig, PeerConfig, Policy, PublicKey};
 use toml::Spanned;
-use units::ByteCount;
+use units::{BitRate, ByteCount};
 
 use super::{
     Config, Forward, FtpDoor, Peer,
@@ -61,9 +61,9 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
             identity,
             peers: link_peers,
             policy,
-            rate_max: file.link.rate_max,
-            memory_max: file.link.memory_max.unwrap_or(MEMORY_MAX),
-            idle_timeout: file.link.idle_timeout.unwrap_or(IDLE_TIMEOUT),
+            rate_max: rate_max(file.link.rate_max.as_ref())?,
+            memory_max: memory_max(file.link.memory_max.as_ref(), peers.len())?,
+            idle_timeout: idle_timeout(file.link.idle_timeout.as_ref())?,
         },
         peers,
         ftp: Vec::new(),
@@ -105,6 +105,41 @@ fn policy(section: &LinkSection) -> Result<Policy, Problem> {
             name,
             format!("unknown policy {other:?}, expected \"fair\", \"background\" or \"reserved\""),
         )),
+    }
+}
+
+fn rate_max(rate: Option<&Spanned<BitRate>>) -> Result<Option<BitRate>, Problem> {
+    match rate {
+        Some(rate) if *rate.get_ref() < RATE_MAX_MIN => {
+            let message = format!("expected a rate of at least {RATE_MAX_MIN}");
+            Err(problem(rate, message))
+        }
+        rate => Ok(rate.map(|rate| *rate.get_ref())),
+    }
+}
+
+fn memory_max(memory: Option<&Spanned<ByteCount>>, peers: usize) -> Result<ByteCount, Problem> {
+    let least = ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64);
+    match memory {
+        Some(memory) if *memory.get_ref() < least => {
+            let message = format!(
+                "expected at least {least}: {MEMORY_PER_PEER_MIB} MiB for each of {} peers",
+                peers.max(1)
+            );
+            Err(problem(memory, message))
+        }
+        Some(memory) => Ok(*memory.get_ref()),
+        None => Ok(MEMORY_MAX.max(least)),
+    }
+}
+
+fn idle_timeout(time: Option<&Spanned<Duration>>) -> Result<Duration, Problem> {
+    match time {
+        Some(time) if *time.get_ref() < IDLE_TIMEOUT_MIN => {
+            Err(problem(time, "expected at least 1 s"))
+        }
+        Some(time) => Ok(*time.get_ref()),
+        None => Ok(IDLE_TIMEOUT),
     }
 }
 
@@ -167,7 +202,7 @@ fn link_peer(
         name: name.clone(),
         public_keys,
         endpoint: section.endpoint.as_ref().map(|e| e.get_ref().clone()),
-        rate_max: section.rate_max,
+        rate_max: rate_max(section.rate_max.as_ref())?,
     })
 }
 
@@ -345,6 +380,15 @@ pub(super) const ADMIN_LISTEN: SocketAddr =
 
 /// Fills 1 Gbit/s at 600 ms and 64 % loss (650 MB, docs/protocol.md) with room for a second peer.
 const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
+
+/// Memory below which a connection cannot keep its windows and buffers.
+const MEMORY_PER_PEER_MIB: u64 = 16;
+
+/// Slower, and a full packet takes longer than the link waits for answers.
+const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
+
+/// Shorter, and a few lost packets at a long round trip end the connection.
+const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Longer than a router's restart.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);

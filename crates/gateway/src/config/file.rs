@@ -40,10 +40,10 @@ pub(super) struct LinkSection {
     pub(super) listen: Option<SocketAddr>,
     pub(super) policy: Option<Spanned<String>>,
     pub(super) rate_reserved: Option<Spanned<BitRate>>,
-    pub(super) rate_max: Option<BitRate>,
-    pub(super) memory_max: Option<ByteCount>,
+    pub(super) rate_max: Option<Spanned<BitRate>>,
+    pub(super) memory_max: Option<Spanned<ByteCount>>,
     #[serde(default, deserialize_with = "duration")]
-    pub(super) idle_timeout: Option<Duration>,
+    pub(super) idle_timeout: Option<Spanned<Duration>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,7 +54,7 @@ pub(super) struct PeerSection {
     pub(super) endpoint: Option<Spanned<String>>,
     pub(super) serves: Option<Vec<ServesPattern>>,
     pub(super) allow: Option<Vec<AllowEntry>>,
-    pub(super) rate_max: Option<BitRate>,
+    pub(super) rate_max: Option<Spanned<BitRate>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -118,8 +118,11 @@ pub(super) struct AdminSection {
 }
 
 /// `"500 ms"`, `"90 s"`, `"10 min"`, `"2 h"`.
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
+fn duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Spanned<Duration>>, D::Error> {
+    let spanned = Spanned::<String>::deserialize(deserializer)?;
+    let (span, text) = (spanned.span(), spanned.into_inner());
     let read = || {
         let trimmed = text.trim();
         let digits = trimmed.find(|c: char| !c.is_ascii_digit())?;
@@ -133,9 +136,11 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
         };
         number.checked_mul(unit_ms).map(Duration::from_millis)
     };
-    read().map(Some).ok_or_else(|| {
-        Error::custom(format!(
-            "{text:?} is not a duration such as \"10 min\", \"90 s\" or \"2 h\""
-        ))
-    })
+    read()
+        .map(|time| Some(Spanned::new(span, time)))
+        .ok_or_else(|| {
+            Error::custom(format!(
+                "{text:?} is not a duration such as \"10 min\", \"90 s\" or \"2 h\""
+            ))
+        })
 }

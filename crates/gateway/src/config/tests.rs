@@ -179,6 +179,24 @@ fn contradictions_are_errors() {
 }
 
 #[test]
+fn values_that_cannot_work_name_their_place_and_the_least() {
+    let folder = Folder::new("least");
+    for (text, at, expected) in [
+        ("[link]\nrate_max = \"63 kbit/s\"\n", (7, 12), "64 kbit/s"),
+        ("rate_max = \"1 kbit/s\"\n", (6, 12), "64 kbit/s"),
+        ("[link]\nmemory_max = \"15 MiB\"\n", (7, 14), "16 MiB"),
+        ("[link]\nidle_timeout = \"999 ms\"\n", (7, 16), "1 s"),
+    ] {
+        let (line, column, message) = folder.error(&with_peer(text));
+        assert_eq!((line, column), at, "{text}: {message}");
+        assert!(message.contains(expected), "{text}: {message}");
+    }
+    let least = "rate_max = \"64 kbit/s\"\n[link]\nrate_max = \"64 kbit/s\"\n\
+                 memory_max = \"16 MiB\"\nidle_timeout = \"1 s\"\n";
+    folder.parse(&with_peer(least)).expect("the least values");
+}
+
+#[test]
 fn a_key_that_others_can_read_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("permissions");

@@ -180,7 +180,9 @@ impl Session {
                 peer = unheard(&mut self.unheard) => {
                     self.check_unheard(peer);
                 }
-                message = next_message(&mut self.far, &self.shared) => self.far_said(message),
+                message = next_message(&mut self.far, &self.shared), if self.near.wants_far() => {
+                    self.far_said(message);
+                }
                 Some((id, event)) = from_data.recv() => self.data_said(id, event),
                 () = shared.cut_short() => {
                     self.near.handle(Input::LinkLost("this gateway is shutting down"));
