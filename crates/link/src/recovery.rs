@@ -290,6 +290,11 @@ impl SentLog {
         }
     }
 
+    /// Whether more packets are remembered than any window allows: the peer does not report.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.packets.len() as u64 > 2 * crate::feedback::received::WINDOW
+    }
+
     /// How much later than its neighbours a packet may arrive before it counts as lost.
     pub(crate) fn reorder_window(&self, base_rtt: Duration, now: Time) -> Duration {
         let age = now.since(self.lateness_learned).as_secs_f64();
@@ -346,7 +351,8 @@ impl SentLog {
                 sent.contents.for_each(|item| outcome.lost.push(item));
             }
             let exempt = lost && sent.time < outage_end;
-            if !exempt {
+            let is_probe = sent.contents.first == Some(Item::Control(Control::MtuProbe));
+            if !exempt && !(is_probe && lost) {
                 self.loss_samples += 1;
                 let gain = LOSS_GAIN.max(1.0 / self.loss_samples as f64);
                 self.loss += (f64::from(u8::from(lost)) - self.loss) * gain;

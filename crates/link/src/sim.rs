@@ -104,6 +104,8 @@ struct Transfer {
     key: Option<StreamKey>,
     written: u64,
     is_finished: bool,
+    /// The receiving application does not read.
+    is_unread: bool,
     progress: Progress,
 }
 
@@ -190,9 +192,15 @@ impl World {
             key: None,
             written: 0,
             is_finished: false,
+            is_unread: false,
             progress,
         });
         TransferId(self.transfers.len() - 1)
+    }
+
+    /// The application at the other end never reads this transfer.
+    pub fn leave_unread(&mut self, id: TransferId) {
+        self.transfers[id.0].is_unread = true;
     }
 
     /// How a transfer stands.
@@ -393,10 +401,13 @@ impl World {
 
     fn read(&mut self, side: Side, key: StreamKey) {
         let now = self.now();
+        let index = self.by_stream.get(&(side, key)).copied();
+        if index.is_some_and(|index| self.transfers[index].is_unread) {
+            return;
+        }
         let endpoint = &mut self.sites[side as usize].endpoint;
         loop {
             let read = endpoint.read(key, WRITE_BYTES, self.now);
-            let index = self.by_stream.get(&(side, key)).copied();
             let transfer = index.map(|index| &mut self.transfers[index]);
             match (read, transfer) {
                 (Read::Data(data), Some(transfer)) => {

@@ -223,3 +223,37 @@ fn a_seed_gives_the_same_run_every_time() {
     assert_eq!(run(), run());
     println!("two runs took {:?}", began.elapsed());
 }
+
+#[test]
+fn readers_that_stall_leave_room_for_others() {
+    for (memory_mebibytes, stalled) in [(64, 10), (64, 40), (16, 40), (256, 100)] {
+        let config = WorldConfig {
+            memory_max: ByteCount::mebibytes(memory_mebibytes),
+            ..config(1)
+        };
+        let mut world = World::new(&config);
+        for _ in 0..stalled {
+            let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(50));
+            world.leave_unread(id);
+        }
+        world.run_for(Duration::from_secs(20));
+        let what = format!("{memory_mebibytes} MiB, {stalled} stalled");
+        let command = world.send(Side::A, Class::Control, ByteCount::new(100));
+        let answered = world.run_to_end(command, Duration::from_secs(5));
+        assert!(answered.is_some(), "{what}: a command must get through");
+        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+        let took = world.run_to_end(id, Duration::from_secs(30));
+        assert!(took.is_some(), "{what}: 1 MB must get through");
+        let (sender, receiver) = (world.view(Side::A), world.view(Side::B));
+        assert_eq!(
+            receiver.stats.no_memory, 0,
+            "{what}: nothing is refused for lack of memory"
+        );
+        assert!(sender.loss < 0.05, "{what}: {}", sender.loss);
+        assert_eq!(
+            sender.stats.malformed + receiver.stats.malformed,
+            0,
+            "{what}"
+        );
+    }
+}

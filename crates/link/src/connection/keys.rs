@@ -21,7 +21,6 @@ pub(crate) struct KeyRing {
     sealed: u64,
     /// Lowest packet number opened under the present keys; `None` before the peer uses them.
     first_opened: Option<u64>,
-    updates: u64,
 }
 
 /// Packets sealed before the keys are replaced: half of what RFC 9001 section 6.6 allows AES-GCM.
@@ -41,7 +40,6 @@ impl KeyRing {
             next,
             sealed: 0,
             first_opened: None,
-            updates: 0,
         }
     }
 
@@ -103,6 +101,5 @@ impl KeyRing {
         self.phase = !self.phase;
         self.sealed = 0;
         self.first_opened = None;
-        self.updates += 1;
     }
 }

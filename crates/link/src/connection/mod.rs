@@ -188,7 +188,6 @@ pub(crate) struct Setup {
     pub(crate) remote: SocketAddr,
     pub(crate) keys: Keys,
     pub(crate) secrets: Secrets,
-    pub(crate) ours: Parameters,
     pub(crate) theirs: Parameters,
     pub(crate) flight: Option<HandshakeFlight>,
     pub(crate) rtt: Duration,
@@ -224,13 +223,14 @@ pub(crate) const fn ip_overhead(remote: &SocketAddr) -> usize {
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Bytes an application may have waiting in one stream before its first sending.
 const UNSENT_MAX: usize = 1 << 20;
+/// ... and at least, however many streams share the memory.
+const UNSENT_MIN: usize = 64 << 10;
 
 impl Connection {
     pub(crate) fn new(setup: Setup, now: Time) -> Self {
         let memory_max = setup.memory_max.bytes();
         let limits = Limits {
             initial_credit: setup.theirs.initial_window,
-            initial_window: setup.ours.initial_window,
             peer_limit: setup.theirs.stream_limit,
             memory_max: memory_max / 2,
         };
@@ -301,13 +301,19 @@ impl Connection {
 
     /// How many bytes stream `number` takes now.
     pub(crate) fn writable(&mut self, number: u32) -> usize {
-        if self.streams.send_buffered >= self.send_buffer_max {
-            return 0;
-        }
+        let streams = self.streams.len().max(1);
+        let is_full = self.streams.send_buffered >= self.send_buffer_max;
+        let share = (self.send_buffer_max / 2 / streams).clamp(UNSENT_MIN, UNSENT_MAX);
         let Some(stream) = self.streams.get(number) else {
             return 0;
         };
-        UNSENT_MAX.saturating_sub(stream.send.unsent_bytes())
+        // Commands and replies are short, and nobody's data may hold them up.
+        let unsent_max = match stream.class {
+            Class::Control => UNSENT_MAX,
+            Class::Bulk if is_full => 0,
+            Class::Bulk => share,
+        };
+        unsent_max.saturating_sub(stream.send.unsent_bytes())
     }
 
     /// Appends to stream `number`, whether [`writable`](Self::writable) or not.
@@ -363,7 +369,6 @@ impl Connection {
     pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> Read {
         let rtt_s = self.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
-        let fill = self.streams.pool.fill();
         let Some((stream, pool)) = self.streams.get_with_pool(number) else {
             return Read::Gone;
         };
@@ -377,15 +382,14 @@ impl Connection {
             (None, RecvState::Corrupt) => Read::Corrupt,
             (None, RecvState::Reset { code }) => Read::Reset(code),
         };
-        let credit_due = stream.recv.credit_due(now_s, rtt_s, fill);
-        let (class, window) = (stream.class, stream.recv.window());
-        if credit_due {
+        self.streams
+            .widen(number, |recv| recv.wants_wider(now_s, rtt_s));
+        if self
+            .streams
+            .get(number)
+            .is_some_and(|stream| stream.recv.credit_due(now_s))
+        {
             self.streams.controls.push_back(Control::Credit(number));
-        }
-        let initial = window.min(self.streams.initial_window_max());
-        if class == Class::Bulk && initial > self.streams.initial_window {
-            self.streams.initial_window = initial;
-            self.streams.controls.push_back(Control::InitialWindow);
         }
         match read {
             Read::End => {

@@ -10,7 +10,7 @@ use crate::{
     stream::{
         recv::{Insert, RecvState},
         send::SendState,
-        table::StreamEvent,
+        table::{CONTROL_WINDOW, StreamEvent},
     },
     time::Time,
     wire::{
@@ -187,7 +187,7 @@ impl Connection {
                 self.streams.remove_if_done(number);
             }
             Frame::InitialWindow { chunks } => {
-                self.streams.initial_credit = self.streams.initial_credit.max(chunks);
+                self.streams.initial_credit = chunks.max(CONTROL_WINDOW);
             }
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
             Frame::PathHint { rtt_us } => {
@@ -232,7 +232,12 @@ impl Connection {
             stream.recv.insert(index, data, pool)
         };
         let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
-        let widened = insert == Insert::New && !readable && stream.recv.widen_for_holes(pool);
+        let rtt_s = self.rtt.smoothed().as_secs_f64();
+        let widened = insert == Insert::New
+            && !readable
+            && self
+                .streams
+                .widen(number, |recv| recv.wants_wider(now_s, rtt_s));
         match insert {
             Insert::New => {
                 self.stats.payload_received += data.len() as u64;

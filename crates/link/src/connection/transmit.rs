@@ -135,6 +135,10 @@ impl Connection {
         if self.closed.is_some() {
             return;
         }
+        if self.sent.is_overfull() {
+            self.closed = Some(ConnectionEnd::Violation);
+            return;
+        }
         if now.since(self.last_heard) >= self.idle_timeout {
             self.closed = Some(ConnectionEnd::Silence(now.since(self.last_heard)));
             return;
@@ -393,7 +397,7 @@ impl Connection {
             }),
             Control::Done(number) => Some(Frame::Done { stream: number }),
             Control::InitialWindow => Some(Frame::InitialWindow {
-                chunks: self.streams.initial_window,
+                chunks: self.streams.initial_window(),
             }),
             Control::StreamLimit => Some(Frame::StreamLimit {
                 streams: self.streams.stream_limit(),

@@ -218,7 +218,7 @@ impl Doorbell {
             .lock()
             .expect("no holder of this lock panics")
             .send(command);
-        if self.is_asleep.swap(false, Ordering::AcqRel) {
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
             let _ = self.event.write(1);
         }
     }

@@ -303,16 +303,22 @@ impl Driver {
             return;
         }
         let bell = self.bell.clone();
+        let is_v6 = self.socket.is_v6();
+        let attempt = self.endpoint.peer_view(peer).attempts as usize;
         // Name resolution blocks; it gets a thread of its own for as long as it takes.
         let spawned = std::thread::Builder::new()
             .name("longhaul-dns".into())
             .spawn(move || {
-                let address = endpoint
-                    .to_socket_addrs()
-                    .ok()
-                    .and_then(|mut all| all.next());
+                let resolved = endpoint.to_socket_addrs();
+                let usable: Vec<_> = resolved
+                    .into_iter()
+                    .flatten()
+                    .filter(|address| is_v6 || address.is_ipv4())
+                    .collect();
+                // One after the other, attempt by attempt.
+                let address = usable.get(attempt % usable.len().max(1)).copied();
                 if address.is_none() {
-                    tracing::warn!(%endpoint, "cannot resolve the peer's endpoint");
+                    tracing::warn!(%endpoint, "the peer's endpoint has no address that we can use");
                 }
                 bell.command(Command::Address { peer, address });
             });
@@ -553,7 +559,12 @@ impl Driver {
         let dropped = self.endpoint.dropped();
         let (logged, before) = self.logged_drops;
         let strangers = |c: &DropCounters| {
-            c.unknown_key + c.bad_mac + c.malformed + c.unknown_connection + c.undecryptable
+            c.unknown_key
+                + c.bad_mac
+                + c.replayed
+                + c.malformed
+                + c.unknown_connection
+                + c.undecryptable
         };
         let is_news = strangers(&dropped) > strangers(&before);
         if is_news
@@ -625,17 +636,17 @@ impl Driver {
         }
         // A busy driver looks for commands soon anyway; an idle one must be rung.
         if !is_busy {
-            self.bell.is_asleep.store(true, Ordering::Release);
+            self.bell.is_asleep.store(true, Ordering::SeqCst);
             // A command sent before the flag was up has rung no bell.
             if let Ok(command) = self.commands.try_recv() {
-                self.bell.is_asleep.store(false, Ordering::Release);
+                self.bell.is_asleep.store(false, Ordering::SeqCst);
                 self.requeue(command);
                 return;
             }
         }
         let timeout = TimeSpec::from_duration(timeout);
         let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
-        self.bell.is_asleep.store(false, Ordering::Release);
+        self.bell.is_asleep.store(false, Ordering::SeqCst);
         let _ = self.bell.event.read();
     }
 

@@ -58,6 +58,10 @@ impl Socket {
         })
     }
 
+    pub(super) fn is_v6(&self) -> bool {
+        self.is_v6
+    }
+
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

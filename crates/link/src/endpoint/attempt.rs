@@ -31,9 +31,16 @@ pub(crate) struct Attempt {
     pub(crate) flights: u32,
     /// What is still to be sent of the present flight: level and offset.
     unsent: Vec<(Level, usize)>,
-    first_answer: Option<Time>,
+    /// Responder: bytes that may still be sent to an address that has not proved to be the peer's.
+    allowance: usize,
 }
 
+/// A responder sends this many times what it received, until the handshake is complete (as RFC 9000
+/// section 8.1 has it).
+const AMPLIFICATION_MAX: usize = 3;
+
+/// More than any datagram of a handshake.
+const DATAGRAM_MAX: usize = 1280;
 /// An attempt is given up after this time, and a new one begins.
 pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// The first repetition of a flight comes after this time, later ones after half as much again each.
@@ -80,24 +87,37 @@ impl Attempt {
             next_flight: now,
             flights: 0,
             unsent: Vec::new(),
-            first_answer: None,
+            allowance: 0,
         }
     }
 
     /// When the flight is to be sent again, or the attempt is over.
     pub(crate) fn next_timeout(&self) -> Time {
+        let over = self.began + ATTEMPT_MAX;
+        if self.is_held_back() {
+            return over;
+        }
         let next = if self.unsent.is_empty() {
             self.next_flight
         } else {
             Time::default()
         };
-        next.min(self.began + ATTEMPT_MAX)
+        next.min(over)
+    }
+
+    /// A first flight of the peer came, once more perhaps: it may be answered with as much more.
+    pub(crate) fn on_hello(&mut self, len: usize, from: SocketAddr) {
+        self.allowance += AMPLIFICATION_MAX * len;
+        self.remote = from;
+    }
+
+    fn is_held_back(&self) -> bool {
+        !self.we_initiate && self.allowance < DATAGRAM_MAX
     }
 
     /// The peer's bytes moved TLS on: what we say now goes out at once.
     pub(crate) fn on_progress(&mut self, now: Time) {
         self.next_flight = now;
-        self.first_answer.get_or_insert(now);
     }
 
     /// Appends the next datagram of the present flight, if one is due.
@@ -108,6 +128,9 @@ impl Attempt {
         unix_ns: u64,
         now: Time,
     ) -> Option<Transmit> {
+        if self.is_held_back() {
+            return None;
+        }
         if self.unsent.is_empty() && self.next_flight <= now {
             self.begin_flight(unix_ns, now);
         }
@@ -136,9 +159,11 @@ impl Attempt {
                 self.handshake.put_packet(out, to, level, offset);
             }
         }
+        let len = out.len() - start;
+        self.allowance = self.allowance.saturating_sub(len);
         Some(Transmit {
             to: self.remote,
-            segment_bytes: out.len() - start,
+            segment_bytes: len,
         })
     }
 

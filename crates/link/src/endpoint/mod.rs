@@ -29,7 +29,10 @@ use crate::{
         tls::Parameters,
     },
     identity::{Identity, PublicKey},
-    stream::{Class, table::STREAMS_MAX, table::StreamEvent},
+    stream::{
+        Class,
+        table::{StreamEvent, first_initial_window, streams_max},
+    },
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
 };
@@ -137,8 +140,10 @@ pub struct DropCounters {
     pub unknown_key: u64,
     /// First flights and answers whose MAC is wrong.
     pub bad_mac: u64,
-    /// First flights seen before, and duplicates of packets.
+    /// First flights seen before.
     pub replayed: u64,
+    /// Packets seen before, or older than anything remembered. Paths duplicate, too.
+    pub duplicates: u64,
     /// Datagrams of no known shape.
     pub malformed: u64,
     /// Packets for a connection that does not exist.
@@ -163,10 +168,14 @@ pub struct Endpoint {
     is_closing: bool,
 }
 
-/// Slots that a bulk stream may use at once before anything is known: 6 MB, 0.5 s at 100 Mbit/s.
-const INITIAL_WINDOW: u64 = 4096;
 /// Handshakes in progress at most; a peer has one at a time, two when both sides begin.
 const ATTEMPTS_MAX: usize = 256;
+/// Handshakes of one peer in progress at most. More are others that know its public key.
+const ATTEMPTS_PER_PEER: usize = 4;
+/// A handshake in progress is not given up for another before this time.
+const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
+/// First flights of one key remembered as answered.
+const ANSWERED_MAX: usize = 64;
 /// While a connection is silent a new handshake is tried after this time, since the peer may have
 /// restarted.
 const RECONNECT_AFTER: Duration = Duration::from_millis(700);
@@ -225,7 +234,7 @@ impl Endpoint {
                         self.peers[connection.peer].last_heard = Some(now);
                         self.after_input(id, now);
                     }
-                    Received::Duplicate => self.dropped.replayed += 1,
+                    Received::Duplicate => self.dropped.duplicates += 1,
                     Received::Undecryptable => self.dropped.undecryptable += 1,
                 }
             }
@@ -399,7 +408,8 @@ impl Endpoint {
                     hello.crypto_offset != 0x0123,
                     "canary: behind the envelope's MAC"
                 );
-                let Some(id) = self.attempt_of_hello(&hello, peer, key, from, now) else {
+                let Some(id) = self.attempt_of_hello(&hello, peer, key, from, datagram.len(), now)
+                else {
                     return;
                 };
                 let (offset, crypto) = (hello.crypto_offset, hello.crypto);
@@ -407,7 +417,10 @@ impl Endpoint {
             }
             Sender::Responder(id) => {
                 let Some(attempt) = self.attempts.get_mut(&id).filter(|a| a.we_initiate) else {
-                    self.dropped.unknown_connection += 1;
+                    // Repetitions of an answer that has been taken in are expected.
+                    if !self.connections.contains_key(&id) {
+                        self.dropped.unknown_connection += 1;
+                    }
                     return;
                 };
                 if !self.peers[attempt.peer].keys[attempt.key]
@@ -439,22 +452,28 @@ impl Endpoint {
         peer: usize,
         key: usize,
         from: SocketAddr,
+        len: usize,
         now: Time,
     ) -> Option<ConnectionId> {
-        let newest = &mut self.peers[peer].keys[key].newest_hello;
         let known = self.attempts.iter_mut().find(|(_, attempt)| {
             !attempt.we_initiate && attempt.peer == peer && attempt.peer_id == Some(hello.source)
         });
         if let Some((id, attempt)) = known {
-            *newest = hello.timestamp.max(*newest);
             attempt.timestamp = attempt.timestamp.max(hello.timestamp);
+            attempt.on_hello(len, from);
             return Some(*id);
         }
-        if hello.timestamp <= *newest {
+        // Anyone who knows both public keys can form a first flight, so one that has led nowhere
+        // must not keep out the peer; but each is answered once.
+        let known_key = &mut self.peers[peer].keys[key];
+        let is_replay = hello.timestamp <= known_key.newest_hello
+            || known_key
+                .answered
+                .contains(&(hello.source, hello.timestamp));
+        if is_replay {
             self.dropped.replayed += 1;
             return None;
         }
-        *newest = hello.timestamp;
         // A late repetition of a first flight whose connection stands asks for nothing.
         let stands = self.connections.values().any(|connection| {
             connection.peer == peer && connection.is_for(hello.source) && !connection.we_initiated
@@ -462,15 +481,35 @@ impl Endpoint {
         if stands || self.is_closing || self.attempts.len() >= ATTEMPTS_MAX {
             return None;
         }
-        // The peer began anew: what it began before is over.
-        let stale: Vec<_> = self
+        let from_peer = self
             .attempts
             .iter()
-            .filter(|(_, attempt)| attempt.peer == peer && !attempt.we_initiate)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in stale {
+            .filter(|(_, a)| a.peer == peer && !a.we_initiate);
+        let (count, oldest) = from_peer.fold((0, None), |(count, oldest), (id, attempt)| {
+            let older = oldest.is_none_or(|(_, began)| attempt.began < began);
+            (
+                count + 1,
+                if older {
+                    Some((*id, attempt.began))
+                } else {
+                    oldest
+                },
+            )
+        });
+        if count >= ATTEMPTS_PER_PEER
+            && let Some((id, began)) = oldest
+        {
+            if now.since(began) < ATTEMPT_FRESH {
+                return None;
+            }
             self.attempts.remove(&id);
+        }
+        let known_key = &mut self.peers[peer].keys[key];
+        known_key
+            .answered
+            .push_back((hello.source, hello.timestamp));
+        if known_key.answered.len() > ANSWERED_MAX {
+            known_key.answered.pop_front();
         }
         let ours = self.parameters();
         let handshake = Handshake::server(&self.peers[peer].keys[key].tls, &ours).ok()?;
@@ -486,7 +525,9 @@ impl Endpoint {
             timestamp: hello.timestamp,
         };
         let id = setup.our_id;
-        self.attempts.insert(id, Attempt::new(setup, now));
+        let mut attempt = Attempt::new(setup, now);
+        attempt.on_hello(len, from);
+        self.attempts.insert(id, attempt);
         Some(id)
     }
 
@@ -542,10 +583,13 @@ impl Endpoint {
         let peer_id = attempt
             .peer_id
             .expect("a complete handshake has heard the peer");
-        let ours = self.parameters();
         let peer = &mut self.peers[attempt.peer];
         if attempt.we_initiate {
             peer.attempt = None;
+        } else {
+            // Only now is it sure who sent that first flight.
+            let newest = &mut peer.keys[attempt.key].newest_hello;
+            *newest = attempt.timestamp.max(*newest);
         }
         peer.last_heard = Some(now);
         let guess = if attempt.flights == 1 {
@@ -563,7 +607,6 @@ impl Endpoint {
             remote: attempt.remote,
             keys,
             secrets,
-            ours,
             theirs,
             flight: attempt
                 .we_initiate
@@ -801,8 +844,8 @@ impl Endpoint {
     fn parameters(&self) -> Parameters {
         Parameters {
             instance: self.config.instance,
-            initial_window: INITIAL_WINDOW,
-            stream_limit: STREAMS_MAX,
+            initial_window: first_initial_window(self.config.memory_max.bytes() / 2),
+            stream_limit: streams_max(self.config.memory_max.bytes() / 2),
         }
     }
 

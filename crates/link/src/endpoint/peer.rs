@@ -1,6 +1,6 @@
 //! What an endpoint knows of each configured peer.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::VecDeque, net::SocketAddr, time::Duration};
 
 use units::BitRate;
 
@@ -50,8 +50,11 @@ pub(crate) struct PeerKey {
     pub(crate) outward: EnvelopeKey,
     /// For handshakes that the peer begins.
     pub(crate) inward: EnvelopeKey,
-    /// Timestamp of the newest first flight from this key; older ones are replays.
+    /// Timestamp of the newest first flight from this key that led to a connection; older ones are
+    /// replays.
     pub(crate) newest_hello: u64,
+    /// The last first flights that were answered, by source and timestamp.
+    pub(crate) answered: VecDeque<(ConnectionId, u64)>,
 }
 
 impl Peer {
@@ -69,6 +72,7 @@ impl Peer {
                 outward: EnvelopeKey::new(key, &ours),
                 inward: EnvelopeKey::new(&ours, key),
                 newest_hello: 0,
+                answered: VecDeque::new(),
             })
         });
         Ok(Self {

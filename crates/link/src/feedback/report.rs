@@ -149,6 +149,8 @@ impl<'a> Report<'a> {
         mut visit: impl FnMut(u64, u64),
     ) -> Result<(), Malformed> {
         let mut reader = Reader(self.blocks);
+        // A report speaks of each packet in the window once at most.
+        let mut left = super::received::WINDOW;
         while !reader.is_empty() {
             let first = self
                 .largest
@@ -156,6 +158,7 @@ impl<'a> Report<'a> {
                 .ok_or(Malformed)?;
             let count = reader.varint()?;
             let end = first.checked_add(count).ok_or(Malformed)?;
+            left = left.checked_sub(count).ok_or(Malformed)?;
             if end > self.largest + 1 {
                 return Err(Malformed);
             }

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::SLOT_SIZE;
 
 /// Slots in one slab.
-const SLAB_SLOTS: u64 = 64;
+pub(crate) const SLAB_SLOTS: u64 = 64;
 
 /// Memory for [`SLAB_SLOTS`] slots.
 #[derive(Debug)]
@@ -63,11 +63,6 @@ impl SlabPool {
             self.free.push(slab);
         }
     }
-
-    /// The fraction of the pool that is lent.
-    pub(crate) fn fill(&self) -> f64 {
-        self.lent as f64 / self.lent_max as f64
-    }
 }
 
 /// What became of an arriving slot.
@@ -111,9 +106,10 @@ pub(crate) struct RecvHalf {
     state: RecvState,
     /// Slots that the peer may have outstanding beyond what was read.
     window: u64,
-    window_max: u64,
     /// The limit that the peer was told last.
     credit_told: u64,
+    /// What the peer may have taken for the limit when the stream began.
+    limit_at_first: u64,
     /// Slots read since, and when, the window was last judged.
     judged_at: u64,
     judged_s: f64,
@@ -127,8 +123,9 @@ struct End {
 }
 
 impl RecvHalf {
-    /// A half whose peer may use `window` slots at first and up to `window_max` as it proves fast.
-    pub(crate) fn new(window: u64, window_max: u64, now_s: f64) -> Self {
+    /// A half that is granted `window` slots beyond what was read. Its peer may have been told up to
+    /// `limit` slots for the beginning.
+    pub(crate) fn new(window: u64, limit: u64, now_s: f64) -> Self {
         Self {
             slabs: VecDeque::new(),
             slab_base: 0,
@@ -139,8 +136,8 @@ impl RecvHalf {
             hash: Xxh3::new(),
             state: RecvState::Open,
             window,
-            window_max,
             credit_told: window,
+            limit_at_first: limit,
             judged_at: 0,
             judged_s: now_s,
         }
@@ -156,7 +153,10 @@ impl RecvHalf {
 
     /// Enters a slot.
     pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> Insert {
-        if data.is_empty() || data.len() > SLOT_SIZE || index >= self.credit_told {
+        if data.is_empty()
+            || data.len() > SLOT_SIZE
+            || index >= self.credit_told.max(self.limit_at_first)
+        {
             return Insert::Violation;
         }
         if self.end.is_some_and(|end| index >= end.chunks) {
@@ -255,31 +255,30 @@ impl RecvHalf {
         Some(out.freeze())
     }
 
-    /// A new credit limit to tell the peer, if it differs enough from the last one told. `rtt_s` is
-    /// the round-trip time: a window of which a quarter is read within two of them is too small.
-    pub(crate) fn credit_due(&mut self, now_s: f64, rtt_s: f64, memory_fill: f64) -> bool {
+    /// Whether the window is too small: a quarter of it was read within two round-trip times, or
+    /// half of it lies behind a hole. Not if the application is what is slow.
+    pub(crate) fn wants_wider(&self, now_s: f64, rtt_s: f64) -> bool {
+        let is_fast = self.next - self.judged_at >= self.window / 4
+            && now_s - self.judged_s < 2.0 * rtt_s.max(0.002);
+        let is_holed = !self.is_readable() && self.highest - self.next >= self.window / 2;
+        self.state == RecvState::Open && self.end.is_none() && (is_fast || is_holed)
+    }
+
+    /// Widens the window by `more` slots.
+    pub(crate) fn widen(&mut self, more: u64) {
+        self.window += more;
+    }
+
+    /// Whether the credit differs enough from what the peer was told to tell it again.
+    pub(crate) fn credit_due(&mut self, now_s: f64) -> bool {
         if self.state != RecvState::Open || self.end.is_some() {
             return false;
         }
         if self.next - self.judged_at >= self.window / 4 {
-            if now_s - self.judged_s < 2.0 * rtt_s.max(0.002) && memory_fill < 0.5 {
-                self.window = (self.window * 2).min(self.window_max);
-            }
             self.judged_at = self.next;
             self.judged_s = now_s;
         }
         self.next + self.window >= self.credit_told + (self.window / 8).max(1)
-    }
-
-    /// Doubles the window when half of it lies behind a hole: the application has read all it can, so
-    /// the path and its losses, not a slow reader, need the room. Returns whether it did.
-    pub(crate) fn widen_for_holes(&mut self, pool: &SlabPool) -> bool {
-        let is_wide = self.window >= self.window_max || pool.fill() >= 0.5;
-        if is_wide || self.highest - self.next < self.window / 2 {
-            return false;
-        }
-        self.window = (self.window * 2).min(self.window_max);
-        true
     }
 
     /// The limit that the peer may be told now; it counts as told.

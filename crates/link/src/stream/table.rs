@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::{
     ChunkRef, Class, StreamNumber,
-    recv::{RecvHalf, RecvState, SlabPool},
+    recv::{RecvHalf, RecvState, SLAB_SLOTS, SlabPool},
     send::{SendHalf, SendState},
 };
 use crate::{recovery::Control, time::Time};
@@ -39,8 +39,10 @@ pub(crate) enum StreamEvent {
     Stopped { stream: u32, code: u32 },
 }
 
-/// How many streams the peer may have open at once.
-pub(crate) const STREAMS_MAX: u32 = 4096;
+/// How many streams the peer may have open at once, with memory to spare.
+const STREAMS_MAX: u32 = 4096;
+/// A new bulk stream is promised this fraction of what is not promised yet.
+const INITIAL_SHARE: u64 = 16;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 /// Slots that one bulk stream sends before the next one's turn.
@@ -71,9 +73,12 @@ pub(crate) struct Streams {
     pub(crate) pool: SlabPool,
     /// Slots that a bulk stream which we open may use at once.
     pub(crate) initial_credit: u64,
-    /// Slots that a bulk stream which the peer opens may use at once, as it was told.
-    pub(crate) initial_window: u64,
-    window_max: u64,
+    /// The window for new streams that the peer was told last.
+    told_window: u64,
+    /// Slots that fit in memory, and those of them promised to streams of the peer.
+    pool_slots: u64,
+    promised: u64,
+    streams_max: u32,
     /// Memory that unsent and unacknowledged bytes take.
     pub(crate) send_buffered: usize,
 }
@@ -82,14 +87,13 @@ pub(crate) struct Streams {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) initial_credit: u64,
-    pub(crate) initial_window: u64,
     pub(crate) peer_limit: u32,
     pub(crate) memory_max: u64,
 }
 
 impl Streams {
     pub(crate) fn new(we_initiated: bool, limits: Limits) -> Self {
-        let window_max = (limits.memory_max / super::SLOT_SIZE as u64 * 3 / 4).max(CONTROL_WINDOW);
+        let pool_slots = pool_slots(limits.memory_max);
         Self {
             places: Vec::new(),
             vacant: Vec::new(),
@@ -100,7 +104,7 @@ impl Streams {
             peer_count: 0,
             peer_skipped: BTreeSet::new(),
             peer_open: 0,
-            told_limit: STREAMS_MAX,
+            told_limit: streams_max(limits.memory_max),
             ready_control: VecDeque::new(),
             ready_bulk: VecDeque::new(),
             quantum_left: QUANTUM_SLOTS,
@@ -110,16 +114,53 @@ impl Streams {
             events: VecDeque::new(),
             pool: SlabPool::new(limits.memory_max),
             initial_credit: limits.initial_credit,
-            initial_window: limits.initial_window.min(window_max),
-            window_max,
+            told_window: initial_window(pool_slots),
+            pool_slots,
+            promised: 0,
+            streams_max: streams_max(limits.memory_max),
             send_buffered: 0,
         }
     }
 
-    /// What a new stream may be promised at most: an eighth of the memory, so that a few slow
-    /// readers do not take it from everybody else.
-    pub(crate) fn initial_window_max(&self) -> u64 {
-        self.window_max / 6
+    /// Slots that the bulk stream which the peer opens next may use at once: a share of what is
+    /// not promised yet, so that however many readers stall, there is room for one more.
+    pub(crate) fn initial_window(&self) -> u64 {
+        initial_window(self.pool_slots.saturating_sub(self.promised))
+    }
+
+    /// The same for a stream of ours, from the peer's last word; each opening takes its share.
+    fn take_initial_credit(&mut self) -> u64 {
+        let credit = self.initial_credit;
+        self.initial_credit = (credit - credit / INITIAL_SHARE).max(CONTROL_WINDOW);
+        credit
+    }
+
+    /// Tells the peer when the window for new streams has changed much.
+    fn tell_initial_window(&mut self) {
+        let window = self.initial_window();
+        if window.abs_diff(self.told_window) > self.told_window / 8 {
+            self.told_window = window;
+            self.controls.push_back(Control::InitialWindow);
+        }
+    }
+
+    /// Doubles the window of a stream if what is promised in all then still fits in memory.
+    pub(crate) fn widen(&mut self, number: u32, is_wanted: impl Fn(&RecvHalf) -> bool) -> bool {
+        let room = self.pool_slots.saturating_sub(self.promised);
+        let Some(stream) = self
+            .get(number)
+            .filter(|stream| stream.class == Class::Bulk)
+        else {
+            return false;
+        };
+        let more = stream.recv.window();
+        if more > room || !is_wanted(&stream.recv) {
+            return false;
+        }
+        stream.recv.widen(more);
+        self.promised += more;
+        self.tell_initial_window();
+        true
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -220,17 +261,24 @@ impl Streams {
             return;
         }
         stream.recv.release(&mut self.pool);
+        let promised = match stream.class {
+            Class::Bulk => stream.recv.window() + SLAB_SLOTS,
+            Class::Control => 0,
+        };
+        self.promised = self.promised.saturating_sub(promised);
         self.places[place as usize] = None;
         self.vacant.push(place);
         self.by_number.remove(&number);
         if StreamNumber::decode(number).by_initiator != self.we_initiated {
             self.peer_open -= 1;
-            let limit = self.peer_count + STREAMS_MAX - self.peer_open;
-            if limit >= self.told_limit + STREAMS_MAX / 4 {
+            let taken = self.peer_open + self.peer_skipped.len() as u32;
+            let limit = self.peer_count + self.streams_max.saturating_sub(taken);
+            if limit >= self.told_limit + self.streams_max / 4 {
                 self.told_limit = limit;
                 self.controls.push_back(Control::StreamLimit);
             }
         }
+        self.tell_initial_window();
     }
 
     /// Puts a stream into the queue of those that have something new to send.
@@ -423,15 +471,26 @@ impl Streams {
     }
 
     fn insert(&mut self, number: u32, class: Class, now_s: f64) {
-        let (credit, window, window_max) = match class {
-            Class::Control => (CONTROL_WINDOW, CONTROL_WINDOW, CONTROL_WINDOW),
-            Class::Bulk => (self.initial_credit, self.initial_window, self.window_max),
+        let (credit, window) = match class {
+            Class::Control => (CONTROL_WINDOW, CONTROL_WINDOW),
+            // Both directions of a stream get a window; each side grants for what it receives.
+            Class::Bulk => (self.take_initial_credit(), self.initial_window()),
         };
+        // The peer may not have heard yet that the window for new streams has shrunk.
+        let limit = if class == Class::Bulk {
+            initial_window(self.pool_slots)
+        } else {
+            window
+        };
+        if class == Class::Bulk {
+            // Memory is lent by the slab, so that the last one may be used in part.
+            self.promised += window + SLAB_SLOTS;
+        }
         let stream = Stream {
             number,
             class,
             send: SendHalf::new(credit),
-            recv: RecvHalf::new(window, window_max, now_s),
+            recv: RecvHalf::new(window, limit, now_s),
             send_done: false,
             recv_done: false,
             stop_code: None,
@@ -449,7 +508,32 @@ impl Streams {
             }
         };
         self.by_number.insert(number, place);
+        self.tell_initial_window();
     }
+}
+
+/// Slots that fit in `memory_max` bytes.
+fn pool_slots(memory_max: u64) -> u64 {
+    memory_max / super::SLOT_SIZE as u64
+}
+
+fn initial_window(free_slots: u64) -> u64 {
+    (free_slots / INITIAL_SHARE).max(CONTROL_WINDOW)
+}
+
+/// Slots that a bulk stream may use at once on a new connection whose receiver has `memory_max`
+/// bytes.
+pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
+    initial_window(pool_slots(memory_max))
+}
+
+/// Streams that the peer may have open at once: each must find one slab of `memory_max` bytes, and
+/// half of them are left for those that have much to send.
+pub(crate) fn streams_max(memory_max: u64) -> u32 {
+    let slabs = memory_max / super::recv::SLAB_SIZE as u64;
+    u32::try_from(slabs / 2)
+        .unwrap_or(STREAMS_MAX)
+        .clamp(16, STREAMS_MAX)
 }
 
 /// The peer named a stream that cannot exist.

@@ -47,7 +47,6 @@ pub struct Knee {
     known_capacity: f64,
     /// Drains that failed at the first try, decaying: evidence of company.
     score: f64,
-    is_first_growth: bool,
     /// The last cut was for loss: grow gently.
     is_gentle: bool,
     train_wanted: usize,
@@ -143,7 +142,6 @@ impl Knee {
             rounds_in_state: 0,
             known_capacity: 0.0,
             score: 0.0,
-            is_first_growth: true,
             is_gentle: false,
             train_wanted: FIRST_TRAIN,
             reorder_window_s: 0.0,
@@ -221,10 +219,6 @@ impl Knee {
             self.gain_start /= 2.0;
         }
         self.gain = self.gain_start;
-        if std::mem::take(&mut self.is_first_growth) && !self.is_gentle {
-            // What starting up has shown of the capacity is a rough guess.
-            self.gain = self.gain.max(self.threshold_s() / self.base_s()).min(0.25);
-        }
         self.rounds_in_state = 0;
         self.begin_round(now_s);
     }
@@ -422,7 +416,6 @@ impl Knee {
     }
 
     fn step_drain(&mut self, app_limited: bool, now_s: f64) {
-        let threshold_s = self.threshold_s();
         let queue_s = self.measure.queue_s;
         let State::Drain {
             capacity,
@@ -435,11 +428,6 @@ impl Knee {
             return;
         };
         *queue_max_s = queue_max_s.max(queue_s);
-        if emptied_s.is_none() && *tries == 0 && queue_s > threshold_s {
-            // While the queue lasts the bottleneck is busy: what arrives is what it passes.
-            *capacity = capacity.max(self.measure.capacity.unwrap_or(0.0));
-            self.known_capacity = self.known_capacity.max(*capacity);
-        }
         let (capacity, cut_s, queue_max_s) = (*capacity, *cut_s, *queue_max_s);
         let (emptied_s, tries) = (*emptied_s, *tries);
         let empty_s = self.threshold_s() / 2.0;
