@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, RawFd},
     time::{Duration, Instant},
 };
 
@@ -113,6 +113,22 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     // SAFETY: the descriptor is open, as `stream` is borrowed, and `bytes` outlives the call.
     unsafe { outq(stream.as_raw_fd(), &raw mut bytes) }?;
     Ok(bytes)
+}
+
+/// Whether the socket `fd` has bytes to read, or has got the other end's end.
+#[allow(
+    unsafe_code,
+    reason = "a poll of one descriptor while its stream is split and borrowed"
+)]
+pub(crate) fn has_unread(fd: RawFd) -> bool {
+    let mut poll = nix::libc::pollfd {
+        fd,
+        events: nix::libc::POLLIN | nix::libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: `poll` is one entry that outlives the call; a closed descriptor is only reported.
+    let count = unsafe { nix::libc::poll(&raw mut poll, 1, 0) };
+    count == 1 && poll.revents & nix::libc::POLLERR == 0
 }
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.

@@ -236,6 +236,26 @@ fn an_upload_under_way_survives_the_end_of_its_session() {
 }
 
 #[test]
+fn an_upload_is_delivered_though_the_client_closes_everything_at_once() {
+    let world = World::start();
+    let (mut client, mut server, mut client_data, server_data) = world.prepared();
+    client.send("STOR a");
+    server.expect("STOR a");
+    server.send("150 go");
+    client.expect("150 go");
+    let bytes = pattern(4_000_000);
+    client_data.write_all(&bytes).expect("the gateway reads");
+    drop(client_data);
+    drop(client);
+    thread::sleep(Duration::from_secs(1));
+    assert!(read_all(&server_data) == bytes, "the file arrived changed");
+    drop(server_data);
+    server.send("226 done");
+    server.expect("QUIT");
+    server.expect_end();
+}
+
+#[test]
 fn a_server_that_leaves_behind_its_226_does_not_cut_a_download() {
     let world = World::start();
     let (mut client, mut server, client_data, mut server_data) = world.prepared();

@@ -136,6 +136,9 @@ pub enum Order {
         /// It was a `4yz` or `5yz`.
         failed: bool,
     },
+    /// The client has closed its control connection during an upload: go on while data or
+    /// its end comes, else reset.
+    ClientGone,
     /// Reset the client's data connection and the stream now.
     Kill,
 }
@@ -161,6 +164,7 @@ enum Pending {
 struct Transfer {
     /// A transfer command has used it.
     used: bool,
+    upload: bool,
     client_ended: bool,
     ended: Option<Result<(), String>>,
     /// The server's final reply was relayed.
@@ -360,6 +364,7 @@ impl NearSession {
     fn start_transfer(&mut self, direction: Option<Direction>) {
         if let Some((&id, transfer)) = self.transfers.iter_mut().rfind(|(_, t)| !t.used) {
             transfer.used = true;
+            transfer.upload = direction == Some(Direction::Upload);
             self.out
                 .push_back(Output::Order(id, Order::Start(direction)));
         }
@@ -604,10 +609,13 @@ impl NearSession {
             .transfers
             .iter()
             .filter(|(_, t)| !t.client_ended)
-            .map(|(&id, _)| id)
+            .map(|(&id, t)| match t.upload {
+                true => (id, Order::ClientGone),
+                false => (id, Order::Kill),
+            })
             .collect();
-        for id in unfinished {
-            self.out.push_back(Output::Order(id, Order::Kill));
+        for (id, order) in unfinished {
+            self.out.push_back(Output::Order(id, order));
         }
         self.out.push_back(Output::LeaveServer);
         self.closed = true;

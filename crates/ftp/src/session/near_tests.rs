@@ -151,7 +151,7 @@ fn a_client_that_leaves_mid_upload_aborts_it() {
     let mut near = prepared();
     client(&mut near, "STOR a");
     near.handle(Input::ClientClosed);
-    assert_eq!(drain(&mut near), ["1 Kill", "leave", "close"]);
+    assert_eq!(drain(&mut near), ["1 ClientGone", "leave", "close"]);
 }
 
 #[test]

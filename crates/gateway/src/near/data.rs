@@ -5,7 +5,12 @@
     reason = "drives sockets: deadlines for clients"
 )]
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    os::fd::{AsRawFd, RawFd},
+    sync::Arc,
+    time::Duration,
+};
 
 use ftp::{
     command::Direction,
@@ -46,6 +51,7 @@ pub(super) struct Orders {
     released: bool,
     /// The final reply came; whether it was a failure.
     finished: Option<bool>,
+    client_gone: bool,
     killed: bool,
 }
 
@@ -55,6 +61,7 @@ impl Orders {
             Order::Start(direction) => self.direction = direction,
             Order::Release => self.released = true,
             Order::Finish { failed } => self.finished = Some(failed),
+            Order::ClientGone => self.client_gone = true,
             Order::Kill => self.killed = true,
         }
     }
@@ -102,6 +109,7 @@ impl DataConnection {
         drop(self.listener);
         let tell = Teller { id, events };
         let result = {
+            let fd = stream.as_raw_fd();
             let (mut reader, mut writer) = stream.split();
             let both = async {
                 tokio::try_join!(
@@ -112,7 +120,7 @@ impl DataConnection {
             let mut all_orders = orders.clone();
             tokio::select! {
                 result = both => result.map(|_| ()),
-                () = ordered(&mut all_orders, |o| o.killed) => Err("given up".to_owned()),
+                why = ended_early(&mut all_orders, fd, &transfer) => Err(why.to_owned()),
             }
         };
         let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
@@ -180,7 +188,7 @@ async fn accept(listener: &TcpListener, client: IpAddr) -> TcpStream {
 /// Resolves when there is nothing more to wait for: killed, or the transfer refused.
 async fn given_up(orders: &mut watch::Receiver<Orders>) {
     let _ = orders
-        .wait_for(|o| o.killed || o.finished == Some(true))
+        .wait_for(|o| o.killed || o.client_gone || o.finished == Some(true))
         .await;
 }
 
@@ -220,6 +228,39 @@ async fn up(
 async fn ordered(orders: &mut watch::Receiver<Orders>, condition: impl FnMut(&Orders) -> bool) {
     if orders.wait_for(condition).await.is_err() {
         std::future::pending().await
+    }
+}
+
+/// Resolves when the transfer must end now; why. What a client wrote before it closed everything
+/// may still be in its kernel, the end behind it.
+async fn ended_early(
+    orders: &mut watch::Receiver<Orders>,
+    fd: RawFd,
+    transfer: &Transfer,
+) -> &'static str {
+    ordered(orders, |o| o.killed || o.client_gone).await;
+    let killed = async {
+        ordered(orders, |o| o.killed).await;
+        "given up"
+    };
+    let quiet = async {
+        let mut bytes = 0;
+        let mut quiet_checks = 0;
+        while quiet_checks < QUIET_CHECKS {
+            let now = transfer.meters().0.bytes();
+            quiet_checks = if now != bytes || socket::has_unread(fd) {
+                0
+            } else {
+                quiet_checks + 1
+            };
+            bytes = now;
+            sleep(QUIET_CHECK).await;
+        }
+        "the client left"
+    };
+    tokio::select! {
+        why = killed => why,
+        why = quiet => why,
     }
 }
 
@@ -295,6 +336,10 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Time for a server's reply after it dropped its data connection.
 const REPLY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client that left sends no more when this often in a row nothing has come: one second.
+const QUIET_CHECKS: u32 = 10;
+const QUIET_CHECK: Duration = Duration::from_millis(100);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
