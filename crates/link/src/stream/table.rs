@@ -41,9 +41,9 @@ pub(crate) enum StreamEvent {
 
 /// How many streams the peer may have open at once, with memory to spare.
 const STREAMS_MAX: u32 = 4096;
-/// A new bulk stream is promised this fraction of what is not promised yet of half the memory. The
+/// A new bulk stream is promised this fraction (one over it) of what is not promised yet of half the memory. The
 /// other half is for windows that prove too small, and for the least that any stream gets.
-const INITIAL_SHARE: u64 = 8;
+const INITIAL_SHARE: u64 = 4;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 /// Slots that one bulk stream sends before the next one's turn.
