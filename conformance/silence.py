@@ -175,6 +175,15 @@ def strangers(world):
     known.kill()
     known.wait()
 
+    # The same after a restart of the gateway that got them.
+    responder = world.processes["gateway-b"]
+    responder.kill()
+    responder.wait()
+    world.gateway("b")
+    before = dropped()
+    check(send(ours[:50]) == 0, "after a restart of the responder they are not answered either")
+    check(counted(before, "replayed") > 0, "and counted as replayed")
+
 
 def words(world):
     print("words to users")

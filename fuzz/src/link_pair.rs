@@ -334,7 +334,9 @@ impl World {
                             of == Some(index) || (stream.side == side && stream.key == key);
                     }
                 }
-                Event::Connected { .. } | Event::SendDone { .. } | Event::Stopped { .. } => {}
+                Event::Connected { .. }
+                | Event::Remember
+                | Event::SendDone { .. } | Event::Stopped { .. } => {}
             }
         }
     }

@@ -16,7 +16,7 @@ use wansim::{Counters, Packet, Path, PathConfig};
 
 use crate::{
     Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, PeerView, Read,
-    StreamKey, Transmit,
+    ReplayMemory, StreamKey, Transmit,
     congestion::{Controller, PathMemory},
 };
 
@@ -144,7 +144,7 @@ impl World {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
         let sites = [Side::A, Side::B].map(|side| Site {
-            endpoint: endpoint(config, side, 1, start),
+            endpoint: endpoint(config, side, 1, ReplayMemory::default(), start),
             address: addresses[side as usize],
             instance: 1,
             is_stopped: false,
@@ -270,11 +270,12 @@ impl World {
         &self.sites[side as usize].endpoint
     }
 
-    /// Restarts one side: everything it knew is gone, nobody was told.
+    /// Restarts one side: everything it knew is gone but its replay memory, and nobody was told.
     pub fn restart(&mut self, side: Side, config: &WorldConfig) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;
-        site.endpoint = endpoint(config, side, site.instance, self.now);
+        let memory = site.endpoint.replay_memory(self.now);
+        site.endpoint = endpoint(config, side, site.instance, memory, self.now);
     }
 
     /// Stops one side (as SIGSTOP does) or lets it go on: datagrams that arrive meanwhile are lost.
@@ -362,13 +363,14 @@ impl World {
                         .endpoint
                         .set_address(peer, Some(other), self.now);
                 }
-                Event::Connected { .. } => {}
+                Event::Connected { .. } | Event::Remember => {}
                 Event::Incoming { key, .. } => {
                     let sender = if side == Side::A { Side::B } else { Side::A };
                     let found = self.transfers.iter().position(|transfer| {
                         transfer.from == sender
                             && transfer.key.is_some_and(|ours| ours.stream == key.stream)
                             && transfer.progress.lost.is_none()
+                            && transfer.progress.arrived.is_none()
                     });
                     if let Some(index) = found {
                         self.by_stream.insert((side, key), index);
@@ -490,7 +492,13 @@ impl std::fmt::Debug for World {
     }
 }
 
-fn endpoint(config: &WorldConfig, side: Side, instance: u64, epoch: Instant) -> Endpoint {
+fn endpoint(
+    config: &WorldConfig,
+    side: Side,
+    instance: u64,
+    replay_memory: ReplayMemory,
+    epoch: Instant,
+) -> Endpoint {
     let identity = Identity::from_seed([1 + side as u8; 32]);
     let other = Identity::from_seed([2 - side as u8; 32]).public_key();
     let make = config.controller;
@@ -505,7 +513,8 @@ fn endpoint(config: &WorldConfig, side: Side, instance: u64, epoch: Instant) -> 
         idle_timeout: config.idle_timeout,
         seed: config.seed ^ (instance << 32) ^ (side as u64) << 48,
         instance: instance << 1 | side as u64,
-        unix_ns: 1_700_000_000_000_000_000 + (instance << 40),
+        replay_memory,
+        unix_ns: 1_700_000_000_000_000_000,
         pacing_quantum: Duration::from_micros(250),
         controller: Box::new(make),
     };

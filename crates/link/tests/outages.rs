@@ -151,6 +151,55 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
 }
 
 #[test]
+fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
+    let config = config(1);
+    let mut world = World::new(&config);
+    world.record(Side::B);
+    let id = under_way(&mut world, ByteCount::megabytes(1));
+    world
+        .run_to_end(id, Duration::from_secs(30))
+        .expect("it ends");
+    let recorded = world.take_recorded();
+    let first_flights: Vec<_> = recorded.iter().filter(|bytes| bytes[0] == 0xc1).collect();
+    assert!(!first_flights.is_empty(), "a first flight was recorded");
+    let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
+    for restart in 1..=2 {
+        world.set_stopped(Side::A, true);
+        world.restart(Side::B, &config);
+        for datagram in &first_flights {
+            world.inject(Side::B, stranger, datagram);
+        }
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(world.sent_to(stranger), 0, "restart {restart}");
+        let replayed = world.endpoint(Side::B).dropped().replayed;
+        assert_eq!(replayed, first_flights.len() as u64, "restart {restart}");
+    }
+    world.set_stopped(Side::A, false);
+    // It learns that its connection is gone.
+    world.run_for(Duration::from_secs(5));
+    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    world
+        .run_to_end(again, Duration::from_secs(20))
+        .expect("the peer itself is let in");
+}
+
+#[test]
+fn a_clock_set_back_between_two_starts_locks_nobody_out() {
+    // In the simulator every start finds the clock where the first one found it.
+    let config = config(1);
+    let mut world = World::new(&config);
+    let id = under_way(&mut world, ByteCount::megabytes(1));
+    world
+        .run_to_end(id, Duration::from_secs(30))
+        .expect("it ends");
+    world.restart(Side::A, &config);
+    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    world
+        .run_to_end(again, Duration::from_secs(20))
+        .expect("its timestamps go on from where they were");
+}
+
+#[test]
 fn strangers_replays_and_flipped_bits_are_never_answered() {
     let config = config(1);
     let mut world = World::new(&config);

@@ -54,6 +54,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         });
     }
     let admin_explicit = file.admin.as_ref().is_some_and(|a| a.listen.is_some());
+    let replay_file = key_file.with_added_extension("replay");
     let mut config = Config {
         key_file,
         link_listen: file.link.listen.unwrap_or(LINK_LISTEN),
@@ -64,6 +65,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
             rate_max: rate_max(file.link.rate_max.as_ref())?,
             memory_max: memory_max(file.link.memory_max.as_ref(), peers.len())?,
             idle_timeout: idle_timeout(file.link.idle_timeout.as_ref())?,
+            replay_file: Some(replay_file),
         },
         peers,
         ftp: Vec::new(),

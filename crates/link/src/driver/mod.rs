@@ -1,9 +1,13 @@
 //! The driver: one thread that owns the UDP socket and the endpoint, and the handles by which
 //! applications reach it.
 
+mod replay_file;
+mod report;
+mod resolve;
 mod run;
 mod socket;
 mod stream;
+mod transfer;
 
 use std::{
     io,

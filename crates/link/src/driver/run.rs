@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    net::{SocketAddr, ToSocketAddrs, UdpSocket},
+    net::{SocketAddr, UdpSocket},
     sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -12,17 +12,19 @@ use nix::{
     sys::time::TimeSpec,
 };
 use tokio::sync::{mpsc as async_mpsc, oneshot};
-use units::{BitRate, ByteCount};
+use units::ByteCount;
 
 use super::{
     Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
+    replay_file::ReplayFile,
+    report::{LOG_INTERVAL, Reporter, SNAPSHOT_INTERVAL, wall},
+    resolve,
     socket::Socket,
-    stream::{RECV_QUEUE_MAX, RecvShared, RecvStream, SendShared, SendStream, StreamError},
+    stream::{RecvShared, SendShared, StreamError},
 };
 use crate::{
-    Class, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot,
-    PeerId, PeerView, Read, Stats, StreamKey, Transmit, congestion,
-    snapshot::{PeerSnapshot, PeerState, TrafficCounters},
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot, PeerId,
+    StreamKey, Transmit, congestion,
 };
 
 /// Starts the driver thread.
@@ -41,35 +43,33 @@ pub(super) fn spawn(
     Ok(())
 }
 
-struct Driver {
+pub(super) struct Driver {
     socket: Socket,
-    endpoint: Endpoint,
+    pub(super) endpoint: Endpoint,
     config: LinkConfig,
-    bell: Arc<Doorbell>,
+    pub(super) bell: Arc<Doorbell>,
     commands: mpsc::Receiver<Command>,
-    incoming: async_mpsc::Sender<Incoming>,
-    streams: HashMap<StreamKey, Entry>,
+    pub(super) incoming: async_mpsc::Sender<Incoming>,
+    pub(super) streams: HashMap<StreamKey, Entry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
-    blocked: HashSet<StreamKey>,
+    pub(super) blocked: HashSet<StreamKey>,
     waiting: Vec<Waiting>,
     /// A batch that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
-    snapshot: Arc<Mutex<LinkSnapshot>>,
-    published: Instant,
-    rates: Vec<Rates>,
-    logged_drops: (Instant, DropCounters),
+    reporter: Reporter,
+    replay_file: Option<ReplayFile>,
     send_error_logged: Option<Instant>,
     /// Until when packets are expected soon: sleep in short steps, without waking for each.
     busy_until: Instant,
     stopping: Option<Stopping>,
 }
 
-struct Entry {
-    send: Arc<SendShared>,
-    recv: Arc<RecvShared>,
-    send_over: bool,
-    recv_over: bool,
+pub(super) struct Entry {
+    pub(super) send: Arc<SendShared>,
+    pub(super) recv: Arc<RecvShared>,
+    pub(super) send_over: bool,
+    pub(super) recv_over: bool,
 }
 
 /// Somebody waits for a stream to a peer that does not answer at the moment.
@@ -86,25 +86,12 @@ struct Stopping {
     is_closing: bool,
 }
 
-#[derive(Default, Clone, Copy)]
-struct Rates {
-    at: Option<Instant>,
-    stats: Stats,
-    sent: BitRate,
-    received: BitRate,
-}
-
 /// How long the driver sleeps while packets flow: the quantum of pacing.
 const TICK: Duration = Duration::from_micros(400);
 /// After the last packet the driver goes on in ticks for this long.
 const BUSY: Duration = Duration::from_millis(3);
 /// How long an opening waits for a peer.
 const OPEN_PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes moved from a stream to its handle at a time.
-const READ_BYTES: usize = 256 * 1024;
-const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
-/// Dropped datagrams and failed sends are logged at most this often.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Batches received before the driver sees to sending again.
 const RECEIVE_BATCHES_MAX: usize = 8;
 /// Errors of the network taken in before the driver sees to packets again.
@@ -138,6 +125,8 @@ impl Driver {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let policy = config.policy;
+        let replay_file = config.replay_file.clone().map(ReplayFile::new);
+        let replay_memory = replay_file.as_ref().map(ReplayFile::read);
         let endpoint = Endpoint::new(
             EndpointConfig {
                 identity: config.identity.clone(),
@@ -146,6 +135,7 @@ impl Driver {
                 idle_timeout: config.idle_timeout,
                 seed: random("the system's randomness works"),
                 instance: random("the system's randomness works"),
+                replay_memory: replay_memory.unwrap_or_default(),
                 unix_ns: unix.as_nanos() as u64,
                 pacing_quantum: TICK,
                 controller: Box::new(move |memory, rate_max| {
@@ -155,8 +145,9 @@ impl Driver {
             now,
         )
         .map_err(|error| LinkError::Tls(error.to_string()))?;
-        let rates = vec![Rates::default(); config.peers.len()];
-        let mut driver = Self {
+        let mut reporter = Reporter::new(snapshot, socket.granted, config.peers.len(), now);
+        reporter.publish(&endpoint, &config, now);
+        Ok(Self {
             socket,
             endpoint,
             config,
@@ -168,16 +159,12 @@ impl Driver {
             waiting: Vec::new(),
             unsent: None,
             buffer: Vec::with_capacity(64 * 1024),
-            snapshot,
-            published: now,
-            rates,
-            logged_drops: (now, DropCounters::default()),
+            reporter,
+            replay_file,
             send_error_logged: None,
             busy_until: now,
             stopping: None,
-        };
-        driver.publish(now);
-        Ok(driver)
+        })
     }
 
     fn run(mut self) {
@@ -279,6 +266,11 @@ impl Driver {
                     let address = self.endpoint.peer_view(peer).address;
                     tracing::info!(peer = %name, address = ?address, "connected");
                 }
+                Event::Remember => {
+                    if let Some(file) = &self.replay_file {
+                        file.write(&self.endpoint.replay_memory(now));
+                    }
+                }
                 Event::Incoming { key, peer, class } => self.accept(key, PeerId(peer), class),
                 Event::Readable { key } => self.read(key, now),
                 Event::SendDone { key } => self.end_send(key, Ok(())),
@@ -302,173 +294,10 @@ impl Driver {
                 .set_address(peer, Some(self.socket.native(address)), now);
             return;
         }
-        let bell = self.bell.clone();
-        let is_v6 = self.socket.is_v6();
         let attempt = self.endpoint.peer_view(peer).attempts as usize;
-        // Name resolution blocks; it gets a thread of its own for as long as it takes.
-        let spawned = std::thread::Builder::new()
-            .name("longhaul-dns".into())
-            .spawn(move || {
-                let resolved = endpoint.to_socket_addrs();
-                let usable: Vec<_> = resolved
-                    .into_iter()
-                    .flatten()
-                    .filter(|address| is_v6 || address.is_ipv4())
-                    .collect();
-                // One after the other, attempt by attempt.
-                let address = usable.get(attempt % usable.len().max(1)).copied();
-                if address.is_none() {
-                    tracing::warn!(%endpoint, "the peer's endpoint has no address that we can use");
-                }
-                bell.command(Command::Address { peer, address });
-            });
-        if spawned.is_err() {
+        let bell = self.bell.clone();
+        if resolve::spawn(endpoint, self.socket.is_v6(), attempt, peer, bell).is_err() {
             self.endpoint.set_address(peer, None, now);
-        }
-    }
-
-    fn accept(&mut self, key: StreamKey, peer: PeerId, class: Class) {
-        let (send, recv) = self.add_stream(key);
-        // Refused streams are reset by the drop of their handles.
-        if let Err(error) = self.incoming.try_send(Incoming {
-            peer,
-            class,
-            send,
-            recv,
-        }) {
-            tracing::debug!(%error, "incoming stream refused");
-        }
-    }
-
-    fn add_stream(&mut self, key: StreamKey) -> (SendStream, RecvStream) {
-        let send = SendShared::new(key, self.bell.clone());
-        let recv = RecvShared::new(key, self.bell.clone());
-        let entry = Entry {
-            send: send.clone(),
-            recv: recv.clone(),
-            send_over: false,
-            recv_over: false,
-        };
-        self.streams.insert(key, entry);
-        (SendStream::new(send), RecvStream::new(recv))
-    }
-
-    /// A handle has changed its shared state: carries out what it asks.
-    fn look(&mut self, key: StreamKey, now: Instant) {
-        self.write(key);
-        let Some(entry) = self.streams.get_mut(&key) else {
-            return;
-        };
-        let mut recv = entry.recv.lock();
-        let stop = recv.stop.take();
-        let resume = recv.is_held_back && recv.queued_bytes <= RECV_QUEUE_MAX / 2;
-        let is_dropped = recv.is_dropped;
-        drop(recv);
-        if is_dropped {
-            entry.recv_over = true;
-        }
-        if let Some(code) = stop {
-            entry.recv_over = true;
-            self.endpoint.stop(key, code);
-        } else if resume {
-            self.read(key, now);
-        }
-        self.forget_if_over(key);
-    }
-
-    /// Moves bytes from a handle to the endpoint.
-    fn write(&mut self, key: StreamKey) {
-        let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.send_over) else {
-            return;
-        };
-        let mut state = entry.send.lock();
-        if let Some(code) = state.reset {
-            drop(state);
-            entry.send_over = true;
-            self.endpoint.reset(key, code);
-            self.forget_if_over(key);
-            return;
-        }
-        while !state.queue.is_empty() && self.endpoint.writable(key) > 0 {
-            let data = state.queue.pop_front().expect("the queue is not empty");
-            state.queued_bytes -= data.len();
-            self.endpoint.write(key, data);
-        }
-        state.wake_if_room();
-        if !state.queue.is_empty() {
-            self.blocked.insert(key);
-            return;
-        }
-        self.blocked.remove(&key);
-        if state.finish {
-            self.endpoint.finish(key);
-        }
-    }
-
-    fn write_blocked(&mut self) {
-        if self.blocked.is_empty() {
-            return;
-        }
-        let keys: Vec<_> = self.blocked.iter().copied().collect();
-        for key in keys {
-            if self.streams.contains_key(&key) {
-                self.write(key);
-            } else {
-                self.blocked.remove(&key);
-            }
-        }
-    }
-
-    /// Moves bytes from the endpoint to a handle.
-    fn read(&mut self, key: StreamKey, now: Instant) {
-        let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.recv_over) else {
-            return;
-        };
-        let mut state = entry.recv.lock();
-        let result = loop {
-            state.is_held_back = state.queued_bytes >= RECV_QUEUE_MAX;
-            if state.is_held_back {
-                break None;
-            }
-            match self.endpoint.read(key, READ_BYTES, now) {
-                Read::Data(data) => state.push(data),
-                Read::Blocked => break None,
-                Read::End => break Some(Ok(())),
-                Read::Corrupt => break Some(Err(StreamError::Corrupt)),
-                Read::Reset(code) => break Some(Err(StreamError::Reset { code })),
-                Read::Gone => break Some(Err(StreamError::Closed)),
-            }
-        };
-        drop(state);
-        if let Some(result) = result {
-            self.end_recv(key, result);
-        }
-    }
-
-    fn end_send(&mut self, key: StreamKey, result: Result<(), StreamError>) {
-        if let Some(entry) = self.streams.get_mut(&key) {
-            entry.send_over = true;
-            entry.send.lock().end(result);
-            self.forget_if_over(key);
-        }
-    }
-
-    fn end_recv(&mut self, key: StreamKey, result: Result<(), StreamError>) {
-        if let Some(entry) = self.streams.get_mut(&key) {
-            entry.recv_over = true;
-            entry.recv.lock().end(result);
-            self.forget_if_over(key);
-        }
-    }
-
-    fn forget_if_over(&mut self, key: StreamKey) {
-        if self
-            .streams
-            .get(&key)
-            .is_some_and(|entry| entry.send_over && entry.recv_over)
-        {
-            self.streams.remove(&key);
-            self.blocked.remove(&key);
         }
     }
 
@@ -553,34 +382,9 @@ impl Driver {
     }
 
     fn housekeep(&mut self, now: Instant) {
-        if now.duration_since(self.published) >= SNAPSHOT_INTERVAL {
-            self.publish(now);
-        }
-        let dropped = self.endpoint.dropped();
-        let (logged, before) = self.logged_drops;
-        let strangers = |c: &DropCounters| {
-            c.unknown_key
-                + c.bad_mac
-                + c.replayed
-                + c.malformed
-                + c.unknown_connection
-                + c.undecryptable
-        };
-        let is_news = strangers(&dropped) > strangers(&before);
-        if is_news
-            && (now.duration_since(logged) >= LOG_INTERVAL || before == DropCounters::default())
-        {
-            self.logged_drops = (now, dropped);
-            tracing::warn!(
-                unknown_key = dropped.unknown_key,
-                bad_mac = dropped.bad_mac,
-                replayed = dropped.replayed,
-                malformed = dropped.malformed,
-                unknown_connection = dropped.unknown_connection,
-                undecryptable = dropped.undecryptable,
-                "datagrams dropped unanswered (totals)"
-            );
-        }
+        self.reporter
+            .publish_if_due(&self.endpoint, &self.config, now);
+        self.reporter.log_drops(self.endpoint.dropped(), now);
     }
 
     fn is_over(&mut self, now: Instant) -> bool {
@@ -659,96 +463,4 @@ impl Driver {
             .expect("no holder of this lock panics");
         let _ = sender.send(command);
     }
-
-    fn publish(&mut self, now: Instant) {
-        self.published = now;
-        let mut peers = Vec::with_capacity(self.config.peers.len());
-        for index in 0..self.config.peers.len() {
-            let view = self.endpoint.peer_view(index);
-            let rates = &mut self.rates[index];
-            rates.update(&view.stats, now);
-            peers.push(peer_snapshot(
-                &self.config.peers[index].name,
-                &view,
-                rates,
-                now,
-            ));
-        }
-        let snapshot = LinkSnapshot {
-            peers,
-            socket_buffers: self.socket.granted,
-            dropped: self.endpoint.dropped(),
-        };
-        *self.snapshot.lock().expect("no holder of this lock panics") = snapshot;
-    }
-}
-
-impl Rates {
-    fn update(&mut self, stats: &Stats, now: Instant) {
-        let Some(at) = self.at else {
-            self.at = Some(now);
-            self.stats = *stats;
-            return;
-        };
-        let elapsed = now.duration_since(at);
-        if elapsed < Duration::from_secs(1) {
-            return;
-        }
-        let rate = |now: u64, before: u64| {
-            BitRate::from_transfer(ByteCount::new(now.saturating_sub(before)), elapsed)
-        };
-        self.sent = rate(stats.bytes_sent, self.stats.bytes_sent);
-        self.received = rate(stats.bytes_received, self.stats.bytes_received);
-        self.at = Some(now);
-        self.stats = *stats;
-    }
-}
-
-fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> PeerSnapshot {
-    let state = match (view.connected, view.silent, view.last_heard) {
-        (Some(_), Some(since), _) => PeerState::Silent {
-            since: wall(since, now),
-        },
-        (Some(since), None, _) => PeerState::Up {
-            since: wall(since, now),
-        },
-        (None, ..) if view.is_refused => PeerState::Refused,
-        (None, _, Some(_)) => PeerState::Connecting,
-        (None, _, None) => PeerState::NeverAnswered {
-            attempts: view.attempts,
-        },
-    };
-    let stats = &view.stats;
-    PeerSnapshot {
-        name: name.to_owned(),
-        state,
-        endpoint: view.address,
-        last_answer: view.last_heard.map(|at| wall(at, now)),
-        rtt: view.rtt,
-        base_rtt: view.base_rtt,
-        queue_delay: view.connected.map(|_| view.queue_delay),
-        loss: view.loss,
-        send_rate: rates.sent,
-        receive_rate: rates.received,
-        allowed_rate: BitRate::bits_per_s((view.allowed_bytes_per_s.min(1e15) * 8.0) as u64),
-        sent: TrafficCounters {
-            datagrams: stats.datagrams_sent,
-            bytes: ByteCount::new(stats.bytes_sent),
-            payload: ByteCount::new(stats.payload_sent),
-        },
-        received: TrafficCounters {
-            datagrams: stats.datagrams_received,
-            bytes: ByteCount::new(stats.bytes_received),
-            payload: ByteCount::new(stats.payload_received),
-        },
-        packets_lost: view.packets_lost,
-        payload_retransmitted: ByteCount::new(stats.payload_again),
-        streams_open: view.streams,
-        controller_state: view.controller_state,
-    }
-}
-
-/// The time of day at which `at` was.
-fn wall(at: Instant, now: Instant) -> SystemTime {
-    SystemTime::now() - now.saturating_duration_since(at)
 }

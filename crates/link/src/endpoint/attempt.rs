@@ -19,7 +19,7 @@ pub(crate) struct Attempt {
     pub(crate) key: usize,
     pub(crate) we_initiate: bool,
     /// Our key's ID, for the hellos of an initiator.
-    our_key: KeyId,
+    pub(crate) our_key: KeyId,
     pub(crate) our_id: ConnectionId,
     pub(crate) peer_id: Option<ConnectionId>,
     pub(crate) remote: SocketAddr,
@@ -27,12 +27,17 @@ pub(crate) struct Attempt {
     /// Initiator: timestamp of the newest hello sent. Responder: of the newest received.
     pub(crate) timestamp: u64,
     pub(crate) began: Time,
-    next_flight: Time,
-    pub(crate) flights: u32,
-    /// What is still to be sent of the present flight: level and offset.
-    unsent: Vec<(Level, usize)>,
+    pub(crate) flights: Flights,
     /// Responder: bytes that may still be sent to an address that has not proved to be the peer's.
-    allowance: usize,
+    pub(crate) allowance: usize,
+}
+
+/// How often the present flight was sent, and what of it is still to be sent.
+pub(crate) struct Flights {
+    pub(crate) count: u32,
+    next: Time,
+    /// Level and offset.
+    unsent: Vec<(Level, usize)>,
 }
 
 /// A responder sends this many times what it received, until the handshake is complete (as RFC 9000
@@ -47,58 +52,26 @@ pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 const FLIGHT_INTERVAL_MIN: Duration = Duration::from_millis(200);
 const FLIGHT_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// What a new attempt starts from.
-pub(crate) struct AttemptSetup {
-    pub(crate) peer: usize,
-    pub(crate) key: usize,
-    pub(crate) we_initiate: bool,
-    pub(crate) our_key: KeyId,
-    pub(crate) our_id: ConnectionId,
-    pub(crate) peer_id: Option<ConnectionId>,
-    pub(crate) remote: SocketAddr,
-    pub(crate) handshake: Handshake,
-    pub(crate) timestamp: u64,
+impl Flights {
+    /// The first is due at once.
+    pub(crate) fn new(now: Time) -> Self {
+        Self {
+            count: 0,
+            next: now,
+            unsent: Vec::new(),
+        }
+    }
 }
 
 impl Attempt {
-    pub(crate) fn new(setup: AttemptSetup, now: Time) -> Self {
-        let AttemptSetup {
-            peer,
-            key,
-            we_initiate,
-            our_key,
-            our_id,
-            peer_id,
-            remote,
-            handshake,
-            timestamp,
-        } = setup;
-        Self {
-            peer,
-            key,
-            we_initiate,
-            our_key,
-            our_id,
-            peer_id,
-            remote,
-            handshake,
-            timestamp,
-            began: now,
-            next_flight: now,
-            flights: 0,
-            unsent: Vec::new(),
-            allowance: 0,
-        }
-    }
-
     /// When the flight is to be sent again, or the attempt is over.
     pub(crate) fn next_timeout(&self) -> Time {
         let over = self.began + ATTEMPT_MAX;
         if self.is_held_back() {
             return over;
         }
-        let next = if self.unsent.is_empty() {
-            self.next_flight
+        let next = if self.flights.unsent.is_empty() {
+            self.flights.next
         } else {
             Time::default()
         };
@@ -117,7 +90,7 @@ impl Attempt {
 
     /// The peer's bytes moved TLS on: what we say now goes out at once.
     pub(crate) fn on_progress(&mut self, now: Time) {
-        self.next_flight = now;
+        self.flights.next = now;
     }
 
     /// Appends the next datagram of the present flight, if one is due.
@@ -131,10 +104,10 @@ impl Attempt {
         if self.is_held_back() {
             return None;
         }
-        if self.unsent.is_empty() && self.next_flight <= now {
+        if self.flights.unsent.is_empty() && self.flights.next <= now {
             self.begin_flight(unix_ns, now);
         }
-        let (level, offset) = self.unsent.pop()?;
+        let (level, offset) = self.flights.unsent.pop()?;
         let start = out.len();
         match level {
             Level::Initial => {
@@ -168,10 +141,10 @@ impl Attempt {
     }
 
     fn begin_flight(&mut self, unix_ns: u64, now: Time) {
-        let factor = 1.5f64.powi(self.flights.min(10) as i32);
+        let factor = 1.5f64.powi(self.flights.count.min(10) as i32);
         let interval = FLIGHT_INTERVAL_MIN.mul_f64(factor).min(FLIGHT_INTERVAL_MAX);
-        self.next_flight = now + interval;
-        self.flights += 1;
+        self.flights.next = now + interval;
+        self.flights.count += 1;
         if self.we_initiate {
             self.timestamp = unix_ns.max(self.timestamp + 1);
         }
@@ -179,7 +152,8 @@ impl Attempt {
         for level in [Level::Handshake, Level::Initial] {
             let len = self.handshake.outgoing(level).len();
             let parts = (0..len).step_by(CRYPTO_PART_MAX);
-            self.unsent
+            self.flights
+                .unsent
                 .extend(parts.rev().map(|offset| (level, offset)));
         }
     }

@@ -1,9 +1,13 @@
 //! What an endpoint knows of each configured peer.
 
-use std::{collections::VecDeque, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use units::BitRate;
 
+use super::{
+    EndpointPeer,
+    first_flights::{FirstFlights, ReplayMemory},
+};
 use crate::{
     congestion::PathMemory,
     connection::Stats,
@@ -11,7 +15,7 @@ use crate::{
         envelope::{EnvelopeKey, KeyId},
         tls::TlsConfig,
     },
-    identity::{Identity, PublicKey},
+    identity::Identity,
     time::Time,
     wire::packet::ConnectionId,
 };
@@ -50,35 +54,31 @@ pub(crate) struct PeerKey {
     pub(crate) outward: EnvelopeKey,
     /// For handshakes that the peer begins.
     pub(crate) inward: EnvelopeKey,
-    /// Timestamp of the newest first flight from this key that led to a connection; older ones are
-    /// replays.
-    pub(crate) newest_hello: u64,
-    /// The last first flights that were answered, by source and timestamp.
-    pub(crate) answered: VecDeque<(ConnectionId, u64)>,
+    /// What came of the first flights from this key.
+    pub(crate) first_flights: FirstFlights,
 }
 
 impl Peer {
     pub(crate) fn new(
         us: &Identity,
-        keys: &[PublicKey],
-        has_endpoint: bool,
-        rate_max: Option<BitRate>,
+        configured: &EndpointPeer,
+        memory: &ReplayMemory,
     ) -> Result<Self, rustls::Error> {
         let ours = us.public_key();
-        let keys = keys.iter().map(|key| {
+        let keys = configured.public_keys.iter().map(|key| {
+            let newest = memory.newest.iter().find(|(known, _)| known == key);
             Ok(PeerKey {
                 id: KeyId::of(key),
                 tls: TlsConfig::new(us, key)?,
                 outward: EnvelopeKey::new(key, &ours),
                 inward: EnvelopeKey::new(&ours, key),
-                newest_hello: 0,
-                answered: VecDeque::new(),
+                first_flights: FirstFlights::new(newest.map_or(0, |(_, newest)| *newest)),
             })
         });
         Ok(Self {
             keys: keys.collect::<Result<_, rustls::Error>>()?,
-            has_endpoint,
-            rate_max,
+            has_endpoint: configured.has_endpoint,
+            rate_max: configured.rate_max,
             current: None,
             address: None,
             resolving: false,

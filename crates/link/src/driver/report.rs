@@ -1,0 +1,166 @@
+//! What the driver says of itself: the snapshot for the status, and log lines at a bounded rate.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime},
+};
+
+use units::{BitRate, ByteCount};
+
+use crate::{
+    DropCounters, Endpoint, LinkConfig, LinkSnapshot, PeerView, SocketBuffers, Stats,
+    snapshot::{PeerSnapshot, PeerState, TrafficCounters},
+};
+
+/// Publishes snapshots and logs what was dropped.
+pub(super) struct Reporter {
+    snapshot: Arc<Mutex<LinkSnapshot>>,
+    socket_buffers: SocketBuffers,
+    published: Instant,
+    rates: Vec<Rates>,
+    logged_drops: (Instant, DropCounters),
+}
+
+#[derive(Default, Clone, Copy)]
+struct Rates {
+    at: Option<Instant>,
+    stats: Stats,
+    sent: BitRate,
+    received: BitRate,
+}
+
+pub(super) const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
+/// Dropped datagrams and failed sends are logged at most this often.
+pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Reporter {
+    pub(super) fn new(
+        snapshot: Arc<Mutex<LinkSnapshot>>,
+        socket_buffers: SocketBuffers,
+        peers: usize,
+        now: Instant,
+    ) -> Self {
+        Self {
+            snapshot,
+            socket_buffers,
+            published: now,
+            rates: vec![Rates::default(); peers],
+            logged_drops: (now, DropCounters::default()),
+        }
+    }
+
+    pub(super) fn publish_if_due(
+        &mut self,
+        endpoint: &Endpoint,
+        config: &LinkConfig,
+        now: Instant,
+    ) {
+        if now.duration_since(self.published) >= SNAPSHOT_INTERVAL {
+            self.publish(endpoint, config, now);
+        }
+    }
+
+    pub(super) fn publish(&mut self, endpoint: &Endpoint, config: &LinkConfig, now: Instant) {
+        self.published = now;
+        let peers = config.peers.iter().zip(&mut self.rates).enumerate();
+        let peers = peers.map(|(index, (peer, rates))| {
+            let view = endpoint.peer_view(index);
+            rates.update(&view.stats, now);
+            peer_snapshot(&peer.name, &view, rates, now)
+        });
+        let snapshot = LinkSnapshot {
+            peers: peers.collect(),
+            socket_buffers: self.socket_buffers,
+            dropped: endpoint.dropped(),
+        };
+        *self.snapshot.lock().expect("no holder of this lock panics") = snapshot;
+    }
+
+    pub(super) fn log_drops(&mut self, dropped: DropCounters, now: Instant) {
+        let (logged, before) = self.logged_drops;
+        let is_due =
+            now.duration_since(logged) >= LOG_INTERVAL || before == DropCounters::default();
+        if dropped.of_strangers() > before.of_strangers() && is_due {
+            self.logged_drops = (now, dropped);
+            tracing::warn!(
+                unknown_key = dropped.unknown_key,
+                bad_mac = dropped.bad_mac,
+                replayed = dropped.replayed,
+                malformed = dropped.malformed,
+                unknown_connection = dropped.unknown_connection,
+                undecryptable = dropped.undecryptable,
+                "datagrams dropped unanswered (totals)"
+            );
+        }
+    }
+}
+
+impl Rates {
+    fn update(&mut self, stats: &Stats, now: Instant) {
+        let Some(at) = self.at else {
+            self.at = Some(now);
+            self.stats = *stats;
+            return;
+        };
+        let elapsed = now.duration_since(at);
+        if elapsed < Duration::from_secs(1) {
+            return;
+        }
+        let rate = |now: u64, before: u64| {
+            BitRate::from_transfer(ByteCount::new(now.saturating_sub(before)), elapsed)
+        };
+        self.sent = rate(stats.bytes_sent, self.stats.bytes_sent);
+        self.received = rate(stats.bytes_received, self.stats.bytes_received);
+        self.at = Some(now);
+        self.stats = *stats;
+    }
+}
+
+fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> PeerSnapshot {
+    let state = match (view.connected, view.silent, view.last_heard) {
+        (Some(_), Some(since), _) => PeerState::Silent {
+            since: wall(since, now),
+        },
+        (Some(since), None, _) => PeerState::Up {
+            since: wall(since, now),
+        },
+        (None, ..) if view.is_refused => PeerState::Refused,
+        (None, _, Some(_)) => PeerState::Connecting,
+        (None, _, None) => PeerState::NeverAnswered {
+            attempts: view.attempts,
+        },
+    };
+    let stats = &view.stats;
+    PeerSnapshot {
+        name: name.to_owned(),
+        state,
+        endpoint: view.address,
+        last_answer: view.last_heard.map(|at| wall(at, now)),
+        rtt: view.rtt,
+        base_rtt: view.base_rtt,
+        queue_delay: view.connected.map(|_| view.queue_delay),
+        loss: view.loss,
+        send_rate: rates.sent,
+        receive_rate: rates.received,
+        allowed_rate: BitRate::bits_per_s((view.allowed_bytes_per_s.min(1e15) * 8.0) as u64),
+        sent: TrafficCounters {
+            datagrams: stats.datagrams_sent,
+            bytes: ByteCount::new(stats.bytes_sent),
+            payload: ByteCount::new(stats.payload_sent),
+        },
+        received: TrafficCounters {
+            datagrams: stats.datagrams_received,
+            bytes: ByteCount::new(stats.bytes_received),
+            payload: ByteCount::new(stats.payload_received),
+        },
+        packets_lost: view.packets_lost,
+        payload_retransmitted: ByteCount::new(stats.payload_again),
+        streams_open: view.streams,
+        controller_state: view.controller_state,
+    }
+}
+
+/// The time of day at which `at` was.
+pub(super) fn wall(at: Instant, now: Instant) -> SystemTime {
+    SystemTime::now() - now.saturating_duration_since(at)
+}

@@ -1,0 +1,33 @@
+//! Names of peers, resolved.
+
+use std::{io, net::ToSocketAddrs, sync::Arc};
+
+use super::{Command, Doorbell};
+
+/// Looks up `endpoint` and commands the driver to use what was found. It blocks, so it gets a thread
+/// of its own for as long as it takes. With several addresses each attempt gets the next one.
+pub(super) fn spawn(
+    endpoint: String,
+    is_v6: bool,
+    attempt: usize,
+    peer: usize,
+    bell: Arc<Doorbell>,
+) -> io::Result<()> {
+    let look_up = move || {
+        let resolved = endpoint.to_socket_addrs();
+        let usable: Vec<_> = resolved
+            .into_iter()
+            .flatten()
+            .filter(|address| is_v6 || address.is_ipv4())
+            .collect();
+        let address = usable.get(attempt % usable.len().max(1)).copied();
+        if address.is_none() {
+            tracing::warn!(%endpoint, "the peer's endpoint has no address that we can use");
+        }
+        bell.command(Command::Address { peer, address });
+    };
+    std::thread::Builder::new()
+        .name("longhaul-dns".into())
+        .spawn(look_up)?;
+    Ok(())
+}

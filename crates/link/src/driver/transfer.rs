@@ -1,0 +1,160 @@
+//! Bytes between the handles and the endpoint.
+
+use std::time::Instant;
+
+use super::{
+    Incoming,
+    run::{Driver, Entry},
+    stream::{RECV_QUEUE_MAX, RecvShared, RecvStream, SendShared, SendStream, StreamError},
+};
+use crate::{Class, PeerId, Read, StreamKey};
+
+/// Bytes moved from a stream to its handle at a time.
+const READ_BYTES: usize = 256 * 1024;
+
+impl Driver {
+    pub(super) fn accept(&mut self, key: StreamKey, peer: PeerId, class: Class) {
+        let (send, recv) = self.add_stream(key);
+        // Refused streams are reset by the drop of their handles.
+        if let Err(error) = self.incoming.try_send(Incoming {
+            peer,
+            class,
+            send,
+            recv,
+        }) {
+            tracing::debug!(%error, "incoming stream refused");
+        }
+    }
+
+    pub(super) fn add_stream(&mut self, key: StreamKey) -> (SendStream, RecvStream) {
+        let send = SendShared::new(key, self.bell.clone());
+        let recv = RecvShared::new(key, self.bell.clone());
+        let entry = Entry {
+            send: send.clone(),
+            recv: recv.clone(),
+            send_over: false,
+            recv_over: false,
+        };
+        self.streams.insert(key, entry);
+        (SendStream::new(send), RecvStream::new(recv))
+    }
+
+    /// A handle has changed its shared state: carries out what it asks.
+    pub(super) fn look(&mut self, key: StreamKey, now: Instant) {
+        self.write(key);
+        let Some(entry) = self.streams.get_mut(&key) else {
+            return;
+        };
+        let mut recv = entry.recv.lock();
+        let stop = recv.stop.take();
+        let resume = recv.is_held_back && recv.queued_bytes <= RECV_QUEUE_MAX / 2;
+        let is_dropped = recv.is_dropped;
+        drop(recv);
+        if is_dropped {
+            entry.recv_over = true;
+        }
+        if let Some(code) = stop {
+            entry.recv_over = true;
+            self.endpoint.stop(key, code);
+        } else if resume {
+            self.read(key, now);
+        }
+        self.forget_if_over(key);
+    }
+
+    /// Moves bytes from a handle to the endpoint.
+    fn write(&mut self, key: StreamKey) {
+        let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.send_over) else {
+            return;
+        };
+        let mut state = entry.send.lock();
+        if let Some(code) = state.reset {
+            drop(state);
+            entry.send_over = true;
+            self.endpoint.reset(key, code);
+            self.forget_if_over(key);
+            return;
+        }
+        while !state.queue.is_empty() && self.endpoint.writable(key) > 0 {
+            let data = state.queue.pop_front().expect("the queue is not empty");
+            state.queued_bytes -= data.len();
+            self.endpoint.write(key, data);
+        }
+        state.wake_if_room();
+        if !state.queue.is_empty() {
+            self.blocked.insert(key);
+            return;
+        }
+        self.blocked.remove(&key);
+        if state.finish {
+            self.endpoint.finish(key);
+        }
+    }
+
+    pub(super) fn write_blocked(&mut self) {
+        if self.blocked.is_empty() {
+            return;
+        }
+        let keys: Vec<_> = self.blocked.iter().copied().collect();
+        for key in keys {
+            if self.streams.contains_key(&key) {
+                self.write(key);
+            } else {
+                self.blocked.remove(&key);
+            }
+        }
+    }
+
+    /// Moves bytes from the endpoint to a handle.
+    pub(super) fn read(&mut self, key: StreamKey, now: Instant) {
+        let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.recv_over) else {
+            return;
+        };
+        let mut state = entry.recv.lock();
+        let result = loop {
+            state.is_held_back = state.queued_bytes >= RECV_QUEUE_MAX;
+            if state.is_held_back {
+                break None;
+            }
+            match self.endpoint.read(key, READ_BYTES, now) {
+                Read::Data(data) => state.push(data),
+                Read::Blocked => break None,
+                Read::End => break Some(Ok(())),
+                Read::Corrupt => break Some(Err(StreamError::Corrupt)),
+                Read::Reset(code) => break Some(Err(StreamError::Reset { code })),
+                Read::Gone => break Some(Err(StreamError::Closed)),
+            }
+        };
+        drop(state);
+        if let Some(result) = result {
+            self.end_recv(key, result);
+        }
+    }
+
+    pub(super) fn end_send(&mut self, key: StreamKey, result: Result<(), StreamError>) {
+        if let Some(entry) = self.streams.get_mut(&key) {
+            entry.send_over = true;
+            entry.send.lock().end(result);
+            self.forget_if_over(key);
+        }
+    }
+
+    pub(super) fn end_recv(&mut self, key: StreamKey, result: Result<(), StreamError>) {
+        if let Some(entry) = self.streams.get_mut(&key) {
+            entry.recv_over = true;
+            entry.recv.lock().end(result);
+            self.forget_if_over(key);
+        }
+    }
+
+    fn forget_if_over(&mut self, key: StreamKey) {
+        if self
+            .streams
+            .get(&key)
+            .is_some_and(|entry| entry.send_over && entry.recv_over)
+        {
+            self.streams.remove(&key);
+            self.blocked.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What an endpoint is made from.
+
+use std::time::Duration;
+
+use units::{BitRate, ByteCount};
+
+use super::ReplayMemory;
+use crate::{
+    congestion::{Controller, PathMemory},
+    identity::{Identity, PublicKey},
+};
+
+/// What an endpoint is made from.
+pub struct EndpointConfig {
+    /// Who we are.
+    pub identity: Identity,
+    /// Whom we know.
+    pub peers: Vec<EndpointPeer>,
+    /// Bound of all buffers of one connection together.
+    pub memory_max: ByteCount,
+    /// Silence after which a connection is given up.
+    pub idle_timeout: Duration,
+    /// Seed for connection IDs.
+    pub seed: u64,
+    /// Drawn anew at each start of the program.
+    pub instance: u64,
+    /// Nanoseconds since the Unix epoch at the time the endpoint is made.
+    pub unix_ns: u64,
+    /// What the last run kept of [`Endpoint::replay_memory`](super::Endpoint::replay_memory).
+    pub replay_memory: ReplayMemory,
+    /// Packets are sent in bursts of this much time.
+    pub pacing_quantum: Duration,
+    /// Makes the congestion controller of a new connection.
+    pub controller: ControllerFactory,
+}
+
+/// One configured peer.
+#[derive(Debug, Clone)]
+pub struct EndpointPeer {
+    /// The keys it may have.
+    pub public_keys: Vec<PublicKey>,
+    /// Whether we connect by ourselves.
+    pub has_endpoint: bool,
+    /// Cap on what we send it.
+    pub rate_max: Option<BitRate>,
+}
+
+/// Makes a controller from what is known of the path and the cap on its rate.
+pub type ControllerFactory =
+    Box<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send>;

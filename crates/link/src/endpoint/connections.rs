@@ -1,0 +1,154 @@
+//! Which connection to a peer is the current one, and how connections end.
+
+use std::time::Duration;
+
+use super::{Endpoint, Event, LostReason, StreamKey, handshakes::ATTEMPT_PAUSE};
+use crate::{
+    connection::ConnectionEnd, stream::table::StreamEvent, time::Time, wire::packet::ConnectionId,
+};
+
+/// A silent connection beside a fresh one to the same instance is dropped after this time.
+const STANDBY_GRACE: Duration = Duration::from_secs(3);
+
+impl Endpoint {
+    /// Decides where new streams go when `fresh` has joined the connections to a peer.
+    pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
+        /// Two connections this close in time were begun by both sides at once.
+        const GLARE: Duration = Duration::from_secs(2);
+        let old = self.peers[peer]
+            .current
+            .and_then(|id| self.connections.get(&id));
+        let new = &self.connections[&fresh];
+        let takes_over = match old {
+            None => true,
+            Some(old) if now.since(old.established) < GLARE && !old.is_silent() => {
+                // Both sides see the same keys, so both keep the same one.
+                new.we_initiated == self.we_have_smaller_key(peer)
+            }
+            Some(_) => false,
+        };
+        if takes_over {
+            self.peers[peer].current = Some(fresh);
+            self.events.push_back(Event::Connected { peer });
+        }
+    }
+
+    /// A second connection to a peer is closed once the first one proves alive, or takes its place
+    /// once that stays silent.
+    pub(super) fn judge_standby(&mut self, id: ConnectionId, now: Time) {
+        let Some(connection) = self.connections.get(&id) else {
+            return;
+        };
+        let peer = connection.peer;
+        if self.peers[peer].current == Some(id) || now.since(connection.established) < STANDBY_GRACE
+        {
+            return;
+        }
+        let current = self.peers[peer]
+            .current
+            .and_then(|id| self.connections.get(&id));
+        match current {
+            Some(current) if current.is_silent() && !connection.is_silent() => {
+                let silence = now.since(current.last_heard());
+                let silent = current.our_id;
+                self.end_connection(silent, LostReason::Silence(silence));
+                self.peers[peer].current = Some(id);
+                self.events.push_back(Event::Connected { peer });
+            }
+            Some(_) => {
+                let connection = self.connections.get_mut(&id).expect("it was just found");
+                if connection.we_initiated && connection.streams.len() == 0 {
+                    connection.begin_close(0);
+                }
+            }
+            None => {
+                self.peers[peer].current = Some(id);
+                self.events.push_back(Event::Connected { peer });
+            }
+        }
+    }
+
+    fn we_have_smaller_key(&self, peer: usize) -> bool {
+        let ours = self.config.identity.public_key();
+        self.config.peers[peer]
+            .public_keys
+            .first()
+            .is_some_and(|theirs| ours < *theirs)
+    }
+
+    /// Passes on a connection's events and notices its end.
+    pub(super) fn after_input(&mut self, id: ConnectionId, now: Time) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let peer = connection.peer;
+        while let Some(event) = connection.poll_event() {
+            let key = |stream| StreamKey {
+                connection: id,
+                stream,
+            };
+            self.events.push_back(match event {
+                StreamEvent::Incoming { stream, class } => Event::Incoming {
+                    key: key(stream),
+                    peer,
+                    class,
+                },
+                StreamEvent::Readable { stream } => Event::Readable { key: key(stream) },
+                StreamEvent::SendDone { stream } => Event::SendDone { key: key(stream) },
+                StreamEvent::Stopped { stream, code } => Event::Stopped {
+                    key: key(stream),
+                    code,
+                },
+            });
+        }
+        if let Some(end) = connection.closed {
+            let reason = match end {
+                ConnectionEnd::Silence(silence) => LostReason::Silence(silence),
+                ConnectionEnd::ByPeer | ConnectionEnd::ByUs | ConnectionEnd::Violation => {
+                    LostReason::Closed
+                }
+            };
+            self.end_connection(id, reason);
+            self.peers[peer].next_attempt = now + ATTEMPT_PAUSE;
+        }
+    }
+
+    pub(super) fn end_connection(&mut self, id: ConnectionId, reason: LostReason) {
+        let Some(mut connection) = self.connections.remove(&id) else {
+            return;
+        };
+        self.turn.retain(|turn| *turn != id);
+        while let Some(event) = connection.poll_event() {
+            if let StreamEvent::SendDone { stream } = event {
+                let key = StreamKey {
+                    connection: id,
+                    stream,
+                };
+                self.events.push_back(Event::SendDone { key });
+            }
+        }
+        for stream in connection.streams.numbers() {
+            let key = StreamKey {
+                connection: id,
+                stream,
+            };
+            self.events.push_back(Event::Lost { key, reason });
+        }
+        let peer = &mut self.peers[connection.peer];
+        peer.memory = connection.memory().or(peer.memory);
+        peer.rtt = connection.rtt().or(peer.rtt);
+        peer.past.add(&connection.stats);
+        if peer.current == Some(id) {
+            let other = self
+                .connections
+                .values()
+                .find(|other| other.peer == connection.peer);
+            peer.current = other.map(|other| other.our_id);
+            if peer.current.is_some() {
+                self.events.push_back(Event::Connected {
+                    peer: connection.peer,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What was dropped unanswered.
+
+/// Datagrams dropped unanswered, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DropCounters {
+    /// First flights of a key that no peer has.
+    pub unknown_key: u64,
+    /// First flights and answers whose MAC is wrong.
+    pub bad_mac: u64,
+    /// First flights seen before.
+    pub replayed: u64,
+    /// Packets seen before, or older than anything remembered. Paths duplicate, too.
+    pub duplicates: u64,
+    /// Datagrams of no known shape.
+    pub malformed: u64,
+    /// Packets for a connection that does not exist.
+    pub unknown_connection: u64,
+    /// Packets that our keys do not open.
+    pub undecryptable: u64,
+}
+
+impl DropCounters {
+    /// All but what paths do by themselves.
+    pub(crate) fn of_strangers(&self) -> u64 {
+        self.unknown_key
+            + self.bad_mac
+            + self.replayed
+            + self.malformed
+            + self.unknown_connection
+            + self.undecryptable
+    }
+}

@@ -1,0 +1,68 @@
+//! What an endpoint tells its user.
+
+use std::time::Duration;
+
+use super::StreamKey;
+use crate::stream::Class;
+
+/// What the user of an endpoint should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Where is this peer? Answer with [`Endpoint::set_address`].
+    Resolve {
+        /// Index of the peer.
+        peer: usize,
+    },
+    /// A connection to this peer can carry streams.
+    Connected {
+        /// Index of the peer.
+        peer: usize,
+    },
+    /// What is to be kept for the next start has changed: store
+    /// [`Endpoint::replay_memory`](super::Endpoint::replay_memory).
+    Remember,
+    /// The peer opened a stream.
+    Incoming {
+        /// The new stream.
+        key: StreamKey,
+        /// Index of the peer.
+        peer: usize,
+        /// Which queue it belongs to.
+        class: Class,
+    },
+    /// A stream can be read: bytes, its end, or its failure.
+    Readable {
+        /// Which stream.
+        key: StreamKey,
+    },
+    /// The peer's application has read a stream of ours to its end.
+    SendDone {
+        /// Which stream.
+        key: StreamKey,
+    },
+    /// The peer wants no more of a stream of ours.
+    Stopped {
+        /// Which stream.
+        key: StreamKey,
+        /// Its reason.
+        code: u32,
+    },
+    /// A stream is over because its connection is.
+    Lost {
+        /// Which stream.
+        key: StreamKey,
+        /// Why.
+        reason: LostReason,
+    },
+}
+
+/// Why a connection, and all streams on it, ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostReason {
+    /// The peer runs as a new instance and knows nothing of the old streams.
+    PeerRestarted,
+    /// Nothing came from the peer for too long.
+    Silence(Duration),
+    /// One side closed the connection.
+    Closed,
+}

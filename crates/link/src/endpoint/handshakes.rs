@@ -1,0 +1,361 @@
+//! Handshakes of an endpoint: first flights judged and answered, attempts begun and ended.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{
+    Endpoint, Event, LostReason,
+    attempt::{Attempt, Flights},
+};
+use crate::{
+    connection::{Connection, HandshakeFlight, Setup},
+    handshake::{
+        Handshake, Level,
+        envelope::{Hello, Sender},
+        tls::Parameters,
+    },
+    stream::table::{first_initial_window, streams_max},
+    time::Time,
+    wire::packet::ConnectionId,
+};
+
+/// Handshakes in progress at most; a peer has one at a time, two when both sides begin.
+const ATTEMPTS_MAX: usize = 256;
+/// Handshakes of one peer in progress at most. More are others that know its public key.
+const ATTEMPTS_PER_PEER: usize = 4;
+/// A handshake in progress is not given up for another before this time.
+const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
+/// While a connection is silent a new handshake is tried after this time, since the peer may have
+/// restarted.
+pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(700);
+/// Pause between attempts to reach a peer that does not answer.
+pub(super) const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
+/// Round-trip time assumed before any is known.
+const RTT_GUESS: Duration = Duration::from_millis(100);
+
+impl Endpoint {
+    pub(super) fn on_hello(&mut self, datagram: &mut [u8], from: SocketAddr, now: Time) {
+        let Ok(hello) = Hello::read(datagram) else {
+            self.dropped.malformed += 1;
+            return;
+        };
+        match hello.from {
+            Sender::Initiator(key_id) => {
+                let found = self.peers.iter().enumerate().find_map(|(index, peer)| {
+                    Some((index, peer.keys.iter().position(|key| key.id == key_id)?))
+                });
+                let Some((peer, key)) = found else {
+                    self.dropped.unknown_key += 1;
+                    return;
+                };
+                if !self.peers[peer].keys[key].inward.verify(datagram) {
+                    self.dropped.bad_mac += 1;
+                    return;
+                }
+                #[cfg(fuzz_canary)]
+                assert!(
+                    hello.crypto_offset != 0x0123,
+                    "canary: behind the envelope's MAC"
+                );
+                let Some(id) = self.attempt_of_hello(&hello, peer, key, from, datagram.len(), now)
+                else {
+                    return;
+                };
+                let (offset, crypto) = (hello.crypto_offset, hello.crypto);
+                self.feed_handshake(id, Level::Initial, offset, crypto, now);
+            }
+            Sender::Responder(id) => {
+                let Some(attempt) = self.attempts.get_mut(&id).filter(|a| a.we_initiate) else {
+                    // Repetitions of an answer that has been taken in are expected.
+                    if !self.connections.contains_key(&id) {
+                        self.dropped.unknown_connection += 1;
+                    }
+                    return;
+                };
+                if !self.peers[attempt.peer].keys[attempt.key]
+                    .outward
+                    .verify(datagram)
+                {
+                    self.dropped.bad_mac += 1;
+                    return;
+                }
+                if *attempt.peer_id.get_or_insert(hello.source) != hello.source {
+                    // The peer restarted in the midst of the handshake.
+                    self.end_attempt(id, now);
+                    return;
+                }
+                let sent = hello.timestamp.saturating_sub(self.config.unix_ns);
+                let rtt = now.since(Time(sent));
+                self.peers[attempt.peer].rtt.get_or_insert(rtt);
+                let (offset, crypto) = (hello.crypto_offset, hello.crypto);
+                self.feed_handshake(id, Level::Initial, offset, crypto, now);
+            }
+        }
+    }
+
+    /// The attempt that an authentic first flight belongs to: a known one, or a new one if its
+    /// timestamp is newer than any before.
+    fn attempt_of_hello(
+        &mut self,
+        hello: &Hello<'_>,
+        peer: usize,
+        key: usize,
+        from: SocketAddr,
+        len: usize,
+        now: Time,
+    ) -> Option<ConnectionId> {
+        let known = self.attempts.iter_mut().find(|(_, attempt)| {
+            !attempt.we_initiate && attempt.peer == peer && attempt.peer_id == Some(hello.source)
+        });
+        if let Some((id, attempt)) = known {
+            attempt.timestamp = attempt.timestamp.max(hello.timestamp);
+            attempt.on_hello(len, from);
+            return Some(*id);
+        }
+        if self.peers[peer].keys[key]
+            .first_flights
+            .is_replay(hello.source, hello.timestamp)
+        {
+            self.dropped.replayed += 1;
+            return None;
+        }
+        let stands = self.connections.values().any(|connection| {
+            connection.peer == peer && connection.is_for(hello.source) && !connection.we_initiated
+        });
+        if stands {
+            let flights = &mut self.peers[peer].keys[key].first_flights;
+            if flights.on_late_repetition(hello.timestamp) {
+                self.events.push_back(Event::Remember);
+            }
+            return None;
+        }
+        if self.is_closing || self.attempts.len() >= ATTEMPTS_MAX {
+            return None;
+        }
+        let from_peer = self
+            .attempts
+            .iter()
+            .filter(|(_, a)| a.peer == peer && !a.we_initiate);
+        let (count, oldest) = from_peer.fold((0, None), |(count, oldest), (id, attempt)| {
+            let older = oldest.is_none_or(|(_, began)| attempt.began < began);
+            (
+                count + 1,
+                if older {
+                    Some((*id, attempt.began))
+                } else {
+                    oldest
+                },
+            )
+        });
+        if count >= ATTEMPTS_PER_PEER
+            && let Some((id, began)) = oldest
+        {
+            if now.since(began) < ATTEMPT_FRESH {
+                return None;
+            }
+            self.attempts.remove(&id);
+        }
+        let known_key = &mut self.peers[peer].keys[key];
+        known_key
+            .first_flights
+            .on_answered(hello.source, hello.timestamp);
+        let ours = self.parameters();
+        let handshake = Handshake::server(&self.peers[peer].keys[key].tls, &ours).ok()?;
+        let our_id = self.new_id();
+        let mut attempt = Attempt {
+            peer,
+            key,
+            we_initiate: false,
+            our_key: self.our_key,
+            our_id,
+            peer_id: Some(hello.source),
+            remote: from,
+            handshake,
+            timestamp: hello.timestamp,
+            began: now,
+            flights: Flights::new(now),
+            allowance: 0,
+        };
+        attempt.on_hello(len, from);
+        self.attempts.insert(our_id, attempt);
+        Some(our_id)
+    }
+
+    pub(super) fn on_handshake_packet(&mut self, id: ConnectionId, datagram: &mut [u8], now: Time) {
+        let Some(attempt) = self.attempts.get(&id) else {
+            // Repetitions of a flight that has been answered are expected.
+            if !self.connections.contains_key(&id) {
+                self.dropped.unknown_connection += 1;
+            }
+            return;
+        };
+        let opened = attempt.handshake.open_packet(datagram);
+        let Ok((offset, crypto)) = opened.map(|(offset, crypto)| (offset, crypto.to_vec())) else {
+            self.dropped.undecryptable += 1;
+            return;
+        };
+        self.feed_handshake(id, Level::Handshake, offset, &crypto, now);
+    }
+
+    fn feed_handshake(
+        &mut self,
+        id: ConnectionId,
+        level: Level,
+        offset: u16,
+        crypto: &[u8],
+        now: Time,
+    ) {
+        let Some(attempt) = self.attempts.get_mut(&id) else {
+            return;
+        };
+        match attempt.handshake.read(level, offset, crypto) {
+            Ok(false) => {}
+            Ok(true) => {
+                attempt.on_progress(now);
+                if attempt.handshake.is_complete() {
+                    self.establish(id, now);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(peer = attempt.peer, %error, "handshake failed");
+                self.end_attempt(id, now);
+            }
+        }
+    }
+
+    fn establish(&mut self, id: ConnectionId, now: Time) {
+        let Some(mut attempt) = self.attempts.remove(&id) else {
+            return;
+        };
+        let Some((keys, secrets, theirs)) = attempt.handshake.take_result() else {
+            return;
+        };
+        let peer_id = attempt
+            .peer_id
+            .expect("a complete handshake has heard the peer");
+        let peer = &mut self.peers[attempt.peer];
+        if attempt.we_initiate {
+            peer.attempt = None;
+        } else {
+            peer.keys[attempt.key]
+                .first_flights
+                .on_connected(attempt.timestamp);
+        }
+        self.events.push_back(Event::Remember);
+        peer.last_heard = Some(now);
+        let guess = if attempt.flights.count == 1 {
+            now.since(attempt.began)
+        } else {
+            RTT_GUESS
+        };
+        let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
+        let controller = (self.config.controller)(peer.memory, peer.rate_max);
+        let setup = Setup {
+            peer: attempt.peer,
+            our_id: id,
+            peer_id,
+            we_initiated: attempt.we_initiate,
+            remote: attempt.remote,
+            keys,
+            secrets,
+            theirs,
+            flight: attempt
+                .we_initiate
+                .then_some(HandshakeFlight(attempt.handshake)),
+            rtt,
+            controller,
+            pacing_quantum: self.config.pacing_quantum,
+            idle_timeout: self.config.idle_timeout,
+            memory_max: self.config.memory_max,
+        };
+        let mut connection = Connection::new(setup, now);
+        connection.set_rate_max(peer.rate_max);
+        let restarted: Vec<_> = self
+            .connections
+            .values()
+            .filter(|old| old.peer == attempt.peer && old.peer_instance != theirs.instance)
+            .map(|old| old.our_id)
+            .collect();
+        self.connections.insert(id, connection);
+        self.turn.push_back(id);
+        for old in restarted {
+            self.end_connection(old, LostReason::PeerRestarted);
+        }
+        self.choose_current(attempt.peer, id, now);
+    }
+
+    pub(super) fn begin_attempt_if_due(&mut self, index: usize, now: Time) {
+        let current = self.peers[index]
+            .current
+            .and_then(|id| self.connections.get(&id));
+        let wanted = match current {
+            None => true,
+            Some(connection) => connection
+                .silent_since()
+                .is_some_and(|since| now.since(since) >= RECONNECT_AFTER),
+        };
+        let standby = self
+            .connections
+            .values()
+            .any(|c| c.peer == index && Some(c.our_id) != self.peers[index].current);
+        let peer = &mut self.peers[index];
+        let is_free = peer.attempt.is_none() && !peer.resolving && peer.next_attempt <= now;
+        if peer.has_endpoint && wanted && !standby && is_free {
+            peer.resolving = true;
+            self.events.push_back(Event::Resolve { peer: index });
+        }
+    }
+
+    pub(super) fn begin_attempt(&mut self, index: usize, address: SocketAddr, now: Time) {
+        if self.peers[index].attempt.is_some()
+            || self.is_closing
+            || self.peers[index].keys.is_empty()
+        {
+            return;
+        }
+        let ours = self.parameters();
+        let our_id = self.new_id();
+        let timestamp = self.unix_ns(now);
+        let peer = &mut self.peers[index];
+        let key = peer.next_key % peer.keys.len();
+        peer.next_key += 1;
+        peer.attempts += 1;
+        let Ok(handshake) = Handshake::client(&peer.keys[key].tls, &ours) else {
+            return;
+        };
+        peer.attempt = Some(our_id);
+        let attempt = Attempt {
+            peer: index,
+            key,
+            we_initiate: true,
+            our_key: self.our_key,
+            our_id,
+            peer_id: None,
+            remote: address,
+            handshake,
+            timestamp,
+            began: now,
+            flights: Flights::new(now),
+            allowance: 0,
+        };
+        self.attempts.insert(our_id, attempt);
+    }
+
+    pub(super) fn end_attempt(&mut self, id: ConnectionId, now: Time) {
+        let Some(attempt) = self.attempts.remove(&id) else {
+            return;
+        };
+        let peer = &mut self.peers[attempt.peer];
+        if peer.attempt == Some(id) {
+            peer.attempt = None;
+            peer.next_attempt = now + ATTEMPT_PAUSE;
+        }
+    }
+
+    fn parameters(&self) -> Parameters {
+        Parameters {
+            instance: self.config.instance,
+            initial_window: first_initial_window(self.config.memory_max.bytes() / 2),
+            stream_limit: streams_max(self.config.memory_max.bytes() / 2),
+        }
+    }
+}
