@@ -60,3 +60,26 @@ fn a_transfer_arrives_over_lossy_paths() {
         );
     }
 }
+
+/// What the receiver last said of the window for new streams may be lost, or on its way: a stream that
+/// began with less than the receiver thinks must not wait for credit that nobody sends.
+#[test]
+fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
+    for seed in 1..=4 {
+        let path = path(BitRate::mbit(100), Duration::from_millis(200), 0.3);
+        let mut world = World::new(&WorldConfig {
+            forward: path.clone(),
+            backward: path,
+            seed,
+            controller: |_, _| Box::new(FixedRate::new(0.96 * 12.5e6)),
+            // The window of the large stream takes all that may be promised.
+            memory_max: ByteCount::mebibytes(64),
+            idle_timeout: Duration::from_secs(600),
+        });
+        for size in [60, 5, 60, 5] {
+            let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(size));
+            let ended = world.run_to_end(id, Duration::from_secs(60));
+            assert!(ended.is_some(), "seed {seed}, {size} MB");
+        }
+    }
+}

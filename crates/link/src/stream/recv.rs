@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::SLOT_SIZE;
+use super::{SLOT_SIZE, table::CONTROL_WINDOW};
 
 /// Slots in one slab.
 pub(crate) const SLAB_SLOTS: u64 = 64;
@@ -123,8 +123,9 @@ struct End {
 }
 
 impl RecvHalf {
-    /// A half that is granted `window` slots beyond what was read. Its peer may have been told up to
-    /// `limit` slots for the beginning.
+    /// A half that is granted `window` slots beyond what was read. For the beginning its peer may have
+    /// been told up to `limit` slots or, since words get lost, as little as any stream begins with: so
+    /// a stream that goes on is told its credit when the first bytes are read.
     pub(crate) fn new(window: u64, limit: u64, now_s: f64) -> Self {
         Self {
             slabs: VecDeque::new(),
@@ -136,7 +137,7 @@ impl RecvHalf {
             hash: Xxh3::new(),
             state: RecvState::Open,
             window,
-            credit_told: window,
+            credit_told: window.min(CONTROL_WINDOW),
             limit_at_first: limit,
             judged_at: 0,
             judged_s: now_s,
