@@ -411,8 +411,9 @@ impl Streams {
     ) -> Option<(ChunkRef, usize)> {
         for (place, stream) in self.places.iter_mut().enumerate() {
             let Some(stream) = stream else { continue };
-            // While the peer holds us back by credit, repeating would only waste.
-            if stream.send.is_blocked() {
+            // While more is to come, repeating would only waste: from the application, or once the
+            // peer gives credit.
+            if stream.send.is_blocked() || !stream.send.is_tail() {
                 continue;
             }
             if let Some(index) = stream.send.next_repeat(copies_max, restart) {
