@@ -121,6 +121,30 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
     }
 }
 
+/// Only the sender has packets in flight whose fate tells it that the peer is gone.
+#[test]
+fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
+    for seed in 1..=4 {
+        let config = config(seed);
+        let mut world = World::new(&config);
+        world.run_for(Duration::from_secs(2));
+        let id = world.send(Side::B, Class::Bulk, ByteCount::megabytes(40));
+        let half = ByteCount::megabytes(20);
+        world.run_until(Duration::from_secs(60), |w| w.progress(id).delivered > half);
+        // Only A knows where the other is. Credit that was under way has arrived before B dies.
+        world.set_stopped(Side::B, true);
+        world.run_for(Duration::from_secs(1));
+        world.restart(Side::B, &config);
+        world.set_stopped(Side::B, false);
+        let returned = world.now();
+        let known = world.run_until(Duration::from_secs(10), |world| {
+            world.lost_streams(Side::A) > 0
+        });
+        let took = world.now() - returned;
+        assert!(known && took <= Duration::from_secs(2), "{took:?}");
+    }
+}
+
 #[test]
 fn a_peer_gone_for_the_idle_timeout_is_given_up() {
     let mut world = World::new(&config(1));

@@ -61,6 +61,10 @@ pub(crate) struct Connection {
 
     last_heard: Time,
     last_sent: Time,
+    /// When something that the peer must report was sent last.
+    last_eliciting: Time,
+    /// Until then more of a bulk stream is expected: it was arriving of late and has not ended.
+    expects_until: Time,
     /// When a report last told of an arrival.
     last_progress: Time,
     /// Nothing comes back: only probes are sent.
@@ -261,6 +265,8 @@ impl Connection {
             mtu: Mtu::new(setup.remote.ip()),
             last_heard: now,
             last_sent: now,
+            last_eliciting: now,
+            expects_until: Time::default(),
             last_progress: now,
             silent_since: None,
             next_probe: now,
@@ -393,6 +399,7 @@ impl Connection {
         }
         match read {
             Read::End => {
+                self.expects_until = Time::default();
                 if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
                     stream.recv_done = true;
                     self.streams.controls.push_back(Control::Done(number));

@@ -2,12 +2,13 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Candidate, Connection, ConnectionEnd, ip_overhead};
+use super::{Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
 use crate::{
     congestion::Digest,
     feedback::report::Report,
     recovery::{Control, Item},
     stream::{
+        Class,
         recv::{Insert, RecvState},
         send::SendState,
         table::{CONTROL_WINDOW, StreamEvent},
@@ -108,7 +109,7 @@ impl Connection {
                 index,
                 data,
             } => {
-                return self.on_chunk(number, index, data, now_s);
+                return self.on_chunk(number, index, data, now);
             }
             Frame::End {
                 stream: number,
@@ -217,8 +218,9 @@ impl Connection {
         number: u32,
         index: u64,
         data: &[u8],
-        now_s: f64,
+        now: Time,
     ) -> Result<Kept, Malformed> {
+        let now_s = now.seconds_since(Time::default());
         if self.peer_stream(number, now_s)?.is_none() {
             return Ok(Kept::Yes);
         }
@@ -226,6 +228,9 @@ impl Connection {
             .streams
             .get_with_pool(number)
             .expect("it was just found");
+        if stream.class == Class::Bulk {
+            self.expects_until = now + KEEP_ALIVE;
+        }
         let insert = if stream.stop_code.is_some() {
             Insert::Duplicate
         } else {

@@ -26,6 +26,8 @@ pub struct Transmit {
     pub segment_bytes: usize,
 }
 
+/// In the midst of a transfer a silence of this length makes a receiver ask.
+const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// The handshake flight of an initiator is repeated this often until confirmed.
 const FLIGHT_INTERVAL: Duration = Duration::from_millis(100);
 /// Challenges sent to an address before it is given up.
@@ -100,6 +102,7 @@ impl Connection {
         }
         let mut next = self.last_sent + KEEP_ALIVE;
         let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
+        consider(self.next_doubt());
         consider(self.unconfirmed.as_ref().map(|flight| flight.next));
         consider(self.candidate.map(|candidate| candidate.next));
         consider(self.response.map(|_| now));
@@ -155,9 +158,18 @@ impl Connection {
             self.last_tick = now;
             self.controller.on_tick(now.seconds_since(Time::default()));
         }
-        if now.since(self.last_sent) >= KEEP_ALIVE {
+        let doubts = self.next_doubt().is_some_and(|due| due <= now);
+        if doubts || now.since(self.last_sent) >= KEEP_ALIVE {
             self.ping_wanted = true;
         }
+    }
+
+    /// When a receiver that expects more asks whether the peer is still there. It has no packets in
+    /// flight whose fate would tell.
+    fn next_doubt(&self) -> Option<Time> {
+        let patience = DOUBT_AFTER.max(self.rtt.smoothed().mul_f64(1.5));
+        let due = self.last_heard.max(self.last_eliciting) + patience;
+        (due < self.expects_until).then_some(due)
     }
 
     /// When the lack of any report must be taken for silence: long after one was due for the oldest
@@ -548,6 +560,7 @@ impl Connection {
             self.controller
                 .on_sent(number, wire_bytes, now.seconds_since(Time::default()));
             self.pacer.on_sent(wire_bytes);
+            self.last_eliciting = now;
         }
         self.last_sent = now;
         self.stats.datagrams_sent += 1;
