@@ -2,9 +2,12 @@
 //!
 //! A [`World`] holds two sites joined by one `wansim::Path` in each direction. It moves real
 //! datagrams with real encryption, and jumps from event to event, so that minutes of a transatlantic
-//! path take seconds, with the same figures on every run of a seed.
+//! path take seconds, with the same figures on every run of a seed. A [`Crowd`] holds several such
+//! pairs and models of TCP that share one path.
 
+mod crowd;
 mod pair;
+mod record;
 
 use std::{
     collections::HashMap,
@@ -21,7 +24,11 @@ use crate::{
     congestion::{Controller, PathMemory},
 };
 
-pub use self::pair::{Progress, Side, TransferId};
+pub use self::{
+    crowd::{Crowd, CrowdConfig, FlowConfig, FlowKind, MakeLaw},
+    pair::{MakeController, Progress, Side, TransferId},
+    record::{Record, Sample},
+};
 
 /// Two sites and the paths between them.
 pub struct World {

@@ -57,7 +57,7 @@ pub struct Progress {
 }
 
 /// Makes a controller; what is known of the path and the cap on its rate are given.
-pub(super) type MakeController =
+pub type MakeController =
     Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
 
 /// What a pair is made from.
