@@ -513,14 +513,14 @@ impl Connection {
 
     /// How many copies of each slot make it likely that none is missing: n p^k = 0.2.
     fn repeat_copies(&self) -> u8 {
-        let slots = (self.streams.send_buffered / crate::stream::SLOT_SIZE + 1) as f64;
+        let slots = (self.streams.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.sent.loss().clamp(1e-5, 0.9).ln();
         copies.ceil().clamp(2.0, REPEAT_COPIES_MAX) as u8
     }
 
     /// Whether idle capacity is worth using to send again what may have been lost.
     fn repeats(&self) -> bool {
-        self.sent.loss() > REPEAT_LOSS_MIN && self.streams.send_buffered > 0
+        self.sent.loss() > REPEAT_LOSS_MIN && self.streams.send_buffered() > 0
     }
 
     /// Appends a packet with a payload that only a peer gone mad would send.
