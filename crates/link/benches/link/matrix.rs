@@ -10,8 +10,8 @@ use crate::{
     trial::{Outcome, Trial},
 };
 
-const RTTS_MS: [u64; 5] = [1, 20, 200, 600, 1000];
-const LOSSES: [f64; 8] = [0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.64];
+const RTTS_MS: [u64; 7] = [1, 20, 50, 200, 400, 600, 1000];
+const LOSSES: [f64; 9] = [0.0, 0.0001, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.64];
 
 /// The fraction of the ideal that is required at this loss.
 pub fn required(loss: f64) -> f64 {
