@@ -686,5 +686,4 @@ fn passive_line(form: PassiveForm) -> Vec<u8> {
 const HELD_LINES_MAX: usize = 64;
 
 #[cfg(test)]
-#[path = "far_tests.rs"]
 mod tests;

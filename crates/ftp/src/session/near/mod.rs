@@ -688,5 +688,4 @@ fn failed(tag: Tag) -> bool {
 }
 
 #[cfg(test)]
-#[path = "near_tests.rs"]
 mod tests;
