@@ -5,165 +5,39 @@
 //! to open and to abort. The caller owns the sockets; it drains [`FarSession::poll`] before the
 //! next [`FarSession::handle`].
 
+mod greeting;
+mod held;
+mod in_flight;
+mod io;
+mod passive;
+mod prepared;
+mod queue;
+
+pub use io::{Input, Opening, Output, TooManyCommands};
+
 use std::collections::VecDeque;
 
-use super::{CommandId, PIPELINED_MAX, Stage, Tag, TransferId, refusal};
-use crate::{
-    address::{EpsvArgument, announced_port, epsv_argument},
-    command::{Command, Kind, PassiveForm},
-    reply::{Class, Code, ReplyTracker},
+use self::{
+    greeting::{Greeted, Greeting},
+    held::Held,
+    in_flight::{Entry, Expect, InFlight, stage_of},
+    passive::{Answer, Passive},
+    prepared::{Found, Prepared},
+    queue::{Queue, Request},
 };
-
-/// What happened.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// The client sent a command.
-    Command {
-        /// Its number.
-        id: CommandId,
-        /// The line without terminator and Telnet prefix.
-        line: &'a [u8],
-        /// A Telnet Synch came with it.
-        synch: bool,
-    },
-    /// The client asked for a passive data connection.
-    Passive {
-        /// Number of the command.
-        id: CommandId,
-        /// Number of the data connection.
-        transfer: TransferId,
-        /// How the client asked; the server is asked in the form that fits its own address.
-        form: PassiveForm,
-    },
-    /// The near half gave a data connection up.
-    Abandon(TransferId),
-    /// The client closed its control connection in an orderly way.
-    ClientGone,
-    /// The server sent a line.
-    ServerLine(&'a [u8]),
-    /// The server closed its control connection, or it broke.
-    ServerClosed,
-    /// The data connection could not be opened.
-    DataRefused(TransferId),
-}
-
-/// What to do.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Send this line to the server in one write.
-    ToServer {
-        /// Without terminator.
-        line: Vec<u8>,
-        /// Put a Telnet interrupt and Synch in front.
-        synch: bool,
-    },
-    /// Relay a reply line to the near half.
-    Reply {
-        /// What it answers.
-        tag: Tag,
-        /// Without terminator.
-        line: Vec<u8>,
-    },
-    /// Tell the near half that the server awaits the data connection.
-    PassiveReady {
-        /// Number of the command that asked.
-        id: CommandId,
-        /// Number of the data connection.
-        transfer: TransferId,
-    },
-    /// Connect to this port of the control connection's peer, at once.
-    Connect {
-        /// Number of the data connection.
-        transfer: TransferId,
-        /// The port that the server announced.
-        port: u16,
-    },
-    /// Reset the server's data connection.
-    Abort {
-        /// Number of the data connection.
-        transfer: TransferId,
-        /// Give the server a moment to end it by itself.
-        grace: bool,
-    },
-    /// Close the server's control connection. Nothing follows.
-    Close,
-}
-
-/// How a session begins.
-#[derive(Debug)]
-pub enum Opening {
-    /// Relay the server's greeting.
-    RelayGreeting,
-    /// The client has been greeted; consume the server's greeting, then send this command.
-    ConsumeGreeting {
-        /// Number of the command.
-        id: CommandId,
-        /// `USER name`, without terminator.
-        line: Vec<u8>,
-    },
-}
-
-/// The near half broke its own limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("more than {PIPELINED_MAX} commands ahead of their replies")]
-pub struct TooManyCommands;
-
-#[derive(Debug)]
-enum Request {
-    Command {
-        id: CommandId,
-        line: Vec<u8>,
-        synch: bool,
-    },
-    Passive {
-        id: CommandId,
-        transfer: TransferId,
-        form: PassiveForm,
-    },
-}
-
-#[derive(Debug)]
-struct InFlight {
-    id: Option<CommandId>,
-    expect: Expect,
-}
-
-#[derive(Debug)]
-enum Expect {
-    Plain,
-    Quit,
-    Greeting {
-        then: Vec<u8>,
-        lines: Vec<Vec<u8>>,
-    },
-    Passive {
-        transfer: TransferId,
-        tried: PassiveForm,
-        fallback: bool,
-        lines: Vec<Vec<u8>>,
-    },
-    Transfer {
-        transfer: TransferId,
-        /// Its `1yz` reply came.
-        begun: bool,
-    },
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Prepared {
-    transfer: TransferId,
-    refused: bool,
-}
+use super::{CommandId, Stage, Tag, TransferId, refusal};
+use crate::{
+    address::{EpsvArgument, epsv_argument},
+    command::{Command, Kind, PassiveForm},
+    reply::Code,
+};
 
 /// One session beside the server.
 #[derive(Debug)]
 pub struct FarSession {
-    queue: VecDeque<Request>,
-    in_flight: VecDeque<InFlight>,
-    /// Which entry of `in_flight` the open reply answers; `None` when it answers nothing.
-    answering: Option<usize>,
-    tracker: ReplyTracker,
-    prepared: Option<Prepared>,
+    queue: Queue,
+    in_flight: InFlight,
+    prepared: Prepared,
     server_is_v6: bool,
     epsv_only: bool,
     client_gone: bool,
@@ -177,20 +51,14 @@ impl FarSession {
     pub fn new(opening: Opening, server_is_v6: bool) -> Self {
         let (id, expect) = match opening {
             Opening::RelayGreeting => (None, Expect::Plain),
-            Opening::ConsumeGreeting { id, line } => (
-                Some(id),
-                Expect::Greeting {
-                    then: line,
-                    lines: Vec::new(),
-                },
-            ),
+            Opening::ConsumeGreeting { id, line } => {
+                (Some(id), Expect::Greeting(Greeting::new(line)))
+            }
         };
         Self {
-            queue: VecDeque::new(),
-            in_flight: VecDeque::from([InFlight { id, expect }]),
-            answering: None,
-            tracker: ReplyTracker::default(),
-            prepared: None,
+            queue: Queue::default(),
+            in_flight: InFlight::greeting(Entry { id, expect }),
+            prepared: Prepared::default(),
             server_is_v6,
             epsv_only: false,
             client_gone: false,
@@ -210,31 +78,20 @@ impl FarSession {
         }
         match input {
             Input::Command { id, line, synch } => {
-                let request = Request::Command {
-                    id,
-                    line: line.to_vec(),
-                    synch,
-                };
-                self.enqueue(request)?;
+                let line = line.to_vec();
+                self.enqueue(Request::Command { id, line, synch })?;
             }
             Input::Passive { id, transfer, form } => {
                 self.enqueue(Request::Passive { id, transfer, form })?;
             }
             Input::Abandon(transfer) => {
-                self.prepared.take_if(|p| p.transfer == transfer);
-                self.out.push_back(Output::Abort {
-                    transfer,
-                    grace: false,
-                });
+                self.prepared.abandon(transfer);
+                self.abort(transfer);
             }
             Input::ClientGone => self.client_gone = true,
             Input::ServerLine(line) => self.server_line(line),
             Input::ServerClosed => self.server_closed(),
-            Input::DataRefused(transfer) => {
-                if let Some(prepared) = self.prepared.as_mut().filter(|p| p.transfer == transfer) {
-                    prepared.refused = true;
-                }
-            }
+            Input::DataRefused(transfer) => self.prepared.refused(transfer),
         }
         self.advance();
         Ok(())
@@ -247,25 +104,18 @@ impl FarSession {
 
     /// Whether a transfer has been commanded and not answered.
     pub fn transfer_running(&self) -> bool {
-        self.in_flight
-            .iter()
-            .any(|f| matches!(f.expect, Expect::Transfer { .. }))
+        self.in_flight.transfers().next().is_some()
     }
 
     fn enqueue(&mut self, request: Request) -> Result<(), TooManyCommands> {
-        if self.queue.len() >= PIPELINED_MAX {
-            return Err(TooManyCommands);
-        }
-        if let Some(code) = self.tracker.client_went_on() {
+        self.queue.check_room()?;
+        if let Some(code) = self.in_flight.client_went_on() {
             self.reply_ended(code);
         }
-        match request {
-            Request::Command { id, line, synch }
-                if self.transfer_running() && Command::parse(&line).kind() == Kind::Abort =>
-            {
-                self.send(id, line, synch);
-            }
-            request => self.queue.push_back(request),
+        if self.transfer_running() && request.is_abort() {
+            self.send(request);
+        } else {
+            self.queue.push(request);
         }
         Ok(())
     }
@@ -273,47 +123,32 @@ impl FarSession {
     /// Sends what may be sent now.
     fn advance(&mut self) {
         while !self.closed && self.may_send_next() {
-            match self.queue.pop_front() {
-                Some(Request::Command { id, line, synch }) => self.send(id, line, synch),
-                Some(Request::Passive { id, transfer, form }) => {
-                    self.ask_passive(id, transfer, form)
-                }
+            match self.queue.pop() {
+                Some(request) => self.send(request),
                 None => break,
             }
         }
         if self.client_gone && self.in_flight.is_empty() && self.queue.is_empty() && !self.closed {
             if !self.quit_sent {
-                self.out.push_back(Output::ToServer {
-                    line: b"QUIT".to_vec(),
-                    synch: false,
-                });
+                self.send_line(b"QUIT".to_vec());
             }
             self.close();
         }
     }
 
     fn may_send_next(&self) -> bool {
-        if self.in_flight.is_empty() {
-            return true;
-        }
-        let front_is_transfer = matches!(
-            self.in_flight.front(),
-            Some(InFlight {
-                expect: Expect::Transfer { .. },
-                ..
-            })
-        );
-        let overtakes = match self.queue.front() {
-            Some(Request::Command { line, .. }) => matches!(
-                Command::parse(line).kind(),
-                Kind::Abort | Kind::Quit | Kind::Overtaking | Kind::User
-            ),
-            _ => false,
-        };
-        front_is_transfer && overtakes
+        self.in_flight.is_empty()
+            || self.in_flight.transfer_is_first() && self.queue.next_may_overtake()
     }
 
-    fn send(&mut self, id: CommandId, line: Vec<u8>, synch: bool) {
+    fn send(&mut self, request: Request) {
+        match request {
+            Request::Command { id, line, synch } => self.send_command(id, line, synch),
+            Request::Passive { id, transfer, form } => self.ask_passive(id, transfer, form),
+        }
+    }
+
+    fn send_command(&mut self, id: CommandId, line: Vec<u8>, synch: bool) {
         let command = Command::parse(&line);
         if let Some(text) = refusal(&command, self.epsv_only) {
             return self.answer(id, None, text);
@@ -322,24 +157,16 @@ impl FarSession {
         let mut expect = Expect::Plain;
         match kind {
             Kind::Transfer(_) => match self.prepared.take() {
-                None => {
+                Found::Nothing => {
                     return self.answer(id, None, "425 gateway: use PASV or EPSV first");
                 }
-                Some(Prepared {
-                    transfer,
-                    refused: true,
-                }) => {
+                Found::Refused(transfer) => {
                     let text = "425 gateway: the server's data port did not accept the connection";
                     return self.answer(id, Some(transfer), text);
                 }
-                Some(Prepared {
-                    transfer,
-                    refused: false,
-                }) => {
-                    expect = Expect::Transfer {
-                        transfer,
-                        begun: false,
-                    };
+                Found::Connection(transfer) => {
+                    let begun = false;
+                    expect = Expect::Transfer { transfer, begun };
                 }
             },
             Kind::Quit => {
@@ -356,69 +183,34 @@ impl FarSession {
         if kind == Kind::Abort {
             self.abort_data();
         }
-        self.in_flight.push_back(InFlight {
-            id: Some(id),
-            expect,
-        });
+        self.in_flight.push(id, expect);
     }
 
     /// After ABOR the data connection ends too: vsftpd looks at its control connection only then.
     fn abort_data(&mut self) {
-        let mut running = None;
-        for entry in &self.in_flight {
-            if let Expect::Transfer { transfer, .. } = entry.expect {
-                running = Some(transfer);
-            }
-        }
-        if let Some(transfer) = running {
-            self.out.push_back(Output::Abort {
-                transfer,
-                grace: true,
-            });
-        } else if let Some(prepared) = self.prepared.take() {
-            self.out.push_back(Output::Abort {
-                transfer: prepared.transfer,
-                grace: false,
-            });
+        if let Some(transfer) = self.in_flight.transfers().next_back() {
+            let grace = true;
+            self.out.push_back(Output::Abort { transfer, grace });
+        } else {
+            self.abort_prepared();
         }
     }
 
     fn ask_passive(&mut self, id: CommandId, transfer: TransferId, form: PassiveForm) {
-        if let Some(previous) = self.prepared.take() {
-            self.out.push_back(Output::Abort {
-                transfer: previous.transfer,
-                grace: false,
-            });
-        }
+        self.abort_prepared();
         if self.epsv_only && form == PassiveForm::Pasv {
             let text = "501 gateway: only EPSV is allowed after EPSV ALL";
             return self.answer(id, None, text);
         }
-        // EPSV on IPv4 breaks in NATs that do not know FTP; PASV cannot carry IPv6.
-        let tried = if self.server_is_v6 {
-            PassiveForm::Epsv
-        } else {
-            PassiveForm::Pasv
-        };
-        self.out.push_back(Output::ToServer {
-            line: passive_line(tried),
-            synch: false,
-        });
-        let expect = Expect::Passive {
-            transfer,
-            tried,
-            fallback: false,
-            lines: Vec::new(),
-        };
-        self.in_flight.push_back(InFlight {
-            id: Some(id),
-            expect,
-        });
+        let passive = Passive::new(transfer, self.server_is_v6);
+        self.send_line(passive.line());
+        self.in_flight.push(id, Expect::Passive(passive));
     }
 
     fn server_line(&mut self, line: &[u8]) {
-        let place = self.tracker.place(line);
+        let place = self.in_flight.place(line);
         let Some(code) = place.code else {
+            // Outside any reply.
             let tag = Tag {
                 command: None,
                 transfer: None,
@@ -426,202 +218,126 @@ impl FarSession {
                 code: 0,
                 last: true,
             };
-            return self.out.push_back(Output::Reply {
-                tag,
-                line: line.to_vec(),
-            });
+            return self.reply(tag, line.to_vec());
         };
-        if place.first {
-            self.answering = self.attribute(code);
+        if !self.keeps(line) {
+            let (command, transfer) = self.answered_by(code);
+            let tag = Tag {
+                command,
+                transfer,
+                stage: stage_of(code),
+                code: code.0,
+                last: place.last,
+            };
+            self.reply(tag, line.to_vec());
         }
-        let entry = self.answering.and_then(|i| self.in_flight.get_mut(i));
-        let (id, transfer) = match entry {
-            Some(InFlight {
-                expect: Expect::Passive { lines, .. } | Expect::Greeting { lines, .. },
-                ..
-            }) => {
-                // The last line says most.
-                if lines.len() >= HELD_LINES_MAX {
-                    lines.pop();
-                }
-                lines.push(line.to_vec());
-                if place.last {
-                    self.reply_ended(code);
-                }
-                return;
-            }
-            Some(entry) => {
-                // A verb that is unknown here, but starts a transfer on the prepared connection.
-                if matches!(entry.expect, Expect::Plain)
-                    && matches!(code.0, 125 | 150)
-                    && let Some(Prepared {
-                        transfer,
-                        refused: false,
-                    }) = self.prepared.take()
-                {
-                    entry.expect = Expect::Transfer {
-                        transfer,
-                        begun: true,
-                    };
-                }
-                match entry.expect {
-                    Expect::Transfer { transfer, .. } => (entry.id, Some(transfer)),
-                    _ => (entry.id, None),
-                }
-            }
-            None => (None, None),
-        };
-        let stage = stage_of(code);
-        let tag = Tag {
-            command: id,
-            transfer,
-            stage,
-            code: code.0,
-            last: place.last,
-        };
-        self.out.push_back(Output::Reply {
-            tag,
-            line: line.to_vec(),
-        });
         if place.last {
             self.reply_ended(code);
         }
     }
 
-    /// Which command in flight a reply with `code` answers. Until a transfer has begun, servers
-    /// answer in order; while it runs, what overtook it is answered by codes that no transfer ends
-    /// with.
-    fn attribute(&self, code: Code) -> Option<usize> {
-        match self.in_flight.front()?.expect {
-            Expect::Transfer { begun: true, .. } if self.in_flight.len() > 1 => {
-                let transfers = stage_of(code) == Stage::Preliminary
-                    || matches!(code.0, 226 | 250 | 425 | 426 | 450..=452 | 550..=553);
-                Some(usize::from(!transfers))
-            }
-            _ => Some(0),
+    /// Keeps a line of a reply that is not relayed as it comes.
+    fn keeps(&mut self, line: &[u8]) -> bool {
+        let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
+            Some(Expect::Greeting(greeting)) => &mut greeting.held,
+            Some(Expect::Passive(passive)) => &mut passive.held,
+            _ => return false,
+        };
+        held.push(line);
+        true
+    }
+
+    /// The command that the open reply, whose code is given, answers; and its transfer.
+    fn answered_by(&mut self, code: Code) -> (Option<CommandId>, Option<TransferId>) {
+        let Some(entry) = self.in_flight.answering() else {
+            return (None, None);
+        };
+        // A verb that is unknown here, but starts a transfer on the prepared connection.
+        if matches!(entry.expect, Expect::Plain)
+            && matches!(code.0, 125 | 150)
+            && let Found::Connection(transfer) = self.prepared.take()
+        {
+            let begun = true;
+            entry.expect = Expect::Transfer { transfer, begun };
+        }
+        match entry.expect {
+            Expect::Transfer { transfer, .. } => (entry.id, Some(transfer)),
+            _ => (entry.id, None),
         }
     }
 
     fn reply_ended(&mut self, code: Code) {
-        let Some(index) = self.answering.take() else {
+        let Some((index, Entry { id, expect })) = self.in_flight.reply_ended() else {
             return;
         };
-        let Some(mut entry) = self.in_flight.remove(index) else {
-            return;
-        };
-        if let Expect::Transfer { begun, .. } = &mut entry.expect {
-            *begun |= stage_of(code) == Stage::Preliminary;
-        }
-        let keep = match entry.expect {
-            Expect::Plain | Expect::Quit | Expect::Transfer { .. } => {
-                (stage_of(code) == Stage::Preliminary).then_some(entry)
-            }
-            Expect::Greeting { then, lines } => self.greeted(entry.id, code, then, lines),
-            Expect::Passive {
+        let is_preliminary = stage_of(code) == Stage::Preliminary;
+        let then = match expect {
+            Expect::Plain | Expect::Quit => is_preliminary.then_some(expect),
+            Expect::Transfer { transfer, .. } => is_preliminary.then_some(Expect::Transfer {
                 transfer,
-                tried,
-                fallback,
-                lines,
-            } => self.passive_answered(entry.id, code, transfer, (tried, fallback), lines),
+                begun: true,
+            }),
+            Expect::Greeting(greeting) => self.greeted(id, greeting, code),
+            Expect::Passive(passive) => self.passive_answered(id, passive, code),
         };
-        if let Some(entry) = keep {
-            self.in_flight.insert(index, entry);
+        if let Some(expect) = then {
+            self.in_flight.keep(index, Entry { id, expect });
         }
     }
 
-    fn greeted(
-        &mut self,
-        id: Option<CommandId>,
-        code: Code,
-        then: Vec<u8>,
-        lines: Vec<Vec<u8>>,
-    ) -> Option<InFlight> {
-        match code.class() {
-            Class::Preliminary => {
-                let expect = Expect::Greeting {
-                    then,
-                    lines: Vec::new(),
-                };
-                Some(InFlight { id, expect })
+    /// Returns what to expect next.
+    fn greeted(&mut self, id: Option<CommandId>, greeting: Greeting, code: Code) -> Option<Expect> {
+        match greeting.ended(code) {
+            Greeted::Wait(greeting) => Some(Expect::Greeting(greeting)),
+            Greeted::Send(line) => {
+                self.send_line(line);
+                Some(Expect::Plain)
             }
-            Class::Completed => {
-                self.out.push_back(Output::ToServer {
-                    line: then,
-                    synch: false,
-                });
-                Some(InFlight {
-                    id,
-                    expect: Expect::Plain,
-                })
-            }
-            Class::Intermediate | Class::Failed => {
-                self.relay_held(id, code, lines);
+            Greeted::Refused(held) => {
+                self.relay_held(id, code, held);
                 None
             }
         }
     }
 
+    /// Returns what to expect next.
     fn passive_answered(
         &mut self,
         id: Option<CommandId>,
+        passive: Passive,
         code: Code,
-        transfer: TransferId,
-        (tried, fallback): (PassiveForm, bool),
-        lines: Vec<Vec<u8>>,
-    ) -> Option<InFlight> {
+    ) -> Option<Expect> {
         let id = id.expect("every passive request has a number");
-        let (ok_code, other) = match tried {
-            PassiveForm::Pasv => (227, PassiveForm::Epsv),
-            PassiveForm::Epsv => (229, PassiveForm::Pasv),
-        };
-        let port = lines.last().and_then(|line| announced_port(tried, line));
-        if let Some(port) = port.filter(|_| code.0 == ok_code) {
-            self.prepared = Some(Prepared {
-                transfer,
-                refused: false,
-            });
-            self.out.push_back(Output::Connect { transfer, port });
-            self.out.push_back(Output::PassiveReady { id, transfer });
-            return None;
-        }
-        let not_understood = matches!(code.0, 500..=504 | 522) || code.0 == ok_code;
-        if not_understood && !fallback && !self.server_is_v6 {
-            self.out.push_back(Output::ToServer {
-                line: passive_line(other),
-                synch: false,
-            });
-            let expect = Expect::Passive {
-                transfer,
-                tried: other,
-                fallback: true,
-                lines: Vec::new(),
-            };
-            return Some(InFlight {
-                id: Some(id),
-                expect,
-            });
-        }
-        if code.class() == Class::Failed {
-            self.relay_held(Some(id), code, lines);
-        } else {
-            let text = "425 gateway: the server's answer to PASV cannot be read";
-            self.answer(id, None, text);
+        let transfer = passive.transfer;
+        match passive.ended(code) {
+            Answer::Port(port) => {
+                self.prepared.set(transfer);
+                self.out.push_back(Output::Connect { transfer, port });
+                self.out.push_back(Output::PassiveReady { id, transfer });
+            }
+            Answer::Again(passive) => {
+                self.send_line(passive.line());
+                return Some(Expect::Passive(passive));
+            }
+            Answer::Refused(held) => self.relay_held(Some(id), code, held),
+            Answer::Unreadable => {
+                let text = "425 gateway: the server's answer to PASV cannot be read";
+                self.answer(id, None, text);
+            }
         }
         None
     }
 
-    fn relay_held(&mut self, id: Option<CommandId>, code: Code, lines: Vec<Vec<u8>>) {
-        let count = lines.len();
-        for (i, line) in lines.into_iter().enumerate() {
-            let last = i + 1 == count;
+    fn relay_held(&mut self, command: Option<CommandId>, code: Code, held: Held) {
+        for (line, last) in held.into_lines() {
             let tag = Tag {
-                command: id,
+                command,
                 transfer: None,
                 stage: Stage::Final,
                 code: code.0,
                 last,
             };
-            self.out.push_back(Output::Reply { tag, line });
+            self.reply(tag, line);
         }
     }
 
@@ -638,27 +354,15 @@ impl FarSession {
             code,
             last: true,
         };
-        self.out.push_back(Output::Reply {
-            tag,
-            line: text.as_bytes().to_vec(),
-        });
+        self.reply(tag, text.as_bytes().to_vec());
     }
 
     fn server_closed(&mut self) {
-        let unanswered = self
-            .in_flight
-            .iter()
-            .filter_map(|entry| match entry.expect {
-                Expect::Transfer { transfer, .. } => Some(transfer),
-                _ => None,
-            });
-        let prepared = self.prepared.take().map(|p| p.transfer);
-        for transfer in unanswered.chain(prepared) {
-            self.out.push_back(Output::Abort {
-                transfer,
-                grace: false,
-            });
+        let unanswered: Vec<_> = self.in_flight.transfers().collect();
+        for transfer in unanswered {
+            self.abort(transfer);
         }
+        self.abort_prepared();
         self.close();
     }
 
@@ -666,24 +370,27 @@ impl FarSession {
         self.closed = true;
         self.out.push_back(Output::Close);
     }
-}
 
-fn stage_of(code: Code) -> Stage {
-    match code.class() {
-        Class::Preliminary => Stage::Preliminary,
-        _ => Stage::Final,
+    fn abort_prepared(&mut self) {
+        if let Some(transfer) = self.prepared.give_up() {
+            self.abort(transfer);
+        }
+    }
+
+    fn abort(&mut self, transfer: TransferId) {
+        let grace = false;
+        self.out.push_back(Output::Abort { transfer, grace });
+    }
+
+    fn send_line(&mut self, line: Vec<u8>) {
+        let synch = false;
+        self.out.push_back(Output::ToServer { line, synch });
+    }
+
+    fn reply(&mut self, tag: Tag, line: Vec<u8>) {
+        self.out.push_back(Output::Reply { tag, line });
     }
 }
-
-fn passive_line(form: PassiveForm) -> Vec<u8> {
-    match form {
-        PassiveForm::Pasv => b"PASV".to_vec(),
-        PassiveForm::Epsv => b"EPSV".to_vec(),
-    }
-}
-
-/// Most lines kept of a greeting or of an answer to PASV that is not relayed as it comes.
-const HELD_LINES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;
