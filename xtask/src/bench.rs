@@ -28,7 +28,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
     let mut command = match bench {
         Bench::Link { arguments } => {
             let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
-            command.args(["--bench", "matrix", "--"]).args(arguments);
+            command.args(["--bench", "link", "--"]).args(arguments);
             command
         }
         Bench::Wan { arguments } => {

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{
     Failure, packages,
-    shell::{cargo, read_lines, root},
+    shell::{cargo, read_lines, root, target_folder},
 };
 
 #[derive(clap::Args)]
@@ -22,9 +22,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let workspace = ["test", "--workspace", "--all-features", "--no-fail-fast"];
     suites.read("workspace", &workspace, &arguments.cargo_arguments)?;
     if arguments.cargo_arguments.is_empty() && root().join("fuzz/Cargo.toml").exists() {
-        // The harness over its seeds and a few thousand mutations, without the fuzzing engine.
+        // The harness over its seeds and a few thousand mutations, without the fuzzing engine. In the
+        // folder of the workspace, which has built most of its dependencies already.
         let fuzz = ["test", "--manifest-path", "fuzz/Cargo.toml", "--lib"];
-        suites.read("fuzz", &fuzz, &[])?;
+        let folder = ["--target-dir".into(), target_folder().display().to_string()];
+        suites.read("fuzz", &fuzz, &folder)?;
     }
     Ok(suites.report())
 }

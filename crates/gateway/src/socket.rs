@@ -3,10 +3,11 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::AsyncWriteExt,
@@ -115,20 +116,13 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     Ok(bytes)
 }
 
-/// Whether the socket `fd` has bytes to read, or has got the other end's end.
-#[allow(
-    unsafe_code,
-    reason = "a poll of one descriptor while its stream is split and borrowed"
-)]
-pub(crate) fn has_unread(fd: RawFd) -> bool {
-    let mut poll = nix::libc::pollfd {
-        fd,
-        events: nix::libc::POLLIN | nix::libc::POLLRDHUP,
-        revents: 0,
-    };
-    // SAFETY: `poll` is one entry that outlives the call; a closed descriptor is only reported.
-    let count = unsafe { nix::libc::poll(&raw mut poll, 1, 0) };
-    count == 1 && poll.revents & nix::libc::POLLERR == 0
+/// Whether the socket has bytes to read, or has got the other end's end.
+pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::POLLIN)];
+    nix::poll::poll(&mut polled, PollTimeout::ZERO).is_ok()
+        && polled[0].revents().is_some_and(|events| {
+            events.contains(PollFlags::POLLIN) && !events.contains(PollFlags::POLLERR)
+        })
 }
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Control, Gateway, PATIENCE, World, accept, expect_reset, passive, read_all};
+use common::{Control, Gateway, World, accept, expect_reset, passive, read_all};
 
 #[test]
 fn unknown_commands_and_odd_replies_are_relayed_byte_for_byte() {
@@ -156,15 +156,13 @@ fn a_peer_that_is_down_is_named_with_the_time_of_its_last_answer() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let endpoint = silent.local_addr().expect("a bound socket");
     let near = Gateway::start(
-        &format!(
-            "[identity]\nkey_file = \"a.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
-             [[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{endpoint}\"\n\
-             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1\"\n\
-             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1:80\"\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n"
-        ),
         &folder,
-        Duration::ZERO,
+        "a.key",
+        &format!(
+            "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{endpoint}\"\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1\"\n\
+             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1:80\"\n"
+        ),
     );
     let begun = Instant::now();
     let mut client = Control::connect(near.ftp[0]);
@@ -190,26 +188,20 @@ fn peers_fail_over_in_file_order() {
     let target = world.server.local_addr().expect("a bound socket");
     let (folder, key_c, key_absent) = common::folder();
     let far = Gateway::start(
-        &format!(
-            "[identity]\nkey_file = \"b.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
-             [[peer]]\nname = \"c\"\npublic_key = \"{key_c}\"\nallow = [\"{target}\"]\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n"
-        ),
         &folder,
-        Duration::ZERO,
+        "b.key",
+        &format!("[[peer]]\nname = \"c\"\npublic_key = \"{key_c}\"\nallow = [\"{target}\"]\n"),
     );
     let other = link::Identity::generate().public_key();
     let near = Gateway::start(
+        &folder,
+        "a.key",
         &format!(
-            "[identity]\nkey_file = \"a.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
-             [[peer]]\nname = \"dead\"\npublic_key = \"{other}\"\nendpoint = \"127.0.0.1:9\"\n\
+            "[[peer]]\nname = \"dead\"\npublic_key = \"{other}\"\nendpoint = \"127.0.0.1:9\"\n\
              [[peer]]\nname = \"alive\"\npublic_key = \"{key_absent}\"\nendpoint = \"{}\"\n\
-             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n",
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n",
             far.link
         ),
-        &folder,
-        Duration::ZERO,
     );
     let mut client = Control::connect(near.ftp[0]);
     let mut server = world.accept();
@@ -220,10 +212,7 @@ fn peers_fail_over_in_file_order() {
 #[test]
 fn a_forward_relays_both_ways_and_passes_half_closes_on() {
     let world = World::start();
-    let mut client = TcpStream::connect(world.near.forwards[0]).expect("the gateway listens");
-    client
-        .set_read_timeout(Some(PATIENCE))
-        .expect("a socket option");
+    let mut client = world.forward(0);
     client.write_all(b"request").expect("the gateway reads");
     client.shutdown(Shutdown::Write).expect("a half close");
     let mut server = accept(&world.server);
@@ -241,17 +230,13 @@ fn a_forward_relays_both_ways_and_passes_half_closes_on() {
 #[test]
 fn a_forward_to_a_server_that_is_down_is_reset() {
     let world = World::start();
-    let client = TcpStream::connect(world.near.forwards[1]).expect("the gateway listens");
-    client
-        .set_read_timeout(Some(PATIENCE))
-        .expect("a socket option");
-    expect_reset(&client);
+    expect_reset(&world.forward(1));
 }
 
 #[test]
 fn a_reset_of_one_end_of_a_forward_resets_the_other() {
     let world = World::start();
-    let mut client = TcpStream::connect(world.near.forwards[0]).expect("the gateway listens");
+    let mut client = world.forward(0);
     client.write_all(b"request").expect("the gateway reads");
     let mut server = accept(&world.server);
     server.read_exact(&mut [0; 7]).expect("the request");
@@ -262,7 +247,7 @@ fn a_reset_of_one_end_of_a_forward_resets_the_other() {
 #[test]
 fn backpressure_reaches_the_sender() {
     let world = World::start();
-    let mut client = TcpStream::connect(world.near.forwards[0]).expect("the gateway listens");
+    let mut client = world.forward(0);
     client
         .set_write_timeout(Some(Duration::from_secs(2)))
         .expect("a socket option");
@@ -330,27 +315,24 @@ fn a_gateway_does_not_dial_its_own_listener() {
         .and_then(|l| l.local_addr())
         .expect("a port");
     let far = Gateway::start(
+        &folder,
+        "b.key",
         &format!(
-            "[identity]\nkey_file = \"b.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
-             [[peer]]\nname = \"site-a\"\npublic_key = \"{key_a}\"\n\
+            "[[peer]]\nname = \"site-a\"\npublic_key = \"{key_a}\"\n\
              [[ftp]]\nlisten = \"0.0.0.0:{port}\"\ntarget = \"10.0.0.1\"\n\
-             [far]\nallow = [\"127.0.0.0/8:{port}\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+             [far]\nallow = [\"127.0.0.0/8:{port}\"]\n",
             port = free.port()
         ),
-        &folder,
-        Duration::ZERO,
     );
     let near = Gateway::start(
+        &folder,
+        "a.key",
         &format!(
-            "[identity]\nkey_file = \"a.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
-             [[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
-             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.3:{}\"\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n",
+            "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.3:{}\"\n",
             far.link,
             free.port()
         ),
-        &folder,
-        Duration::ZERO,
     );
     let mut client = Control::connect(near.ftp[0]);
     let reply = client.expect_code("530 gateway: ");

@@ -79,7 +79,7 @@ fn udp(offload: bool, rate: BitRate, path: PathConfig) -> anyhow::Result<()> {
     let report = wan.report();
     let rates = received
         .each_ref()
-        .map(|r| r.rate_bits_per_s(FULL_PAYLOAD) / 1e6);
+        .map(|r| r.rate_bits_per_s(FULL_PAYLOAD, rate) / 1e6);
     let arrived: usize = received.iter().map(|r| r.numbers.len()).sum();
     let lost = 1.0 - arrived as f64 / (2 * packets) as f64;
     let latest = report

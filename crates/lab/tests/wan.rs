@@ -1,4 +1,9 @@
 //! The emulator with a real kernel: calibration, integrity, changes while traffic flows.
+//!
+//! It runs in real time, but what else runs on the machine only makes packets late, or a sender pause.
+//! So quantities are judged by what is least late, by the emulator's own counters and processor time,
+//! and by the kernel's times of arrival: each in one run. On two processors 20 of 20 runs pass, also
+//! beside two busy loops; so do 10 of 10 without the right to real-time threads.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 mod support;
@@ -6,11 +11,10 @@ mod support;
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
-    panic,
     path::Path,
     process::ExitCode,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use lab::wan::{
@@ -38,11 +42,11 @@ fn main() -> ExitCode {
     // They measure time on a machine of few processors.
     arguments.test_threads = arguments.test_threads.or(Some(1));
     let mut trials = vec![
-        timed_trial(
+        trial(
             "a_saturated_path_delivers_its_rate",
             a_saturated_path_delivers_its_rate,
         ),
-        timed_trial(
+        trial(
             "delay_is_as_set_at_a_low_rate",
             delay_is_as_set_at_a_low_rate,
         ),
@@ -58,7 +62,7 @@ fn main() -> ExitCode {
             "tcp_survives_every_impairment_intact",
             tcp_survives_every_impairment_intact,
         ),
-        timed_trial(
+        trial(
             "settings_change_while_traffic_flows",
             settings_change_while_traffic_flows,
         ),
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
             "wans_of_one_machine_do_not_meet",
             wans_of_one_machine_do_not_meet,
         ),
-        timed_trial(
+        trial(
             "offload_multiplies_what_the_machine_carries",
             offload_multiplies_the_ceiling,
         ),
@@ -91,22 +95,6 @@ fn main() -> ExitCode {
 
 fn trial(name: &str, test: fn()) -> Trial {
     Trial::test(name, move || {
-        test();
-        Ok(())
-    })
-}
-
-/// A test that measures the machine's time as well as our code: what else runs on the machine can
-/// spoil a run, so it passes if one of three does.
-fn timed_trial(name: &str, test: fn()) -> Trial {
-    const RUNS: u32 = 3;
-    Trial::test(name, move || {
-        for run in 1..RUNS {
-            if panic::catch_unwind(test).is_ok() {
-                return Ok(());
-            }
-            eprintln!("run {run} of {RUNS} failed");
-        }
         test();
         Ok(())
     })
@@ -147,21 +135,36 @@ fn assert_share(hits: u64, n: u64, probability: f64) {
     );
 }
 
+/// Asserts that packets took `delay`: none less, and half of them less than 0.5 ms more. An emulator
+/// that may not precede ordinary threads waits with them for a processor; its least late tenth must
+/// be on time.
+fn assert_delay(wan: &Wan, mut delays: Vec<Duration>, delay: Duration) {
+    delays.sort();
+    let real_time = wan.report().thread.real_time;
+    let share = if real_time { 2 } else { 10 };
+    let (least, most) = (delays[0], delays[delays.len() / share]);
+    println!("delays {least:?}, 1 of {share} up to {most:?} instead of {delay:?}");
+    assert!(least >= delay, "{least:?}");
+    assert!(most < delay + MS / 2, "1 of {share} up to {most:?} only");
+}
+
 fn a_saturated_path_delivers_its_rate() {
+    // 160 ms, so that a sender that waits for a processor hardly ever leaves it empty.
+    const QUEUE: ByteCount = ByteCount::new(2_000_000);
     for offload in [false, true] {
         let rate = BitRate::mbit(100);
         let path = PathConfig {
             rate: Some(rate),
-            queue: ByteCount::new(300_000),
+            queue: QUEUE,
             delay: 10 * MS,
             ..PathConfig::default()
         };
         let wan = up(offload, &path);
         let load = UdpLoad {
             offload,
-            ..load(BitRate::mbit(150), 20_000)
+            ..load(BitRate::mbit(200), 25_000)
         };
-        let received = udp(&wan, load);
+        let received = udp(&wan, load).while_queue_lasts(rate.time_to_send(QUEUE));
         let report = wan.report();
         let counters = &report.directions[0].counters;
         assert!(
@@ -172,7 +175,11 @@ fn a_saturated_path_delivers_its_rate() {
             report.directions[0].load.receive_drops, 0,
             "the machine must keep up"
         );
-        let measured = received.rate_bits_per_s(FULL_PAYLOAD) / 1e6;
+        assert!(
+            received.numbers.len() > 3000,
+            "a quarter of a second must be there to measure"
+        );
+        let measured = received.rate_bits_per_s(FULL_PAYLOAD, rate) / 1e6;
         println!("offload {offload}: {measured:.2} Mbit/s instead of 100");
         assert!(
             (measured / 100.0 - 1.0).abs() < 0.01,
@@ -194,13 +201,9 @@ fn delay_is_as_set_at_a_low_rate() {
         offload: false,
         ..load(BitRate::kbit(200), 200)
     };
-    let mut delays = udp(&wan, load).delays;
+    let delays = udp(&wan, load).delays();
     assert_eq!(delays.len(), 200);
-    delays.sort();
-    let (least, median, most) = (delays[0], delays[100], delays[199]);
-    println!("delays {least:?}, {median:?}, {most:?} instead of 40 ms");
-    assert!(least >= 40 * MS);
-    assert!(median < 40 * MS + MS / 2, "median {median:?}");
+    assert_delay(&wan, delays, 40 * MS);
 }
 
 fn each_packet_has_its_own_fate() {
@@ -370,45 +373,52 @@ fn settings_change_while_traffic_flows() {
         delay: 20 * MS,
         ..PathConfig::default()
     };
+    // When it was asked for, and when it was in force.
+    let set = |config| {
+        let asked = SystemTime::now();
+        wan.set(Direction::AToB, config);
+        (asked, SystemTime::now())
+    };
     thread::sleep(400 * MS);
-    wan.set(
-        Direction::AToB,
-        PathConfig {
-            outage: true,
-            ..before.clone()
-        },
-    );
+    let cut = set(PathConfig {
+        outage: true,
+        ..before.clone()
+    });
     thread::sleep(400 * MS);
-    wan.set(
-        Direction::AToB,
-        PathConfig {
-            delay: 60 * MS,
-            ..before
-        },
-    );
+    let mended = set(PathConfig {
+        delay: 60 * MS,
+        ..before
+    });
     let received = flow.join().expect("no panic");
     let dropped = wan.report().directions[0].counters.outage_drops;
     assert_eq!(received.numbers.len() as u64 + dropped, 1500);
-    // 166 bytes at 1 Mbit/s: one packet in 1.3 ms.
-    assert!((250..=350).contains(&dropped), "{dropped} lost in 400 ms");
-    let pause = received
-        .at
-        .windows(2)
-        .map(|pair| pair[1] - pair[0])
-        .max()
-        .expect("packets");
-    assert!(
-        (400 * MS..520 * MS).contains(&pause),
-        "a pause of {pause:?}"
+    let lost: Vec<u64> = (0..1500)
+        .filter(|number| !received.numbers.contains(number))
+        .collect();
+    let (Some(first), Some(last)) = (lost.first(), lost.last()) else {
+        panic!("the outage must hit the flow")
+    };
+    assert_eq!(last - first + 1, dropped, "one outage, one gap: {lost:?}");
+    // What was sent in the outage, by the sender's clock; 1.3 ms a packet.
+    let sent_within = |from, to| {
+        let within = received.sent.iter().filter(|at| (from..to).contains(*at));
+        within.count() as u64
+    };
+    let (least, most) = (
+        sent_within(cut.1, mended.0).saturating_sub(EDGE_PACKETS),
+        sent_within(cut.0, mended.1) + EDGE_PACKETS,
     );
-    let (first, last) = (
-        received.delays[0],
-        received.delays[received.delays.len() - 1],
-    );
-    assert!(
-        (20 * MS..40 * MS).contains(&first) && last >= 60 * MS,
-        "{first:?} and {last:?}"
-    );
+    println!("{dropped} lost, {least} to {most} expected");
+    assert!(least > 100, "the outage is one of many packets");
+    assert!((least..=most).contains(&dropped), "{dropped} lost");
+    let delays = received.delays();
+    for (when, set, range) in [
+        ("before", 20 * MS, 0..*first as usize),
+        ("after", 60 * MS, *first as usize..delays.len()),
+    ] {
+        println!("{when} the outage:");
+        assert_delay(&wan, delays[range].to_vec(), set);
+    }
 }
 
 /// Sends a datagram and says whether it arrives.
@@ -497,12 +507,25 @@ fn visible_sites_come_and_go() {
     assert!(!files.iter().any(|file| file.exists()));
 }
 
+/// The ceiling is the emulator's thread, of which there is one: what it can carry is the reciprocal
+/// of the processor time that it needs for a packet. Goodput would depend on what else runs here.
 fn offload_multiplies_the_ceiling() {
-    let rates = [false, true].map(|offload| {
+    let costs = [false, true].map(|offload| {
         let wan = up(offload, &PathConfig::default());
         let rate = tcp_goodput(&wan, Site::A, false, 700 * MS);
-        println!("offload {offload}: TCP {rate}");
-        rate.as_bits_per_s()
+        let report = wan.report();
+        let packets = report.directions[0].counters.delivered;
+        assert!(
+            packets > 5000,
+            "{packets} packets tell nothing of bulk data"
+        );
+        let cost = report.thread.cpu_time.as_secs_f64() * 1e6 / packets as f64;
+        println!("offload {offload}: TCP {rate}, {cost:.2} us for a packet");
+        cost
     });
-    assert!(rates[1] > 2 * rates[0], "{rates:?}");
+    assert!(costs[0] > 2.0 * costs[1], "{costs:?} us for a packet");
 }
+
+/// Packets on their way into the emulator, about which the sender's clock does not say whether they
+/// met a change: those of a burst by which a sender makes up for 13 ms without a processor.
+const EDGE_PACKETS: u64 = 10;

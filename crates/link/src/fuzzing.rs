@@ -39,7 +39,7 @@ pub fn decode_frames(payload: &[u8]) -> usize {
 
 fn walk(report: &crate::feedback::report::Report<'_>) {
     let mut told = 0;
-    let blocks = report.for_each_received(|low, high| {
+    let blocks = report.for_each_run(|low, high, _| {
         assert!(low < high && high <= report.largest + 1);
         told += 1;
     });

@@ -5,7 +5,7 @@
 //! packets that turn up after they were given up. Packets are *resolved* in the order of their
 //! numbers, so that counts of arrivals and losses are never biased.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, ops::Range, time::Duration};
 
 use crate::{feedback::report::Report, stream::ChunkRef, time::Time, wire::Malformed};
 
@@ -127,6 +127,8 @@ struct Sent {
 enum State {
     InFlight,
     Arrived,
+    /// Given up, and not yet resolved since an earlier packet is not.
+    GivenUp,
     Lost,
 }
 
@@ -156,6 +158,8 @@ pub(crate) struct SentLog {
 const LOSS_GAIN: f64 = 1.0 / 512.0;
 /// The reorder window is at least this, so that timer noise is not taken for loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
+/// A packet of which no report speaks is given up after this time more, at the least.
+const UNTOLD_MIN: Duration = Duration::from_millis(15);
 /// A learned lateness halves in this time.
 const LATENESS_HALF_LIFE: Duration = Duration::from_secs(10);
 
@@ -243,15 +247,26 @@ impl SentLog {
         if report.largest >= next {
             return Err(Malformed);
         }
+        // When the frame was made the path had had time for everything sent up to here.
+        let waited = Duration::from_micros(report.delay_us);
+        let judged = self.get(report.largest).map(|sent| sent.time + waited);
+        let window = self.reorder_window(base_rtt, now);
+        let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
         let mut newest: Option<u64> = None;
-        report.for_each_received(|low, high| {
+        report.for_each_run(|low, high, received| {
             let (low, high) = (low.max(self.base), high.min(next));
-            for number in low..high {
-                if self.mark_arrived(number, now, outcome) {
-                    newest = newest.max(Some(number));
+            if received {
+                for number in low..high {
+                    if self.mark_arrived(number, now, outcome) {
+                        newest = newest.max(Some(number));
+                    }
                 }
+            } else {
+                self.give_up(low.max(self.resolved)..high, give_up_before, outcome);
             }
         })?;
+        // None above the largest had arrived.
+        self.give_up(report.largest + 1..next, give_up_before, outcome);
         report.for_each_sample(|sample| {
             if let Some(sent) = self.get(sample.number) {
                 outcome.arrivals.push(Arrival {
@@ -264,16 +279,16 @@ impl SentLog {
             }
         })?;
         outcome.arrivals.reverse();
-        // Only a complete report says what has not arrived.
-        if let Some(sent) = self.get(report.largest).filter(|_| report.is_last) {
-            let waited = Duration::from_micros(report.delay_us);
-            if newest == Some(report.largest) && sent.eliciting {
-                outcome.rtt = Some(now.since(sent.time).saturating_sub(waited));
-            }
-            // When the report was made the path had had time for everything sent up to then.
-            self.reference = self.reference.max(sent.time + waited);
+        if let Some(sent) = self.get(report.largest)
+            && newest == Some(report.largest)
+            && sent.eliciting
+        {
+            outcome.rtt = Some(now.since(sent.time).saturating_sub(waited));
         }
-        self.resolve(now, base_rtt, outage_end, outcome);
+        self.reference = self.reference.max(judged.unwrap_or_default());
+        // Reports no longer speak of packets this old; what they said may have been lost.
+        let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
+        self.resolve(self.reference - window - untold, outage_end, outcome);
         Ok(())
     }
 
@@ -313,21 +328,23 @@ impl SentLog {
         if sent.state == State::Arrived {
             return false;
         }
-        let was_lost = sent.state == State::Lost;
-        sent.state = State::Arrived;
+        let before = std::mem::replace(&mut sent.state, State::Arrived);
         sent.contents.for_each(|item| outcome.arrived.push(item));
         sent.contents = Contents::default();
-        if !was_lost {
-            if sent.eliciting {
-                self.bytes_in_flight -= u64::from(sent.bytes);
+        let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
+        if before == State::InFlight {
+            if eliciting {
+                self.bytes_in_flight -= bytes;
             }
             return true;
         }
         let late = self.reference.since(sent.time);
-        if sent.eliciting {
-            outcome.late.push(number);
+        if eliciting {
             self.packets_late += 1;
             self.packets_lost = self.packets_lost.saturating_sub(1);
+        }
+        if eliciting && before == State::Lost {
+            outcome.late.push(number);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
         }
         if late > self.lateness {
@@ -337,18 +354,39 @@ impl SentLog {
         true
     }
 
-    fn resolve(&mut self, now: Time, base_rtt: Duration, outage_end: Time, outcome: &mut Outcome) {
-        let give_up_before = self.reference - self.reorder_window(base_rtt, now);
-        while let Some(sent) = self.packets.get_mut((self.resolved - self.base) as usize) {
+    /// Gives up those of `numbers` that are in flight and were sent before `time`.
+    fn give_up(&mut self, numbers: Range<u64>, time: Time, outcome: &mut Outcome) {
+        for number in numbers {
+            let sent = &mut self.packets[(number - self.base) as usize];
+            if sent.time >= time {
+                return;
+            }
+            if sent.state != State::InFlight {
+                continue;
+            }
+            sent.state = State::GivenUp;
+            sent.contents.for_each(|item| outcome.lost.push(item));
+            if sent.eliciting {
+                self.bytes_in_flight -= u64::from(sent.bytes);
+                self.packets_lost += 1;
+            }
+        }
+    }
+
+    /// Settles the packets of known fate in the order of their numbers, and gives up on those sent
+    /// before `untold_before`.
+    fn resolve(&mut self, untold_before: Time, outage_end: Time, outcome: &mut Outcome) {
+        while self.resolved < self.next_number() {
+            self.give_up(self.resolved..self.resolved + 1, untold_before, outcome);
+            let sent = &mut self.packets[(self.resolved - self.base) as usize];
             let lost = match sent.state {
                 State::Arrived => false,
-                State::InFlight if sent.time < give_up_before => true,
+                State::GivenUp => true,
                 State::InFlight => break,
-                State::Lost => unreachable!("packets are given up only when they are resolved"),
+                State::Lost => unreachable!("a packet is settled once"),
             };
             if lost {
                 sent.state = State::Lost;
-                sent.contents.for_each(|item| outcome.lost.push(item));
             }
             let exempt = lost && sent.time < outage_end;
             let is_probe = sent.contents.first == Some(Item::Control(Control::MtuProbe));
@@ -357,20 +395,14 @@ impl SentLog {
                 let gain = LOSS_GAIN.max(1.0 / self.loss_samples as f64);
                 self.loss += (f64::from(u8::from(lost)) - self.loss) * gain;
             }
-            if sent.eliciting {
-                if lost {
-                    self.bytes_in_flight -= u64::from(sent.bytes);
-                    self.packets_lost += 1;
-                }
-                if !exempt {
-                    outcome.resolved.push(Resolved {
-                        number: self.resolved,
-                        bytes: usize::from(sent.bytes),
-                        sent_s: sent.time.0 as f64 * 1e-9,
-                        window_bytes: f64::from(sent.window_bytes),
-                        lost,
-                    });
-                }
+            if sent.eliciting && !exempt {
+                outcome.resolved.push(Resolved {
+                    number: self.resolved,
+                    bytes: usize::from(sent.bytes),
+                    sent_s: sent.time.0 as f64 * 1e-9,
+                    window_bytes: f64::from(sent.window_bytes),
+                    lost,
+                });
             }
             self.resolved += 1;
         }

@@ -21,6 +21,8 @@ pub struct PathConfig {
     /// bound; see [`PathConfig::default_queue`] for a sensible one.
     #[serde(with = "plain::bytes")]
     pub queue: ByteCount,
+    /// A policer behind the bottleneck: drops what exceeds its rate, and queues nothing.
+    pub policer: Option<Policer>,
     /// One-way propagation delay.
     pub delay: Duration,
     /// Variation of the delay.
@@ -40,6 +42,19 @@ pub struct PathConfig {
     pub outage: bool,
     /// Longest IP packet that passes, in bytes; longer ones vanish without a notice.
     pub mtu: usize,
+}
+
+/// A token bucket: tokens for bytes come in at `rate`, up to `burst`; a packet that finds too few is
+/// dropped, and takes none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policer {
+    /// What passes in the long run, counted like [`PathConfig::rate`].
+    #[serde(with = "plain::bit_rate")]
+    pub rate: BitRate,
+    /// What passes at once after a pause.
+    #[serde(with = "plain::bytes")]
+    pub burst: ByteCount,
 }
 
 /// Variation of the propagation delay, drawn for each packet uniformly from `delay - spread` to
@@ -137,6 +152,7 @@ impl Default for PathConfig {
         Self {
             rate: None,
             queue: ByteCount::new(u64::MAX),
+            policer: None,
             delay: Duration::ZERO,
             jitter: Jitter::default(),
             loss: 0.0,
@@ -168,6 +184,24 @@ mod plain {
             deserializer: D,
         ) -> Result<Option<BitRate>, D::Error> {
             Ok(Option::<u64>::deserialize(deserializer)?.map(BitRate::bits_per_s))
+        }
+    }
+
+    pub(super) mod bit_rate {
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+        use units::BitRate;
+
+        pub(in crate::config) fn serialize<S: Serializer>(
+            rate: &BitRate,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            rate.as_bits_per_s().serialize(serializer)
+        }
+
+        pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<BitRate, D::Error> {
+            u64::deserialize(deserializer).map(BitRate::bits_per_s)
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Counters {
     pub delivered_bytes: u64,
     /// Dropped because the bottleneck's queue was full.
     pub queue_drops: u64,
+    /// Dropped because they exceeded the policer's rate.
+    pub policer_drops: u64,
     /// Dropped because longer than the MTU.
     pub mtu_drops: u64,
     /// Lost at random.
@@ -40,6 +42,7 @@ impl Counters {
     /// Packets that were sent and will never arrive.
     pub fn dropped(&self) -> u64 {
         self.queue_drops
+            + self.policer_drops
             + self.mtu_drops
             + self.random_losses
             + self.burst_losses

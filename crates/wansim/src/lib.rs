@@ -3,7 +3,8 @@
 //!
 //! One [`Path`] is one direction. A packet passes three stages, in this order:
 //!
-//! 1. the bottleneck: a line of a given rate with a byte-bounded FIFO queue (tail drop),
+//! 1. the bottleneck: a line of a given rate with a byte-bounded FIFO queue (tail drop), and a policer
+//!    behind it,
 //! 2. its fate, drawn as it leaves the bottleneck: outage, loss, corruption, duplication,
 //! 3. propagation: a fixed delay, jitter, reordering.
 //!
@@ -12,6 +13,7 @@
 //! and retransmission are the senders' business.
 
 mod bottleneck;
+mod bucket;
 mod config;
 mod counters;
 mod fate;
@@ -19,6 +21,8 @@ mod flight;
 mod path;
 pub mod profile;
 
-pub use config::{ETHERNET_OVERHEAD, GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
+pub use config::{
+    ETHERNET_OVERHEAD, GilbertElliott, Jitter, PathConfig, Policer, Reordering, Straggler,
+};
 pub use counters::Counters;
 pub use path::{Packet, Path};

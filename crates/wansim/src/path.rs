@@ -1,9 +1,10 @@
-//! One direction of a path: bottleneck, fate and propagation, put together.
+//! One direction of a path: bottleneck, policer, fate and propagation, put together.
 
 use std::time::{Duration, Instant};
 
 use crate::{
     bottleneck::Bottleneck,
+    bucket::Bucket,
     config::{ETHERNET_OVERHEAD, PathConfig, Straggler},
     counters::Counters,
     fate::{Dice, Transit},
@@ -26,6 +27,7 @@ pub trait Packet: Clone {
 pub struct Path<P> {
     config: PathConfig,
     bottleneck: Bottleneck<P>,
+    bucket: Bucket,
     dice: Dice,
     flight: Flight<P>,
     counters: Counters,
@@ -37,6 +39,7 @@ impl<P: Packet> Path<P> {
         Self {
             bottleneck: Bottleneck::new(config.rate.unwrap_or_default()),
             config,
+            bucket: Bucket::default(),
             dice: Dice::new(seed),
             flight: Flight::new(),
             counters: Counters::default(),
@@ -138,10 +141,18 @@ impl<P: Packet> Path<P> {
     fn depart(&mut self, mut packet: P, departure: Instant) {
         let Self {
             config,
+            bucket,
             dice,
             counters,
             ..
         } = self;
+        let wire_bytes = packet.ip_bytes() + ETHERNET_OVERHEAD;
+        if let Some(policer) = &config.policer
+            && !bucket.passes(policer, wire_bytes, departure)
+        {
+            counters.policer_drops += 1;
+            return;
+        }
         if config.outage {
             counters.outage_drops += 1;
             return;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use units::{BitRate, ByteCount};
-use wansim::{GilbertElliott, Jitter, Packet, Path, PathConfig, Reordering, Straggler};
+use wansim::{GilbertElliott, Jitter, Packet, Path, PathConfig, Policer, Reordering, Straggler};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Sized {
@@ -207,6 +207,7 @@ fn any_config() -> impl Strategy<Value = PathConfig> {
         proptest::option::of(100_000u64..1_000_000_000),
         0u64..100_000,
         ms(50),
+        proptest::option::of((100_000u64..1_000_000_000, 0u64..100_000)),
     );
     let jitter = (ms(20), any::<bool>()).prop_map(|(spread, in_order)| Jitter { spread, in_order });
     let chain = proptest::option::of(
@@ -224,7 +225,7 @@ fn any_config() -> impl Strategy<Value = PathConfig> {
     )
         .prop_map(
             |(
-                (rate, queue, delay),
+                (rate, queue, delay, policer),
                 jitter,
                 loss,
                 bursts,
@@ -236,6 +237,10 @@ fn any_config() -> impl Strategy<Value = PathConfig> {
                 PathConfig {
                     rate: rate.map(BitRate::bits_per_s),
                     queue: ByteCount::new(queue),
+                    policer: policer.map(|(rate, burst)| Policer {
+                        rate: BitRate::bits_per_s(rate),
+                        burst: ByteCount::new(burst),
+                    }),
                     delay,
                     jitter,
                     loss,

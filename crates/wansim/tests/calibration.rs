@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use units::{BitRate, ByteCount};
-use wansim::{GilbertElliott, Jitter, Packet, Path, PathConfig, Reordering, Straggler};
+use wansim::{GilbertElliott, Jitter, Packet, Path, PathConfig, Policer, Reordering, Straggler};
 
 /// A packet of 1,462 bytes, which occupies 1,500 on the wire, so that the arithmetic is round.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,6 +119,39 @@ fn rounding_does_not_add_up_at_an_odd_rate() {
         (last.as_nanos() as f64 - exact_ns).abs() < 1.0,
         "{last:?} instead of {exact_ns} ns"
     );
+}
+
+#[test]
+fn a_policer_passes_its_burst_and_then_its_rate_without_delay() {
+    // 300 Mbit/s come in; 100 Mbit/s and 1 MB at once pass.
+    let config = PathConfig {
+        policer: Some(Policer {
+            rate: BitRate::mbit(100),
+            burst: ByteCount::megabytes(1),
+        }),
+        delay: 100 * MS,
+        ..PathConfig::default()
+    };
+    let sent = 100_000;
+    let run = run(config, sent, Duration::from_micros(40));
+    let first_drop = run
+        .arrivals
+        .windows(2)
+        .position(|pair| pair[1].1.number > pair[0].1.number + 1);
+    // While the burst lasts, 1500 bytes cost 1000: 500 are earned meanwhile.
+    let burst = first_drop.expect("more is sent than passes") + 1;
+    assert!((999..=1001).contains(&burst), "{burst}");
+    let passed_bits = run.arrivals.len() as f64 * 12_000.0 - 8e6;
+    let measured = passed_bits / (sent as f64 * 40e-6);
+    assert!((measured / 100e6 - 1.0).abs() < 0.001, "{measured} bit/s");
+    let counters = run.path.counters();
+    assert_eq!(counters.policer_drops + counters.delivered, sent);
+    for (at, packet) in &run.arrivals {
+        assert_eq!(
+            *at,
+            100 * MS + Duration::from_micros(40) * packet.number as u32
+        );
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::{
     net::IpAddr,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::Duration,
 };
@@ -108,8 +108,8 @@ impl DataConnection {
         }
         drop(self.listener);
         let tell = Teller { id, events };
-        let result = {
-            let fd = stream.as_raw_fd();
+        // A second descriptor: the two directions hold the first.
+        let result = if let Ok(watched) = stream.as_fd().try_clone_to_owned() {
             let (mut reader, mut writer) = stream.split();
             let both = async {
                 tokio::try_join!(
@@ -120,8 +120,12 @@ impl DataConnection {
             let mut all_orders = orders.clone();
             tokio::select! {
                 result = both => result.map(|_| ()),
-                why = ended_early(&mut all_orders, fd, &transfer) => Err(why.to_owned()),
+                why = ended_early(&mut all_orders, watched.as_fd(), &transfer) => {
+                    Err(why.to_owned())
+                }
             }
+        } else {
+            Err("the gateway is out of descriptors".to_owned())
         };
         let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
         match result {
@@ -235,7 +239,7 @@ async fn ordered(orders: &mut watch::Receiver<Orders>, condition: impl FnMut(&Or
 /// may still be in its kernel, the end behind it.
 async fn ended_early(
     orders: &mut watch::Receiver<Orders>,
-    fd: RawFd,
+    socket: BorrowedFd<'_>,
     transfer: &Transfer,
 ) -> &'static str {
     ordered(orders, |o| o.killed || o.client_gone).await;
@@ -248,7 +252,7 @@ async fn ended_early(
         let mut quiet_checks = 0;
         while quiet_checks < QUIET_CHECKS {
             let now = transfer.meters().0.bytes();
-            quiet_checks = if now != bytes || socket::has_unread(fd) {
+            quiet_checks = if now != bytes || socket::has_unread(socket) {
                 0
             } else {
                 quiet_checks + 1

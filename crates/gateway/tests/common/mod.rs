@@ -43,8 +43,14 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    pub fn start(text: &str, folder: &Path, drain: Duration) -> Self {
-        let config = Config::parse(text, &folder.join("test.toml"))
+    /// `rest` may begin with keys of `[link]`. Drains for a second at most.
+    pub fn start(folder: &Path, key_file: &str, rest: &str) -> Self {
+        let text = format!(
+            "[identity]\nkey_file = \"{key_file}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [link]\nlisten = \"127.0.0.1:0\"\n{rest}"
+        );
+        let drain = Duration::from_secs(1);
+        let config = Config::parse(&text, &folder.join("test.toml"))
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let bound = Bound::bind(&config).expect("free ports");
         let local = |l: &TcpListener| l.local_addr().expect("a bound socket");
@@ -129,6 +135,9 @@ impl Drop for Gateway {
     }
 }
 
+/// Control connections of client and server, then their data connections.
+pub type Prepared = (Control, Control, TcpStream, TcpStream);
+
 /// Client side, gateways, server side.
 pub struct World {
     pub near: Gateway,
@@ -169,23 +178,19 @@ impl World {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = server.local_addr().expect("a bound socket");
         let far = format!(
-            "[identity]\nkey_file = \"b.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n{link}\n\
-             [[peer]]\nname = \"site-a\"\npublic_key = \"{key_a}\"\n\
-             [far]\nallow = [\"{target}\", \"127.0.0.9:1\"]\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n"
+            "{link}\n[[peer]]\nname = \"site-a\"\npublic_key = \"{key_a}\"\n\
+             [far]\nallow = [\"{target}\", \"127.0.0.9:1\"]\n"
         );
-        let far = Gateway::start(&far, &folder, Duration::from_secs(1));
+        let far = Gateway::start(&folder, "b.key", &far);
         let near = format!(
-            "[identity]\nkey_file = \"a.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n{link}\n\
-             [[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
+            "{link}\n[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
              [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n{door}\n\
              [[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.0/8\"]\n\
              [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
-             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.9:1\"\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n",
+             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.9:1\"\n",
             far.link
         );
-        let near = Gateway::start(&near, &folder, Duration::from_secs(1));
+        let near = Gateway::start(&folder, "a.key", &near);
         Self {
             near,
             far,
@@ -204,10 +209,61 @@ impl World {
     }
 
     /// The same, with a data connection set up by PASV.
-    pub fn prepared(&self) -> (Control, Control, TcpStream, TcpStream) {
+    pub fn prepared(&self) -> Prepared {
         let (mut client, mut server) = self.session();
         let (client_data, server_data) = passive(&mut client, &mut server);
         (client, server, client_data, server_data)
+    }
+
+    /// The same, in an upload that the server has announced.
+    pub fn uploading(&self) -> Prepared {
+        self.transferring("STOR a")
+    }
+
+    /// The same, in a download that the server has announced.
+    pub fn downloading(&self) -> Prepared {
+        self.transferring("RETR a")
+    }
+
+    fn transferring(&self, command: &str) -> Prepared {
+        let (mut client, mut server, client_data, server_data) = self.prepared();
+        client.send(command);
+        server.expect(command);
+        server.send("150 go");
+        client.expect("150 go");
+        (client, server, client_data, server_data)
+    }
+
+    /// An upload of which the near gateway has taken the first of 100 000 bytes.
+    pub fn mid_upload(&self) -> Prepared {
+        let (client, server, mut client_data, server_data) = self.uploading();
+        client_data
+            .write_all(&pattern(100_000))
+            .expect("the gateway reads");
+        self.wait_for_upload();
+        (client, server, client_data, server_data)
+    }
+
+    /// A download of which the client has read what came.
+    pub fn mid_download(&self) -> Prepared {
+        let (client, server, mut client_data, mut server_data) = self.downloading();
+        server_data.write_all(b"half").expect("the gateway reads");
+        client_data.read_exact(&mut [0; 4]).expect("it arrives");
+        (client, server, client_data, server_data)
+    }
+
+    pub fn wait_for_upload(&self) {
+        self.near
+            .wait_for("the upload", |s| s.transfers.iter().any(|t| t.up_bytes > 0));
+    }
+
+    /// A connection to the forward of this number.
+    pub fn forward(&self, number: usize) -> TcpStream {
+        let stream = TcpStream::connect(self.near.forwards[number]).expect("the gateway listens");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket option");
+        stream
     }
 
     pub fn accept(&self) -> Control {
@@ -228,15 +284,7 @@ impl Drop for World {
 /// Sets a data connection up with PASV.
 pub fn passive(client: &mut Control, server: &mut Control) -> (TcpStream, TcpStream) {
     client.send("PASV");
-    server.expect("PASV");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("a bound socket").port();
-    // The address is wrong on purpose: nobody may use it.
-    server.send(&format!(
-        "227 Entering Passive Mode (192,0,2,1,{},{}).",
-        port >> 8,
-        port & 255
-    ));
+    let listener = server.open_data_port();
     let reply = client.line();
     assert!(
         reply.starts_with("227 Entering Passive Mode (127,0,0,1,"),
@@ -288,6 +336,14 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
             }
         }
     }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(count: usize) -> Vec<u8> {
+    (0..count as u32)
+        .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
+        .take(count)
+        .collect()
 }
 
 /// Closes with a reset.
@@ -389,6 +445,30 @@ impl Control {
         let line = self.line();
         assert!(line.starts_with(code), "expected {code}: {line}");
         line
+    }
+
+    /// As a server: expects PASV, and answers with the port of the listener that it returns.
+    pub fn open_data_port(&mut self) -> TcpListener {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        self.announce_data_port(listener.local_addr().expect("a bound socket").port());
+        listener
+    }
+
+    /// As a server: expects PASV, and answers with this port.
+    pub fn announce_data_port(&mut self, port: u16) {
+        self.expect("PASV");
+        // The address is wrong on purpose: nobody may use it.
+        self.send(&format!(
+            "227 Entering Passive Mode (192,0,2,1,{},{}).",
+            port >> 8,
+            port & 255
+        ));
+    }
+
+    /// As a server: the gateway takes its leave.
+    pub fn expect_goodbye(&mut self) {
+        self.expect("QUIT");
+        self.expect_end();
     }
 
     pub fn expect_end(&mut self) {

@@ -1,21 +1,32 @@
 //! Traffic for tests and examples of the emulator: paced UDP with numbered packets, and bulk TCP.
+//!
+//! When a packet arrived is the kernel's word (`SO_TIMESTAMPNS`): the emulator's own thread passes it
+//! there, so a receiver that waits for a processor does not make the path look slow.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(missing_docs, unreachable_pub, reason = "test support")]
 
 use std::{
-    io::{Read, Write},
+    io::{IoSliceMut, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsRawFd,
     sync::mpsc,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use lab::wan::{Site, Wan};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::{
+    socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt},
+    time::TimeSpec,
+};
 use units::BitRate;
 
 /// UDP payload of a packet that fills Ethernet's MTU with IPv4.
 pub const FULL_PAYLOAD: usize = 1472;
+
+/// What a UDP packet adds to its payload on the wire: UDP and IPv4 headers, Ethernet with preamble
+/// and gap.
+const OVERHEAD: usize = 28 + 38;
 
 /// A stream of equal UDP packets at a steady rate.
 #[derive(Clone, Copy, Debug)]
@@ -30,26 +41,79 @@ pub struct UdpLoad {
     pub offload: bool,
 }
 
-/// What arrived: the number of each packet, how long it took, and when, since the first was sent.
+/// What was sent and what arrived.
 #[derive(Debug, Default)]
 pub struct Received {
+    /// The number of each packet that arrived.
     pub numbers: Vec<u64>,
-    pub delays: Vec<Duration>,
-    pub at: Vec<Duration>,
-    /// How long the sender took.
-    pub sending: Duration,
+    /// When the kernel got it; the packets of a super-packet share one time.
+    pub at: Vec<SystemTime>,
+    /// When the packet of each number was given to the kernel.
+    pub sent: Vec<SystemTime>,
     /// Packets whose content is not what was sent.
     pub wrong: u64,
 }
 
 impl Received {
-    /// The rate of arrival on the wire, first to last packet.
-    pub fn rate_bits_per_s(&self, payload: usize) -> f64 {
-        let (Some(first), Some(last)) = (self.at.first(), self.at.last()) else {
-            return 0.0;
+    /// How long each packet took, in the order of arrival.
+    pub fn delays(&self) -> Vec<Duration> {
+        let times = self.numbers.iter().zip(&self.at);
+        times
+            .map(|(&number, at)| at.duration_since(self.sent[number as usize]))
+            .map(|delay| delay.expect("the machine's clock was set back meanwhile"))
+            .collect()
+    }
+
+    /// What arrived while a queue, which drops only when it is full, cannot have run empty: the
+    /// longest stretch in which loss followed upon loss in less than half the time that the queue
+    /// lasts. It is sent time that counts, so a sender that had no processor for a while ends a
+    /// stretch.
+    pub fn while_queue_lasts(mut self, queue: Duration) -> Self {
+        let mut arrived = vec![false; self.sent.len()];
+        for &number in &self.numbers {
+            arrived[number as usize] = true;
+        }
+        let lost: Vec<usize> = (0..arrived.len()).filter(|&n| !arrived[n]).collect();
+        let is_close = |a: &usize, b: &usize| {
+            let pause = self.sent[*b].duration_since(self.sent[*a]);
+            pause.is_ok_and(|pause| pause < queue / 2)
         };
-        let bits = (self.numbers.len() - 1) as f64 * (payload + 28 + 38) as f64 * 8.0;
-        bits / (*last - *first).as_secs_f64()
+        let stretch = lost
+            .chunk_by(is_close)
+            .map(|stretch| stretch[0] as u64..stretch[stretch.len() - 1] as u64)
+            .max_by_key(|stretch| stretch.end - stretch.start)
+            .expect("the queue must have been full");
+        let arrivals = self.numbers.into_iter().zip(self.at);
+        (self.numbers, self.at) = arrivals.filter(|(n, _)| stretch.contains(n)).unzip();
+        self
+    }
+
+    /// The rate of arrival on the wire, where packets should come at `rate`.
+    ///
+    /// The machine makes packets late and never early, so it is taken between the least late packet
+    /// of the first quarter and that of the last.
+    pub fn rate_bits_per_s(&self, payload: usize, rate: BitRate) -> f64 {
+        let count = self.at.len();
+        if count < 8 {
+            return 0.0;
+        }
+        let bits = (payload + OVERHEAD) as f64 * 8.0;
+        let gap = bits / rate.as_bits_per_s() as f64;
+        let seconds = |i: usize| {
+            let since = self.at[i].duration_since(self.sent[0]);
+            since
+                .expect("nothing arrives before it was sent")
+                .as_secs_f64()
+        };
+        let late = |i: usize| seconds(i) - i as f64 * gap;
+        let least_late = |range: std::ops::Range<usize>| {
+            range
+                .min_by(|&a, &b| late(a).total_cmp(&late(b)))
+                .expect("a quarter is not empty")
+        };
+        let first = least_late(0..count / 4);
+        let last = least_late(count - count / 4..count);
+        (last - first) as f64 * bits / (seconds(last) - seconds(first))
     }
 }
 
@@ -77,31 +141,32 @@ pub fn start_udp(wan: &Wan, load: UdpLoad) -> thread::JoinHandle<Received> {
         setsockopt(&sender, sockopt::UdpGsoSegment, &(load.payload as i32)).expect("UDP_SEGMENT");
         setsockopt(&receiver, sockopt::UdpGroSegment, &true).expect("UDP_GRO");
     }
-    let origin = Instant::now();
-    let (sent, first_sent) = mpsc::channel();
+    setsockopt(&receiver, sockopt::ReceiveTimestampns, &true).expect("SO_TIMESTAMPNS");
+    let (begun, sender_begun) = mpsc::channel();
     let sending = thread::spawn(move || {
-        sent.send(Instant::now()).expect("the receiver waits");
-        send_paced(&sender, load, origin)
+        begun.send(()).expect("the receiver waits");
+        send_paced(&sender, load)
     });
     thread::spawn(move || {
-        let start = first_sent.recv().expect("the sender starts");
-        let mut received = receive_all(&receiver, load, origin, start);
-        received.sending = sending.join().expect("the sender does not panic");
+        sender_begun.recv().expect("the sender starts");
+        let mut received = receive_all(&receiver, load);
+        received.sent = sending.join().expect("the sender does not panic");
         received
     })
 }
 
-fn send_paced(socket: &UdpSocket, load: UdpLoad, origin: Instant) -> Duration {
+/// Returns when each packet was sent.
+fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
     let start = Instant::now();
-    let gap = load
-        .rate
-        .time_to_send(units::ByteCount::new(load.payload as u64 + 28 + 38));
+    let bytes = units::ByteCount::new((load.payload + OVERHEAD) as u64);
+    let gap = load.rate.time_to_send(bytes);
     let per_call = if load.offload {
         (64_000 / load.payload).min(64) as u64
     } else {
         1
     };
     let mut buffer = vec![0u8; load.payload * per_call as usize];
+    let mut sent = Vec::with_capacity(load.packets as usize);
     let mut number = 0;
     while number < load.packets {
         let due = start + gap.mul_f64(number as f64);
@@ -113,35 +178,51 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad, origin: Instant) -> Duration {
         let count = per_call.min(load.packets - number);
         for packet in buffer.chunks_exact_mut(load.payload).take(count as usize) {
             packet[..8].copy_from_slice(&number.to_be_bytes());
-            let stamp = (Instant::now() - origin).as_nanos() as u64;
-            packet[8..16].copy_from_slice(&stamp.to_be_bytes());
-            packet[16..].fill(number as u8);
+            packet[8..].fill(number as u8);
             number += 1;
         }
+        sent.resize(number as usize, SystemTime::now());
         // A full queue at an interface that is down is the path's business.
         let _ = socket.send(&buffer[..load.payload * count as usize]);
     }
-    start.elapsed()
+    sent
 }
 
-fn receive_all(socket: &UdpSocket, load: UdpLoad, origin: Instant, start: Instant) -> Received {
+fn receive_all(socket: &UdpSocket, load: UdpLoad) -> Received {
     socket
         .set_read_timeout(Some(Duration::from_secs(1)))
         .expect("timeout");
     let mut received = Received::default();
     let mut buffer = vec![0; 1 << 16];
-    while let Ok(length) = socket.recv(&mut buffer) {
-        let now = Instant::now();
+    // A time, and the size of the segments of a super-packet.
+    let mut control = nix::cmsg_space!(TimeSpec, i32);
+    loop {
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let message = recvmsg::<()>(
+            socket.as_raw_fd(),
+            &mut parts,
+            Some(&mut control),
+            MsgFlags::empty(),
+        );
+        let Ok(message) = message else {
+            return received;
+        };
+        let length = message.bytes;
+        let at = message
+            .cmsgs()
+            .expect("room for the control messages")
+            .find_map(|control| match control {
+                ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+                _ => None,
+            })
+            .expect("the kernel notes the time of each datagram");
         for packet in buffer[..length].chunks_exact(load.payload) {
-            let word = |at: usize| u64::from_be_bytes(packet[at..at + 8].try_into().expect("8"));
-            received.numbers.push(word(0));
-            received.wrong += u64::from(packet[16..].iter().any(|byte| *byte != word(0) as u8));
-            let sent = origin + Duration::from_nanos(word(8));
-            received.delays.push(now.saturating_duration_since(sent));
-            received.at.push(now - start);
+            let number = u64::from_be_bytes(packet[..8].try_into().expect("8 bytes"));
+            received.numbers.push(number);
+            received.at.push(SystemTime::UNIX_EPOCH + at);
+            received.wrong += u64::from(packet[8..].iter().any(|byte| *byte != number as u8));
         }
     }
-    received
 }
 
 /// Sends by TCP for `time` and returns the rate at which the receiver's program got data.

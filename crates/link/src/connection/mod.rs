@@ -85,7 +85,6 @@ pub(crate) struct Connection {
     close: Option<Close>,
     pub(crate) closed: Option<ConnectionEnd>,
     idle_timeout: Duration,
-    send_buffer_max: usize,
     rate_max_bytes_per_s: f64,
     pub(crate) stats: Stats,
 }
@@ -236,7 +235,7 @@ impl Connection {
         let limits = Limits {
             initial_credit: setup.theirs.initial_window,
             peer_limit: setup.theirs.stream_limit,
-            memory_max: memory_max / 2,
+            memory_max,
         };
         let mut streams = Streams::new(setup.we_initiated, limits);
         streams.controls = VecDeque::from([Control::PathHint]);
@@ -282,7 +281,6 @@ impl Connection {
             close: None,
             closed: None,
             idle_timeout: setup.idle_timeout,
-            send_buffer_max: usize::try_from(memory_max / 2).unwrap_or(usize::MAX),
             rate_max_bytes_per_s: f64::INFINITY,
             stats: Stats::default(),
         }
@@ -308,8 +306,9 @@ impl Connection {
     /// How many bytes stream `number` takes now.
     pub(crate) fn writable(&mut self, number: u32) -> usize {
         let streams = self.streams.len().max(1);
-        let is_full = self.streams.send_buffered >= self.send_buffer_max;
-        let share = (self.send_buffer_max / 2 / streams).clamp(UNSENT_MIN, UNSENT_MAX);
+        let buffer_max = self.streams.send_buffer_max();
+        let is_full = self.streams.send_buffered() >= buffer_max;
+        let share = (buffer_max as usize / 2 / streams).clamp(UNSENT_MIN, UNSENT_MAX);
         let Some(stream) = self.streams.get(number) else {
             return 0;
         };
@@ -332,7 +331,7 @@ impl Connection {
         }
         let len = data.len();
         stream.send.write(data);
-        self.streams.send_buffered += len;
+        self.streams.add_send_buffered(len);
         self.streams.make_ready(number);
     }
 
@@ -349,7 +348,7 @@ impl Connection {
         };
         let buffered = stream.send.buffered_bytes();
         if !stream.send_done && stream.send.reset(code) {
-            self.streams.send_buffered -= buffered;
+            self.streams.remove_send_buffered(buffered);
             self.streams.controls.push_back(Control::Reset(number));
         }
     }

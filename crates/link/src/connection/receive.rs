@@ -180,7 +180,7 @@ impl Connection {
                     let buffered = stream.send.buffered_bytes();
                     stream.send_done = true;
                     stream.send.reset(0);
-                    self.streams.send_buffered -= buffered;
+                    self.streams.remove_send_buffered(buffered);
                     self.streams
                         .events
                         .push_back(StreamEvent::SendDone { stream: number });
@@ -317,7 +317,7 @@ impl Connection {
                     return;
                 };
                 let freed = stream.send.on_arrived(chunk.index);
-                self.streams.send_buffered -= freed;
+                self.streams.remove_send_buffered(freed);
             }
             Item::Control(Control::End(number)) => {
                 if let Some(stream) = self.streams.get(number) {

@@ -34,13 +34,17 @@ const FLIGHT_INTERVAL: Duration = Duration::from_millis(100);
 const CHALLENGES_MAX: u32 = 8;
 /// Loss at which idle capacity is used to repeat what is not yet acknowledged.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
-/// In how many reports a credit or the end of reading is told again.
-const ECHOES: u8 = 3;
+/// In how many reports a credit or the end of reading is told again, at least.
+const ECHOES_MIN: u8 = 3;
 const ECHOES_PER_REPORT: usize = 8;
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
-/// Copies of one slot in flight while the line is idle otherwise.
-const REPEAT_COPIES_MAX: u8 = 3;
+/// The tail of a transfer is repeated until so many of its slots are expected to be missing.
+const REPEAT_MISSING: f64 = 0.2;
+/// Copies of one slot in flight at most: enough for 20,000 slots at 64 % loss.
+const REPEAT_COPIES_MAX: f64 = 26.0;
+/// The copies are this fraction (one over it) of a round trip apart, past short bursts.
+const REPEAT_SPACING: u32 = 16;
 
 impl Connection {
     /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
@@ -123,7 +127,7 @@ impl Connection {
                 consider(Some(self.pacer.next_send()));
             }
         } else if self.repeats() && self.window_open() {
-            let pass = self.repeat_pass + self.rtt.smoothed();
+            let pass = self.repeat_pass + self.repeat_interval();
             consider(Some(if self.repeat_exhausted {
                 pass
             } else {
@@ -344,7 +348,8 @@ impl Connection {
         contents.push(Item::Control(control));
         if matches!(control, Control::Credit(_) | Control::Done(_)) {
             self.echoes.retain(|(echo, _)| *echo != control);
-            self.echoes.push_back((control, ECHOES));
+            let echoes = (self.received.redundancy() as u8).max(ECHOES_MIN);
+            self.echoes.push_back((control, echoes));
         }
     }
 
@@ -490,21 +495,32 @@ impl Connection {
         if contents.first.is_some() || !self.repeats() || self.streams.next_new().is_some() {
             return None;
         }
-        // One pass over everything unacknowledged in each round trip.
-        let restart = now.since(self.repeat_pass) >= self.rtt.smoothed();
+        let restart = now.since(self.repeat_pass) >= self.repeat_interval()
+            && (self.repeat_exhausted || now.since(self.repeat_pass) >= self.rtt.smoothed());
         if restart {
             self.repeat_pass = now;
             self.streams.repeat_ends();
         }
-        let repeat = self.streams.next_repeat(REPEAT_COPIES_MAX, restart);
+        let repeat = self.streams.next_repeat(self.repeat_copies(), restart);
         self.repeat_exhausted = repeat.is_none();
         self.stats.payload_repeated += repeat.map_or(0, |(_, len)| len as u64);
         repeat
     }
 
+    fn repeat_interval(&self) -> Duration {
+        self.rtt.smoothed() / REPEAT_SPACING
+    }
+
+    /// How many copies of each slot make it likely that none is missing: n p^k = 0.2.
+    fn repeat_copies(&self) -> u8 {
+        let slots = (self.streams.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
+        let copies = (slots / REPEAT_MISSING).ln() / -self.sent.loss().clamp(1e-5, 0.9).ln();
+        copies.ceil().clamp(2.0, REPEAT_COPIES_MAX) as u8
+    }
+
     /// Whether idle capacity is worth using to send again what may have been lost.
     fn repeats(&self) -> bool {
-        self.sent.loss() > REPEAT_LOSS_MIN && self.streams.send_buffered > 0
+        self.sent.loss() > REPEAT_LOSS_MIN && self.streams.send_buffered() > 0
     }
 
     /// Appends a packet with a payload that only a peer gone mad would send.

@@ -354,8 +354,8 @@ impl Endpoint {
     fn parameters(&self) -> Parameters {
         Parameters {
             instance: self.config.instance,
-            initial_window: first_initial_window(self.config.memory_max.bytes() / 2),
-            stream_limit: streams_max(self.config.memory_max.bytes() / 2),
+            initial_window: first_initial_window(self.config.memory_max.bytes()),
+            stream_limit: streams_max(self.config.memory_max.bytes()),
         }
     }
 }

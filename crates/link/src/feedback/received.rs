@@ -14,8 +14,6 @@ pub(crate) struct ReceivedLog {
     largest_time: Time,
     bytes_received: u64,
 
-    /// Report numbers count up; the sender learns from the gaps how many were lost.
-    report_number: u64,
     /// For each of the last reports: `next` when it was made, and the range of packets below the
     /// then newest one that arrived late since the report before.
     history: VecDeque<Made>,
@@ -62,7 +60,6 @@ impl ReceivedLog {
             next: 0,
             largest_time: Time::default(),
             bytes_received: 0,
-            report_number: 0,
             history: VecDeque::with_capacity(REDUNDANCY_MAX + 1),
             late: None,
             samples: Vec::with_capacity(SAMPLES_MAX),
@@ -95,6 +92,11 @@ impl ReceivedLog {
             (0.005f64.ln() / loss.min(0.9).ln()).ceil()
         };
         self.redundancy = (needed as usize).clamp(REDUNDANCY_MIN, REDUNDANCY_MAX);
+    }
+
+    /// In how many reports each arrival is told.
+    pub(crate) fn redundancy(&self) -> usize {
+        self.redundancy
     }
 
     /// One past the highest packet number that has arrived.
@@ -204,16 +206,13 @@ impl ReceivedLog {
         }
         let delay = now.since(self.largest_time).as_micros() as u64;
         Report::new(
-            self.report_number,
             largest,
             self.largest_time.as_micros(),
             delay,
             self.bytes_received,
         )
         .with_parts(&samples, &blocks)
-        .to_be_continued(!self.unwritten.is_empty())
         .put(out);
-        self.report_number += u64::from(self.unwritten.is_empty());
     }
 
     fn begin_report(&mut self, now: Time) {
@@ -365,7 +364,11 @@ mod tests {
         let report = Report::read(&mut Reader(bytes)).expect("our own report is well formed");
         let mut told = BTreeSet::new();
         report
-            .for_each_received(|low, high| told.extend(low..high))
+            .for_each_run(|low, high, received| {
+                if received {
+                    told.extend(low..high);
+                }
+            })
             .expect("blocks are well formed");
         report
             .for_each_sample(|sample| assert!(sample.number <= report.largest))
@@ -421,7 +424,7 @@ mod tests {
         fn any_bytes_decode_to_a_report_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(report) = Report::read(&mut Reader(&bytes)) {
                 let _ = report.for_each_sample(|_| {});
-                let _ = report.for_each_received(|low, high| assert!(low < high));
+                let _ = report.for_each_run(|low, high, _| assert!(low < high));
             }
         }
     }

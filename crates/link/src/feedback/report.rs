@@ -1,14 +1,14 @@
 //! One report on the wire.
 //!
 //! ```text
-//! number and last | largest | time of largest, us | delay, us | bytes received
+//! largest | time of largest, us | delay, us | bytes received
 //!   | length of samples | samples | length of blocks | blocks
 //! sample:  packet number, counted back | receive time in us, counted back
 //! block:   first packet number, counted back from largest | count | kind | runs or bits
 //! ```
 //!
-//! The first field is twice the report's number, plus one in the last frame of the report: one that
-//! does not fit a packet is told in several frames.
+//! A report that does not fit a packet is told in several frames. Each speaks for itself: a packet that a
+//! block covers and does not name had not arrived when the frame was made.
 //!
 //! Samples run backwards from `largest`, each relative to the one before. Runs alternate between
 //! received and missing, received first; bits are least significant first.
@@ -21,10 +21,6 @@ use crate::wire::{
 /// A decoded report. Samples and blocks stay encoded until they are walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report<'a> {
-    /// Counts up by one with each report.
-    pub(crate) number: u64,
-    /// With this frame the report is complete: what it does not tell has not arrived.
-    pub(crate) is_last: bool,
     /// The highest packet number that has arrived.
     pub(crate) largest: u64,
     /// When it arrived, by the receiver's clock in microseconds.
@@ -51,10 +47,7 @@ pub(super) const BITS: u8 = 1;
 
 impl<'a> Report<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let number = reader.varint()?;
         let report = Self {
-            number: number >> 1,
-            is_last: number & 1 == 1,
             largest: reader.varint()?,
             largest_time_us: reader.varint()?,
             delay_us: reader.varint()?,
@@ -73,9 +66,7 @@ impl<'a> Report<'a> {
 
     /// Appends a report whose samples and blocks are already encoded.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        let number = self.number << 1 | u64::from(self.is_last);
         for value in [
-            number,
             self.largest,
             self.largest_time_us,
             self.delay_us,
@@ -97,30 +88,20 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// A report without samples and blocks, in one frame.
+    /// A report without samples and blocks.
     pub(super) fn new(
-        number: u64,
         largest: u64,
         largest_time_us: u64,
         delay_us: u64,
         bytes_received: u64,
     ) -> Self {
         Self {
-            number,
-            is_last: true,
             largest,
             largest_time_us,
             delay_us,
             bytes_received,
             samples: &[],
             blocks: &[],
-        }
-    }
-
-    pub(super) fn to_be_continued(self, is_continued: bool) -> Self {
-        Self {
-            is_last: !is_continued,
-            ..self
         }
     }
 
@@ -142,11 +123,11 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// Calls `visit` for each run of packets that have arrived, as first number and one past the
-    /// last.
-    pub(crate) fn for_each_received(
+    /// Calls `visit` for each run of packets of one fate: first number, one past the last, and whether
+    /// they have arrived. Packets that no run covers are not spoken of.
+    pub(crate) fn for_each_run(
         &self,
-        mut visit: impl FnMut(u64, u64),
+        mut visit: impl FnMut(u64, u64, bool),
     ) -> Result<(), Malformed> {
         let mut reader = Reader(self.blocks);
         // A report speaks of each packet in the window once at most.
@@ -170,8 +151,8 @@ impl<'a> Report<'a> {
                         let run = reader.varint()?;
                         let stop = at.checked_add(run).filter(|stop| *stop <= end);
                         let stop = stop.ok_or(Malformed)?;
-                        if received && run > 0 {
-                            visit(at, stop);
+                        if run > 0 {
+                            visit(at, stop, received);
                         }
                         // Two empty runs in a row would make no progress.
                         if run == 0 && !received {
@@ -190,14 +171,11 @@ impl<'a> Report<'a> {
                     };
                     let mut at = first;
                     while at < end {
-                        let start = at;
-                        while at < end && bit(at) {
+                        let (start, received) = (at, bit(at));
+                        while at < end && bit(at) == received {
                             at += 1;
                         }
-                        if at > start {
-                            visit(start, at);
-                        }
-                        at += 1;
+                        visit(start, at, received);
                     }
                 }
                 _ => return Err(Malformed),

@@ -3,6 +3,7 @@
 //! A stream is a sequence of slots. A packet carries whole slots, named by stream and index, so both
 //! sides find a slot by arithmetic: there is no list of ranges, and no limit to the number of gaps.
 
+mod copies;
 pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod table;

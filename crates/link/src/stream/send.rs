@@ -57,6 +57,9 @@ pub(crate) enum SendState {
     Reset { code: u32 },
 }
 
+/// An open stream with no more than this on its way may be a dialogue.
+const TAIL_BYTES: usize = 64 * 1024;
+
 impl SendHalf {
     pub(crate) fn new(credit: u64) -> Self {
         Self {
@@ -141,6 +144,11 @@ impl SendHalf {
     /// Whether there are bytes that only the lack of credit holds back.
     pub(crate) fn is_blocked(&self) -> bool {
         self.unsent_bytes > 0 && self.next_index() >= self.credit
+    }
+
+    /// Whether nothing more is to come, or so little is on its way that somebody may wait for it.
+    pub(crate) fn is_tail(&self) -> bool {
+        self.state != SendState::Open || self.buffered_bytes() <= TAIL_BYTES
     }
 
     /// Whether a new slot can be sent now.

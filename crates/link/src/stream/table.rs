@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::{
     ChunkRef, Class, StreamNumber,
+    copies::copies_in_round,
     recv::{RecvHalf, RecvState, SLAB_SLOTS, SlabPool},
     send::{SendHalf, SendState},
 };
@@ -41,8 +42,11 @@ pub(crate) enum StreamEvent {
 
 /// How many streams the peer may have open at once, with memory to spare.
 const STREAMS_MAX: u32 = 4096;
-/// A new bulk stream is promised this fraction (one over it) of what is not promised yet of half the memory. The
-/// other half is for windows that prove too small, and for the least that any stream gets.
+/// Of the memory this fraction (one over it) is kept for sending, and as much for receiving.
+const FLOOR_SHARE: u64 = 4;
+/// A new bulk stream is promised this fraction (one over it) of what is not promised yet of the quarter
+/// that is kept for receiving. The rest is for windows that prove too small, and for the least that
+/// any stream gets.
 const INITIAL_SHARE: u64 = 4;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
@@ -76,12 +80,12 @@ pub(crate) struct Streams {
     pub(crate) initial_credit: u64,
     /// The window for new streams that the peer was told last.
     told_window: u64,
-    /// Slots that fit in memory, and those of them promised to streams of the peer.
-    pool_slots: u64,
+    memory_max: u64,
+    /// Slots of memory promised to streams of the peer.
     promised: u64,
     streams_max: u32,
     /// Memory that unsent and unacknowledged bytes take.
-    pub(crate) send_buffered: usize,
+    send_buffered: u64,
 }
 
 /// Limits of a connection's streams.
@@ -89,12 +93,12 @@ pub(crate) struct Streams {
 pub(crate) struct Limits {
     pub(crate) initial_credit: u64,
     pub(crate) peer_limit: u32,
+    /// Bound of the memory for both directions.
     pub(crate) memory_max: u64,
 }
 
 impl Streams {
     pub(crate) fn new(we_initiated: bool, limits: Limits) -> Self {
-        let pool_slots = pool_slots(limits.memory_max);
         Self {
             places: Vec::new(),
             vacant: Vec::new(),
@@ -113,10 +117,10 @@ impl Streams {
             delayed: VecDeque::new(),
             controls: VecDeque::new(),
             events: VecDeque::new(),
-            pool: SlabPool::new(limits.memory_max),
+            pool: SlabPool::new(limits.memory_max - limits.memory_max / FLOOR_SHARE),
             initial_credit: limits.initial_credit,
-            told_window: initial_window(pool_slots / 2),
-            pool_slots,
+            told_window: first_initial_window(limits.memory_max),
+            memory_max: limits.memory_max,
             promised: 0,
             streams_max: streams_max(limits.memory_max),
             send_buffered: 0,
@@ -126,7 +130,7 @@ impl Streams {
     /// Slots that the bulk stream which the peer opens next may use at once: a share of what is
     /// not promised yet, so that however many readers stall, there is room for one more.
     pub(crate) fn initial_window(&self) -> u64 {
-        initial_window((self.pool_slots / 2).saturating_sub(self.promised))
+        initial_window(initial_slots(self.memory_max).saturating_sub(self.promised))
     }
 
     /// The same for a stream of ours, from the peer's last word; each opening takes its share.
@@ -145,23 +149,50 @@ impl Streams {
         }
     }
 
-    /// Doubles the window of a stream if what is promised in all then still fits in memory.
+    /// Doubles the window of a stream, or widens it by what may still be promised.
     pub(crate) fn widen(&mut self, number: u32, is_wanted: impl Fn(&RecvHalf) -> bool) -> bool {
-        let room = self.pool_slots.saturating_sub(self.promised);
+        let room = self.receive_slots_max().saturating_sub(self.promised);
         let Some(stream) = self
             .get(number)
             .filter(|stream| stream.class == Class::Bulk)
         else {
             return false;
         };
-        let more = stream.recv.window();
-        if more > room || !is_wanted(&stream.recv) {
+        let window = stream.recv.window();
+        let more = window.min(room);
+        if more < window / 8 || !is_wanted(&stream.recv) {
             return false;
         }
         stream.recv.widen(more);
         self.promised += more;
         self.tell_initial_window();
         true
+    }
+
+    /// Slots that may be promised to streams of the peer. Sending and receiving share the memory; a
+    /// quarter is kept for each.
+    fn receive_slots_max(&self) -> u64 {
+        let sending = self.send_buffered.max(self.memory_max / FLOOR_SHARE);
+        slots(self.memory_max.saturating_sub(sending))
+    }
+
+    /// Bytes that unsent and unacknowledged data may take.
+    pub(crate) fn send_buffer_max(&self) -> u64 {
+        let receiving = self.promised * super::SLOT_SIZE as u64;
+        self.memory_max - receiving.clamp(self.memory_max / FLOOR_SHARE, self.memory_max)
+    }
+
+    /// Bytes that unsent and unacknowledged data takes.
+    pub(crate) fn send_buffered(&self) -> u64 {
+        self.send_buffered
+    }
+
+    pub(crate) fn add_send_buffered(&mut self, bytes: usize) {
+        self.send_buffered += bytes as u64;
+    }
+
+    pub(crate) fn remove_send_buffered(&mut self, bytes: usize) {
+        self.send_buffered -= bytes as u64;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -411,8 +442,9 @@ impl Streams {
     ) -> Option<(ChunkRef, usize)> {
         for (place, stream) in self.places.iter_mut().enumerate() {
             let Some(stream) = stream else { continue };
-            // While the peer holds us back by credit, repeating would only waste.
-            if stream.send.is_blocked() {
+            // While more is to come, repeating would only waste: from the application, or once the
+            // peer gives credit.
+            if stream.send.is_blocked() || !stream.send.is_tail() {
                 continue;
             }
             if let Some(index) = stream.send.next_repeat(copies_max, restart) {
@@ -479,7 +511,7 @@ impl Streams {
         };
         // The peer may not have heard yet that the window for new streams has shrunk.
         let limit = if class == Class::Bulk {
-            initial_window(self.pool_slots / 2)
+            first_initial_window(self.memory_max)
         } else {
             window
         };
@@ -513,9 +545,14 @@ impl Streams {
     }
 }
 
-/// Slots that fit in `memory_max` bytes.
-fn pool_slots(memory_max: u64) -> u64 {
-    memory_max / super::SLOT_SIZE as u64
+/// Slots that fit in `bytes`.
+fn slots(bytes: u64) -> u64 {
+    bytes / super::SLOT_SIZE as u64
+}
+
+/// Slots that new streams may be promised all together.
+fn initial_slots(memory_max: u64) -> u64 {
+    slots(memory_max / FLOOR_SHARE)
 }
 
 fn initial_window(free_slots: u64) -> u64 {
@@ -525,14 +562,14 @@ fn initial_window(free_slots: u64) -> u64 {
 /// Slots that a bulk stream may use at once on a new connection whose receiver has `memory_max`
 /// bytes.
 pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
-    initial_window(pool_slots(memory_max) / 2)
+    initial_window(initial_slots(memory_max))
 }
 
-/// Streams that the peer may have open at once: each must find one slab of `memory_max` bytes, and
-/// half of them are left for those that have much to send.
+/// Streams that the peer may have open at once: each must find one slab in half of `memory_max` bytes,
+/// and half of those are left for streams that have much to send.
 pub(crate) fn streams_max(memory_max: u64) -> u32 {
     let slabs = memory_max / super::recv::SLAB_SIZE as u64;
-    u32::try_from(slabs / 2)
+    u32::try_from(slabs / 4)
         .unwrap_or(STREAMS_MAX)
         .clamp(16, STREAMS_MAX)
 }
@@ -540,42 +577,3 @@ pub(crate) fn streams_max(memory_max: u64) -> u32 {
 /// The peer named a stream that cannot exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Violation;
-
-/// How many copies of a slot are sent in a round of repetition on a path that loses the fraction
-/// `loss`.
-///
-/// A copy costs as much as the slot, but few slots reach late rounds, and everything behind one of
-/// them waits for it. So there are as many copies as add about a hundredth of the traffic, and on
-/// very lossy paths, where that would still mean one, more in late rounds all the same: 8 rounds
-/// instead of 25 at 64 % loss, for 8 % of the traffic.
-fn copies_in_round(round: u8, loss: f64) -> u32 {
-    const EXTRA_TRAFFIC: f64 = 0.012;
-    const CHEAP_COPIES_MAX: f64 = 4.0;
-    let reaching = loss.max(1e-6).powi(i32::from(round));
-    let cheap = (1.0 + EXTRA_TRAFFIC / reaching).min(CHEAP_COPIES_MAX) as u32;
-    let late = match round {
-        0..=3 => 1,
-        4 => 2,
-        5 => 4,
-        _ => 8,
-    };
-    // The first repetition is a single one: it is the common case.
-    if round <= 1 { 1 } else { cheap.max(late) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::copies_in_round;
-
-    #[test]
-    fn copies_rise_early_where_losses_are_few_and_late_where_they_are_many() {
-        let copies = |loss| {
-            (1..=7)
-                .map(|round| copies_in_round(round, loss))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(copies(0.01), [1, 4, 4, 4, 4, 8, 8]);
-        assert_eq!(copies(0.1), [1, 2, 4, 4, 4, 8, 8]);
-        assert_eq!(copies(0.64), [1, 1, 1, 2, 4, 8, 8]);
-    }
-}

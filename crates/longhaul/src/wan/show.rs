@@ -58,8 +58,9 @@ fn page(description: &Description, report: &Report) -> String {
         line(
             "lost",
             format!(
-                "{} queue full, {} random, {} burst, {} outage, {} beyond the MTU",
+                "{} queue full, {} policed, {} random, {} burst, {} outage, {} beyond the MTU",
                 counters.queue_drops,
+                counters.policer_drops,
                 counters.random_losses,
                 counters.burst_losses,
                 counters.outage_drops,

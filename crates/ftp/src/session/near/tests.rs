@@ -1,4 +1,5 @@
 use super::*;
+use crate::session::CommandId;
 
 fn fixed() -> NearSession {
     NearSession::new(FrontDoor::Fixed, IpAddr::from([127, 0, 0, 1]))

@@ -1,0 +1,37 @@
+//! The greeting of a server whose client the gateway has greeted already: consumed, and followed by
+//! the account; relayed only if it is a refusal.
+
+use super::held::Held;
+use crate::reply::{Class, Code};
+
+#[derive(Debug)]
+pub(super) struct Greeting {
+    then: Vec<u8>,
+    pub(super) held: Held,
+}
+
+/// What follows a greeting.
+pub(super) enum Greeted {
+    /// Another one will come.
+    Wait(Greeting),
+    /// Send this line.
+    Send(Vec<u8>),
+    /// Relay these lines.
+    Refused(Held),
+}
+
+impl Greeting {
+    /// `then` is the command to send behind it.
+    pub(super) fn new(then: Vec<u8>) -> Self {
+        let held = Held::default();
+        Self { then, held }
+    }
+
+    pub(super) fn ended(self, code: Code) -> Greeted {
+        match code.class() {
+            Class::Preliminary => Greeted::Wait(Self::new(self.then)),
+            Class::Completed => Greeted::Send(self.then),
+            Class::Intermediate | Class::Failed => Greeted::Refused(self.held),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The commands that the server has been sent and has not answered, and which of them each reply line
+//! answers.
+
+use std::collections::VecDeque;
+
+use super::{greeting::Greeting, passive::Passive};
+use crate::{
+    reply::{Class, Code, Place, ReplyTracker},
+    session::{CommandId, Stage, TransferId},
+};
+
+#[derive(Debug)]
+pub(super) struct InFlight {
+    entries: VecDeque<Entry>,
+    /// Which entry the open reply answers; `None` when it answers nothing.
+    answering: Option<usize>,
+    tracker: ReplyTracker,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// `None`: the greeting, which nobody asked for.
+    pub(super) id: Option<CommandId>,
+    pub(super) expect: Expect,
+}
+
+/// What the server's answer may be.
+#[derive(Debug)]
+pub(super) enum Expect {
+    /// Anything; a verb that is unknown here may begin a transfer.
+    Plain,
+    Quit,
+    Greeting(Greeting),
+    Passive(Passive),
+    Transfer {
+        transfer: TransferId,
+        /// Its `1yz` reply came.
+        begun: bool,
+    },
+}
+
+impl InFlight {
+    /// On a new connection the server speaks first.
+    pub(super) fn greeting(entry: Entry) -> Self {
+        Self {
+            entries: VecDeque::from([entry]),
+            answering: None,
+            tracker: ReplyTracker::default(),
+        }
+    }
+
+    pub(super) fn push(&mut self, id: CommandId, expect: Expect) {
+        let id = Some(id);
+        self.entries.push_back(Entry { id, expect });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The transfers that have not been answered.
+    pub(super) fn transfers(&self) -> impl DoubleEndedIterator<Item = TransferId> {
+        self.entries.iter().filter_map(|entry| match entry.expect {
+            Expect::Transfer { transfer, .. } => Some(transfer),
+            _ => None,
+        })
+    }
+
+    /// Whether the oldest command is a transfer, which others may overtake.
+    pub(super) fn transfer_is_first(&self) -> bool {
+        let first = self.entries.front().map(|entry| &entry.expect);
+        matches!(first, Some(Expect::Transfer { .. }))
+    }
+
+    /// Places a line of the server, and notes which command it answers.
+    pub(super) fn place(&mut self, line: &[u8]) -> Place {
+        let place = self.tracker.place(line);
+        if let (Some(code), true) = (place.code, place.first) {
+            self.answering = self.attribute(code);
+        }
+        place
+    }
+
+    /// What the open reply answers.
+    pub(super) fn answering(&mut self) -> Option<&mut Entry> {
+        self.entries.get_mut(self.answering?)
+    }
+
+    /// The open reply has ended: takes what it answers. The place is for [`Self::keep`].
+    pub(super) fn reply_ended(&mut self) -> Option<(usize, Entry)> {
+        let index = self.answering.take()?;
+        Some((index, self.entries.remove(index)?))
+    }
+
+    /// Another reply to the same command follows.
+    pub(super) fn keep(&mut self, index: usize, entry: Entry) {
+        self.entries.insert(index, entry);
+    }
+
+    /// The client has sent another command. Returns the code of a reply that it took for complete.
+    pub(super) fn client_went_on(&mut self) -> Option<Code> {
+        self.tracker.client_went_on()
+    }
+
+    /// Which command a reply with `code` answers. Until a transfer has begun, servers answer in
+    /// order; while it runs, what overtook it is answered by codes that no transfer ends with.
+    fn attribute(&self, code: Code) -> Option<usize> {
+        match self.entries.front()?.expect {
+            Expect::Transfer { begun: true, .. } if self.entries.len() > 1 => {
+                let transfers = stage_of(code) == Stage::Preliminary
+                    || matches!(code.0, 226 | 250 | 425 | 426 | 450..=452 | 550..=553);
+                Some(usize::from(!transfers))
+            }
+            _ => Some(0),
+        }
+    }
+}
+
+pub(super) fn stage_of(code: Code) -> Stage {
+    match code.class() {
+        Class::Preliminary => Stage::Preliminary,
+        _ => Stage::Final,
+    }
+}

@@ -1,0 +1,77 @@
+//! The client's commands that the server has not been sent.
+
+use std::collections::VecDeque;
+
+use super::TooManyCommands;
+use crate::{
+    command::{Command, Kind, PassiveForm},
+    session::{CommandId, PIPELINED_MAX, TransferId},
+};
+
+#[derive(Debug)]
+pub(super) enum Request {
+    Command {
+        id: CommandId,
+        line: Vec<u8>,
+        synch: bool,
+    },
+    Passive {
+        id: CommandId,
+        transfer: TransferId,
+        form: PassiveForm,
+    },
+}
+
+impl Request {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Command { line, .. } => Command::parse(line).kind(),
+            Self::Passive { form, .. } => Kind::Passive(*form),
+        }
+    }
+
+    pub(super) fn is_abort(&self) -> bool {
+        self.kind() == Kind::Abort
+    }
+
+    /// Whether it may be sent before the final reply of a transfer.
+    fn may_overtake(&self) -> bool {
+        matches!(
+            self.kind(),
+            Kind::Abort | Kind::Quit | Kind::Overtaking | Kind::User
+        )
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    requests: VecDeque<Request>,
+}
+
+impl Queue {
+    /// # Errors
+    /// [`TooManyCommands`] if there is no room for another request.
+    pub(super) fn check_room(&self) -> Result<(), TooManyCommands> {
+        match self.requests.len() {
+            ..PIPELINED_MAX => Ok(()),
+            _ => Err(TooManyCommands),
+        }
+    }
+
+    pub(super) fn push(&mut self, request: Request) {
+        self.requests.push_back(request);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Request> {
+        self.requests.pop_front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Whether the next request may be sent before the final reply of a transfer.
+    pub(super) fn next_may_overtake(&self) -> bool {
+        self.requests.front().is_some_and(Request::may_overtake)
+    }
+}

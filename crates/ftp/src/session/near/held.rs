@@ -1,0 +1,50 @@
+//! Replies that wait behind the final reply of a transfer whose data has not been delivered.
+
+use std::collections::VecDeque;
+
+use crate::session::{Tag, TransferId};
+
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    lines: VecDeque<(Tag, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes < HELD_MAX_BYTES
+    }
+
+    pub(super) fn push(&mut self, tag: Tag, line: &[u8]) {
+        self.bytes += line.len() + HELD_ENTRY_BYTES;
+        self.lines.push_back((tag, line.to_vec()));
+    }
+
+    /// What the next line belongs to.
+    pub(super) fn next(&self) -> Option<Tag> {
+        self.lines.front().map(|(tag, _)| *tag)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Tag, Vec<u8>)> {
+        let (tag, line) = self.lines.pop_front()?;
+        self.bytes -= line.len() + HELD_ENTRY_BYTES;
+        Some((tag, line))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.lines.clear();
+        self.bytes = 0;
+    }
+
+    /// Whether a line waits that reports on this transfer.
+    pub(super) fn reports_on(&self, transfer: TransferId) -> bool {
+        let mut tags = self.lines.iter().map(|(tag, _)| tag);
+        tags.any(|tag| tag.transfer == Some(transfer))
+    }
+}
+
+/// Replies held behind a transfer's final reply; more wait in the link.
+const HELD_MAX_BYTES: usize = 1 << 20;
+
+/// What an entry costs beside its text.
+const HELD_ENTRY_BYTES: usize = size_of::<(Tag, Vec<u8>)>();

@@ -1,0 +1,129 @@
+//! What goes into the near half of a session, and what comes out.
+
+use std::net::SocketAddr;
+
+use crate::{
+    command::{Direction, PassiveForm},
+    logon::Logon,
+    session::{CommandId, Tag, TransferId},
+};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// The client sent a line.
+    ClientLine(&'a [u8]),
+    /// The client sent a line above the bound.
+    ClientLineTooLong,
+    /// The client closed its control connection, or it broke.
+    ClientClosed,
+    /// The far half relays a line of the server.
+    FarReply {
+        /// What the line answers.
+        tag: Tag,
+        /// Without terminator.
+        line: &'a [u8],
+    },
+    /// The server awaits a data connection.
+    PassiveReady {
+        /// Number of the command that asked for it.
+        id: CommandId,
+        /// Number of the data connection.
+        transfer: TransferId,
+    },
+    /// The client can be told to connect here.
+    Listening {
+        /// Number of the data connection.
+        transfer: TransferId,
+        /// Address and port to announce.
+        at: SocketAddr,
+    },
+    /// No listener could be opened.
+    NotListening(TransferId),
+    /// The server's control connection could not be set up: the reply that says why.
+    Refused {
+        /// Code of the reply.
+        code: u16,
+        /// Text of the reply.
+        text: &'a str,
+    },
+    /// The server's control connection has ended.
+    ServerClosed,
+    /// The link lost the session.
+    LinkLost(&'a str),
+    /// Something happened on a data connection.
+    Data(TransferId, DataEvent<'a>),
+}
+
+/// What happens on the client's data connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataEvent<'a> {
+    /// The client has sent everything, and its end has been passed on.
+    ClientEnded,
+    /// Everything from the server, and its end, has reached the client.
+    Delivered,
+    /// The data connection failed; why.
+    Failed(&'a str),
+    /// The client did not connect in time.
+    Expired,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Write this reply line to the client, in one write.
+    ToClient(Vec<u8>),
+    /// Leave the present server, connect to the one named, and log on there with this command.
+    Connect {
+        /// Number of the command.
+        id: CommandId,
+        /// Account and server.
+        logon: Logon,
+    },
+    /// Send a command to the far half.
+    Command {
+        /// Its number.
+        id: CommandId,
+        /// The line without terminator and Telnet prefix.
+        line: Vec<u8>,
+        /// A Telnet Synch came with it.
+        synch: bool,
+    },
+    /// Ask the far half for a passive data connection, and open a link stream for it.
+    Passive {
+        /// Number of the command.
+        id: CommandId,
+        /// Number of the data connection.
+        transfer: TransferId,
+        /// How the client asked.
+        form: PassiveForm,
+    },
+    /// Listen for the client's data connection on the address that its control connection uses.
+    Listen(TransferId),
+    /// An order for a data connection.
+    Order(TransferId, Order),
+    /// The client is gone: end the far half in an orderly way, once the data that may still be
+    /// delivered has been.
+    LeaveServer,
+    /// Close the client's control connection. Nothing follows.
+    Close,
+}
+
+/// What a data connection has to know of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// A transfer in this direction has been commanded.
+    Start(Option<Direction>),
+    /// The `1yz` reply has been written: data may flow to the client.
+    Release,
+    /// The final reply has come.
+    Finish {
+        /// It was a `4yz` or `5yz`.
+        failed: bool,
+    },
+    /// The client has closed its control connection during an upload: go on while data or
+    /// its end comes, else reset.
+    ClientGone,
+    /// Reset the client's data connection and the stream now.
+    Kill,
+}

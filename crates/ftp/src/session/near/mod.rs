@@ -1,0 +1,356 @@
+//! The half of a session beside the client.
+//!
+//! In: the client's lines, tagged reply lines from the far half, what became of data connections.
+//! Out: bytes for the client, requests for the far half, orders for data connections. The caller
+//! owns sockets and link streams; it drains [`NearSession::poll`] before the next
+//! [`NearSession::handle`], and feeds no client line while [`NearSession::wants_client`] is false and
+//! no reply while [`NearSession::wants_far`] is.
+//!
+//! Barriers: data reaches the client after the `1yz` reply of its transfer; the final `2yz` reply
+//! reaches the client after its data and the end of the data have been delivered, and never when
+//! they have not.
+
+mod data_port;
+mod door;
+mod held;
+mod io;
+mod pending;
+mod transfers;
+
+pub use door::FrontDoor;
+pub use io::{DataEvent, Input, Order, Output};
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+};
+
+use self::{
+    data_port::{DataPort, Request},
+    door::{Admission, Door, LOG_IN_FIRST},
+    held::Held,
+    pending::Pending,
+    transfers::Transfers,
+};
+use super::{Stage, Tag, TransferId};
+use crate::{
+    address::passive_reply,
+    command::{Command, Kind, PassiveForm},
+    logon::Logon,
+    reply::{Class, Code},
+};
+
+/// One session beside the client.
+#[derive(Debug)]
+pub struct NearSession {
+    door: Door,
+    data_port: DataPort,
+    pending: Pending,
+    transfers: Transfers,
+    held: Held,
+    last_code: u16,
+    server_gone: bool,
+    closed: bool,
+    out: VecDeque<Output>,
+}
+
+impl NearSession {
+    /// A session with a client that just connected; `local` is the address that it connected to.
+    /// With a fixed server its far half exists already.
+    pub fn new(front: FrontDoor, local: IpAddr) -> Self {
+        let mut session = Self {
+            door: Door::new(front),
+            data_port: DataPort::new(local),
+            pending: Pending::default(),
+            transfers: Transfers::default(),
+            held: Held::default(),
+            last_code: 0,
+            server_gone: false,
+            closed: false,
+            out: VecDeque::new(),
+        };
+        if let Some(greeting) = session.door.greeting() {
+            session.write(greeting);
+        }
+        session
+    }
+
+    /// Whether the next line of the client may come.
+    pub fn wants_client(&self) -> bool {
+        self.pending.has_room() && !self.server_gone && !self.closed
+    }
+
+    /// Whether the next reply of the far half may come. It waits while too many are held behind the
+    /// final reply of a transfer whose data the client does not read.
+    pub fn wants_far(&self) -> bool {
+        self.held.has_room()
+    }
+
+    /// Takes note of what happened.
+    pub fn handle(&mut self, input: Input<'_>) {
+        if self.closed {
+            if let Input::Data(transfer, _) = input {
+                self.transfers.remove(transfer);
+            }
+            return;
+        }
+        match input {
+            Input::ClientLine(line) => self.client_line(line),
+            Input::ClientLineTooLong => self.pending.answer("500 Command line too long"),
+            Input::ClientClosed => self.client_closed(),
+            Input::FarReply { tag, line } => self.far_reply(tag, line),
+            Input::PassiveReady { id, transfer } => {
+                if self.pending.awaits(id) {
+                    self.out.push_back(Output::Listen(transfer));
+                }
+            }
+            Input::Listening { transfer, at } => self.listening(transfer, Some(at)),
+            Input::NotListening(transfer) => self.listening(transfer, None),
+            Input::Refused { code, text } => self.refused(code, text),
+            Input::ServerClosed => self.server_closed(),
+            Input::LinkLost(why) => self.link_lost(why),
+            Input::Data(transfer, event) => self.transfers.on_event(transfer, event),
+        }
+        self.settle();
+    }
+
+    /// The next thing to do; `None` until the next input.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    fn client_line(&mut self, line: &[u8]) {
+        let command = Command::parse(line);
+        match self.door.admit(&command) {
+            Admission::Server => self.for_server(&command),
+            Admission::LogOn(logon) => self.log_on(logon),
+            Admission::Answer(text) => self.pending.answer(text),
+            Admission::Goodbye(text) => {
+                self.pending.answer(text);
+                self.server_gone = true;
+                self.last_code = 221;
+            }
+        }
+    }
+
+    fn log_on(&mut self, logon: Logon) {
+        let transfers = self.transfers.take_all();
+        self.kill(transfers);
+        self.held.clear();
+        // The server that would have answered is left.
+        for line in self.pending.give_up("503 gateway: given up for a new USER") {
+            self.write(&line);
+        }
+        let id = self.pending.command();
+        self.out.push_back(Output::Connect { id, logon });
+    }
+
+    fn for_server(&mut self, command: &Command<'_>) {
+        match command.kind() {
+            Kind::Passive(form) => match self.data_port.passive(form, command.argument()) {
+                Request::Passive => self.ask_passive(form),
+                Request::Relay => self.relay(command),
+                Request::Refuse(text) => self.pending.answer(text),
+            },
+            Kind::Transfer(direction) => {
+                if let Some(id) = self.transfers.start(direction) {
+                    self.order(id, Order::Start(Some(direction)));
+                }
+                self.relay(command);
+            }
+            Kind::Abort => {
+                self.kill_unused();
+                self.relay(command);
+            }
+            _ => self.relay(command),
+        }
+    }
+
+    fn ask_passive(&mut self, form: PassiveForm) {
+        self.kill_unused();
+        let transfer = self.transfers.prepare();
+        let id = self.pending.passive(transfer, form);
+        self.out.push_back(Output::Passive { id, transfer, form });
+    }
+
+    fn relay(&mut self, command: &Command<'_>) {
+        let id = self.pending.command();
+        let (line, synch) = (command.line().to_vec(), command.synch());
+        self.out.push_back(Output::Command { id, line, synch });
+    }
+
+    fn far_reply(&mut self, tag: Tag, line: &[u8]) {
+        if let (Some(transfer), Stage::Final) = (tag.transfer, tag.stage) {
+            // The answer to a command that a newer PASV or an ABOR has made void changes nothing.
+            let failed = failed(tag);
+            self.order(transfer, Order::Finish { failed });
+        }
+        self.held.push(tag, line);
+    }
+
+    /// Relays what no barrier holds back any more.
+    fn settle(&mut self) {
+        while let Some(tag) = self.held.next() {
+            let waits_for = tag
+                .transfer
+                .filter(|_| tag.stage == Stage::Final && !failed(tag));
+            let ended = match waits_for {
+                None => Some(Ok(())),
+                Some(id) => self.transfers.end(id),
+            };
+            let Some(ended) = ended else { return };
+            let Some((tag, line)) = self.held.pop() else {
+                return;
+            };
+            match ended {
+                Ok(()) => self.write(&line),
+                Err(why) if tag.last => {
+                    self.write(format!("426 gateway: data connection failed: {why}").as_bytes());
+                }
+                Err(_) => {}
+            }
+            if tag.last {
+                self.reply_relayed(tag);
+            }
+        }
+        self.write_own_answers();
+        if self.server_gone && !self.closed {
+            self.close();
+        }
+    }
+
+    fn reply_relayed(&mut self, tag: Tag) {
+        self.last_code = tag.code;
+        match (tag.transfer, tag.stage) {
+            (Some(transfer), Stage::Preliminary) => {
+                if self.transfers.start_unknown(transfer) {
+                    self.order(transfer, Order::Start(None));
+                }
+                self.order(transfer, Order::Release);
+            }
+            (Some(transfer), Stage::Final) => self.transfers.answered(transfer),
+            (None, _) => {}
+        }
+        if let (Some(id), Stage::Final) = (tag.command, tag.stage)
+            && let Some(transfer) = self.pending.answered(id)
+            && self.transfers.remove(transfer)
+        {
+            // Answered by a reply line and not by a listener: there is no data connection.
+            self.order(transfer, Order::Kill);
+        }
+    }
+
+    fn listening(&mut self, transfer: TransferId, at: Option<SocketAddr>) {
+        let Some(form) = self.pending.listening(transfer) else {
+            return;
+        };
+        match at.and_then(|at| passive_reply(form, at)) {
+            Some(line) => self.write(line.as_bytes()),
+            None => {
+                self.transfers.remove(transfer);
+                self.order(transfer, Order::Kill);
+                self.write(b"425 gateway: no port to listen on");
+            }
+        }
+    }
+
+    fn refused(&mut self, code: u16, text: &str) {
+        let transfers = self.transfers.take_all();
+        self.kill(transfers);
+        self.held.clear();
+        self.last_code = code;
+        self.write(format!("{code} gateway: {text}").as_bytes());
+        // That was the answer to the logon; what came after it needs a server.
+        self.write_own_answers();
+        self.pending.drop_next();
+        for line in self.pending.give_up(LOG_IN_FIRST) {
+            self.write(&line);
+        }
+        let may_go_on = self.door.server_refused();
+        if !may_go_on || code == 421 {
+            self.server_gone = true;
+            self.last_code = 421;
+        }
+    }
+
+    fn server_closed(&mut self) {
+        let unfinished = self
+            .transfers
+            .take_unanswered(|id| self.held.reports_on(id));
+        self.kill(unfinished);
+        self.server_gone = true;
+    }
+
+    fn link_lost(&mut self, why: &str) {
+        let was_running = self.transfers.is_running();
+        let transfers = self.transfers.take_all();
+        self.kill(transfers);
+        self.held.clear();
+        if was_running {
+            self.write(format!("426 gateway: transfer broken off: {why}").as_bytes());
+        }
+        self.write(format!("421 gateway: {why}").as_bytes());
+        self.pending.clear();
+        self.last_code = 421;
+        self.server_gone = true;
+    }
+
+    fn client_closed(&mut self) {
+        for (id, order) in self.transfers.client_gone() {
+            self.order(id, order);
+        }
+        self.leave();
+    }
+
+    fn close(&mut self) {
+        if !matches!(self.last_code, 221 | 421) {
+            self.write(b"421 gateway: the server closed its control connection");
+        }
+        let unanswered = self.transfers.take_unanswered(|_| false);
+        self.kill(unanswered);
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        self.out.push_back(Output::LeaveServer);
+        self.closed = true;
+        self.out.push_back(Output::Close);
+    }
+
+    /// A data connection that no command has used gives way.
+    fn kill_unused(&mut self) {
+        let unused = self.transfers.take_unused();
+        self.kill(unused);
+    }
+
+    fn kill(&mut self, transfers: Vec<TransferId>) {
+        for id in transfers {
+            self.order(id, Order::Kill);
+        }
+    }
+
+    fn order(&mut self, transfer: TransferId, order: Order) {
+        self.out.push_back(Output::Order(transfer, order));
+    }
+
+    /// Writes the gateway's own replies up to the next command that waits for the far half.
+    fn write_own_answers(&mut self) {
+        while let Some(line) = self.pending.pop_answer() {
+            self.write(&line);
+        }
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        let mut bytes = Vec::with_capacity(line.len() + 2);
+        bytes.extend_from_slice(line);
+        bytes.extend_from_slice(b"\r\n");
+        self.out.push_back(Output::ToClient(bytes));
+    }
+}
+
+fn failed(tag: Tag) -> bool {
+    Code(tag.code).class() == Class::Failed
+}
+
+#[cfg(test)]
+mod tests;

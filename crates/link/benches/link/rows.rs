@@ -1,0 +1,201 @@
+//! Goodput over paths that do more than lose packets one by one.
+
+use std::time::Duration;
+
+use units::{BitRate, ByteCount};
+use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
+
+use crate::{
+    Missed,
+    jobs::{self, median_and_worst},
+    matrix,
+    trial::{Outcome, Trial},
+};
+
+struct Row {
+    name: String,
+    trial: Trial,
+    /// The same path without what the row is about, for rows that are judged by it.
+    plain: Option<Trial>,
+    /// The fraction of the plain path's goodput, or of the ideal, that is required.
+    required: f64,
+    needless_max: Option<f64>,
+    feedback_max: f64,
+}
+
+const GIGABIT: BitRate = BitRate::gbit(1);
+
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |name: String, trial: Trial, plain: Option<Trial>, required, needless_max| {
+        let loss = 1.0 - trial.arrives;
+        rows.push(Row {
+            name,
+            trial: trial.at_least_twenty_rtts(),
+            plain: plain.map(Trial::at_least_twenty_rtts),
+            required,
+            needless_max,
+            feedback_max: if loss <= 0.1 { 0.001 } else { 0.003 },
+        });
+    };
+    for rtt_ms in [20, 200] {
+        let rtt = Duration::from_millis(rtt_ms);
+        let path = |loss| Trial::symmetric(GIGABIT, rtt, loss);
+        for (loss, burst) in [(0.01, 10.0), (0.1, 50.0), (0.3, 50.0)] {
+            let bursts = path(loss).with(|path| {
+                path.loss = 0.0;
+                path.bursts = Some(GilbertElliott::bursts_of(burst, loss));
+            });
+            let name = format!("{rtt_ms} ms, {} % lost in bursts of {burst}", loss * 100.0);
+            add(name, bursts, Some(path(loss)), 0.95, None);
+        }
+        for corruption in [0.01, 0.1, 0.32] {
+            let corrupted = path(corruption).with(|path| {
+                path.loss = 0.0;
+                path.corruption = corruption;
+            });
+            let name = format!("{rtt_ms} ms, {} % corrupted", corruption * 100.0);
+            // The design has no row between 30 and 50 %.
+            let required = matrix::required(if corruption > 0.3 { 0.5 } else { corruption });
+            add(name, corrupted, None, required, None);
+        }
+        for (share, late_ms) in [(0.25, 5), (0.01, 100), (0.8, 100)] {
+            let late = Straggler::Late(Duration::from_millis(late_ms));
+            for (what, straggler) in [("overtaken", late), ("overtaking", Straggler::Early)] {
+                let delay = rtt / 2;
+                let skips = Duration::from_millis(late_ms).min(delay);
+                let reordered = path(0.0).with(|path: &mut PathConfig| {
+                    path.reordering = Reordering {
+                        probability: share,
+                        correlation: 0.0,
+                        straggler,
+                    };
+                });
+                // Overtaking skips the whole delay: that is as much as the row says on one path only.
+                if what == "overtaking" && skips != delay {
+                    continue;
+                }
+                let name = format!("{rtt_ms} ms, {} % {what} by {late_ms} ms", share * 100.0);
+                add(name, reordered, Some(path(0.0)), 0.95, Some(0.01));
+            }
+        }
+        let jittered = path(0.0).with(|path| {
+            path.jitter = Jitter {
+                spread: Duration::from_millis(5),
+                in_order: false,
+            };
+        });
+        add(
+            format!("{rtt_ms} ms, 5 ms of jitter"),
+            jittered,
+            Some(path(0.0)),
+            0.95,
+            Some(0.01),
+        );
+        for share in [0.1, 0.8] {
+            let duplicated = path(0.0).with(|path| path.duplication = share);
+            let name = format!("{rtt_ms} ms, {} % duplicated", share * 100.0);
+            add(name, duplicated, Some(path(0.0)), 0.98, None);
+        }
+    }
+    for (forward, back, rtt_ms, loss) in [
+        (BitRate::gbit(1), BitRate::mbit(1), 200, 0.0),
+        (BitRate::mbit(250), BitRate::kbit(250), 200, 0.0),
+        (BitRate::mbit(250), BitRate::kbit(250), 600, 0.0),
+        (BitRate::mbit(250), BitRate::kbit(250), 600, 0.01),
+        (BitRate::mbit(250), BitRate::mbit(3), 600, 0.1),
+    ] {
+        let rtt = Duration::from_millis(rtt_ms);
+        let mut trial = Trial::symmetric(forward, rtt, loss);
+        trial.backward.rate = Some(back);
+        trial.backward.queue = PathConfig::default_queue(back, rtt).min(ByteCount::new(300_000));
+        trial.size = ByteCount::megabytes(200);
+        let name = format!(
+            "{rtt_ms} ms, {forward} and {back} back, {} % lost",
+            loss * 100.0
+        );
+        add(name, trial, None, matrix::required(loss), None);
+    }
+    rows
+}
+
+pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
+    let rows: Vec<Row> = rows()
+        .into_iter()
+        .filter(|row| name.is_none_or(|name| row.name.contains(name)))
+        .collect();
+    let mut trials = Vec::new();
+    for row in &rows {
+        for trial in [Some(&row.trial), row.plain.as_ref()].into_iter().flatten() {
+            trials.extend((1..=seeds).map(|seed| Trial {
+                seed,
+                ..trial.clone()
+            }));
+        }
+    }
+    let outcomes = jobs::map(&trials, Trial::run);
+    println!(
+        "\n{:<48} {:>8} {:>14} {:>9} {:>9} {:>10}",
+        "path", "required", "reached", "reports %", "needless %", "memory MB"
+    );
+    let mut outcomes = outcomes.chunks(seeds as usize);
+    let mut missed = Vec::new();
+    for row in &rows {
+        let reached = outcomes.next().expect("each trial has outcomes");
+        let plain = row
+            .plain
+            .as_ref()
+            .map(|_| outcomes.next().expect("plain ones, too"));
+        print_row(row, reached, plain, &mut missed);
+    }
+    missed
+}
+
+fn print_row(row: &Row, reached: &[Outcome], plain: Option<&[Outcome]>, missed: &mut Vec<Missed>) {
+    let plain = plain.map_or(1.0, |plain| {
+        median_and_worst(plain.iter().map(|o| o.fraction)).0
+    });
+    let (median, worst) = median_and_worst(reached.iter().map(|o| o.fraction / plain));
+    let feedback = reached.iter().map(|o| o.feedback).fold(0.0, f64::max);
+    let needless = reached.iter().map(|o| o.needless).fold(0.0, f64::max);
+    let memory = reached
+        .iter()
+        .map(|o| o.memory_peak_bytes)
+        .max()
+        .unwrap_or(0);
+    let mut marks = String::new();
+    let mut judge = |is_missed: bool, what: &str, got: f64, wanted: f64| {
+        marks.push(if is_missed { '!' } else { ' ' });
+        if is_missed {
+            missed.push(Missed::new(format!("{}{what}", row.name), got, wanted));
+        }
+    };
+    judge(worst < row.required, "", worst, row.required);
+    judge(
+        feedback > row.feedback_max,
+        ": reports",
+        feedback,
+        row.feedback_max,
+    );
+    let needless_max = row.needless_max.unwrap_or(f64::MAX);
+    judge(
+        needless > needless_max,
+        ": needless",
+        needless,
+        needless_max,
+    );
+    let mut marks = marks.chars();
+    let mut mark = || marks.next().unwrap_or(' ');
+    println!(
+        "{:<48} {:>8.2} {:>13}{} {:>8.3}{} {:>9.2}{} {:>9.0}",
+        row.name,
+        row.required,
+        format!("{median:.3}/{worst:.3}"),
+        mark(),
+        feedback * 100.0,
+        mark(),
+        needless * 100.0,
+        mark(),
+        memory as f64 * 1e-6,
+    );
+}

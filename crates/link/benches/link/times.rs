@@ -1,0 +1,200 @@
+//! Times that users wait for: ramp, tail, dialogue beside bulk data, first contact.
+
+use std::time::Duration;
+
+use link::{
+    Class,
+    sim::{Side, World},
+};
+use units::{BitRate, ByteCount};
+
+use crate::{
+    Missed,
+    jobs::{self, median_and_worst},
+    trial::Trial,
+};
+
+pub fn print(seeds: u64) -> Vec<Missed> {
+    println!(
+        "\n{:<56} {:>10} {:>18}",
+        "time", "required", "median and worst"
+    );
+    let mut missed = ramp(seeds);
+    missed.extend(tail(seeds));
+    missed.extend(dialogue(seeds));
+    missed.extend(first_contact(seeds));
+    missed
+}
+
+/// Prints a row of figures of which less is better.
+fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<Missed> {
+    let (median, worst) = median_and_worst(figures.iter().map(|figure| -figure));
+    let (median, worst) = (-median, -worst);
+    let is_missed = worst > required;
+    let mark = if is_missed { '!' } else { ' ' };
+    println!(
+        "{name:<56} {:>10} {:>17}{mark}",
+        format!("{required} {unit}"),
+        format!("{median:.2} / {worst:.2}"),
+    );
+    is_missed.then(|| Missed::new(name.to_owned(), worst, required))
+}
+
+/// 100 MB over a satellite: 250 Mbit/s forward, 3 Mbit/s back, 600 ms.
+fn ramp(seeds: u64) -> Vec<Missed> {
+    let satellite = |loss, is_warm| {
+        let rtt = Duration::from_millis(600);
+        let mut trial = Trial::symmetric(BitRate::mbit(250), rtt, loss);
+        trial.backward.rate = Some(BitRate::mbit(3));
+        trial.backward.queue = ByteCount::new(300_000);
+        trial.size = ByteCount::megabytes(100);
+        trial.is_warm = is_warm;
+        trial
+    };
+    let rows = [
+        (
+            "100 MB, 250/3 Mbit/s, 600 ms: warm",
+            4.3,
+            satellite(0.0, true),
+        ),
+        (
+            "100 MB, 250/3 Mbit/s, 600 ms: warm, 1 % lost",
+            5.0,
+            satellite(0.01, true),
+        ),
+        (
+            "100 MB, 250/3 Mbit/s, 600 ms: cold, with the handshake",
+            5.5,
+            satellite(0.0, false),
+        ),
+    ];
+    let mut missed = Vec::new();
+    for (name, required, trial) in rows {
+        let trials: Vec<_> = (1..=seeds)
+            .map(|seed| Trial {
+                seed,
+                ..trial.clone()
+            })
+            .collect();
+        let times = jobs::map(&trials, |trial| match trial.run().time_s {
+            0.0 => f64::MAX,
+            time_s => time_s,
+        });
+        missed.extend(row(name, required, &times, "s"));
+    }
+    missed
+}
+
+/// From the first sending of the last byte until everything was read in order.
+fn tail(seeds: u64) -> Vec<Missed> {
+    let mut missed = Vec::new();
+    for (rtt_ms, loss) in [
+        (20, 0.001),
+        (20, 0.1),
+        (200, 0.001),
+        (200, 0.01),
+        (200, 0.1),
+        (600, 0.1),
+    ] {
+        let mut trial = Trial::symmetric(BitRate::mbit(300), Duration::from_millis(rtt_ms), loss);
+        trial.size = ByteCount::megabytes(50);
+        let trials: Vec<_> = (1..=20 * seeds)
+            .map(|seed| Trial {
+                seed,
+                ..trial.clone()
+            })
+            .collect();
+        let mut tails = jobs::map(&trials, |trial| trial.run().tail_rtts);
+        tails.sort_by(f64::total_cmp);
+        let at = |share: f64| tails[((tails.len() - 1) as f64 * share).round() as usize];
+        let name = format!("tail, {rtt_ms} ms, {} % lost", loss * 100.0);
+        missed.extend(row(&format!("{name}: median"), 1.5, &[at(0.5)], "RTT"));
+        missed.extend(row(
+            &format!("{name}: 99th percentile"),
+            2.5,
+            &[at(0.99)],
+            "RTT",
+        ));
+    }
+    missed
+}
+
+/// 10 KB there and 10 KB back, idle and under bulk data at full rate: 99th percentiles.
+fn dialogue(seeds: u64) -> Vec<Missed> {
+    let mut missed = Vec::new();
+    for rtt_ms in [40, 200] {
+        let trials: Vec<_> = (1..=seeds)
+            .map(|seed| Trial {
+                seed,
+                ..Trial::symmetric(BitRate::mbit(300), Duration::from_millis(rtt_ms), 0.0)
+            })
+            .collect();
+        let ratios = jobs::map(&trials, |trial| {
+            let idle = dialogues(trial, false);
+            let busy = dialogues(trial, true);
+            busy / idle
+        });
+        let name = format!("10 KB request and answer under bulk data, {rtt_ms} ms, by idle");
+        missed.extend(row(&name, 2.0, &ratios, "x"));
+    }
+    missed
+}
+
+/// The 99th percentile of the times of dialogues, in seconds.
+fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
+    let mut world = trial.world();
+    trial.warm(&mut world, &mut |_| {});
+    if is_busy {
+        world.send(Side::A, Class::Bulk, ByteCount::megabytes(20_000));
+        world.send(Side::B, Class::Bulk, ByteCount::megabytes(20_000));
+        world.run_for(20 * trial.rtt);
+    }
+    let mut times: Vec<f64> = (0..60)
+        .map(|_| {
+            world.run_for(Duration::from_millis(17));
+            let began = world.now();
+            one_way(&mut world, Side::A);
+            one_way(&mut world, Side::B);
+            (world.now() - began).as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[(times.len() - 1) * 99 / 100]
+}
+
+fn one_way(world: &mut World, from: Side) {
+    let id = world.send(from, Class::Bulk, ByteCount::new(10_000));
+    world.run_until(Duration::from_secs(60), |world| {
+        world.progress(id).arrived.is_some()
+    });
+}
+
+/// From the first packet ever until a byte of the application has arrived.
+fn first_contact(seeds: u64) -> Vec<Missed> {
+    let mut missed = Vec::new();
+    for (rtt_ms, loss, required) in [(200, 0.0, 2.0), (200, 0.5, 5.0), (600, 0.5, 5.0)] {
+        let rate = BitRate::mbit(100);
+        let trials: Vec<_> = (1..=40 * seeds)
+            .map(|seed| Trial {
+                seed,
+                ..Trial::symmetric(rate, Duration::from_millis(rtt_ms), loss)
+            })
+            .collect();
+        let mut times = jobs::map(&trials, |trial| {
+            let mut world = trial.world();
+            let id = world.send(Side::A, Class::Bulk, ByteCount::new(100));
+            world.run_until(Duration::from_secs(60), |world| {
+                world.progress(id).arrived.is_some()
+            });
+            world.now().as_secs_f64() / trial.rtt.as_secs_f64()
+        });
+        times.sort_by(f64::total_cmp);
+        let at = times[(times.len() - 1) * 9 / 10];
+        let name = format!(
+            "first contact, {rtt_ms} ms, {} % lost: 90th percentile",
+            loss * 100.0
+        );
+        missed.extend(row(&name, required, &[at], "RTT"));
+    }
+    missed
+}

@@ -1,0 +1,588 @@
+//! Several flows over one path, in virtual time: pairs of link cores beside models of TCP.
+//!
+//! All flows send from A to B through one `wansim::Path`, and their answers come back through
+//! another. A flow may have a longer way of its own in front of the path, and a little jitter there,
+//! as machines have: without it drops at a full queue would fall in a pattern that depends on
+//! nothing but the order of events (S. Floyd and V. Jacobson, "On traffic phase effects", 1992).
+//!
+//! What is of interest is in a [`Record`], sampled at equal times.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rivals::{Ack, Law, Receiver, Segment, Sender};
+use units::{BitRate, ByteCount};
+use wansim::{Counters, ETHERNET_OVERHEAD, Jitter, Packet, Path, PathConfig};
+
+use super::{
+    GRANULARITY, Side,
+    pair::{Datagram, MakeController, Pair, PairConfig},
+    record::{Record, Sample},
+};
+use crate::{
+    Class, PeerView,
+    congestion::{Controller, PathMemory},
+};
+
+/// What a crowd meets.
+#[derive(Debug, Clone)]
+pub struct CrowdConfig {
+    /// From A to B, where the data flows.
+    pub forward: PathConfig,
+    /// From B to A.
+    pub backward: PathConfig,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Each packet is this much late at the path, at most, and in order. A packet's time on the
+    /// bottleneck is enough to break patterns.
+    pub jitter: Duration,
+    /// Time between two samples of the record.
+    pub sample_every: Duration,
+}
+
+/// A flow to be.
+#[derive(Debug, Clone)]
+pub struct FlowConfig {
+    /// Who sends.
+    pub kind: FlowKind,
+    /// When it begins, since the start.
+    pub begins: Duration,
+    /// When it stops sending, without a farewell.
+    pub ends: Option<Duration>,
+    /// What its round trip has beyond that of the path.
+    pub extra_rtt: Duration,
+}
+
+/// Who sends.
+#[derive(Clone)]
+pub enum FlowKind {
+    /// A pair of link cores with one bulk stream.
+    Longhaul {
+        /// Makes the controller.
+        controller: MakeController,
+        /// Bound of each core's buffers.
+        memory_max: ByteCount,
+    },
+    /// TCP.
+    Tcp {
+        /// Makes the window law from a seed.
+        law: MakeLaw,
+        /// What the receiver lets be in flight, in segments.
+        window_max: Option<u64>,
+    },
+}
+
+/// Makes a window law; the seed is for what a law draws at random.
+pub type MakeLaw = Arc<dyn Fn(u64) -> Box<dyn Law> + Send + Sync>;
+
+/// Flows and the path that they share.
+pub struct Crowd {
+    start: Instant,
+    now: Instant,
+    seed: u64,
+    jitter: Duration,
+    /// From A to B, and back.
+    paths: [Path<Crossing>; 2],
+    flows: Vec<Flow>,
+    record: Record,
+    next_sample: Instant,
+    /// Which flow is served first, in turn.
+    turn: usize,
+}
+
+struct Flow {
+    config: FlowConfig,
+    traffic: Option<Traffic>,
+    /// The flow's own way to the path, at either end.
+    access: Option<[Path<Crossing>; 2]>,
+    is_touched: bool,
+    wake: Option<Instant>,
+    connected: Option<Duration>,
+    /// Data packets sent into the path, and dropped by its full queue.
+    sent: u64,
+    drops: u64,
+    arrived_bytes: u64,
+}
+
+enum Traffic {
+    Longhaul(Box<Pair>),
+    Tcp(Box<Tcp>),
+}
+
+struct Tcp {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+/// A packet of any flow.
+#[derive(Debug, Clone)]
+struct Crossing {
+    flow: usize,
+    load: Load,
+    is_corrupt: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Load {
+    Datagram(Datagram),
+    Segment(Segment),
+    Ack(Ack),
+}
+
+impl Packet for Crossing {
+    fn ip_bytes(&self) -> usize {
+        match &self.load {
+            Load::Datagram(datagram) => datagram.ip_bytes(),
+            Load::Segment(_) => rivals::SEGMENT_IP_BYTES,
+            Load::Ack(_) => rivals::ACK_IP_BYTES,
+        }
+    }
+
+    fn flip_bit(&mut self, bit: usize) {
+        match &mut self.load {
+            Load::Datagram(datagram) => datagram.flip_bit(bit),
+            // TCP's checksum finds it.
+            Load::Segment(_) | Load::Ack(_) => self.is_corrupt = true,
+        }
+    }
+}
+
+impl FlowKind {
+    /// A pair of link cores under a controller.
+    pub fn longhaul(
+        controller: impl Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self::Longhaul {
+            controller: Arc::new(controller),
+            memory_max: ByteCount::gibibytes(1),
+        }
+    }
+
+    /// TCP under a law.
+    pub fn tcp(law: impl Fn(u64) -> Box<dyn Law> + Send + Sync + 'static) -> Self {
+        Self::Tcp {
+            law: Arc::new(law),
+            window_max: None,
+        }
+    }
+
+    /// TCP under CUBIC.
+    pub fn cubic() -> Self {
+        Self::tcp(|_| Box::new(rivals::Cubic::new()))
+    }
+
+    /// TCP under Reno.
+    pub fn reno() -> Self {
+        Self::tcp(|_| Box::new(rivals::Reno::new()))
+    }
+
+    /// TCP under BBR.
+    pub fn bbr() -> Self {
+        Self::tcp(|seed| Box::new(rivals::Bbr::new(seed as usize)))
+    }
+
+    /// TCP under CUBIC with a window of `bytes` bytes of data.
+    pub fn cubic_with_window(bytes: ByteCount) -> Self {
+        let segments = bytes.bytes() / rivals::SEGMENT_PAYLOAD_BYTES as u64;
+        Self::Tcp {
+            law: Arc::new(|_| Box::new(rivals::Cubic::new())),
+            window_max: Some(segments),
+        }
+    }
+
+    /// A flow of this kind, from the beginning to the end.
+    pub fn flow(self) -> FlowConfig {
+        FlowConfig {
+            kind: self,
+            begins: Duration::ZERO,
+            ends: None,
+            extra_rtt: Duration::ZERO,
+        }
+    }
+}
+
+impl std::fmt::Debug for FlowKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Longhaul { .. } => "Longhaul",
+            Self::Tcp { .. } => "Tcp",
+        })
+    }
+}
+
+impl FlowConfig {
+    /// The same, begun later.
+    pub fn starting_at(self, begins: Duration) -> Self {
+        Self { begins, ..self }
+    }
+
+    /// The same, stopped at a time.
+    pub fn until(self, ends: Duration) -> Self {
+        let ends = Some(ends);
+        Self { ends, ..self }
+    }
+
+    /// The same over a longer way.
+    pub fn farther_by(self, extra_rtt: Duration) -> Self {
+        Self { extra_rtt, ..self }
+    }
+}
+
+impl Crowd {
+    /// A path without traffic.
+    pub fn new(config: &CrowdConfig) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any origin does: only differences count"
+        )]
+        let start = Instant::now();
+        let seed = config.seed.wrapping_mul(2);
+        Self {
+            start,
+            now: start,
+            seed: config.seed,
+            jitter: config.jitter,
+            paths: [
+                Path::new(config.forward.clone(), seed + 1),
+                Path::new(config.backward.clone(), seed + 2),
+            ],
+            flows: Vec::new(),
+            record: Record::new(config.sample_every),
+            next_sample: start,
+            turn: 0,
+        }
+    }
+
+    /// Adds a flow; they are numbered from 0 in this order.
+    pub fn add(&mut self, config: FlowConfig) {
+        let number = self.flows.len();
+        let is_direct = config.extra_rtt.is_zero() && self.jitter.is_zero();
+        let access = (!is_direct).then(|| {
+            let way = |spread: Duration, seed| {
+                let settings = PathConfig {
+                    delay: config.extra_rtt / 2 + spread,
+                    jitter: Jitter {
+                        spread,
+                        in_order: true,
+                    },
+                    ..PathConfig::default()
+                };
+                Path::new(settings, seed)
+            };
+            let seed = self.seed.wrapping_mul(1000) + 2 * number as u64;
+            [way(self.jitter / 2, seed), way(Duration::ZERO, seed + 1)]
+        });
+        self.flows.push(Flow {
+            wake: Some(self.start + config.begins),
+            config,
+            traffic: None,
+            access,
+            is_touched: false,
+            connected: None,
+            sent: 0,
+            drops: 0,
+            arrived_bytes: 0,
+        });
+        self.record.add_flow();
+    }
+
+    /// Time since the start.
+    pub fn now(&self) -> Duration {
+        self.now - self.start
+    }
+
+    /// Runs until `end`, since the start.
+    pub fn run_to(&mut self, end: Duration) {
+        let end = self.start + end;
+        self.step();
+        while self.now < end {
+            let next = self.next_event().max(self.now + GRANULARITY).min(end);
+            while self.next_sample <= next {
+                self.sample();
+            }
+            self.now = next;
+            self.step();
+        }
+    }
+
+    /// Changes both directions alike.
+    pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
+        for path in &mut self.paths {
+            let mut config = path.config().clone();
+            change(&mut config);
+            path.configure(config, self.now);
+        }
+    }
+
+    /// What was seen so far.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// What happened to the packets sent from one side.
+    pub fn path_counters(&self, from: Side) -> &Counters {
+        self.paths[from as usize].counters()
+    }
+
+    /// When a pair's connection first stood; for TCP when it began.
+    pub fn connected(&self, flow: usize) -> Option<Duration> {
+        self.flows[flow].connected
+    }
+
+    /// What a pair's sender knows; `None` for TCP, and before it begins.
+    pub fn view(&self, flow: usize) -> Option<PeerView> {
+        self.flows[flow].view()
+    }
+
+    fn next_event(&self) -> Instant {
+        let arrivals = self.paths.iter().filter_map(Path::next_arrival);
+        let flows = self.flows.iter().flat_map(|flow| {
+            let access = flow.access.iter().flatten();
+            access.filter_map(Path::next_arrival).chain(flow.wake)
+        });
+        let far = self.now + Duration::from_secs(3600);
+        arrivals.chain(flows).min().unwrap_or(far)
+    }
+
+    fn step(&mut self) {
+        let now = self.now;
+        let since_start = now - self.start;
+        let Self { paths, flows, .. } = self;
+        for from in [Side::A, Side::B] {
+            while let Some(crossing) = paths[from as usize].poll(now) {
+                let flow = &mut flows[crossing.flow];
+                flow.arrive(crossing, from, now, since_start, paths);
+            }
+        }
+        self.turn += 1;
+        let count = flows.len();
+        for offset in 0..count {
+            let index = (self.turn + offset) % count;
+            let flow = &mut flows[index];
+            for from in [Side::A, Side::B] {
+                while let Some(crossing) = flow.leave_access(from, now) {
+                    flow.enter(crossing, from, paths, now);
+                }
+            }
+            if flow.is_touched || flow.wake.is_some_and(|at| at <= now) {
+                flow.is_touched = false;
+                let seed = self.seed.wrapping_mul(100) + index as u64;
+                flow.step(index, seed, self.start, now, paths);
+            }
+        }
+    }
+
+    fn sample(&mut self) {
+        let at = self.next_sample;
+        let path = &mut self.paths[Side::A as usize];
+        path.catch_up(at);
+        let counters = path.counters();
+        let queue_bytes = ByteCount::new(counters.queue_bytes);
+        let queue_delay = path
+            .config()
+            .rate
+            .map_or(Duration::ZERO, |rate| rate.time_to_send(queue_bytes));
+        self.record.begin_sample(queue_delay, counters);
+        for (index, flow) in self.flows.iter().enumerate() {
+            let view = flow.view();
+            let state = match (&flow.traffic, &view) {
+                (Some(Traffic::Tcp(tcp)), _) => tcp.sender.law().state(),
+                (_, Some(view)) => view.controller_state,
+                _ => "",
+            };
+            self.record.add_sample(
+                index,
+                Sample {
+                    arrived_bytes: flow.arrived_bytes,
+                    sent: flow.sent,
+                    drops: flow.drops,
+                    allowed_bytes_per_s: view.as_ref().map_or(0.0, |view| view.allowed_bytes_per_s),
+                    queue_seen: view.map_or(Duration::ZERO, |view| view.queue_delay),
+                    state,
+                },
+            );
+        }
+        self.next_sample += self.record.every();
+    }
+}
+
+impl Flow {
+    fn view(&self) -> Option<PeerView> {
+        match &self.traffic {
+            Some(Traffic::Longhaul(pair)) => Some(pair.endpoint(Side::A).peer_view(0)),
+            _ => None,
+        }
+    }
+
+    /// Sends into the flow's own way, or where it has none into the path.
+    fn send(
+        &mut self,
+        crossing: Crossing,
+        from: Side,
+        paths: &mut [Path<Crossing>; 2],
+        now: Instant,
+    ) {
+        match &mut self.access {
+            Some(access) => access[from as usize].send(crossing, now),
+            None => self.enter(crossing, from, paths, now),
+        }
+    }
+
+    fn leave_access(&mut self, from: Side, now: Instant) -> Option<Crossing> {
+        self.access.as_mut()?[from as usize].poll(now)
+    }
+
+    fn enter(
+        &mut self,
+        crossing: Crossing,
+        from: Side,
+        paths: &mut [Path<Crossing>; 2],
+        now: Instant,
+    ) {
+        let path = &mut paths[from as usize];
+        let drops_before = path.counters().queue_drops;
+        path.send(crossing, now);
+        if from == Side::A {
+            self.sent += 1;
+            self.drops += path.counters().queue_drops - drops_before;
+        }
+    }
+
+    /// A packet comes out of the path.
+    fn arrive(
+        &mut self,
+        crossing: Crossing,
+        from: Side,
+        now: Instant,
+        since_start: Duration,
+        paths: &mut [Path<Crossing>; 2],
+    ) {
+        if from == Side::A && self.connected.is_some() {
+            self.arrived_bytes += (crossing.ip_bytes() + ETHERNET_OVERHEAD) as u64;
+        }
+        let answer = match (&mut self.traffic, crossing.load) {
+            (Some(Traffic::Longhaul(pair)), Load::Datagram(datagram)) => {
+                pair.deliver(from.other(), datagram, now);
+                None
+            }
+            _ if crossing.is_corrupt => None,
+            (Some(Traffic::Tcp(tcp)), Load::Segment(segment)) => {
+                Some(tcp.receiver.handle_segment(segment))
+            }
+            (Some(Traffic::Tcp(tcp)), Load::Ack(ack)) => {
+                tcp.sender.handle_ack(&ack, since_start);
+                None
+            }
+            // It has ended.
+            _ => return,
+        };
+        self.is_touched = true;
+        if let Some(ack) = answer {
+            let crossing = Crossing {
+                flow: crossing.flow,
+                load: Load::Ack(ack),
+                is_corrupt: false,
+            };
+            self.send(crossing, Side::B, paths, now);
+        }
+    }
+
+    /// Lets time pass.
+    fn step(
+        &mut self,
+        index: usize,
+        seed: u64,
+        start: Instant,
+        now: Instant,
+        paths: &mut [Path<Crossing>; 2],
+    ) {
+        let since_start = now - start;
+        if self.config.ends.is_some_and(|end| end <= since_start) {
+            self.traffic = None;
+            self.wake = None;
+            return;
+        }
+        if self.config.begins > since_start {
+            return;
+        }
+        let mut traffic = match self.traffic.take() {
+            Some(traffic) => traffic,
+            None => Traffic::begin(&self.config.kind, seed, now),
+        };
+        let crossing = |load| Crossing {
+            flow: index,
+            load,
+            is_corrupt: false,
+        };
+        match &mut traffic {
+            Traffic::Longhaul(pair) => {
+                for side in [Side::A, Side::B] {
+                    pair.step(side, now, &mut |datagram| {
+                        self.send(crossing(Load::Datagram(datagram)), side, paths, now);
+                    });
+                }
+                if self.connected.is_none() {
+                    let view = pair.endpoint(Side::A).peer_view(0);
+                    self.connected = view.connected.map(|at| at - start);
+                }
+                self.wake = pair.next_timeout(now);
+            }
+            Traffic::Tcp(tcp) => {
+                let sender = &mut tcp.sender;
+                self.connected.get_or_insert(since_start);
+                sender.handle_timeout(since_start);
+                while let Some(segment) = sender.poll_transmit(since_start) {
+                    self.send(crossing(Load::Segment(segment)), Side::A, paths, now);
+                }
+                self.wake = sender.next_timeout().map(|at| start + at);
+            }
+        }
+        if let Some(end) = self.config.ends {
+            self.wake = self.wake.into_iter().chain([start + end]).min();
+        }
+        self.traffic = Some(traffic);
+    }
+}
+
+impl Traffic {
+    fn begin(kind: &FlowKind, seed: u64, now: Instant) -> Self {
+        match kind {
+            FlowKind::Longhaul {
+                controller,
+                memory_max,
+            } => {
+                let config = PairConfig {
+                    seed,
+                    controller: controller.clone(),
+                    memory_max: *memory_max,
+                    idle_timeout: Duration::from_secs(600),
+                };
+                let mut pair = Pair::new(config, now);
+                pair.send(Side::A, Class::Bulk, ENDLESS, now);
+                Self::Longhaul(Box::new(pair))
+            }
+            FlowKind::Tcp { law, window_max } => Self::Tcp(Box::new(Tcp {
+                sender: Sender::new(law(seed), *window_max),
+                receiver: Receiver::default(),
+            })),
+        }
+    }
+}
+
+impl std::fmt::Debug for Crowd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crowd")
+            .field("now", &self.now())
+            .field("seed", &self.seed)
+            .field("flows", &self.flows.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// More than any run can send.
+const ENDLESS: ByteCount = ByteCount::new(1 << 50);

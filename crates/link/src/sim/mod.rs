@@ -1,0 +1,259 @@
+//! Two link cores over a simulated WAN, in virtual time.
+//!
+//! A [`World`] holds two sites joined by one `wansim::Path` in each direction. It moves real
+//! datagrams with real encryption, and jumps from event to event, so that minutes of a transatlantic
+//! path take seconds, with the same figures on every run of a seed. A [`Crowd`] holds several such
+//! pairs and models of TCP that share one path.
+
+mod crowd;
+mod pair;
+mod record;
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use units::{BitRate, ByteCount};
+use wansim::{Counters, Path, PathConfig};
+
+use self::pair::{Datagram, Pair, PairConfig};
+use crate::{
+    Class, Endpoint, PeerView,
+    congestion::{Controller, PathMemory},
+};
+
+pub use self::{
+    crowd::{Crowd, CrowdConfig, FlowConfig, FlowKind, MakeLaw},
+    pair::{MakeController, Progress, Side, TransferId},
+    record::{Record, Sample},
+};
+
+/// Two sites and the paths between them.
+pub struct World {
+    start: Instant,
+    now: Instant,
+    pair: Pair,
+    /// From A to B, and back.
+    paths: [Path<Datagram>; 2],
+    /// Datagrams that arrived at one side, kept for replay.
+    recording: Option<Side>,
+    recorded: Vec<Vec<u8>>,
+    /// How many datagrams went to each address.
+    sent_to: HashMap<SocketAddr, u64>,
+}
+
+/// Makes the controller of each new connection.
+pub type ControllerMaker = fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller>;
+
+/// What a world is made from.
+#[derive(Debug, Clone)]
+pub struct WorldConfig {
+    /// From A to B.
+    pub forward: PathConfig,
+    /// From B to A.
+    pub backward: PathConfig,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Makes the congestion controllers.
+    pub controller: ControllerMaker,
+    /// Bound of the buffers of each connection.
+    pub memory_max: ByteCount,
+    /// Silence after which a connection is given up.
+    pub idle_timeout: Duration,
+}
+
+impl World {
+    /// Two sites that know each other; A has B's address. Their first handshake begins at once.
+    pub fn new(config: &WorldConfig) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any origin does: only differences count"
+        )]
+        let start = Instant::now();
+        Self {
+            start,
+            now: start,
+            pair: Pair::new(config.pair(), start),
+            paths: [
+                Path::new(config.forward.clone(), config.seed.wrapping_mul(2) + 1),
+                Path::new(config.backward.clone(), config.seed.wrapping_mul(2) + 2),
+            ],
+            recording: None,
+            recorded: Vec::new(),
+            sent_to: HashMap::new(),
+        }
+    }
+
+    /// Time since the start.
+    pub fn now(&self) -> Duration {
+        self.now - self.start
+    }
+
+    /// Begins to send `size` bytes from one side to the other, on a stream of their own.
+    pub fn send(&mut self, from: Side, class: Class, size: ByteCount) -> TransferId {
+        self.pair.send(from, class, size, self.now)
+    }
+
+    /// The application at the other end never reads this transfer.
+    pub fn leave_unread(&mut self, id: TransferId) {
+        self.pair.leave_unread(id);
+    }
+
+    /// How a transfer stands.
+    pub fn progress(&self, id: TransferId) -> Progress {
+        self.pair.progress(id)
+    }
+
+    /// Runs until the sender of `id` knows that everything arrived, or `limit` has passed. Returns
+    /// the time it took from its beginning.
+    pub fn run_to_end(&mut self, id: TransferId, limit: Duration) -> Option<Duration> {
+        self.run_until(limit, |world| {
+            let progress = world.progress(id);
+            progress.confirmed.is_some() || progress.lost.is_some()
+        });
+        let progress = self.progress(id);
+        progress.confirmed.map(|end| end - progress.began)
+    }
+
+    /// Runs for a time.
+    pub fn run_for(&mut self, time: Duration) {
+        self.run_until(time, |_| false);
+    }
+
+    /// Runs until `done`, for at most `limit`. Returns whether `done` came true.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let end = self.now + limit;
+        self.step();
+        while !done(self) {
+            let next = self.next_event().max(self.now + GRANULARITY);
+            if next > end {
+                self.now = end;
+                self.step();
+                return done(self);
+            }
+            self.now = next;
+            self.step();
+        }
+        true
+    }
+
+    /// Changes the path from one side.
+    pub fn set_path(&mut self, from: Side, config: PathConfig) {
+        self.paths[from as usize].configure(config, self.now);
+    }
+
+    /// Changes both directions alike.
+    pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
+        for path in &mut self.paths {
+            let mut config = path.config().clone();
+            change(&mut config);
+            path.configure(config, self.now);
+        }
+    }
+
+    /// What happened to the packets sent from one side.
+    pub fn path_counters(&self, from: Side) -> &Counters {
+        self.paths[from as usize].counters()
+    }
+
+    /// What one side knows of the other.
+    pub fn view(&self, side: Side) -> PeerView {
+        self.pair.endpoint(side).peer_view(0)
+    }
+
+    /// The endpoint of one side.
+    pub fn endpoint(&self, side: Side) -> &Endpoint {
+        self.pair.endpoint(side)
+    }
+
+    /// Restarts one side: everything it knew is gone, nobody was told.
+    pub fn restart(&mut self, side: Side, config: &WorldConfig) {
+        self.pair.restart(side, config.pair(), self.now);
+    }
+
+    /// Stops one side (as SIGSTOP does) or lets it go on: datagrams that arrive meanwhile are lost.
+    pub fn set_stopped(&mut self, side: Side, is_stopped: bool) {
+        self.pair.set_stopped(side, is_stopped);
+    }
+
+    /// Gives one side another address, as a NAT does that forgot its binding.
+    pub fn set_address(&mut self, side: Side, address: SocketAddr) {
+        self.pair.set_address(side, address);
+    }
+
+    /// Hands a datagram to one side as if the network had.
+    pub fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8]) {
+        self.pair.inject(to, from, bytes, self.now);
+    }
+
+    /// Keeps what arrives at one side from now on.
+    pub fn record(&mut self, at: Side) {
+        self.recording = Some(at);
+    }
+
+    /// What arrived since [`record`](Self::record), and an end to recording.
+    pub fn take_recorded(&mut self) -> Vec<Vec<u8>> {
+        self.recording = None;
+        std::mem::take(&mut self.recorded)
+    }
+
+    /// How many datagrams either side has sent to an address.
+    pub fn sent_to(&self, address: SocketAddr) -> u64 {
+        self.sent_to.get(&address).copied().unwrap_or(0)
+    }
+
+    /// How many streams one side was told are lost.
+    pub fn lost_streams(&self, side: Side) -> u64 {
+        self.pair.lost_streams(side)
+    }
+
+    fn next_event(&mut self) -> Instant {
+        let far = self.now + Duration::from_secs(3600);
+        let timeout = self.pair.next_timeout(self.now);
+        let arrivals = self.paths.iter().filter_map(Path::next_arrival);
+        timeout.into_iter().chain(arrivals).min().unwrap_or(far)
+    }
+
+    fn step(&mut self) {
+        for from in [Side::A, Side::B] {
+            while let Some(datagram) = self.paths[from as usize].poll(self.now) {
+                if self.recording.is_some_and(|side| side != from) {
+                    self.recorded.push(datagram.bytes.clone());
+                }
+                self.pair.deliver(from.other(), datagram, self.now);
+            }
+        }
+        for side in [Side::A, Side::B] {
+            let Self { paths, sent_to, .. } = self;
+            let now = self.now;
+            self.pair.step(side, now, &mut |datagram| {
+                *sent_to.entry(datagram.to).or_default() += 1;
+                paths[side as usize].send(datagram, now);
+            });
+        }
+    }
+}
+
+impl WorldConfig {
+    fn pair(&self) -> PairConfig {
+        PairConfig {
+            seed: self.seed,
+            controller: std::sync::Arc::new(self.controller),
+            memory_max: self.memory_max,
+            idle_timeout: self.idle_timeout,
+        }
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("now", &self.now())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Events closer together than this are handled together.
+const GRANULARITY: Duration = Duration::from_micros(50);

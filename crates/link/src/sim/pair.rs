@@ -1,0 +1,428 @@
+//! Two link cores that know each other, with an application on either side; datagrams go in and come
+//! out, and the time with them. What lies between the two is the business of others.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use units::{BitRate, ByteCount};
+use wansim::Packet;
+
+use crate::{
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read, ReplayMemory,
+    StreamKey, Transmit,
+    congestion::{Controller, PathMemory},
+};
+
+/// One of the two sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The site that connects.
+    A,
+    /// The site that waits.
+    B,
+}
+
+impl Side {
+    /// The site at the other end.
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// Names a transfer of a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferId(usize);
+
+/// How a transfer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read in order by the receiving application.
+    pub delivered: ByteCount,
+    /// When it was begun, since the start of the world.
+    pub began: Duration,
+    /// When the receiving application had everything.
+    pub arrived: Option<Duration>,
+    /// When the sending application knew that.
+    pub confirmed: Option<Duration>,
+    /// Why it failed.
+    pub lost: Option<LostReason>,
+}
+
+/// Makes a controller; what is known of the path and the cap on its rate are given.
+pub type MakeController =
+    Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
+
+/// What a pair is made from.
+#[derive(Clone)]
+pub(super) struct PairConfig {
+    pub(super) seed: u64,
+    pub(super) controller: MakeController,
+    pub(super) memory_max: ByteCount,
+    pub(super) idle_timeout: Duration,
+}
+
+/// Two sites and their transfers.
+pub(super) struct Pair {
+    start: Instant,
+    sites: [Site; 2],
+    transfers: Vec<Transfer>,
+    by_stream: HashMap<(Side, StreamKey), usize>,
+    seed: u64,
+    scratch: Vec<u8>,
+    /// Streams that each side was told are lost.
+    lost_streams: [u64; 2],
+}
+
+struct Site {
+    endpoint: Endpoint,
+    address: SocketAddr,
+    instance: u64,
+    is_stopped: bool,
+}
+
+struct Transfer {
+    from: Side,
+    class: Class,
+    total: u64,
+    key: Option<StreamKey>,
+    written: u64,
+    is_finished: bool,
+    /// The receiving application does not read.
+    is_unread: bool,
+    progress: Progress,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Datagram {
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Packet for Datagram {
+    fn ip_bytes(&self) -> usize {
+        self.bytes.len() + IP_UDP_HEADERS
+    }
+
+    fn flip_bit(&mut self, bit: usize) {
+        // A flipped bit in the headers dies in their checksums; here it breaks the first byte.
+        let byte = (bit / 8).saturating_sub(IP_UDP_HEADERS);
+        self.bytes[byte] ^= 1 << (bit % 8);
+    }
+}
+
+impl Pair {
+    /// Two sites that know each other; A has B's address. Their first handshake begins at once.
+    pub(super) fn new(config: PairConfig, start: Instant) -> Self {
+        let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
+            .map(|text| text.parse().expect("the address is well formed"));
+        let sites = [Side::A, Side::B].map(|side| Site {
+            endpoint: endpoint(&config, side, 1, ReplayMemory::default(), start),
+            address: addresses[side as usize],
+            instance: 1,
+            is_stopped: false,
+        });
+        Self {
+            start,
+            sites,
+            transfers: Vec::new(),
+            by_stream: HashMap::new(),
+            seed: config.seed,
+            scratch: Vec::new(),
+            lost_streams: [0; 2],
+        }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        from: Side,
+        class: Class,
+        size: ByteCount,
+        now: Instant,
+    ) -> TransferId {
+        let progress = Progress {
+            delivered: ByteCount::ZERO,
+            began: now - self.start,
+            arrived: None,
+            confirmed: None,
+            lost: None,
+        };
+        self.transfers.push(Transfer {
+            from,
+            class,
+            total: size.bytes(),
+            key: None,
+            written: 0,
+            is_finished: false,
+            is_unread: false,
+            progress,
+        });
+        TransferId(self.transfers.len() - 1)
+    }
+
+    pub(super) fn leave_unread(&mut self, id: TransferId) {
+        self.transfers[id.0].is_unread = true;
+    }
+
+    pub(super) fn progress(&self, id: TransferId) -> Progress {
+        self.transfers[id.0].progress
+    }
+
+    pub(super) fn endpoint(&self, side: Side) -> &Endpoint {
+        &self.sites[side as usize].endpoint
+    }
+
+    /// Everything the side knew is gone but its replay memory.
+    pub(super) fn restart(&mut self, side: Side, config: PairConfig, now: Instant) {
+        let site = &mut self.sites[side as usize];
+        site.instance += 1;
+        let memory = site.endpoint.replay_memory(now);
+        site.endpoint = endpoint(&config, side, site.instance, memory, now);
+    }
+
+    pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool) {
+        self.sites[side as usize].is_stopped = is_stopped;
+    }
+
+    pub(super) fn set_address(&mut self, side: Side, address: SocketAddr) {
+        self.sites[side as usize].address = address;
+    }
+
+    /// Streams that a side was told are lost.
+    pub(super) fn lost_streams(&self, side: Side) -> u64 {
+        self.lost_streams[side as usize]
+    }
+
+    /// Hands bytes to one side as if the network had.
+    pub(super) fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8], now: Instant) {
+        let mut bytes = bytes.to_vec();
+        let site = &mut self.sites[to as usize];
+        site.endpoint.handle_datagram(&mut bytes, from, now);
+    }
+
+    /// Hands a datagram to one side, if that has its address and runs.
+    pub(super) fn deliver(&mut self, to: Side, mut datagram: Datagram, now: Instant) {
+        let site = &mut self.sites[to as usize];
+        if datagram.to == site.address && !site.is_stopped {
+            site.endpoint
+                .handle_datagram(&mut datagram.bytes, datagram.from, now);
+        }
+    }
+
+    /// When [`Self::step`] has to be called without any arrival.
+    pub(super) fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
+        self.sites
+            .iter_mut()
+            .filter(|site| !site.is_stopped)
+            .filter_map(|site| site.endpoint.next_timeout(now))
+            .min()
+    }
+
+    /// Lets time pass on one side, moves data between application and core, and gives what is to be
+    /// sent to `send`.
+    pub(super) fn step(&mut self, side: Side, now: Instant, send: &mut impl FnMut(Datagram)) {
+        if self.sites[side as usize].is_stopped {
+            return;
+        }
+        self.sites[side as usize].endpoint.handle_timeout(now);
+        self.handle_events(side, now);
+        self.write(side, now);
+        self.transmit(side, now, send);
+    }
+
+    fn handle_events(&mut self, side: Side, now: Instant) {
+        while let Some(event) = self.sites[side as usize].endpoint.poll_event() {
+            let other = self.sites[1 - side as usize].address;
+            let since_start = now - self.start;
+            match event {
+                Event::Resolve { peer } => {
+                    self.sites[side as usize]
+                        .endpoint
+                        .set_address(peer, Some(other), now);
+                }
+                Event::Connected { .. } | Event::Remember => {}
+                Event::Incoming { key, .. } => {
+                    let sender = side.other();
+                    let found = self.transfers.iter().position(|transfer| {
+                        transfer.from == sender
+                            && transfer.key.is_some_and(|ours| ours.stream == key.stream)
+                            && transfer.progress.lost.is_none()
+                            && transfer.progress.arrived.is_none()
+                    });
+                    if let Some(index) = found {
+                        self.by_stream.insert((side, key), index);
+                    }
+                    // The answering direction is not used.
+                    self.sites[side as usize].endpoint.finish(key);
+                }
+                Event::Readable { key } => self.read(side, key, now),
+                Event::SendDone { key } => {
+                    if let Some(index) = self.by_stream.get(&(side, key)) {
+                        let transfer = &mut self.transfers[*index];
+                        if transfer.from == side {
+                            transfer.progress.confirmed = Some(since_start);
+                        }
+                    }
+                }
+                Event::Stopped { .. } => {}
+                Event::Lost { key, reason } => {
+                    self.lost_streams[side as usize] += 1;
+                    if let Some(index) = self.by_stream.get(&(side, key)) {
+                        let progress = &mut self.transfers[*index].progress;
+                        if progress.confirmed.is_none() {
+                            progress.lost = Some(reason);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, side: Side, key: StreamKey, now: Instant) {
+        let since_start = now - self.start;
+        let index = self.by_stream.get(&(side, key)).copied();
+        if index.is_some_and(|index| self.transfers[index].is_unread) {
+            return;
+        }
+        let endpoint = &mut self.sites[side as usize].endpoint;
+        loop {
+            let read = endpoint.read(key, WRITE_BYTES, now);
+            let transfer = index.map(|index| &mut self.transfers[index]);
+            match (read, transfer) {
+                (Read::Data(data), Some(transfer)) => {
+                    let offset = transfer.progress.delivered.bytes();
+                    assert_pattern(&data, offset);
+                    transfer.progress.delivered += ByteCount::new(data.len() as u64);
+                }
+                (Read::End, Some(transfer)) => {
+                    if transfer.from != side {
+                        assert_eq!(transfer.progress.delivered.bytes(), transfer.total);
+                        transfer.progress.arrived.get_or_insert(since_start);
+                    }
+                    return;
+                }
+                (Read::Corrupt, _) => panic!("count or hash did not match (seed {})", self.seed),
+                (Read::Data(_), None) => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn write(&mut self, side: Side, now: Instant) {
+        let endpoint = &mut self.sites[side as usize].endpoint;
+        for (index, transfer) in self.transfers.iter_mut().enumerate() {
+            if transfer.from != side || transfer.is_finished || transfer.progress.lost.is_some() {
+                continue;
+            }
+            let Some(key) = transfer
+                .key
+                .or_else(|| endpoint.open(0, transfer.class, now))
+            else {
+                continue;
+            };
+            transfer.key = Some(key);
+            self.by_stream.insert((side, key), index);
+            while transfer.written < transfer.total && endpoint.writable(key) > 0 {
+                let left = transfer.total - transfer.written;
+                let data = pattern(transfer.written, left.min(WRITE_BYTES as u64) as usize);
+                transfer.written += data.len() as u64;
+                endpoint.write(key, data);
+            }
+            if transfer.written == transfer.total {
+                endpoint.finish(key);
+                transfer.is_finished = true;
+            }
+        }
+    }
+
+    fn transmit(&mut self, side: Side, now: Instant, send: &mut impl FnMut(Datagram)) {
+        let site = &mut self.sites[side as usize];
+        loop {
+            self.scratch.clear();
+            let transmit = site.endpoint.poll_transmit(&mut self.scratch, 44, now);
+            let Some(Transmit { to, segment_bytes }) = transmit else {
+                return;
+            };
+            for bytes in self.scratch.chunks(segment_bytes) {
+                send(Datagram {
+                    from: site.address,
+                    to,
+                    bytes: bytes.to_vec(),
+                });
+            }
+        }
+    }
+}
+
+fn endpoint(
+    config: &PairConfig,
+    side: Side,
+    instance: u64,
+    replay_memory: ReplayMemory,
+    epoch: Instant,
+) -> Endpoint {
+    let identity = Identity::from_seed([1 + side as u8; 32]);
+    let other = Identity::from_seed([2 - side as u8; 32]).public_key();
+    let make = config.controller.clone();
+    let endpoint = EndpointConfig {
+        identity,
+        peers: vec![EndpointPeer {
+            public_keys: vec![other],
+            has_endpoint: side == Side::A,
+            rate_max: None,
+        }],
+        memory_max: config.memory_max,
+        idle_timeout: config.idle_timeout,
+        seed: config.seed ^ (instance << 32) ^ (side as u64) << 48,
+        instance: instance << 1 | side as u64,
+        replay_memory,
+        unix_ns: 1_700_000_000_000_000_000,
+        pacing_quantum: Duration::from_micros(250),
+        controller: Box::new(move |memory, rate_max| make(memory, rate_max)),
+    };
+    Endpoint::new(endpoint, epoch).expect("seeded keys are valid")
+}
+
+fn pattern_buffer() -> &'static [u8] {
+    static PATTERN: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    PATTERN.get_or_init(|| {
+        let mut state = 1u32;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..PATTERN_BYTES).map(next).collect()
+    })
+}
+
+/// At most `len_max` bytes of the pattern from `offset` on.
+fn pattern(offset: u64, len_max: usize) -> Bytes {
+    let start = (offset % PATTERN_BYTES as u64) as usize;
+    let end = (start + len_max).min(PATTERN_BYTES);
+    Bytes::from_static(&pattern_buffer()[start..end])
+}
+
+fn assert_pattern(data: &[u8], offset: u64) {
+    let mut at = 0;
+    while at < data.len() {
+        let expected = pattern(offset + at as u64, data.len() - at);
+        assert!(
+            data[at..at + expected.len()] == expected,
+            "wrong bytes at offset {offset}"
+        );
+        at += expected.len();
+    }
+}
+
+const IP_UDP_HEADERS: usize = 28;
+/// Period of the pattern that transfers carry; a prime, so that shifted slots are noticed.
+const PATTERN_BYTES: usize = 1_000_003;
+const WRITE_BYTES: usize = 256 * 1024;

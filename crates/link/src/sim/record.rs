@@ -1,0 +1,158 @@
+//! What a crowd did, sampled at equal times, and the figures that benches judge it by.
+//!
+//! Rates count bytes on the wire that arrive at the receiver, Ethernet's overhead included, so that
+//! all flows together make up the bottleneck's rate.
+
+use std::{ops::Range, time::Duration};
+
+use wansim::Counters;
+
+/// Samples of the path and of each flow; totals are since the start.
+#[derive(Debug, Clone)]
+pub struct Record {
+    every: Duration,
+    queue_delays: Vec<Duration>,
+    sent: Vec<u64>,
+    drops: Vec<u64>,
+    lost: Vec<u64>,
+    flows: Vec<Vec<Sample>>,
+}
+
+/// One flow at one time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sample {
+    /// Bytes on the wire that have arrived.
+    pub arrived_bytes: u64,
+    /// Packets sent into the path.
+    pub sent: u64,
+    /// Those of them that the bottleneck's queue had no room for.
+    pub drops: u64,
+    /// What a link's controller allows.
+    pub allowed_bytes_per_s: f64,
+    /// The queue that a link's controller sees.
+    pub queue_seen: Duration,
+    /// Name of the controller's or the law's state; empty before the flow begins.
+    pub state: &'static str,
+}
+
+impl Record {
+    pub(super) fn new(every: Duration) -> Self {
+        Self {
+            every,
+            queue_delays: Vec::new(),
+            sent: Vec::new(),
+            drops: Vec::new(),
+            lost: Vec::new(),
+            flows: Vec::new(),
+        }
+    }
+
+    pub(super) fn add_flow(&mut self) {
+        self.flows.push(vec![Sample::default(); self.len()]);
+    }
+
+    pub(super) fn begin_sample(&mut self, queue_delay: Duration, path: &Counters) {
+        let drops = path.queue_drops + path.policer_drops;
+        self.queue_delays.push(queue_delay);
+        self.sent.push(path.sent);
+        self.drops.push(drops);
+        self.lost.push(path.dropped() - drops);
+    }
+
+    pub(super) fn add_sample(&mut self, flow: usize, sample: Sample) {
+        self.flows[flow].push(sample);
+    }
+
+    /// Time between two samples.
+    pub fn every(&self) -> Duration {
+        self.every
+    }
+
+    /// Samples taken.
+    pub fn len(&self) -> usize {
+        self.queue_delays.len()
+    }
+
+    /// Whether none was taken.
+    pub fn is_empty(&self) -> bool {
+        self.queue_delays.is_empty()
+    }
+
+    /// Flows watched.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The samples of a flow.
+    pub fn samples(&self, flow: usize) -> &[Sample] {
+        &self.flows[flow]
+    }
+
+    /// The sample in force at `at`.
+    pub fn sample(&self, flow: usize, at: Duration) -> Sample {
+        self.flows[flow][self.index(at)]
+    }
+
+    /// Delay of the bottleneck's queue at each sample.
+    pub fn queue_delays(&self) -> &[Duration] {
+        &self.queue_delays
+    }
+
+    /// Bits per second of a flow that arrived in a span of time.
+    pub fn rate(&self, flow: usize, span: &Range<Duration>) -> f64 {
+        let (from, to) = self.indices(span);
+        let samples = &self.flows[flow];
+        let bytes = samples[to].arrived_bytes - samples[from].arrived_bytes;
+        bytes as f64 * 8.0 / (self.every * (to - from) as u32).as_secs_f64()
+    }
+
+    /// Mean delay of the queue in a span of time.
+    pub fn queue_mean(&self, span: &Range<Duration>) -> Duration {
+        let (from, to) = self.indices(span);
+        self.queue_delays[from..to].iter().sum::<Duration>() / (to - from) as u32
+    }
+
+    /// Delay of the queue that a fraction of the samples in a span of time does not exceed.
+    pub fn queue_quantile(&self, fraction: f64, span: &Range<Duration>) -> Duration {
+        let (from, to) = self.indices(span);
+        let mut delays = self.queue_delays[from..to].to_vec();
+        delays.sort();
+        delays[((delays.len() - 1) as f64 * fraction) as usize]
+    }
+
+    /// Fraction of the packets sent in a span of time that queue or policer dropped.
+    pub fn caused_loss(&self, span: &Range<Duration>) -> f64 {
+        let (from, to) = self.indices(span);
+        let sent = self.sent[to] - self.sent[from];
+        (self.drops[to] - self.drops[from]) as f64 / sent.max(1) as f64
+    }
+
+    /// Fraction of the packets that passed the bottleneck in a span of time that the path then lost.
+    pub fn path_loss(&self, span: &Range<Duration>) -> f64 {
+        let (from, to) = self.indices(span);
+        let sent = self.sent[to] - self.sent[from];
+        let drops = self.drops[to] - self.drops[from];
+        (self.lost[to] - self.lost[from]) as f64 / (sent - drops).max(1) as f64
+    }
+
+    /// R. Jain's index of the flows' rates in a span of time: 1 where all are equal.
+    pub fn jain(&self, span: &Range<Duration>) -> f64 {
+        let rates: Vec<f64> = (0..self.flows())
+            .map(|flow| self.rate(flow, span))
+            .collect();
+        let sum: f64 = rates.iter().sum();
+        let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+        sum * sum / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
+    }
+
+    fn index(&self, at: Duration) -> usize {
+        let index = (at.as_nanos() / self.every.as_nanos()) as usize;
+        index.min(self.len() - 1)
+    }
+
+    /// Indices of a span, at least one sample apart.
+    fn indices(&self, span: &Range<Duration>) -> (usize, usize) {
+        let to = self.index(span.end).max(1);
+        (self.index(span.start).min(to - 1), to)
+    }
+}

@@ -1,0 +1,40 @@
+//! How often a lost slot is sent again at once.
+
+/// How many copies of a slot are sent in a round of repetition on a path that loses the fraction
+/// `loss`.
+///
+/// A copy costs as much as the slot, but few slots reach late rounds, and everything behind one of
+/// them waits for it. So there are as many copies as add about a hundredth of the traffic, and on
+/// very lossy paths, where that would still mean one, more in late rounds all the same: 8 rounds
+/// instead of 25 at 64 % loss, for 8 % of the traffic.
+pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
+    const EXTRA_TRAFFIC: f64 = 0.012;
+    const CHEAP_COPIES_MAX: f64 = 4.0;
+    let reaching = loss.max(1e-6).powi(i32::from(round));
+    let cheap = (1.0 + EXTRA_TRAFFIC / reaching).min(CHEAP_COPIES_MAX) as u32;
+    let late = match round {
+        0..=3 => 1,
+        4 => 2,
+        5 => 4,
+        _ => 8,
+    };
+    // The first repetition is a single one: it is the common case.
+    if round <= 1 { 1 } else { cheap.max(late) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copies_in_round;
+
+    #[test]
+    fn copies_rise_early_where_losses_are_few_and_late_where_they_are_many() {
+        let copies = |loss| {
+            (1..=7)
+                .map(|round| copies_in_round(round, loss))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(copies(0.01), [1, 4, 4, 4, 4, 8, 8]);
+        assert_eq!(copies(0.1), [1, 2, 4, 4, 4, 8, 8]);
+        assert_eq!(copies(0.64), [1, 1, 1, 2, 4, 8, 8]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Several flows over one path in virtual time.
+
+use std::time::Duration;
+
+use link::{
+    Policy, congestion,
+    sim::{Crowd, CrowdConfig, FlowKind, Side},
+};
+use units::{BitRate, ByteCount};
+use wansim::{PathConfig, Policer};
+
+const S: Duration = Duration::from_secs(1);
+
+fn crowd(queue_bdp: f64, seed: u64) -> Crowd {
+    let (rate, rtt) = (BitRate::mbit(50), Duration::from_millis(40));
+    let bdp = rate.bytes_in(rtt).bytes() as f64;
+    let path = PathConfig {
+        rate: Some(rate),
+        queue: ByteCount::new((bdp * queue_bdp) as u64),
+        delay: rtt / 2,
+        ..PathConfig::default()
+    };
+    Crowd::new(&CrowdConfig {
+        forward: path.clone(),
+        backward: path,
+        seed,
+        jitter: Duration::from_micros(240),
+        sample_every: Duration::from_millis(10),
+    })
+}
+
+fn ours() -> FlowKind {
+    FlowKind::longhaul(|memory, max| congestion::for_policy(Policy::Fair, memory, max))
+}
+
+#[test]
+fn a_pair_and_cubic_keep_the_line_full_together() {
+    let mut crowd = crowd(1.0, 1);
+    crowd.add(ours().flow());
+    crowd.add(FlowKind::cubic().flow().starting_at(S));
+    crowd.run_to(30 * S);
+    let span = 10 * S..30 * S;
+    let rates = [0, 1].map(|flow| crowd.record().rate(flow, &span) / 50e6);
+    assert!(rates[0] + rates[1] > 0.9, "{rates:?}");
+    // How they share is for `benches/fair.rs` to judge.
+    assert!(rates[0].min(rates[1]) > 0.0, "{rates:?}");
+    assert!(crowd.record().caused_loss(&(Duration::ZERO..30 * S)) > 0.0);
+}
+
+#[test]
+fn a_run_of_a_seed_repeats_itself_and_another_seed_differs() {
+    let run = |seed| {
+        let mut crowd = crowd(1.0, seed);
+        crowd.add(ours().flow());
+        crowd.add(FlowKind::cubic().flow().starting_at(S));
+        crowd.run_to(8 * S);
+        let arrived = [0, 1].map(|flow| crowd.record().sample(flow, 8 * S).arrived_bytes);
+        (arrived, crowd.path_counters(Side::A).queue_drops)
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
+}
+
+#[test]
+fn a_longer_way_is_a_longer_round_trip() {
+    let mut crowd = crowd(1.0, 1);
+    crowd.add(ours().flow().farther_by(Duration::from_millis(100)));
+    let window = ByteCount::kibibytes(64);
+    crowd.add(FlowKind::cubic_with_window(window).flow());
+    let far = Duration::from_millis(160);
+    crowd.add(FlowKind::cubic_with_window(window).flow().farther_by(far));
+    crowd.run_to(4 * S);
+    let rtt = crowd
+        .view(0)
+        .and_then(|view| view.base_rtt)
+        .expect("it runs");
+    assert!((140..143).contains(&rtt.as_millis()), "{rtt:?}");
+    let span = 2 * S..4 * S;
+    let ratio = crowd.record().rate(1, &span) / crowd.record().rate(2, &span);
+    assert!((3.5..5.5).contains(&ratio), "200 ms against 40: {ratio}");
+}
+
+#[test]
+fn a_flow_that_ends_leaves_the_line_to_the_others() {
+    let mut crowd = crowd(1.0, 1);
+    crowd.add(FlowKind::reno().flow());
+    crowd.add(FlowKind::bbr().flow().starting_at(2 * S).until(10 * S));
+    crowd.run_to(40 * S);
+    assert!(crowd.record().rate(1, &(5 * S..9 * S)) > 5e6);
+    assert_eq!(crowd.record().rate(1, &(11 * S..40 * S)), 0.0);
+    assert!(crowd.record().rate(0, &(25 * S..40 * S)) > 0.9 * 50e6);
+}
+
+#[test]
+fn what_a_policer_drops_is_loss_that_the_flows_caused() {
+    let mut crowd = crowd(1.0, 1);
+    crowd.change_paths(|path| {
+        path.policer = Some(Policer {
+            rate: BitRate::mbit(10),
+            burst: ByteCount::new(50_000),
+        });
+    });
+    crowd.add(FlowKind::cubic().flow());
+    crowd.run_to(20 * S);
+    assert!(crowd.path_counters(Side::A).policer_drops > 0);
+    assert!(crowd.record().caused_loss(&(S..20 * S)) > 0.0);
+    let rate = crowd.record().rate(0, &(5 * S..20 * S));
+    assert!((0.5..1.01).contains(&(rate / 10e6)), "{rate}");
+}

@@ -1,0 +1,43 @@
+//! The token bucket of a policer.
+
+use std::time::Instant;
+
+use crate::config::Policer;
+
+/// What is in the bucket, as of the last packet.
+#[derive(Debug, Default)]
+pub(crate) struct Bucket {
+    filled: Option<Filled>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Filled {
+    at: Instant,
+    /// Bytes times [`SCALE`], so that rounding does not add up.
+    tokens: u128,
+}
+
+impl Bucket {
+    /// Whether a packet that comes at `now` passes. The bucket is full before the first.
+    pub(crate) fn passes(&mut self, policer: &Policer, wire_bytes: usize, now: Instant) -> bool {
+        let burst = u128::from(policer.burst.bytes()) * SCALE;
+        let tokens = match self.filled {
+            Some(Filled { at, tokens }) => {
+                let since_ns = now.saturating_duration_since(at).as_nanos();
+                let earned = since_ns.saturating_mul(u128::from(policer.rate.as_bits_per_s()));
+                tokens.saturating_add(earned).min(burst)
+            }
+            None => burst,
+        };
+        let cost = wire_bytes as u128 * SCALE;
+        let passes = tokens >= cost;
+        self.filled = Some(Filled {
+            at: now,
+            tokens: if passes { tokens - cost } else { tokens },
+        });
+        passes
+    }
+}
+
+/// Nanosecond-bits in a second's byte.
+const SCALE: u128 = 8_000_000_000;
