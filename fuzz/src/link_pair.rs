@@ -336,7 +336,8 @@ impl World {
                 }
                 Event::Connected { .. }
                 | Event::Remember
-                | Event::SendDone { .. } | Event::Stopped { .. } => {}
+                | Event::SendDone { .. }
+                | Event::Stopped { .. } => {}
             }
         }
     }

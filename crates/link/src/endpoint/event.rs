@@ -8,7 +8,7 @@ use crate::stream::Class;
 /// What the user of an endpoint should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Where is this peer? Answer with [`Endpoint::set_address`].
+    /// Where is this peer? Answer with [`Endpoint::set_address`](super::Endpoint::set_address).
     Resolve {
         /// Index of the peer.
         peer: usize,
