@@ -69,7 +69,7 @@ fn main() {
     }
     let began = Instant::now();
     println!(
-        "{:>2}  {:<52} {:<26} {:>9} {:>9} {:>9}  {:>7}",
+        "{:>2}  {:<52} {:<28} {:>9} {:>9} {:>9}  {:>7}",
         "#", "scenario", "figure", "required", "median", "worst", "missed"
     );
     let mut reached = 0;
@@ -112,8 +112,10 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
         .flat_map(|cell| (1..=seeds).map(move |seed| (cell, seed)))
         .collect();
     let results = parallel(&jobs, |(cell, seed)| {
+        // Cells draw apart from each other, or one lost packet of the handshake would be in them all.
+        let drawn = 1000 * seed + *cell as u64;
         let cell = &scenario.cells[*cell];
-        let figures = (cell.run)(*seed);
+        let figures = (cell.run)(drawn);
         (format!("{}, seed {seed}", cell.name), figures)
     });
     if is_verbose {
@@ -151,7 +153,7 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
         };
         let name = if index == 0 { scenario.name } else { "" };
         println!(
-            "{number:>2}  {name:<52} {label:<26} {bound:>9} {:>9.3} {:>9.3}  {:>7}",
+            "{number:>2}  {name:<52} {label:<28} {bound:>9} {:>9.3} {:>9.3}  {:>7}",
             median(&values),
             bound.worst(&values),
             format!("{missed}/{}", values.len()),
@@ -200,7 +202,7 @@ fn print_invariants() -> bool {
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     broken.sort();
     println!(
-        "{:>2}  {:<52} {:<26} {:>9} {:>9} {:>9}  {:>7}",
+        "{:>2}  {:<52} {:<28} {:>9} {:>9} {:>9}  {:>7}",
         18,
         "invariants of every run above",
         "rate > 4x the line, or none",
@@ -359,15 +361,19 @@ fn scenarios(is_full: bool) -> Vec<Scenario> {
     ]
 }
 
-/// 1. All 480 cells with `--full`; at 1 Gbit/s a fixed quarter of them otherwise.
+/// 1. All 480 cells with `--full`; at 1 Gbit/s a fixed fifth of them otherwise. Judged in the
+/// second half of 40 round trips, or of 15 s at 1 Gbit/s, 20 s at 100 Mbit/s, 40 s at 10 Mbit/s.
 fn alone(is_full: bool) -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for mbit in [1000, 100, 10] {
         for rtt_ms in [1000, 600, 100, 20, 1] {
             for queue in [0.1, 0.5, 1.0, 4.0] {
                 for loss_percent in [0.0, 0.1, 1.0, 10.0, 5.0, 30.0, 50.0, 64.0] {
-                    let is_in_subset = [0.1, 1.0].contains(&queue)
-                        && [0.0, 1.0, 10.0, 64.0].contains(&loss_percent);
+                    let is_in_subset = match queue {
+                        1.0 => [0.0, 1.0, 10.0, 64.0].contains(&loss_percent),
+                        0.1 => [0.0, 10.0].contains(&loss_percent),
+                        _ => false,
+                    };
                     if mbit == 1000 && !is_in_subset && !is_full {
                         continue;
                     }
@@ -387,7 +393,7 @@ fn alone_cell(line: &Line, seed: u64) -> Vec<Figure> {
         100_000_000 => 20,
         _ => 40,
     };
-    let end = (least * S).max(line.rtt * 30);
+    let end = (least * S).max(line.rtt * 40);
     let mut crowd = line.alone(seed);
     crowd.add(fair_with_memory().flow());
     finish(&mut crowd, line, seed, end);
@@ -395,13 +401,14 @@ fn alone_cell(line: &Line, seed: u64) -> Vec<Figure> {
     let span = end / 2..end;
     let used = line.used(record, &span);
     let packets = line.bits_per_s() / 8.0 * line.rtt.as_secs_f64() / bench::PACKET_WIRE_BYTES;
-    let mut figures = vec![if packets >= 160.0 {
-        Figure::at_least("used, BDP >= 160 packets", 0.95, used)
-    } else if line.loss <= 0.5 {
-        Figure::at_least("used, BDP < 160 packets", 0.93, used)
-    } else {
-        Figure::at_least("used, smaller, 64 % loss", 0.82, used)
-    }];
+    let (label, bound) = match (packets >= 160.0, line.loss) {
+        (true, ..=0.1) => ("used, loss <= 10 %", 0.95),
+        (true, ..=0.5) => ("used, loss 30, 50 %", 0.95),
+        (true, _) => ("used, loss 64 %", 0.95),
+        (false, ..=0.5) => ("used, BDP < 160 packets", 0.93),
+        (false, _) => ("the same, loss 64 %", 0.82),
+    };
+    let mut figures = vec![Figure::at_least(label, bound, used)];
     if line.queue_bdp == 1.0 {
         let bound = (10 * MS).max(line.rtt / 4).as_secs_f64();
         let queue = record.queue_mean(&span).as_secs_f64();
@@ -595,9 +602,13 @@ fn policer() -> Vec<Cell<Vec<Figure>>> {
                 crowd.add(fair().flow());
                 finish(&mut crowd, &line, seed, 40 * S);
                 let span = 10 * S..40 * S;
+                let label = match loss {
+                    0.0 => "caused loss",
+                    _ => "caused loss, path loses 10 %",
+                };
                 vec![
                     Figure::at_least("used", 0.9, line.used(crowd.record(), &span)),
-                    Figure::at_most("caused loss", 0.05, crowd.record().caused_loss(&span)),
+                    Figure::at_most(label, 0.05, crowd.record().caused_loss(&span)),
                 ]
             }));
         }
