@@ -299,7 +299,8 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-/// Nobody starves; what CUBIC gets in our place is shown beside it.
+/// Harm as with CUBIC: what the others keep of what they get with one CUBIC in our place. That nobody
+/// starves can be asked beside Reno only: beside BBR with a short queue CUBIC does, too.
 fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();
@@ -307,9 +308,9 @@ fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
         for queue in [0.5, 1.0, 4.0] {
             for count in [1, 2] {
                 let line = Line::new(100, 40, queue);
-                let name = format!("40 ms, queue {queue} BDP, {count} {name}");
+                let title = format!("40 ms, queue {queue} BDP, {count} {name}");
                 let kind = kind.clone();
-                rows.push(Cell::new(name, move |seed| {
+                rows.push(Cell::new(title, move |seed| {
                     let run = |first: FlowKind| {
                         let others = (1..=count).map(|which| soon(kind.clone(), seed, which));
                         let first = soon(first, seed, 0);
@@ -317,13 +318,19 @@ fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
                     };
                     let cubic = run(FlowKind::cubic());
                     let crowd = run(ours(policy));
+                    let without_us = rates(cubic.record(), &JUDGED);
                     let rates = rates(crowd.record(), &JUDGED);
                     let fair = line.bits_per_s() / rates.len() as f64;
-                    let in_our_place = cubic.record().rate(0, &JUDGED) / fair;
+                    let kept = mean(&rates[1..]) / mean(&without_us[1..]);
+                    let lowest = least(&rates) / fair;
                     let figures = vec![
-                        Figure::at_least("least flow / fair", 0.25, least(&rates) / fair),
+                        Figure::at_least("they keep", 0.7, kept).by_mean(),
+                        match name {
+                            "Reno" => Figure::at_least("least flow / fair", 0.25, lowest),
+                            _ => Figure::shown("least flow / fair", lowest),
+                        },
                         Figure::shown("ours / fair", rates[0] / fair),
-                        Figure::shown("CUBIC in our place / fair", in_our_place),
+                        Figure::shown("CUBIC in our place / fair", without_us[0] / fair),
                     ];
                     outcome(&line, &crowd, figures)
                 }));
