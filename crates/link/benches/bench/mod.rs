@@ -57,6 +57,15 @@ impl<T> Cell<T> {
             run: Box::new(run),
         }
     }
+
+    /// The seed of this cell: each draws apart from the others, or one lost packet of the handshake
+    /// would be in a whole column, and the same whichever cells run beside it. FNV-1a over the name.
+    pub(crate) fn seed(&self, seed: u64) -> u64 {
+        let mix =
+            |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        let hash = self.name.bytes().fold(0xCBF2_9CE4_8422_2325, mix);
+        (hash >> 40) * 1000 + seed
+    }
 }
 
 impl Figure {
