@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: figures, and the conditions under which they were measured.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::{
@@ -9,10 +11,22 @@ use crate::{
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Bench {
-    /// The link in virtual time: goodput against the ideal, over round-trip time and loss
+    /// The link in virtual time: goodput over loss, bursts, reordering, and times, against what is required
     #[command(visible_alias = "matrix")]
     Link {
-        /// Passed on: `-- --quick`, `-- --seeds N`, `-- --cell RTT_MS LOSS`
+        /// Passed on: `-- --seeds N`, `-- --only matrix`, `-- --cell RTT_MS LOSS`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// The regression scenarios of the congestion controller in virtual time: required and reached
+    Controller {
+        /// Passed on: `-- --scenario N`, `-- --seeds K`, `-- --full`, `-- --verbose`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// How the link shares with CUBIC, Reno, BBR and itself in virtual time, with a page of plots
+    Fair {
+        /// Passed on: `-- --seeds K`, `-- --row TEXT`, `-- --trace`, `-- --out FILE`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -26,11 +40,9 @@ pub(crate) enum Bench {
 
 pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
     let mut command = match bench {
-        Bench::Link { arguments } => {
-            let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
-            command.args(["--bench", "link", "--"]).args(arguments);
-            command
-        }
+        Bench::Link { arguments } => of_link("link", arguments),
+        Bench::Controller { arguments } => of_link("controller", arguments),
+        Bench::Fair { arguments } => of_link("fair", arguments),
         Bench::Wan { arguments } => {
             let mut command = cargo(["bench", "-p", "longhaul", "--bench", "wan", "--"]);
             command.args(arguments);
@@ -38,4 +50,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         }
     };
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
+}
+
+/// A bench of the link in virtual time.
+fn of_link(name: &str, arguments: &[String]) -> Command {
+    let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
+    command.args(["--bench", name, "--"]).args(arguments);
+    command
 }
