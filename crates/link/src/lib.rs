@@ -45,7 +45,7 @@ pub use connection::{Stats, Transmit};
 pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError};
 pub use endpoint::{
     ControllerFactory, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
-    PeerView, Read, ReplayMemory, StreamKey,
+    Newest, PeerView, Read, ReplayMemory, StreamKey,
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};

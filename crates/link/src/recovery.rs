@@ -266,7 +266,8 @@ impl SentLog {
             }
         })?;
         // None above the largest had arrived.
-        self.give_up(report.largest + 1..next, give_up_before, outcome);
+        let above = (report.largest + 1).max(self.resolved);
+        self.give_up(above..next, give_up_before, outcome);
         report.for_each_sample(|sample| {
             if let Some(sent) = self.get(sample.number) {
                 outcome.arrivals.push(Arrival {
@@ -506,5 +507,34 @@ mod tests {
         );
         assert_eq!(sent.packets_lost, 0, "the loss is taken back");
         assert!(sent.reorder_window(RTT, ms(90)) > Duration::from_millis(46));
+    }
+
+    #[test]
+    fn a_report_older_than_anything_remembered_changes_nothing() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 30);
+        received.insert(0, 1500, true, ms(0) + RTT / 2);
+        let mut old = Vec::new();
+        received.write_report(&mut old, 1400, ms(0) + RTT / 2);
+        for number in 1..30 {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+        }
+        report(&mut sent, &mut received, ms(30) + RTT / 2);
+        sent.forget(ms(5000), Duration::from_secs(1));
+        for number in 30..40 {
+            sent.push(
+                ms(5000 + number),
+                1500,
+                true,
+                false,
+                0.0,
+                Contents::default(),
+            );
+        }
+        let old = Report::read(&mut Reader(&old)).expect("our own report");
+        let mut outcome = Outcome::default();
+        sent.on_report(&old, ms(5100), RTT, Time::default(), &mut outcome)
+            .expect("it is about packets that were sent");
+        assert!(outcome.lost.is_empty() && outcome.resolved.is_empty());
     }
 }

@@ -65,6 +65,7 @@ fn parameters() -> Vec<u8> {
         instance: 0x0102_0304_0506_0708,
         initial_window: 4096,
         stream_limit: 4096,
+        began_unix_ns: 1_700_000_000_000_000_000,
     };
     parameters.encode()
 }

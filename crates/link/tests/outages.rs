@@ -299,7 +299,7 @@ fn a_seed_gives_the_same_run_every_time() {
 
 #[test]
 fn readers_that_stall_leave_room_for_others() {
-    for (memory_mebibytes, stalled) in [(64, 10), (64, 40), (16, 10), (256, 100)] {
+    for (memory_mebibytes, stalled) in [(64, 10), (64, 40), (16, 10), (16, 30), (256, 100)] {
         let config = WorldConfig {
             memory_max: ByteCount::mebibytes(memory_mebibytes),
             ..config(1)
@@ -314,9 +314,15 @@ fn readers_that_stall_leave_room_for_others() {
         let command = world.send(Side::A, Class::Control, ByteCount::new(100));
         let answered = world.run_to_end(command, Duration::from_secs(5));
         assert!(answered.is_some(), "{what}: a command must get through");
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
-        let took = world.run_to_end(id, Duration::from_secs(30));
-        assert!(took.is_some(), "{what}: 1 MB must get through");
+        // Both directions: what readers hold up must not take the memory for sending either.
+        for from in [Side::A, Side::B] {
+            let id = world.send(from, Class::Bulk, ByteCount::megabytes(1));
+            let took = world.run_to_end(id, Duration::from_secs(30));
+            assert!(
+                took.is_some(),
+                "{what}: 1 MB from {from:?} must get through"
+            );
+        }
         let (sender, receiver) = (world.view(Side::A), world.view(Side::B));
         let refused = receiver.stats.no_memory;
         assert!(

@@ -8,7 +8,7 @@ use link::{
     sim::{Side, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
-use wansim::PathConfig;
+use wansim::{PathConfig, Straggler};
 
 fn path(rate: BitRate, rtt: Duration, loss: f64) -> PathConfig {
     PathConfig {
@@ -82,4 +82,22 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
             assert!(ended.is_some(), "seed {seed}, {size} MB");
         }
     }
+}
+
+/// Far later than anything that the sender remembers.
+#[test]
+fn a_report_that_comes_two_seconds_late_does_no_harm() {
+    let mut backward = path(BitRate::mbit(100), Duration::from_millis(50), 0.0);
+    backward.reordering.probability = 0.01;
+    backward.reordering.straggler = Straggler::Late(Duration::from_secs(2));
+    let mut world = World::new(&WorldConfig {
+        forward: path(BitRate::mbit(100), Duration::from_millis(50), 0.0),
+        backward,
+        seed: 1,
+        controller: |_, _| Box::new(FixedRate::new(0.96 * 12.5e6)),
+        memory_max: ByteCount::mebibytes(512),
+        idle_timeout: Duration::from_secs(600),
+    });
+    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(60));
+    assert!(world.run_to_end(id, Duration::from_secs(60)).is_some());
 }

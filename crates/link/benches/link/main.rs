@@ -56,7 +56,10 @@ fn main() {
                 Some(count) => seeds = count as u64,
                 None => usage(),
             },
-            "--only" => only = Some(arguments.next().unwrap_or_else(|| usage())),
+            "--only" => match arguments.next().as_deref() {
+                Some(part @ ("matrix" | "rows" | "times")) => only = Some(part.to_owned()),
+                _ => usage(),
+            },
             "--row" => {
                 only = Some("rows".to_owned());
                 row = Some(arguments.next().unwrap_or_else(|| usage()));

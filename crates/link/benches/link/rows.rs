@@ -124,6 +124,10 @@ pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
         .into_iter()
         .filter(|row| name.is_none_or(|name| row.name.contains(name)))
         .collect();
+    if rows.is_empty() {
+        eprintln!("no row has that in its name");
+        std::process::exit(2);
+    }
     let mut trials = Vec::new();
     for row in &rows {
         for trial in [Some(&row.trial), row.plain.as_ref()].into_iter().flatten() {

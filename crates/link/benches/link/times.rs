@@ -104,7 +104,10 @@ fn tail(seeds: u64) -> Vec<Missed> {
                 ..trial.clone()
             })
             .collect();
-        let mut tails = jobs::map(&trials, |trial| trial.run().tail_rtts);
+        let mut tails = jobs::map(&trials, |trial| match trial.run() {
+            outcome if outcome.time_s > 0.0 => outcome.tail_rtts,
+            _ => f64::MAX,
+        });
         tails.sort_by(f64::total_cmp);
         let at = |share: f64| tails[((tails.len() - 1) as f64 * share).round() as usize];
         let name = format!("tail, {rtt_ms} ms, {} % lost", loss * 100.0);

@@ -228,6 +228,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const UNSENT_MAX: usize = 1 << 20;
 /// ... and at least, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;
+/// What a bulk stream may have unsent and unacknowledged however full the memory is.
+const BUFFERED_MIN: usize = 16 << 10;
 
 impl Connection {
     pub(crate) fn new(setup: Setup, now: Time) -> Self {
@@ -291,11 +293,6 @@ impl Connection {
         self.rate_max_bytes_per_s = rate.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
     }
 
-    /// Whether the peer knows this connection by `id`.
-    pub(crate) fn is_for(&self, id: ConnectionId) -> bool {
-        self.peer_id == id
-    }
-
     // What the application does.
 
     /// Opens a stream; `None` while the peer allows no more.
@@ -315,7 +312,10 @@ impl Connection {
         // Commands and replies are short, and nobody's data may hold them up.
         let unsent_max = match stream.class {
             Class::Control => UNSENT_MAX,
-            Class::Bulk if is_full => 0,
+            // Streams that the peer does not read must not stop the others for good.
+            Class::Bulk if is_full => {
+                return BUFFERED_MIN.saturating_sub(stream.send.buffered_bytes());
+            }
             Class::Bulk => share,
         };
         unsent_max.saturating_sub(stream.send.unsent_bytes())

@@ -66,6 +66,7 @@ impl Connection {
         self.end_silence(now);
         let is_newest = number >= self.received.next();
         let mut wants_report = false;
+        let mut reports = 0;
         let mut kept = Kept::Yes;
         for frame in Frames::new(payload) {
             let Ok(frame) = frame else {
@@ -74,7 +75,14 @@ impl Connection {
                 return Received::Accepted;
             };
             wants_report |= !matches!(frame, Frame::Feedback(_) | Frame::Close { .. });
-            match self.on_frame(frame, from, now) {
+            reports += usize::from(matches!(frame, Frame::Feedback(_)));
+            let result = if reports > 1 {
+                // Each may walk through all packets in flight.
+                Err(Malformed)
+            } else {
+                self.on_frame(frame, from, now)
+            };
+            match result {
                 Ok(Kept::Yes) => {}
                 Ok(Kept::No) => kept = Kept::No,
                 Err(Malformed) => {

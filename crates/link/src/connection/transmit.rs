@@ -34,8 +34,8 @@ const FLIGHT_INTERVAL: Duration = Duration::from_millis(100);
 const CHALLENGES_MAX: u32 = 8;
 /// Loss at which idle capacity is used to repeat what is not yet acknowledged.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
-/// In how many reports a credit or the end of reading is told again, at least.
-const ECHOES_MIN: u8 = 3;
+/// Credits and ends of reading that are told again with reports, at most.
+const ECHOES_MAX: usize = 64;
 const ECHOES_PER_REPORT: usize = 8;
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
@@ -348,8 +348,11 @@ impl Connection {
         contents.push(Item::Control(control));
         if matches!(control, Control::Credit(_) | Control::Done(_)) {
             self.echoes.retain(|(echo, _)| *echo != control);
-            let echoes = (self.received.redundancy() as u8).max(ECHOES_MIN);
-            self.echoes.push_back((control, echoes));
+            self.echoes
+                .push_back((control, self.received.redundancy() as u8));
+            if self.echoes.len() > ECHOES_MAX {
+                self.echoes.pop_front();
+            }
         }
     }
 
@@ -442,7 +445,7 @@ impl Connection {
                     return;
                 }
                 let to_end = header + len + LEN_SIZE + SPACE_MIN > space;
-                self.streams.pop_again_if_front(chunk);
+                let is_repeat = !self.streams.pop_again_if_front(chunk);
                 if to_end {
                     frame::put_chunk_to_end(out, chunk.stream, chunk.index);
                 } else {
@@ -451,6 +454,7 @@ impl Connection {
                 let stream = self.streams.by_ref(chunk).expect("the slot was just found");
                 stream.send.take_again(chunk.index, out);
                 self.stats.payload_again += len as u64;
+                self.stats.payload_repeated += if is_repeat { len as u64 } else { 0 };
                 contents.push(Item::Chunk(chunk));
                 if to_end {
                     return;
@@ -497,13 +501,13 @@ impl Connection {
         }
         let restart = now.since(self.repeat_pass) >= self.repeat_interval()
             && (self.repeat_exhausted || now.since(self.repeat_pass) >= self.rtt.smoothed());
+        let copies = self.repeat_copies();
         if restart {
             self.repeat_pass = now;
-            self.streams.repeat_ends();
+            self.streams.repeat_ends(copies);
         }
-        let repeat = self.streams.next_repeat(self.repeat_copies(), restart);
+        let repeat = self.streams.next_repeat(copies, restart);
         self.repeat_exhausted = repeat.is_none();
-        self.stats.payload_repeated += repeat.map_or(0, |(_, len)| len as u64);
         repeat
     }
 
@@ -515,7 +519,7 @@ impl Connection {
     fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.sent.loss().clamp(1e-5, 0.9).ln();
-        copies.ceil().clamp(2.0, REPEAT_COPIES_MAX) as u8
+        copies.ceil().clamp(1.0, REPEAT_COPIES_MAX) as u8
     }
 
     /// Whether idle capacity is worth using to send again what may have been lost.

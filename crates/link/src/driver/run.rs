@@ -125,8 +125,8 @@ impl Driver {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let policy = config.policy;
-        let replay_file = config.replay_file.clone().map(ReplayFile::new);
-        let replay_memory = replay_file.as_ref().map(ReplayFile::read);
+        let replay = config.replay_file.clone().map(ReplayFile::open);
+        let (replay_file, replay_memory) = replay.transpose()?.unzip();
         let endpoint = Endpoint::new(
             EndpointConfig {
                 identity: config.identity.clone(),
@@ -268,7 +268,7 @@ impl Driver {
                 }
                 Event::Remember => {
                     if let Some(file) = &self.replay_file {
-                        file.write(&self.endpoint.replay_memory(now));
+                        file.write(self.endpoint.replay_memory(now));
                     }
                 }
                 Event::Incoming { key, peer, class } => self.accept(key, PeerId(peer), class),

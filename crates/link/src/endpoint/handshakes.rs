@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use super::{
     Endpoint, Event, LostReason,
     attempt::{Attempt, Flights},
+    first_flights::Verdict,
 };
 use crate::{
     connection::{Connection, HandshakeFlight, Setup},
@@ -111,22 +112,14 @@ impl Endpoint {
             attempt.on_hello(len, from);
             return Some(*id);
         }
-        if self.peers[peer].keys[key]
-            .first_flights
-            .is_replay(hello.source, hello.timestamp)
-        {
-            self.dropped.replayed += 1;
-            return None;
-        }
-        let stands = self.connections.values().any(|connection| {
-            connection.peer == peer && connection.is_for(hello.source) && !connection.we_initiated
-        });
-        if stands {
-            let flights = &mut self.peers[peer].keys[key].first_flights;
-            if flights.on_late_repetition(hello.timestamp) {
-                self.events.push_back(Event::Remember);
+        let flights = &mut self.peers[peer].keys[key].first_flights;
+        match flights.judge(hello.source, hello.timestamp) {
+            Verdict::New => {}
+            Verdict::Late => return None,
+            Verdict::Replay => {
+                self.dropped.replayed += 1;
+                return None;
             }
-            return None;
         }
         if self.is_closing || self.attempts.len() >= ATTEMPTS_MAX {
             return None;
@@ -158,7 +151,7 @@ impl Endpoint {
         known_key
             .first_flights
             .on_answered(hello.source, hello.timestamp);
-        let ours = self.parameters();
+        let ours = self.parameters(now);
         let handshake = Handshake::server(&self.peers[peer].keys[key].tls, &ours).ok()?;
         let our_id = self.new_id();
         let mut attempt = Attempt {
@@ -180,8 +173,14 @@ impl Endpoint {
         Some(our_id)
     }
 
-    pub(super) fn on_handshake_packet(&mut self, id: ConnectionId, datagram: &mut [u8], now: Time) {
-        let Some(attempt) = self.attempts.get(&id) else {
+    pub(super) fn on_handshake_packet(
+        &mut self,
+        id: ConnectionId,
+        datagram: &mut [u8],
+        from: SocketAddr,
+        now: Time,
+    ) {
+        let Some(attempt) = self.attempts.get_mut(&id) else {
             // Repetitions of a flight that has been answered are expected.
             if !self.connections.contains_key(&id) {
                 self.dropped.unknown_connection += 1;
@@ -193,6 +192,8 @@ impl Endpoint {
             self.dropped.undecryptable += 1;
             return;
         };
+        // A hello can be copied and sent from elsewhere; this only the peer can have made.
+        attempt.remote = from;
         self.feed_handshake(id, Level::Handshake, offset, &crypto, now);
     }
 
@@ -236,9 +237,11 @@ impl Endpoint {
         if attempt.we_initiate {
             peer.attempt = None;
         } else {
-            peer.keys[attempt.key]
-                .first_flights
-                .on_connected(attempt.timestamp);
+            peer.keys[attempt.key].first_flights.on_connected(
+                peer_id,
+                theirs.began_unix_ns,
+                attempt.timestamp,
+            );
         }
         self.events.push_back(Event::Remember);
         peer.last_heard = Some(now);
@@ -312,7 +315,7 @@ impl Endpoint {
         {
             return;
         }
-        let ours = self.parameters();
+        let ours = self.parameters(now);
         let our_id = self.new_id();
         let timestamp = self.unix_ns(now);
         let peer = &mut self.peers[index];
@@ -351,11 +354,12 @@ impl Endpoint {
         }
     }
 
-    fn parameters(&self) -> Parameters {
+    fn parameters(&self, now: Time) -> Parameters {
         Parameters {
             instance: self.config.instance,
             initial_window: first_initial_window(self.config.memory_max.bytes()),
             stream_limit: streams_max(self.config.memory_max.bytes()),
+            began_unix_ns: self.unix_ns(now),
         }
     }
 }

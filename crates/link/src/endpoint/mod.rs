@@ -12,6 +12,8 @@ mod first_flights;
 mod handshakes;
 mod peer;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,7 +30,7 @@ pub use self::{
     config::{ControllerFactory, EndpointConfig, EndpointPeer},
     dropped::DropCounters,
     event::{Event, LostReason},
-    first_flights::ReplayMemory,
+    first_flights::{Newest, ReplayMemory},
     streams::{PeerView, Read, StreamKey},
 };
 use crate::{
@@ -105,7 +107,7 @@ impl Endpoint {
                 }
             }
             Kind::Hello | Kind::HelloAnswer => self.on_hello(datagram, from, now),
-            Kind::Handshake => self.on_handshake_packet(id, datagram, now),
+            Kind::Handshake => self.on_handshake_packet(id, datagram, from, now),
         }
     }
 
@@ -254,7 +256,9 @@ impl Endpoint {
         });
         ReplayMemory {
             clock_unix_ns: self.unix_ns(self.time(now)),
-            newest: newest.filter(|(_, newest)| *newest > 0).collect(),
+            newest: newest
+                .filter(|(_, newest)| *newest != Newest::default())
+                .collect(),
         }
     }
 
@@ -284,7 +288,7 @@ impl Endpoint {
     }
 
     fn unix_ns(&self, now: Time) -> u64 {
-        self.config.unix_ns + now.0
+        self.config.unix_ns.saturating_add(now.0)
     }
 
     /// Counters of all connections to a peer, past ones included.

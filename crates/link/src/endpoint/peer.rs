@@ -6,7 +6,7 @@ use units::BitRate;
 
 use super::{
     EndpointPeer,
-    first_flights::{FirstFlights, ReplayMemory},
+    first_flights::{FirstFlights, Newest, ReplayMemory},
 };
 use crate::{
     congestion::PathMemory,
@@ -72,7 +72,9 @@ impl Peer {
                 tls: TlsConfig::new(us, key)?,
                 outward: EnvelopeKey::new(key, &ours),
                 inward: EnvelopeKey::new(&ours, key),
-                first_flights: FirstFlights::new(newest.map_or(0, |(_, newest)| *newest)),
+                first_flights: FirstFlights::new(
+                    newest.map_or(Newest::default(), |(_, newest)| *newest),
+                ),
             })
         });
         Ok(Self {

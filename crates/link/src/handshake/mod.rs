@@ -242,6 +242,7 @@ mod tests {
             instance,
             initial_window: 1024,
             stream_limit: 100,
+            began_unix_ns: 1_700_000_000_000_000_000,
         }
     }
 

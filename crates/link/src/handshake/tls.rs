@@ -80,6 +80,9 @@ pub(crate) struct Parameters {
     pub(crate) initial_window: u64,
     /// Streams that the peer may open.
     pub(crate) stream_limit: u32,
+    /// When this handshake began, in nanoseconds since the Unix epoch by the sender's clock: what an
+    /// initiator's first flight says, but authentic.
+    pub(crate) began_unix_ns: u64,
 }
 
 impl Parameters {
@@ -88,6 +91,7 @@ impl Parameters {
         out.extend_from_slice(&self.instance.to_be_bytes());
         varint::put(&mut out, self.initial_window);
         varint::put(&mut out, u64::from(self.stream_limit));
+        out.extend_from_slice(&self.began_unix_ns.to_be_bytes());
         out
     }
 
@@ -101,6 +105,7 @@ impl Parameters {
             instance: u64::from_be_bytes(reader.array()?),
             initial_window: reader.varint()?,
             stream_limit: reader.varint_u32()?,
+            began_unix_ns: u64::from_be_bytes(reader.array()?),
         })
     }
 }

@@ -29,19 +29,28 @@ pub(crate) struct SlabPool {
 
 /// Bytes that one slab takes.
 pub(crate) const SLAB_SIZE: usize = SLOT_SIZE * SLAB_SLOTS as usize;
+/// Slabs that are lent however little memory there is.
+const LENT_MIN: usize = 4;
 /// Returned slabs kept for reuse; beyond that memory goes back to the system.
 const FREE_SLABS_MAX: usize = 64;
 
 impl SlabPool {
     /// A pool that lends up to `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64) -> Self {
-        let lent_max = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
-        Self {
+        let mut pool = Self {
             free: Vec::new(),
             lent: 0,
-            lent_max: lent_max.max(4),
+            lent_max: 0,
             lent_peak: 0,
-        }
+        };
+        pool.set_max(bytes_max);
+        pool
+    }
+
+    /// Changes the bound; what is lent stays lent.
+    pub(crate) fn set_max(&mut self, bytes_max: u64) {
+        let slabs = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
+        self.lent_max = slabs.max(LENT_MIN);
     }
 
     fn take(&mut self, is_essential: bool) -> Option<Slab> {

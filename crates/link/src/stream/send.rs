@@ -26,6 +26,8 @@ pub(crate) struct SendHalf {
     state: SendState,
     /// Next slot to repeat when there is nothing else to send.
     repeat_next: u64,
+    /// Copies of the end that were sent because the line was idle.
+    end_copies: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,8 @@ struct Slot {
     outstanding: u8,
     /// How often it was given up.
     round: u8,
+    /// Copies that wait to be sent.
+    queued: u8,
     arrived: bool,
 }
 
@@ -78,6 +82,7 @@ impl SendHalf {
             hash: Xxh3::new(),
             state: SendState::Open,
             repeat_next: 0,
+            end_copies: 0,
         }
     }
 
@@ -178,6 +183,22 @@ impl SendHalf {
         }
     }
 
+    /// Whether one more of `copies_max` copies of the end is to be sent; it counts as sent.
+    pub(crate) fn take_end_copy(&mut self, copies_max: u8) -> bool {
+        let is_wanted = matches!(
+            self.state,
+            SendState::Finished {
+                end_sent: true,
+                end_arrived: false
+            }
+        );
+        if !is_wanted || self.end_copies + 1 >= copies_max {
+            return false;
+        }
+        self.end_copies += 1;
+        true
+    }
+
     pub(crate) fn mark_end_arrived(&mut self) {
         if let SendState::Finished { end_arrived, .. } = &mut self.state {
             *end_arrived = true;
@@ -198,6 +219,7 @@ impl SendHalf {
             len: len as u16,
             outstanding: 1,
             round: 0,
+            queued: 0,
             arrived: false,
         });
         index
@@ -222,6 +244,9 @@ impl SendHalf {
         slot.outstanding = slot.outstanding.saturating_add(1);
         let (start, len) = (slot.start, usize::from(slot.len));
         self.copy(start, len, out);
+        if index == self.repeat_next {
+            self.repeat_next += 1;
+        }
     }
 
     /// A packet with slot `index` arrived. Returns how many bytes of buffer that freed.
@@ -258,28 +283,47 @@ impl SendHalf {
         let at = index.checked_sub(self.base)? as usize;
         let slot = self.slots.get_mut(at)?;
         slot.outstanding = slot.outstanding.saturating_sub(1);
-        if slot.arrived || slot.outstanding > 0 {
+        if slot.arrived || slot.outstanding > 0 || slot.queued > 0 {
             return None;
         }
         slot.round = slot.round.saturating_add(1);
         Some(slot.round)
     }
 
-    /// The next slot worth repeating while the line is idle: not arrived, with fewer than
-    /// `copies_max` packets in flight. Each pass goes over all slots once; `restart` begins a new
-    /// pass.
-    pub(crate) fn next_repeat(&mut self, copies_max: u8, restart: bool) -> Option<u64> {
-        if restart || self.repeat_next < self.base {
-            self.repeat_next = self.base;
+    /// So many copies of slot `index` wait to be sent.
+    pub(crate) fn set_queued(&mut self, index: u64, copies: u32) {
+        if let Some(slot) = self.slot_mut(index) {
+            slot.queued = copies as u8;
         }
-        while let Some(slot) = self.slot(self.repeat_next).copied() {
-            let index = self.repeat_next;
-            self.repeat_next += 1;
+    }
+
+    /// One of them no longer waits.
+    pub(crate) fn unqueue(&mut self, index: u64) {
+        if let Some(slot) = self.slot_mut(index) {
+            slot.queued = slot.queued.saturating_sub(1);
+        }
+    }
+
+    /// Begins a new pass of repeats at the oldest slot.
+    pub(crate) fn restart_repeats(&mut self) {
+        self.repeat_next = self.base;
+    }
+
+    /// The next slot of this pass worth repeating while the line is idle: not arrived, with fewer
+    /// than `copies_max` packets in flight. It stays the next until it is [taken](Self::take_again).
+    pub(crate) fn next_repeat(&mut self, copies_max: u8) -> Option<u64> {
+        self.repeat_next = self.repeat_next.max(self.base);
+        while let Some(slot) = self.slot(self.repeat_next) {
             if !slot.arrived && slot.outstanding > 0 && slot.outstanding < copies_max {
-                return Some(index);
+                return Some(self.repeat_next);
             }
+            self.repeat_next += 1;
         }
         None
+    }
+
+    fn slot_mut(&mut self, index: u64) -> Option<&mut Slot> {
+        self.slots.get_mut(index.checked_sub(self.base)? as usize)
     }
 
     fn slot(&self, index: u64) -> Option<&Slot> {

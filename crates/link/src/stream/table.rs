@@ -6,7 +6,7 @@ use super::{
     ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
     recv::{RecvHalf, RecvState, SLAB_SLOTS, SlabPool},
-    send::{SendHalf, SendState},
+    send::SendHalf,
 };
 use crate::{recovery::Control, time::Time};
 
@@ -179,7 +179,8 @@ impl Streams {
     /// Bytes that unsent and unacknowledged data may take.
     pub(crate) fn send_buffer_max(&self) -> u64 {
         let receiving = self.promised * super::SLOT_SIZE as u64;
-        self.memory_max - receiving.clamp(self.memory_max / FLOOR_SHARE, self.memory_max)
+        let floor = self.memory_max / FLOOR_SHARE;
+        self.memory_max - receiving.clamp(floor, self.memory_max - floor)
     }
 
     /// Bytes that unsent and unacknowledged data takes.
@@ -189,10 +190,18 @@ impl Streams {
 
     pub(crate) fn add_send_buffered(&mut self, bytes: usize) {
         self.send_buffered += bytes as u64;
+        self.bound_pool();
     }
 
     pub(crate) fn remove_send_buffered(&mut self, bytes: usize) {
         self.send_buffered -= bytes as u64;
+        self.bound_pool();
+    }
+
+    /// A peer may send more than it was promised; that must not take what sending uses.
+    fn bound_pool(&mut self) {
+        let sending = self.send_buffered.max(self.memory_max / FLOOR_SHARE);
+        self.pool.set_max(self.memory_max.saturating_sub(sending));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -398,8 +407,10 @@ impl Streams {
         let Some(round) = stream.send.on_lost(chunk.index) else {
             return;
         };
+        let copies = copies_in_round(round, loss);
+        stream.send.set_queued(chunk.index, copies);
         self.retransmit.push_back(chunk);
-        for copy in 1..copies_in_round(round, loss) {
+        for copy in 1..copies {
             self.delayed
                 .push_back((now.after_seconds(spacing_s * f64::from(copy)), chunk));
         }
@@ -427,19 +438,30 @@ impl Streams {
     }
 
     /// Takes the slot that [`next_again`](Self::next_again) returned off the queue; one that came
-    /// from [`next_repeat`](Self::next_repeat) is in no queue.
-    pub(crate) fn pop_again_if_front(&mut self, chunk: ChunkRef) {
-        if self.retransmit.front() == Some(&chunk) {
+    /// from [`next_repeat`](Self::next_repeat) is in no queue. Returns whether it was in the queue.
+    pub(crate) fn pop_again_if_front(&mut self, chunk: ChunkRef) -> bool {
+        let is_front = self.retransmit.front() == Some(&chunk);
+        if is_front {
             self.retransmit.pop_front();
+            if let Some(stream) = self.by_ref(chunk) {
+                stream.send.unqueue(chunk.index);
+            }
         }
+        is_front
     }
 
-    /// A slot to repeat while the line is idle, from the stream with the oldest such slots.
+    /// A slot to repeat while the line is idle: of each stream oldest first, one stream after the
+    /// other. With `restart` a new pass begins.
     pub(crate) fn next_repeat(
         &mut self,
         copies_max: u8,
         restart: bool,
     ) -> Option<(ChunkRef, usize)> {
+        if restart {
+            for stream in self.places.iter_mut().flatten() {
+                stream.send.restart_repeats();
+            }
+        }
         for (place, stream) in self.places.iter_mut().enumerate() {
             let Some(stream) = stream else { continue };
             // While more is to come, repeating would only waste: from the application, or once the
@@ -447,7 +469,7 @@ impl Streams {
             if stream.send.is_blocked() || !stream.send.is_tail() {
                 continue;
             }
-            if let Some(index) = stream.send.next_repeat(copies_max, restart) {
+            if let Some(index) = stream.send.next_repeat(copies_max) {
                 let len = stream.send.missing_len(index)?;
                 return Some((
                     ChunkRef {
@@ -462,14 +484,11 @@ impl Streams {
         None
     }
 
-    /// Queues the ends of streams once more that are not known to have arrived.
-    pub(crate) fn repeat_ends(&mut self) {
-        for stream in self.places.iter().flatten() {
-            if let SendState::Finished {
-                end_sent: true,
-                end_arrived: false,
-            } = stream.send.state()
-            {
+    /// Queues the ends of streams once more that are not known to have arrived and have fewer than
+    /// `copies_max` copies on their way.
+    pub(crate) fn repeat_ends(&mut self, copies_max: u8) {
+        for stream in self.places.iter_mut().flatten() {
+            if stream.send.take_end_copy(copies_max) {
                 self.controls.push_back(Control::End(stream.number));
             }
         }
@@ -577,3 +596,54 @@ pub(crate) fn streams_max(memory_max: u64) -> u32 {
 /// The peer named a stream that cannot exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Violation;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streams(memory_max: u64) -> Streams {
+        Streams::new(
+            true,
+            Limits {
+                initial_credit: 64,
+                peer_limit: 100_000,
+                memory_max,
+            },
+        )
+    }
+
+    #[test]
+    fn a_quarter_of_the_memory_is_left_for_sending_however_many_streams_are_open() {
+        for memory_max in [16 << 20, 64 << 20, 1 << 30] {
+            let mut streams = streams(memory_max);
+            let first = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+            while streams.widen(first, |_| true) {}
+            for _ in 0..2 * streams_max(memory_max) {
+                streams.open(Class::Bulk, 0.0).expect("it is allowed");
+                assert!(streams.send_buffer_max() >= memory_max / FLOOR_SHARE);
+            }
+        }
+    }
+
+    #[test]
+    fn each_pass_repeats_every_stream() {
+        let mut streams = streams(1 << 30);
+        for _ in 0..2 {
+            let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+            let stream = streams.get(number).expect("it is open");
+            stream.send.write(vec![1; 1000].into());
+            stream.send.take_new(1000, &mut Vec::new());
+        }
+        for _ in 0..3 {
+            let mut repeated = 0;
+            let mut restart = true;
+            while let Some((chunk, _)) = streams.next_repeat(10, restart) {
+                restart = false;
+                let stream = streams.by_ref(chunk).expect("it was just found");
+                stream.send.take_again(chunk.index, &mut Vec::new());
+                repeated += 1;
+            }
+            assert_eq!(repeated, 2);
+        }
+    }
+}
