@@ -196,6 +196,11 @@ impl SentLog {
         self.loss
     }
 
+    /// How many packets that average is made of.
+    pub(crate) fn loss_samples(&self) -> u64 {
+        self.loss_samples
+    }
+
     /// When the oldest packet whose fate is unknown was sent.
     pub(crate) fn oldest_in_flight(&self) -> Option<Time> {
         let from = (self.resolved - self.base) as usize;

@@ -31,6 +31,10 @@ pub(crate) enum Received {
     Undecryptable,
 }
 
+/// Copies of a slot that is lost when nothing more is to come, at most: what is still missing then
+/// makes the reader wait.
+const TAIL_COPIES_MAX: u8 = 4;
+
 /// How a chunk fared.
 enum Kept {
     Yes,
@@ -287,9 +291,13 @@ impl Connection {
         // Copies of one slot are spread over a sixteenth of a round trip, past short bursts.
         let spacing_s = self.rtt.smoothed().as_secs_f64() / 16.0;
         let loss = self.sent.loss();
+        let tail_copies = self.repeat_copies().min(TAIL_COPIES_MAX);
         for item in &outcome.lost {
             match item {
-                Item::Chunk(chunk) => self.streams.on_lost(*chunk, now, spacing_s, loss),
+                Item::Chunk(chunk) => {
+                    self.streams
+                        .on_lost(*chunk, now, spacing_s, loss, tail_copies)
+                }
                 Item::Control(control) => self.on_control_lost(*control),
             }
         }

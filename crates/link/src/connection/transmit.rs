@@ -29,7 +29,7 @@ pub struct Transmit {
 /// In the midst of a transfer a silence of this length makes a receiver ask.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// The handshake flight of an initiator is repeated this often until confirmed.
-const FLIGHT_INTERVAL: Duration = Duration::from_millis(100);
+const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
 /// Challenges sent to an address before it is given up.
 const CHALLENGES_MAX: u32 = 8;
 /// Loss at which idle capacity is used to repeat what is not yet acknowledged.
@@ -39,6 +39,10 @@ const ECHOES_MAX: usize = 64;
 const ECHOES_PER_REPORT: usize = 8;
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
+/// Loss of a new connection until so many packets are known to have arrived or not: what is short
+/// enough is repeated.
+const LOSS_GUESS: f64 = 0.3;
+const LOSS_SAMPLES_MIN: u64 = 16;
 /// The tail of a transfer is repeated until so many of its slots are expected to be missing.
 const REPEAT_MISSING: f64 = 0.2;
 /// Copies of one slot in flight at most: enough for 20,000 slots at 64 % loss.
@@ -516,15 +520,23 @@ impl Connection {
     }
 
     /// How many copies of each slot make it likely that none is missing: n p^k = 0.2.
-    fn repeat_copies(&self) -> u8 {
+    pub(super) fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
-        let copies = (slots / REPEAT_MISSING).ln() / -self.sent.loss().clamp(1e-5, 0.9).ln();
+        let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
         copies.ceil().clamp(1.0, REPEAT_COPIES_MAX) as u8
+    }
+
+    /// The fraction of packets lost; a guess while too few are known.
+    fn expected_loss(&self) -> f64 {
+        match self.sent.loss_samples() {
+            0..LOSS_SAMPLES_MIN => self.sent.loss().max(LOSS_GUESS),
+            _ => self.sent.loss(),
+        }
     }
 
     /// Whether idle capacity is worth using to send again what may have been lost.
     fn repeats(&self) -> bool {
-        self.sent.loss() > REPEAT_LOSS_MIN && self.streams.send_buffered() > 0
+        self.expected_loss() > REPEAT_LOSS_MIN && self.streams.send_buffered() > 0
     }
 
     /// Appends a packet with a payload that only a peer gone mad would send.

@@ -13,7 +13,7 @@ pub(crate) const SLOT_SIZE: usize = 1448;
 
 /// Names one slot of one of our sending streams: its place in the table, the stream that must still
 /// be there, and the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChunkRef {
     pub(crate) slot: u32,
     pub(crate) stream: u32,

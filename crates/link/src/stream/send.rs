@@ -24,8 +24,8 @@ pub(crate) struct SendHalf {
     bytes_arrived: u64,
     hash: Xxh3,
     state: SendState,
-    /// Next slot to repeat when there is nothing else to send.
-    repeat_next: u64,
+    /// Slots below this one are still to be repeated in this pass.
+    repeat_below: u64,
     /// Copies of the end that were sent because the line was idle.
     end_copies: u8,
 }
@@ -81,7 +81,7 @@ impl SendHalf {
             bytes_arrived: 0,
             hash: Xxh3::new(),
             state: SendState::Open,
-            repeat_next: 0,
+            repeat_below: 0,
             end_copies: 0,
         }
     }
@@ -244,8 +244,8 @@ impl SendHalf {
         slot.outstanding = slot.outstanding.saturating_add(1);
         let (start, len) = (slot.start, usize::from(slot.len));
         self.copy(start, len, out);
-        if index == self.repeat_next {
-            self.repeat_next += 1;
+        if index + 1 == self.repeat_below {
+            self.repeat_below = index;
         }
     }
 
@@ -304,20 +304,26 @@ impl SendHalf {
         }
     }
 
-    /// Begins a new pass of repeats at the oldest slot.
+    /// Begins a new pass of repeats at the newest slot.
     pub(crate) fn restart_repeats(&mut self) {
-        self.repeat_next = self.base;
+        self.repeat_below = self.next_index();
     }
 
     /// The next slot of this pass worth repeating while the line is idle: not arrived, with fewer
     /// than `copies_max` packets in flight. It stays the next until it is [taken](Self::take_again).
+    ///
+    /// The newest goes first: a pass in the order of sending would be as fast as the reports, and
+    /// repeat each slot just before the report of it comes.
     pub(crate) fn next_repeat(&mut self, copies_max: u8) -> Option<u64> {
-        self.repeat_next = self.repeat_next.max(self.base);
-        while let Some(slot) = self.slot(self.repeat_next) {
-            if !slot.arrived && slot.outstanding > 0 && slot.outstanding < copies_max {
-                return Some(self.repeat_next);
+        while self.repeat_below > self.base {
+            let index = self.repeat_below - 1;
+            let is_wanted = self.slot(index).is_some_and(|slot| {
+                !slot.arrived && slot.outstanding > 0 && slot.outstanding < copies_max
+            });
+            if is_wanted {
+                return Some(index);
             }
-            self.repeat_next += 1;
+            self.repeat_below = index;
         }
         None
     }

@@ -1,6 +1,9 @@
 //! All streams of one connection: opening, closing, and which of them sends next.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, HashMap, VecDeque},
+};
 
 use super::{
     ChunkRef, Class, StreamNumber,
@@ -72,7 +75,7 @@ pub(crate) struct Streams {
     ready_bulk: VecDeque<u32>,
     quantum_left: u32,
     retransmit: VecDeque<ChunkRef>,
-    delayed: VecDeque<(Time, ChunkRef)>,
+    delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
     pub(crate) controls: VecDeque<Control>,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) pool: SlabPool,
@@ -114,7 +117,7 @@ impl Streams {
             ready_bulk: VecDeque::new(),
             quantum_left: QUANTUM_SLOTS,
             retransmit: VecDeque::new(),
-            delayed: VecDeque::new(),
+            delayed: BinaryHeap::new(),
             controls: VecDeque::new(),
             events: VecDeque::new(),
             pool: SlabPool::new(limits.memory_max - limits.memory_max / FLOOR_SHARE),
@@ -399,30 +402,41 @@ impl Streams {
     }
 
     /// A slot was given up: queues it, with more and more copies in later rounds, spread by
-    /// `spacing_s`.
-    pub(crate) fn on_lost(&mut self, chunk: ChunkRef, now: Time, spacing_s: f64, loss: f64) {
+    /// `spacing_s`; with `tail_copies` at least where nothing more is to come.
+    pub(crate) fn on_lost(
+        &mut self,
+        chunk: ChunkRef,
+        now: Time,
+        spacing_s: f64,
+        loss: f64,
+        tail_copies: u8,
+    ) {
+        let is_idle = self.next_new().is_none();
         let Some(stream) = self.by_ref(chunk) else {
             return;
         };
         let Some(round) = stream.send.on_lost(chunk.index) else {
             return;
         };
-        let copies = copies_in_round(round, loss);
+        let mut copies = copies_in_round(round, loss);
+        if is_idle && stream.send.is_tail() {
+            copies = copies.max(u32::from(tail_copies));
+        }
         stream.send.set_queued(chunk.index, copies);
         self.retransmit.push_back(chunk);
         for copy in 1..copies {
-            self.delayed
-                .push_back((now.after_seconds(spacing_s * f64::from(copy)), chunk));
+            let due = now.after_seconds(spacing_s * f64::from(copy));
+            self.delayed.push(Reverse((due, chunk)));
         }
     }
 
     /// The next slot to send again, with its length.
     pub(crate) fn next_again(&mut self, now: Time) -> Option<(ChunkRef, usize)> {
-        while let Some((due, chunk)) = self.delayed.front().copied() {
+        while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
             if due > now {
                 break;
             }
-            self.delayed.pop_front();
+            self.delayed.pop();
             self.retransmit.push_back(chunk);
         }
         while let Some(chunk) = self.retransmit.front().copied() {
@@ -450,7 +464,7 @@ impl Streams {
         is_front
     }
 
-    /// A slot to repeat while the line is idle: of each stream oldest first, one stream after the
+    /// A slot to repeat while the line is idle: of each stream newest first, one stream after the
     /// other. With `restart` a new pass begins.
     pub(crate) fn next_repeat(
         &mut self,
@@ -506,7 +520,7 @@ impl Streams {
 
     /// When the next delayed copy is due.
     pub(crate) fn next_delayed(&self) -> Option<Time> {
-        self.delayed.front().map(|(due, _)| *due)
+        self.delayed.peek().map(|Reverse((due, _))| *due)
     }
 
     /// Tells the application once that a stream can be read.
