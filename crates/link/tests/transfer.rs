@@ -101,3 +101,21 @@ fn a_report_that_comes_two_seconds_late_does_no_harm() {
     let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(60));
     assert!(world.run_to_end(id, Duration::from_secs(60)).is_some());
 }
+
+/// Handshake and first words are repeated until they are answered, not after they are found lost.
+#[test]
+fn first_words_arrive_within_five_round_trips_at_half_loss() {
+    let rtt = Duration::from_millis(200);
+    let mut times: Vec<_> = (1..=40)
+        .map(|seed| {
+            let mut world = world(rtt, 0.5, seed);
+            let id = world.send(Side::A, Class::Bulk, ByteCount::new(100));
+            world.run_until(Duration::from_secs(60), |w| {
+                w.progress(id).arrived.is_some()
+            });
+            world.now()
+        })
+        .collect();
+    times.sort();
+    assert!(times[35] <= 5 * rtt, "{times:?}");
+}

@@ -63,6 +63,10 @@ pub(crate) struct Connection {
     last_sent: Time,
     /// When something that the peer must report was sent last.
     last_eliciting: Time,
+    /// When we last asked whether the peer is still there, and how often since it last told of an
+    /// arrival.
+    last_doubt: Time,
+    doubts: u8,
     /// Until then more of a bulk stream is expected: it was arriving of late and has not ended.
     expects_until: Time,
     /// When a report last told of an arrival.
@@ -267,6 +271,8 @@ impl Connection {
             last_heard: now,
             last_sent: now,
             last_eliciting: now,
+            last_doubt: Time::default(),
+            doubts: 0,
             expects_until: Time::default(),
             last_progress: now,
             silent_since: None,

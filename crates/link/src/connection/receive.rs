@@ -284,6 +284,7 @@ impl Connection {
         }
         if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {
             self.last_progress = now;
+            self.doubts = 0;
         }
         for item in &outcome.arrived {
             self.on_item_arrived(*item);

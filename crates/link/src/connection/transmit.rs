@@ -26,6 +26,10 @@ pub struct Transmit {
     pub segment_bytes: usize,
 }
 
+/// What a report may be late beyond a round trip and a half, before a sender asks for one.
+const DOUBT_SLACK: Duration = Duration::from_millis(10);
+/// So few slots count as first words.
+const FIRST_SLOTS: f64 = 8.0;
 /// In the midst of a transfer a silence of this length makes a receiver ask.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// The handshake flight of an initiator is repeated this often until confirmed.
@@ -106,7 +110,9 @@ impl Connection {
         }
         let mut next = self.last_sent + KEEP_ALIVE;
         let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
-        consider(self.next_doubt());
+        if self.silent_since.is_none() {
+            consider(self.next_doubt());
+        }
         consider(self.unconfirmed.as_ref().map(|flight| flight.next));
         consider(self.candidate.map(|candidate| candidate.next));
         consider(self.response.map(|_| now));
@@ -162,18 +168,33 @@ impl Connection {
             self.last_tick = now;
             self.controller.on_tick(now.seconds_since(Time::default()));
         }
-        let doubts = self.next_doubt().is_some_and(|due| due <= now);
-        if doubts || now.since(self.last_sent) >= KEEP_ALIVE {
+        if self.silent_since.is_none() && self.next_doubt().is_some_and(|due| due <= now) {
+            self.ping_wanted = true;
+            self.last_doubt = now;
+            // What is on its way may be repeated once more.
+            self.doubts = self.doubts.saturating_add(1);
+            self.repeat_pass = Time::default();
+        }
+        if now.since(self.last_sent) >= KEEP_ALIVE {
             self.ping_wanted = true;
         }
     }
 
-    /// When a receiver that expects more asks whether the peer is still there. It has no packets in
-    /// flight whose fate would tell.
+    /// When to ask whether the peer is still there.
+    ///
+    /// A receiver that expects more has no packets in flight whose fate would tell. A sender whose last
+    /// packets were lost gets no report that says so, since reports go on for two round trips only.
     fn next_doubt(&self) -> Option<Time> {
-        let patience = DOUBT_AFTER.max(self.rtt.smoothed().mul_f64(1.5));
-        let due = self.last_heard.max(self.last_eliciting) + patience;
-        (due < self.expects_until).then_some(due)
+        let rtt = self.rtt.smoothed();
+        let heard = self.last_heard.max(self.last_eliciting);
+        let due = heard + DOUBT_AFTER.max(rtt.mul_f64(1.5));
+        let as_receiver = (due < self.expects_until).then_some(due);
+        let as_sender = self.sent.oldest_in_flight().map(|oldest| {
+            let since = oldest.max(self.last_progress).max(self.last_eliciting);
+            since + rtt.mul_f64(1.5) + DOUBT_SLACK
+        });
+        let due = as_receiver.into_iter().chain(as_sender).min()?;
+        Some(due.max(self.last_doubt + rtt / 2))
     }
 
     /// When the lack of any report must be taken for silence: long after one was due for the oldest
@@ -516,14 +537,25 @@ impl Connection {
     }
 
     fn repeat_interval(&self) -> Duration {
-        self.rtt.smoothed() / REPEAT_SPACING
+        let interval = self.rtt.smoothed() / REPEAT_SPACING;
+        if self.unconfirmed.is_some() {
+            interval.max(FLIGHT_INTERVAL)
+        } else {
+            interval
+        }
     }
 
     /// How many copies of each slot make it likely that none is missing: n p^k = 0.2.
     pub(super) fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
-        copies.ceil().clamp(1.0, REPEAT_COPIES_MAX) as u8
+        let copies = copies.ceil() + f64::from(self.doubts);
+        // The peer may not have the keys yet; then the first words go with each repetition of them.
+        let is_first = self.unconfirmed.is_some() && slots < FIRST_SLOTS;
+        if is_first {
+            return REPEAT_COPIES_MAX as u8;
+        }
+        copies.clamp(1.0, REPEAT_COPIES_MAX) as u8
     }
 
     /// The fraction of packets lost; a guess while too few are known.
