@@ -155,6 +155,7 @@ pub(crate) fn endpoint(
             has_endpoint,
             rate_max: None,
         }],
+        rate_max: None,
         memory_max: ByteCount::mebibytes(2),
         idle_timeout: Duration::from_secs(30),
         seed: instance,

@@ -24,7 +24,7 @@ use crate::{
     admin,
     config::Config,
     far::{self, Pairing},
-    near,
+    near, reload,
     shared::Shared,
     status::{Registry, TransferStatus},
 };
@@ -121,13 +121,15 @@ impl Bound {
 }
 
 /// Runs a gateway until `shutdown` resolves; then stops accepting, lets what is open end within
-/// `drain`, and says what it cut short.
+/// `drain`, and says what it cut short. Of the configurations that come by `reloads` it takes on what
+/// [`crate::reload`] can change.
 ///
 /// # Errors
 /// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
 pub async fn run(
     config: Config,
     bound: Bound,
+    reloads: mpsc::Receiver<Config>,
     shutdown: impl Future<Output = ()>,
     drain: Duration,
 ) -> Result<CutShort, RunError> {
@@ -178,6 +180,7 @@ pub async fn run(
         });
     }
     side_tasks.spawn(tick(registry.clone()));
+    side_tasks.spawn(reload::serve(reloads, link.clone(), shared.config.clone()));
     let mut accepting = JoinSet::new();
     accepting.spawn(far::serve(shared.clone()));
     info!(link = %link.local_addr(), "gateway up");

@@ -10,6 +10,7 @@ pub mod daemon;
 mod far;
 mod near;
 mod relay;
+mod reload;
 mod shared;
 mod socket;
 pub mod status;

@@ -15,7 +15,7 @@ pub struct LinkConfig {
     pub peers: Vec<PeerConfig>,
     /// How the link shares a bottleneck with others.
     pub policy: Policy,
-    /// Cap on what is sent to each peer. Default: none.
+    /// Cap on what is sent to all peers together.
     pub rate_max: Option<BitRate>,
     /// Bound of all link buffers together, divided evenly among the peers.
     pub memory_max: ByteCount,
@@ -35,7 +35,7 @@ pub struct PeerConfig {
     pub public_keys: Vec<PublicKey>,
     /// `host:port`, resolved anew at each connect. `None`: this side only waits.
     pub endpoint: Option<String>,
-    /// Cap on what we send it.
+    /// Cap on what we send it, and on what it sends us.
     pub rate_max: Option<BitRate>,
 }
 
@@ -53,10 +53,3 @@ pub enum Policy {
 /// Index into [`LinkConfig::peers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub usize);
-
-impl LinkConfig {
-    /// The cap on what is sent to one peer: the lower of the gateway's and the peer's.
-    pub(crate) fn rate_max_for(&self, peer: &PeerConfig) -> Option<BitRate> {
-        self.rate_max.into_iter().chain(peer.rate_max).min()
-    }
-}

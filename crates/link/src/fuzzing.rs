@@ -89,6 +89,9 @@ pub fn payloads() -> Vec<Vec<u8>> {
         Frame::InitialWindow { chunks: 2048 },
         Frame::StreamLimit { streams: 5000 },
         Frame::PathHint { rtt_us: 200_000 },
+        Frame::RateMax {
+            bytes_per_s: 12_500_000,
+        },
         Frame::Challenge([7; 8]),
         Frame::Response([7; 8]),
         Frame::Close { code: 0 },

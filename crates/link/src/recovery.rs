@@ -27,6 +27,7 @@ pub(crate) enum Control {
     InitialWindow,
     StreamLimit,
     PathHint,
+    RateMax,
     MtuProbe,
 }
 

@@ -102,6 +102,12 @@ fn frames() -> Vec<(String, Vec<u8>)> {
         ("INITIAL_WINDOW", Frame::InitialWindow { chunks: 8192 }),
         ("STREAM_LIMIT", Frame::StreamLimit { streams: 5120 }),
         ("PATH_HINT", Frame::PathHint { rtt_us: 200_000 }),
+        (
+            "RATE_MAX",
+            Frame::RateMax {
+                bytes_per_s: 12_500_000,
+            },
+        ),
         ("CHALLENGE", Frame::Challenge(*b"8 bytes!")),
         ("RESPONSE", Frame::Response(*b"8 bytes!")),
         ("CLOSE", Frame::Close { code: 0 }),

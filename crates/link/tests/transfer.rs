@@ -119,3 +119,32 @@ fn first_words_arrive_within_five_round_trips_at_half_loss() {
     times.sort();
     assert!(times[35] <= 5 * rtt, "{times:?}");
 }
+
+/// A cap holds whichever side sets it, also in the midst of a transfer, and is lifted again.
+#[test]
+fn a_cap_set_by_either_side_holds_at_once() {
+    let mut world = world(Duration::from_millis(50), 0.01, 1);
+    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(500));
+    world.run_for(Duration::from_secs(2));
+    let cap = Some(BitRate::mbit(20));
+    let caps = [
+        (Side::A, cap, None, 20.0),
+        (Side::A, None, cap, 20.0),
+        (Side::A, None, None, 96.0),
+        (Side::B, None, cap, 20.0),
+        (Side::B, None, None, 96.0),
+    ];
+    for (side, all, peer, expected_mbit) in caps {
+        world.set_rate_max(side, all, peer);
+        world.run_for(Duration::from_secs(1));
+        let before = world.path_counters(Side::A).sent_bytes;
+        world.run_for(Duration::from_secs(2));
+        let sent = world.path_counters(Side::A).sent_bytes - before;
+        let mbit = sent as f64 * 8e-6 / 2.0;
+        assert!(
+            mbit < 1.05 * expected_mbit && mbit > 0.9 * expected_mbit,
+            "{side:?} {all:?} {peer:?}: {mbit} Mbit/s"
+        );
+    }
+    assert!(world.progress(id).lost.is_none());
+}

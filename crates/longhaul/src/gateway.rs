@@ -1,10 +1,13 @@
 //! `longhaul gateway --config FILE`: runs a gateway.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{io, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use gateway::{config::Config, daemon};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
 use tracing::{info, warn};
 
 #[derive(clap::Args)]
@@ -44,7 +47,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => {}
             }
         };
-        let cut_short = daemon::run(config, bound, shutdown, DRAIN).await?;
+        let reloads = reload_on_hangup(args.config.clone())?;
+        let cut_short = daemon::run(config, bound, reloads, shutdown, DRAIN).await?;
         for transfer in &cut_short.transfers {
             warn!(
                 side = transfer.side,
@@ -62,6 +66,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Reads the configuration again at each SIGHUP. One with a mistake is logged, and changes nothing.
+fn reload_on_hangup(path: PathBuf) -> io::Result<mpsc::Receiver<Config>> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (reloads, received) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match Config::load(&path) {
+                Ok(config) => {
+                    if reloads.send(config).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => warn!("configuration not read again: {error}"),
+            }
+        }
+    });
+    Ok(received)
 }
 
 /// Time for transfers under way to end after SIGTERM, within systemd's 90 s.

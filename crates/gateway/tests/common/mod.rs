@@ -26,7 +26,11 @@ use gateway::{
 };
 use link::Identity;
 use socket2::SockRef;
-use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 
 /// Longest wait for anything that should come.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,6 +40,9 @@ pub struct Gateway {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
     task: Option<JoinHandle<CutShort>>,
+    reloads: mpsc::Sender<Config>,
+    text: String,
+    folder: PathBuf,
     pub link: SocketAddr,
     pub ftp: Vec<SocketAddr>,
     pub forwards: Vec<SocketAddr>,
@@ -64,9 +71,10 @@ impl Gateway {
             .build()
             .expect("a runtime");
         let (stop, stopped) = oneshot::channel::<()>();
+        let (reloads, received) = mpsc::channel(1);
         let task = runtime.spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            daemon::run(config, bound, shutdown, drain)
+            daemon::run(config, bound, received, shutdown, drain)
                 .await
                 .expect("the gateway runs")
         });
@@ -74,11 +82,23 @@ impl Gateway {
             runtime: Some(runtime),
             stop: Some(stop),
             task: Some(task),
+            reloads,
+            text,
+            folder: folder.to_owned(),
             link,
             ftp,
             forwards,
             admin,
         }
+    }
+
+    /// Hands the gateway its configuration again, with `change` applied to the text.
+    pub fn reload(&self, change: impl FnOnce(&str) -> String) {
+        let config = Config::parse(&change(&self.text), &self.folder.join("test.toml"))
+            .unwrap_or_else(|error| panic!("{error}"));
+        self.reloads
+            .blocking_send(config)
+            .expect("the gateway runs");
     }
 
     /// Asks for an orderly shutdown and waits for it.

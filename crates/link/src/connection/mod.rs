@@ -7,6 +7,7 @@
 mod keys;
 mod mtu;
 mod pacer;
+mod rate_max;
 mod receive;
 mod rtt;
 mod transmit;
@@ -17,9 +18,10 @@ use bytes::Bytes;
 use rustls::quic::{Keys, Secrets};
 use units::{BitRate, ByteCount};
 
+pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
-use self::{keys::KeyRing, mtu::Mtu, pacer::Pacer, rtt::Rtt};
+use self::{keys::KeyRing, mtu::Mtu, rate_max::RateMax, rtt::Rtt};
 use crate::{
     congestion::{Controller, PathMemory},
     feedback::received::ReceivedLog,
@@ -89,7 +91,7 @@ pub(crate) struct Connection {
     close: Option<Close>,
     pub(crate) closed: Option<ConnectionEnd>,
     idle_timeout: Duration,
-    rate_max_bytes_per_s: f64,
+    rate_max: RateMax,
     pub(crate) stats: Stats,
 }
 
@@ -289,14 +291,16 @@ impl Connection {
             close: None,
             closed: None,
             idle_timeout: setup.idle_timeout,
-            rate_max_bytes_per_s: f64::INFINITY,
+            rate_max: RateMax::default(),
             stats: Stats::default(),
         }
     }
 
-    /// Caps what is sent, whatever the controller allows.
-    pub(crate) fn set_rate_max(&mut self, rate: Option<BitRate>) {
-        self.rate_max_bytes_per_s = rate.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
+    /// Caps what is sent, whatever the controller allows, and tells the peer its cap.
+    pub(crate) fn set_rate_max(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) {
+        if self.rate_max.set(ours, for_peer) {
+            self.streams.controls.push_back(Control::RateMax);
+        }
     }
 
     // What the application does.

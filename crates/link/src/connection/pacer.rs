@@ -36,6 +36,11 @@ impl Pacer {
         if self.budget_bytes < cap {
             self.budget_bytes = (self.budget_bytes + earned).min(cap);
         }
+        if rate_bytes_per_s < self.rate_bytes_per_s && self.budget_bytes > BURST_MIN_BYTES {
+            // What was saved up at the higher rate is so much time's worth of it.
+            let saved = self.budget_bytes * rate_bytes_per_s / self.rate_bytes_per_s;
+            self.budget_bytes = saved.max(BURST_MIN_BYTES);
+        }
         self.updated = now;
         self.rate_bytes_per_s = rate_bytes_per_s;
     }
@@ -71,6 +76,20 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_saved_up_at_a_high_rate_does_not_outlast_it() {
+        let mut pacer = Pacer::new(Duration::from_micros(500));
+        pacer.update(Time(1), 10e9);
+        pacer.update(Time(1_000_000_000), 10e9);
+        pacer.update(Time(1_000_000_001), 1e6);
+        let mut sent = 0;
+        while pacer.may_send() {
+            pacer.on_sent(1500);
+            sent += 1500;
+        }
+        assert!(sent <= 6_000, "{sent}");
+    }
 
     #[test]
     fn packets_leave_at_the_rate_in_bursts_of_one_quantum() {

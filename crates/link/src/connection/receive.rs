@@ -208,6 +208,7 @@ impl Connection {
                 self.rtt.suggest(rtt);
                 self.received.set_rtt(rtt);
             }
+            Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
             Frame::Response(token) => {
                 if self
@@ -317,7 +318,7 @@ impl Connection {
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
             // A cap of the operator's holds us back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until
-                || self.rate_max_bytes_per_s < self.controller.rate_bytes_per_s(),
+                || self.rate_max.bytes_per_s() < self.controller.rate_bytes_per_s(),
         };
         self.controller
             .on_report(&digest, now.seconds_since(Time::default()));
@@ -379,7 +380,8 @@ impl Connection {
             Control::Done(_)
             | Control::InitialWindow
             | Control::StreamLimit
-            | Control::PathHint => true,
+            | Control::PathHint
+            | Control::RateMax => true,
         };
         if matters {
             self.streams.controls.push_back(control);

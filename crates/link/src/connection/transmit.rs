@@ -56,11 +56,12 @@ const REPEAT_SPACING: u32 = 16;
 
 impl Connection {
     /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
-    /// sent now.
+    /// sent now. Data waits while `is_held` by the cap on all connections together.
     pub(crate) fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,
         count_max: usize,
+        is_held: bool,
         now: Time,
     ) -> Option<Transmit> {
         if self.closed.is_some() {
@@ -69,13 +70,13 @@ impl Connection {
         if let Some(transmit) = self.transmit_unpaced(out, now) {
             return Some(transmit);
         }
-        if self.silent_since.is_some() {
+        if self.silent_since.is_some() || is_held {
             return None;
         }
         let rate = self
             .controller
             .rate_bytes_per_s()
-            .min(self.rate_max_bytes_per_s);
+            .min(self.rate_max.bytes_per_s());
         self.pacer.update(now, rate);
         self.begin_train();
         let start = out.len();
@@ -103,8 +104,8 @@ impl Connection {
     }
 
     /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
-    /// something to do.
-    pub(crate) fn next_timeout(&mut self, now: Time) -> Time {
+    /// something to do; data is held until `held_until`.
+    pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
         if self.closed.is_some() {
             return Time::NEVER;
         }
@@ -134,14 +135,14 @@ impl Connection {
         }
         if self.has_data(now) {
             if self.window_open() {
-                consider(Some(self.pacer.next_send()));
+                consider(Some(self.pacer.next_send().max(held_until)));
             }
         } else if self.repeats() && self.window_open() {
             let pass = self.repeat_pass + self.repeat_interval();
             consider(Some(if self.repeat_exhausted {
                 pass
             } else {
-                self.pacer.next_send()
+                self.pacer.next_send().max(held_until)
             }));
         }
         next
@@ -449,6 +450,9 @@ impl Connection {
             }),
             Control::PathHint => Some(Frame::PathHint {
                 rtt_us: self.rtt.base().as_micros() as u64,
+            }),
+            Control::RateMax => Some(Frame::RateMax {
+                bytes_per_s: self.rate_max.for_peer(),
             }),
             Control::MtuProbe => None,
         }

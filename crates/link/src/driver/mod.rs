@@ -23,6 +23,7 @@ use std::{
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::{Mutex as AsyncMutex, mpsc as async_mpsc, oneshot};
+use units::BitRate;
 
 pub use self::stream::{RecvStream, SendStream, StreamError};
 use crate::{Class, LinkConfig, LinkSnapshot, PeerId, StreamKey};
@@ -155,6 +156,12 @@ impl Link {
         self.handle.incoming.lock().await.recv().await
     }
 
+    /// Changes the caps: on what is sent to all peers together, and for each peer, in the order of the
+    /// configuration, on what we send each other.
+    pub fn set_rate_max(&self, all: Option<BitRate>, peers: Vec<Option<BitRate>>) {
+        self.handle.bell.command(Command::RateMax { all, peers });
+    }
+
     /// What the link was doing a tenth of a second ago at the latest.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
@@ -182,6 +189,11 @@ impl Drop for Handle {
 /// What handles ask of the driver.
 #[derive(Debug)]
 enum Command {
+    /// New caps on rates.
+    RateMax {
+        all: Option<BitRate>,
+        peers: Vec<Option<BitRate>>,
+    },
     Open {
         peer: PeerId,
         class: Class,

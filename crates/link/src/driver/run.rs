@@ -113,7 +113,7 @@ impl Driver {
         let peers = config.peers.iter().map(|peer| EndpointPeer {
             public_keys: peer.public_keys.clone(),
             has_endpoint: peer.endpoint.is_some(),
-            rate_max: config.rate_max_for(peer),
+            rate_max: peer.rate_max,
         });
         let shares = config.peers.len().max(1) as u64;
         let random = |purpose: &str| {
@@ -131,6 +131,7 @@ impl Driver {
             EndpointConfig {
                 identity: config.identity.clone(),
                 peers: peers.collect(),
+                rate_max: config.rate_max,
                 memory_max: ByteCount::new(config.memory_max.bytes() / shares),
                 idle_timeout: config.idle_timeout,
                 seed: random("the system's randomness works"),
@@ -205,6 +206,7 @@ impl Driver {
                     });
                 }
                 Command::Look(key) => self.look(key, now),
+                Command::RateMax { all, peers } => self.endpoint.set_rate_max(all, &peers),
                 Command::Address { peer, address } => {
                     let address = address.map(|address| self.socket.native(address));
                     self.endpoint.set_address(peer, address, now);

@@ -16,6 +16,8 @@ pub struct EndpointConfig {
     pub identity: Identity,
     /// Whom we know.
     pub peers: Vec<EndpointPeer>,
+    /// Cap on what is sent to all peers together.
+    pub rate_max: Option<BitRate>,
     /// Bound of all buffers of one connection together.
     pub memory_max: ByteCount,
     /// Silence after which a connection is given up.
@@ -41,7 +43,7 @@ pub struct EndpointPeer {
     pub public_keys: Vec<PublicKey>,
     /// Whether we connect by ourselves.
     pub has_endpoint: bool,
-    /// Cap on what we send it.
+    /// Cap on what we send it, and on what it sends us.
     pub rate_max: Option<BitRate>,
 }
 

@@ -251,7 +251,8 @@ impl Endpoint {
             RTT_GUESS
         };
         let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
-        let controller = (self.config.controller)(peer.memory, peer.rate_max);
+        let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();
+        let controller = (self.config.controller)(peer.memory, rate_max);
         let setup = Setup {
             peer: attempt.peer,
             our_id: id,
@@ -271,7 +272,7 @@ impl Endpoint {
             memory_max: self.config.memory_max,
         };
         let mut connection = Connection::new(setup, now);
-        connection.set_rate_max(peer.rate_max);
+        connection.set_rate_max(rate_max, peer.rate_max);
         let restarted: Vec<_> = self
             .connections
             .values()

@@ -33,8 +33,10 @@ pub use self::{
     first_flights::{Newest, ReplayMemory},
     streams::{PeerView, Read, StreamKey},
 };
+use units::BitRate;
+
 use crate::{
-    connection::{Connection, Received, Stats, Transmit},
+    connection::{Connection, Pacer, Received, Stats, Transmit, ip_overhead},
     handshake::envelope::KeyId,
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
@@ -53,6 +55,8 @@ pub struct Endpoint {
     turn: VecDeque<ConnectionId>,
     events: VecDeque<Event>,
     dropped: DropCounters,
+    /// Spreads what goes to all peers together, if there is a cap on that.
+    total: Pacer,
     is_closing: bool,
 }
 
@@ -69,6 +73,7 @@ impl Endpoint {
             .iter()
             .map(|peer| Peer::new(&config.identity, peer, &memory));
         let peers = peers.collect::<Result<_, _>>()?;
+        let total = Pacer::new(config.pacing_quantum);
         Ok(Self {
             epoch,
             our_key: KeyId::of(&config.identity.public_key()),
@@ -80,6 +85,7 @@ impl Endpoint {
             turn: VecDeque::new(),
             events: VecDeque::new(),
             dropped: DropCounters::default(),
+            total,
             is_closing: false,
         })
     }
@@ -132,11 +138,21 @@ impl Endpoint {
                 return Some(transmit);
             }
         }
+        let is_held = self.held_until(now) > now;
+        let start = out.len();
         for _ in 0..self.turn.len() {
             let id = self.turn.front().copied()?;
             if let Some(connection) = self.connections.get_mut(&id)
-                && let Some(transmit) = connection.poll_transmit(out, count_max, now)
+                && let Some(transmit) = connection.poll_transmit(out, count_max, is_held, now)
             {
+                if self.config.rate_max.is_some() {
+                    let bytes = out.len() - start;
+                    let headers =
+                        bytes.div_ceil(transmit.segment_bytes) * ip_overhead(&transmit.to);
+                    self.total.on_sent(bytes + headers);
+                    // With a cap that all share, each gets its turn.
+                    self.turn.rotate_left(1);
+                }
                 return Some(transmit);
             }
             self.turn.rotate_left(1);
@@ -144,16 +160,43 @@ impl Endpoint {
         None
     }
 
+    /// Until when data must wait for the cap on all peers together.
+    fn held_until(&mut self, now: Time) -> Time {
+        let Some(rate) = self.config.rate_max else {
+            return Time::default();
+        };
+        self.total.update(now, rate.as_bytes_per_s());
+        if self.total.may_send() {
+            Time::default()
+        } else {
+            self.total.next_send()
+        }
+    }
+
+    /// Changes the caps: on what is sent to all peers together, and for each peer, in their order, on
+    /// what we send each other.
+    pub fn set_rate_max(&mut self, all: Option<BitRate>, peers: &[Option<BitRate>]) {
+        self.config.rate_max = all;
+        for (peer, rate_max) in self.peers.iter_mut().zip(peers) {
+            peer.rate_max = *rate_max;
+        }
+        for connection in self.connections.values_mut() {
+            let of_peer = self.peers[connection.peer].rate_max;
+            connection.set_rate_max(all.into_iter().chain(of_peer).min(), of_peer);
+        }
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) and [`poll_transmit`](Self::poll_transmit) are
     /// to be called next; a time that has passed means at once.
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let now = self.time(now);
+        let held_until = self.held_until(now);
         let mut next = Time::NEVER;
         for attempt in self.attempts.values() {
             next = next.min(attempt.next_timeout());
         }
         for connection in self.connections.values_mut() {
-            next = next.min(connection.next_timeout(now));
+            next = next.min(connection.next_timeout(held_until, now));
             if let Some(since) = connection.silent_since() {
                 next = next.min(now.max(since + RECONNECT_AFTER) + Duration::from_millis(50));
             }

@@ -24,6 +24,7 @@ fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
             has_endpoint: us < other,
             rate_max: None,
         }],
+        rate_max: None,
         memory_max: ByteCount::mebibytes(64),
         idle_timeout: Duration::from_secs(600),
         seed: u64::from(us),

@@ -173,6 +173,11 @@ impl World {
         self.pair.restart(side, config.pair(), self.now);
     }
 
+    /// Changes the caps of one side: on all that it sends, and on what both sides send each other.
+    pub fn set_rate_max(&mut self, side: Side, all: Option<BitRate>, peer: Option<BitRate>) {
+        self.pair.set_rate_max(side, all, peer);
+    }
+
     /// Stops one side (as SIGSTOP does) or lets it go on: datagrams that arrive meanwhile are lost.
     pub fn set_stopped(&mut self, side: Side, is_stopped: bool) {
         self.pair.set_stopped(side, is_stopped);

@@ -188,6 +188,12 @@ impl Pair {
         site.endpoint = endpoint(&config, side, site.instance, memory, now);
     }
 
+    pub(super) fn set_rate_max(&mut self, side: Side, all: Option<BitRate>, peer: Option<BitRate>) {
+        self.sites[side as usize]
+            .endpoint
+            .set_rate_max(all, &[peer]);
+    }
+
     pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool) {
         self.sites[side as usize].is_stopped = is_stopped;
     }
@@ -379,6 +385,7 @@ fn endpoint(
             has_endpoint: side == Side::A,
             rate_max: None,
         }],
+        rate_max: None,
         memory_max: config.memory_max,
         idle_timeout: config.idle_timeout,
         seed: config.seed ^ (instance << 32) ^ (side as u64) << 48,

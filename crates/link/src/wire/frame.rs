@@ -39,6 +39,8 @@ pub(crate) enum Frame<'a> {
     StreamLimit { streams: u32 },
     /// The sender's view of the path: its round-trip time, for the pace of reports.
     PathHint { rtt_us: u64 },
+    /// The most that its receiver may send us, in bytes per second; zero means no bound.
+    RateMax { bytes_per_s: u64 },
     /// Must be echoed in a [`Frame::Response`], to the address it came from.
     Challenge([u8; 8]),
     /// Echo of a challenge.
@@ -60,6 +62,7 @@ const DONE: u8 = 0x09;
 const INITIAL_WINDOW: u8 = 0x0a;
 const STREAM_LIMIT: u8 = 0x0b;
 const PATH_HINT: u8 = 0x0c;
+const RATE_MAX: u8 = 0x10;
 const CHALLENGE: u8 = 0x0d;
 const RESPONSE: u8 = 0x0e;
 const CLOSE: u8 = 0x0f;
@@ -120,6 +123,7 @@ impl Frame<'_> {
             Frame::InitialWindow { chunks } => fields(INITIAL_WINDOW, &[chunks]),
             Frame::StreamLimit { streams } => fields(STREAM_LIMIT, &[streams.into()]),
             Frame::PathHint { rtt_us } => fields(PATH_HINT, &[rtt_us]),
+            Frame::RateMax { bytes_per_s } => fields(RATE_MAX, &[bytes_per_s]),
             Frame::Challenge(token) => {
                 fields(CHALLENGE, &[]);
                 out.extend_from_slice(&token);
@@ -197,6 +201,9 @@ impl<'a> Frames<'a> {
                 STREAM_LIMIT => Frame::StreamLimit {
                     streams: reader.varint_u32()?,
                 },
+                RATE_MAX => Frame::RateMax {
+                    bytes_per_s: reader.varint()?,
+                },
                 PATH_HINT => Frame::PathHint {
                     rtt_us: reader.varint()?,
                 },
@@ -254,6 +261,7 @@ mod tests {
             (0..varint::MAX).prop_map(|chunks| Frame::InitialWindow { chunks }),
             id.prop_map(|streams| Frame::StreamLimit { streams }),
             (0..varint::MAX).prop_map(|rtt_us| Frame::PathHint { rtt_us }),
+            (0..varint::MAX).prop_map(|bytes_per_s| Frame::RateMax { bytes_per_s }),
             any::<[u8; 8]>().prop_map(Frame::Challenge),
             any::<[u8; 8]>().prop_map(Frame::Response),
             any::<u32>().prop_map(|code| Frame::Close { code }),

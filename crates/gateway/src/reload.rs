@@ -1,0 +1,41 @@
+//! What a running gateway takes on from a changed configuration: the caps on rates. All else waits for
+//! a restart, and a log line says so.
+
+use link::Link;
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::config::Config;
+
+/// Takes on each configuration that comes; `running` is the one that the gateway was started with.
+pub(crate) async fn serve(mut reloads: mpsc::Receiver<Config>, link: Link, running: Config) {
+    while let Some(fresh) = reloads.recv().await {
+        if !same_peers(&running, &fresh) {
+            warn!("the peers have changed: that takes a restart, nothing was taken on");
+            continue;
+        }
+        let of_peers = fresh.link.peers.iter().map(|peer| peer.rate_max);
+        link.set_rate_max(fresh.link.rate_max, of_peers.collect());
+        info!("configuration read again: rate_max of [link] and of each [[peer]] taken on");
+        if !same_but_rates(&running, fresh) {
+            warn!("other keys have changed, too: these take a restart");
+        }
+    }
+}
+
+/// Whether caps of one are caps of the same peers in the other.
+fn same_peers(running: &Config, fresh: &Config) -> bool {
+    let names = |config: &Config| -> Vec<String> {
+        let peers = config.link.peers.iter();
+        peers.map(|peer| peer.name.clone()).collect()
+    };
+    names(running) == names(fresh)
+}
+
+fn same_but_rates(running: &Config, mut fresh: Config) -> bool {
+    fresh.link.rate_max = running.link.rate_max;
+    for (fresh, running) in fresh.link.peers.iter_mut().zip(&running.link.peers) {
+        fresh.rate_max = running.rate_max;
+    }
+    format!("{fresh:?}") == format!("{running:?}")
+}
