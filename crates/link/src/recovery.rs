@@ -28,7 +28,8 @@ pub(crate) enum Control {
     StreamLimit,
     PathHint,
     RateMax,
-    MtuProbe,
+    /// A padded packet of so many bytes, headers included.
+    MtuProbe(u16),
 }
 
 /// What a sent packet was made of.
@@ -396,7 +397,10 @@ impl SentLog {
                 sent.state = State::Lost;
             }
             let exempt = lost && sent.time < outage_end;
-            let is_probe = sent.contents.first == Some(Item::Control(Control::MtuProbe));
+            let is_probe = matches!(
+                sent.contents.first,
+                Some(Item::Control(Control::MtuProbe(_)))
+            );
             if !(exempt || is_probe && lost) {
                 self.loss_samples += 1;
                 let gain = LOSS_GAIN.max(1.0 / self.loss_samples as f64);

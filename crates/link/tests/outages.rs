@@ -337,3 +337,26 @@ fn readers_that_stall_leave_room_for_others() {
         );
     }
 }
+
+/// A route that carries less: what was cut for larger packets cannot be sent, and the user hears of it
+/// in seconds, not after the idle timeout.
+#[test]
+fn a_path_that_comes_to_carry_less_ends_its_streams_and_carries_new_ones() {
+    for loss in [0.001, 0.3] {
+        let mut config = config(1);
+        config.forward.loss = loss;
+        let mut world = World::new(&config);
+        let id = under_way(&mut world, ByteCount::megabytes(40));
+        world.change_paths(|path| path.mtu = 1400);
+        let before = world.now();
+        world.run_until(Duration::from_secs(60), |w| w.progress(id).lost.is_some());
+        assert_eq!(world.progress(id).lost, Some(LostReason::PathShrunk));
+        let took = world.now() - before;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        world.run_for(Duration::from_secs(3));
+        let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(5));
+        world
+            .run_to_end(again, Duration::from_secs(60))
+            .expect("a new connection finds out what fits");
+    }
+}

@@ -134,6 +134,8 @@ pub(crate) enum ConnectionEnd {
     ByUs,
     /// Nothing came for the idle timeout.
     Silence(Duration),
+    /// The path carries only smaller packets than it did.
+    PathShrunk,
     /// The peer broke the protocol.
     Violation,
 }
@@ -222,6 +224,9 @@ pub enum Read {
     /// No such stream.
     Gone,
 }
+
+/// Code of a CLOSE: the path carries only smaller packets than it did.
+const CLOSE_PATH_SHRUNK: u32 = 1;
 
 /// IP and UDP headers of a datagram.
 pub(crate) const fn ip_overhead(remote: &SocketAddr) -> usize {

@@ -1,44 +1,66 @@
 //! How large a datagram the path carries.
 //!
-//! A connection starts with what every path carries and sends padded probes of the full size
-//! (RFC 8899). A probe that arrives raises the size for good; probes that do not are lost for
-//! nothing but themselves: neither congestion control nor loss detection counts them.
+//! A connection starts with what every path carries and sends padded probes (RFC 8899), of the sizes
+//! that paths have, largest first. A probe that arrives raises the size; one that does not is lost for
+//! nothing but itself: neither congestion control nor loss detection counts it.
+//!
+//! A path may come to carry less, when a route changes. Then large packets vanish, however few small
+//! ones do. Random loss does not look like that.
 
 use std::{net::IpAddr, time::Duration};
 
-use crate::time::Time;
+use crate::{recovery::Resolved, time::Time};
 
 /// The size of datagrams, and the search for a larger one.
 #[derive(Debug)]
 pub(crate) struct Mtu {
+    headers_bytes: usize,
     payload_bytes: usize,
-    full_bytes: usize,
+    /// Index of the packet size that is probed for.
+    candidate: usize,
     probes_sent: u32,
     next_probe: Time,
+    vanished: Vanished,
 }
 
+/// What arrived since a large packet did.
+#[derive(Debug, Default)]
+struct Vanished {
+    large_lost: u32,
+    small_arrived: u32,
+}
+
+/// IP packets that paths carry: Ethernet, PPPoE, tunnels in IPv4, WireGuard, tunnels in tunnels.
+const PACKETS: [usize; 7] = [1500, 1492, 1476, 1460, 1420, 1400, 1360];
 /// UDP payload that any path must carry: IPv6's minimum of 1280 less its headers.
 const PAYLOAD_MIN: usize = 1280 - 40 - 8;
-/// UDP payload of a 1500-byte packet over IPv4 and IPv6.
-const PAYLOAD_FULL_V4: usize = 1500 - 20 - 8;
-const PAYLOAD_FULL_V6: usize = 1500 - 40 - 8;
-/// Probes sent one round trip apart before the search pauses. Ten, so that half of all packets
-/// being lost hides a carried size only once in a thousand searches.
-const PROBES_QUICK: u32 = 10;
+const HEADERS_V4: usize = 20 + 8;
+const HEADERS_V6: usize = 40 + 8;
+/// Probes of the largest size, one round trip apart, before smaller ones have their turn. Ten, so that
+/// half of all packets being lost hides a carried size only once in a thousand searches.
+const PROBES_LARGEST: u32 = 10;
+/// Probes of each smaller size.
+const PROBES_SMALLER: u32 = 4;
 /// Pause between searches.
 const PROBE_PAUSE: Duration = Duration::from_secs(60);
+/// So many large packets lost in a row, while so many small ones arrive, mean that the path carries
+/// less than it did.
+const LARGE_LOST: u32 = 64;
+const SMALL_ARRIVED: u32 = 6;
 
 impl Mtu {
     pub(crate) fn new(peer: IpAddr) -> Self {
-        let full_bytes = match peer {
-            IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => PAYLOAD_FULL_V6,
-            _ => PAYLOAD_FULL_V4,
+        let headers_bytes = match peer {
+            IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => HEADERS_V6,
+            _ => HEADERS_V4,
         };
         Self {
+            headers_bytes,
             payload_bytes: PAYLOAD_MIN,
-            full_bytes,
+            candidate: 0,
             probes_sent: 0,
             next_probe: Time::default(),
+            vanished: Vanished::default(),
         }
     }
 
@@ -49,22 +71,113 @@ impl Mtu {
 
     /// When the next probe is due.
     pub(crate) fn probe_due(&self) -> Option<Time> {
-        (self.payload_bytes < self.full_bytes).then_some(self.next_probe)
+        (self.payload_bytes < self.payload_of(0)).then_some(self.next_probe)
     }
 
     /// The size of the probe to send now.
     pub(crate) fn take_probe(&mut self, now: Time, rtt: Duration) -> usize {
+        let size = self.payload_of(self.candidate);
         self.probes_sent += 1;
-        let pause = if self.probes_sent.is_multiple_of(PROBES_QUICK) {
-            PROBE_PAUSE
+        let is_largest = self.candidate == 0;
+        let enough = if is_largest {
+            PROBES_LARGEST
         } else {
-            rtt
+            PROBES_SMALLER
         };
-        self.next_probe = now + pause;
-        self.full_bytes
+        self.next_probe = now + rtt;
+        if self.probes_sent >= enough {
+            self.probes_sent = 0;
+            self.candidate += 1;
+            let is_over = self.candidate == PACKETS.len()
+                || self.payload_of(self.candidate) <= self.payload_bytes;
+            if is_over {
+                self.candidate = 0;
+                self.next_probe = now + PROBE_PAUSE;
+            }
+        }
+        size
     }
 
-    pub(crate) fn on_probe_arrived(&mut self) {
-        self.payload_bytes = self.full_bytes;
+    /// A probe of `packet_bytes`, headers included, has arrived.
+    pub(crate) fn on_probe_arrived(&mut self, packet_bytes: usize) {
+        let payload_bytes = packet_bytes - self.headers_bytes;
+        self.payload_bytes = self.payload_bytes.max(payload_bytes);
+    }
+
+    /// Takes in what became of packets. Returns whether the path carries less than it did.
+    pub(crate) fn on_resolved(&mut self, packets: &[Resolved]) -> bool {
+        let small_max = PAYLOAD_MIN + self.headers_bytes;
+        if self.payload_bytes <= PAYLOAD_MIN {
+            return false;
+        }
+        for packet in packets {
+            let is_large = packet.bytes > small_max;
+            match (is_large, packet.lost) {
+                (true, true) => self.vanished.large_lost += 1,
+                (true, false) => self.vanished = Vanished::default(),
+                (false, false) if self.vanished.large_lost > 0 => self.vanished.small_arrived += 1,
+                (false, _) => {}
+            }
+        }
+        self.vanished.large_lost >= LARGE_LOST && self.vanished.small_arrived >= SMALL_ARRIVED
+    }
+
+    fn payload_of(&self, candidate: usize) -> usize {
+        PACKETS[candidate] - self.headers_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn mtu() -> Mtu {
+        Mtu::new("10.0.0.1".parse().expect("an address"))
+    }
+
+    /// Lets the search run over a path that carries `packet_bytes`.
+    fn search(mtu: &mut Mtu, packet_bytes: usize, probes: u32) {
+        for number in 0..probes {
+            let size = mtu.take_probe(Time(u64::from(number)), RTT) + HEADERS_V4;
+            if size <= packet_bytes {
+                mtu.on_probe_arrived(size);
+            }
+        }
+    }
+
+    #[test]
+    fn the_search_finds_the_largest_size_that_the_path_carries() {
+        for carried in PACKETS {
+            let mut mtu = mtu();
+            search(&mut mtu, carried, 40);
+            assert_eq!(mtu.payload_bytes(), carried - HEADERS_V4);
+        }
+        let mut mtu = mtu();
+        search(&mut mtu, 1280, 40);
+        assert_eq!(mtu.payload_bytes(), PAYLOAD_MIN);
+    }
+
+    fn packet(bytes: usize, lost: bool) -> Resolved {
+        Resolved {
+            number: 0,
+            bytes,
+            sent_s: 0.0,
+            window_bytes: 0.0,
+            lost,
+        }
+    }
+
+    #[test]
+    fn large_packets_that_vanish_while_small_ones_arrive_show_a_smaller_path() {
+        let mut mtu = mtu();
+        search(&mut mtu, 1500, 1);
+        let large = [packet(1500, true); LARGE_LOST as usize];
+        assert!(!mtu.on_resolved(&large), "an outage looks like that");
+        assert!(!mtu.on_resolved(&[packet(1500, false)]));
+        assert!(!mtu.on_resolved(&[packet(80, false); 20]));
+        assert!(!mtu.on_resolved(&large));
+        assert!(mtu.on_resolved(&[packet(80, false); SMALL_ARRIVED as usize]));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
+use super::{CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
 use crate::{
     congestion::Digest,
     feedback::report::Report,
@@ -219,8 +219,11 @@ impl Connection {
                     self.candidate = None;
                 }
             }
-            Frame::Close { .. } => {
-                self.closed.get_or_insert(ConnectionEnd::ByPeer);
+            Frame::Close { code } => {
+                self.closed.get_or_insert(match code {
+                    CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
+                    _ => ConnectionEnd::ByPeer,
+                });
             }
         }
         Ok(Kept::Yes)
@@ -303,6 +306,10 @@ impl Connection {
                 Item::Control(control) => self.on_control_lost(*control),
             }
         }
+        if self.close.is_none() && self.mtu.on_resolved(&outcome.resolved) {
+            // Slots are as large as the path used to carry, and cannot be cut again.
+            self.begin_close(CLOSE_PATH_SHRUNK);
+        }
         self.received.set_report_loss(self.sent.loss());
         let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
         let digest = Digest {
@@ -348,7 +355,9 @@ impl Connection {
                     self.streams.remove_if_done(number);
                 }
             }
-            Item::Control(Control::MtuProbe) => self.mtu.on_probe_arrived(),
+            Item::Control(Control::MtuProbe(packet_bytes)) => {
+                self.mtu.on_probe_arrived(usize::from(packet_bytes));
+            }
             Item::Control(_) => {}
         }
     }
@@ -376,7 +385,7 @@ impl Connection {
             Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
                 stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
             }),
-            Control::MtuProbe => false,
+            Control::MtuProbe(_) => false,
             Control::Done(_)
             | Control::InitialWindow
             | Control::StreamLimit

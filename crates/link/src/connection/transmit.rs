@@ -6,7 +6,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
+use super::{CLOSE_PATH_SHRUNK, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
 use crate::{
     handshake::Level,
     recovery::{Contents, Control, Item},
@@ -240,7 +240,10 @@ impl Connection {
             let (code, last) = (close.code, close.copies == 0);
             let transmit = self.write_single(out, to, &Frame::Close { code }, now);
             if last {
-                self.closed = Some(ConnectionEnd::ByUs);
+                self.closed = Some(match code {
+                    CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
+                    _ => ConnectionEnd::ByUs,
+                });
             }
             return Some(transmit);
         }
@@ -273,7 +276,8 @@ impl Connection {
             Frame::Ping.put(out);
             out.resize(start + size - TAG_SIZE, 0);
             let mut contents = Contents::default();
-            contents.push(Item::Control(Control::MtuProbe));
+            let packet_bytes = size + ip_overhead(&self.remote);
+            contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
             let len = self.end_packet(out, start, false, false, contents, now);
             return Some(Transmit {
                 to,
@@ -454,7 +458,7 @@ impl Connection {
             Control::RateMax => Some(Frame::RateMax {
                 bytes_per_s: self.rate_max.for_peer(),
             }),
-            Control::MtuProbe => None,
+            Control::MtuProbe(_) => None,
         }
     }
 

@@ -104,6 +104,7 @@ impl Endpoint {
         if let Some(end) = connection.closed {
             let reason = match end {
                 ConnectionEnd::Silence(silence) => LostReason::Silence(silence),
+                ConnectionEnd::PathShrunk => LostReason::PathShrunk,
                 ConnectionEnd::ByPeer | ConnectionEnd::ByUs | ConnectionEnd::Violation => {
                     LostReason::Closed
                 }
