@@ -24,6 +24,8 @@ pub(super) struct Measure {
     received: VecDeque<(u64, f64)>,
     /// Packet-number rate: what the bottleneck passes in the sending domain, bytes per second.
     pub(super) capacity: Option<f64>,
+    /// Negated, so that the least is the highest capacity of the recent past.
+    capacity_peak: WindowedMin,
     /// Delivered bytes per second.
     pub(super) delivered: Option<f64>,
     /// Capacity as the spreading of a packet train shows it.
@@ -107,6 +109,7 @@ impl Measure {
             points: VecDeque::new(),
             received: VecDeque::new(),
             capacity: None,
+            capacity_peak: WindowedMin::new(),
             delivered: None,
             train: None,
             last_report_s: 0.0,
@@ -117,6 +120,20 @@ impl Measure {
     /// The least round-trip time of the recent past; 100 ms before any sample.
     pub(super) fn base_rtt_s(&self) -> f64 {
         self.rtt_base.get().unwrap_or(0.1)
+    }
+
+    /// As if it had measured this.
+    #[cfg(test)]
+    pub(super) fn pretend(&mut self, base_s: f64, capacity: f64, now_s: f64) {
+        self.rtt_base.insert(base_s, now_s, BASE_WINDOW_S);
+        self.delay_base.insert(base_s / 2.0, now_s, BASE_WINDOW_S);
+        self.capacity = Some(capacity);
+        self.capacity_peak.insert(-capacity, now_s, BASE_WINDOW_S);
+    }
+
+    /// The highest capacity of the recent past: in company what is measured is only our share.
+    pub(super) fn capacity_peak(&self) -> Option<f64> {
+        self.capacity_peak.get().map(|negated| -negated)
     }
 
     /// A cut: whether the queue empties is told by packets sent after `now_s` only.
@@ -155,6 +172,10 @@ impl Measure {
         }
         self.measure_train(digest.arrivals);
         self.measure_capacity(base_s);
+        if let Some(capacity) = self.capacity {
+            let window_s = BASE_WINDOW_S.max(20.0 * base_s);
+            self.capacity_peak.insert(-capacity, now_s, window_s);
+        }
         self.measure_delivered(digest.received, base_s);
     }
 
