@@ -24,10 +24,14 @@ pub(super) struct Measure {
     received: VecDeque<(u64, f64)>,
     /// Packet-number rate: what the bottleneck passes in the sending domain, bytes per second.
     pub(super) capacity: Option<f64>,
+    /// Negated, so that the least is the highest capacity of the recent past.
+    capacity_peak: WindowedMin,
     /// Delivered bytes per second.
     pub(super) delivered: Option<f64>,
     /// Capacity as the spreading of a packet train shows it.
     pub(super) train: Option<Train>,
+    /// The packet of the newest train that arrived first.
+    train_first: Option<Arrival>,
     last_report_s: f64,
     /// The longest time between two reports of late.
     pub(super) report_gap_s: f64,
@@ -60,6 +64,8 @@ const BASE_WINDOW_S: f64 = 30.0;
 const BASE_PARTS: f64 = 15.0;
 /// A spread shorter than this is the receiver's timer, not the path.
 const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
+/// Trains are a round trip apart, and their packets leave at once.
+const TRAIN_SENT_WITHIN_S: f64 = 0.000_9;
 
 impl WindowedMin {
     fn new() -> Self {
@@ -107,8 +113,10 @@ impl Measure {
             points: VecDeque::new(),
             received: VecDeque::new(),
             capacity: None,
+            capacity_peak: WindowedMin::new(),
             delivered: None,
             train: None,
+            train_first: None,
             last_report_s: 0.0,
             report_gap_s: 0.0,
         }
@@ -117,6 +125,20 @@ impl Measure {
     /// The least round-trip time of the recent past; 100 ms before any sample.
     pub(super) fn base_rtt_s(&self) -> f64 {
         self.rtt_base.get().unwrap_or(0.1)
+    }
+
+    /// As if it had measured this.
+    #[cfg(test)]
+    pub(super) fn pretend(&mut self, base_s: f64, capacity: f64, now_s: f64) {
+        self.rtt_base.insert(base_s, now_s, BASE_WINDOW_S);
+        self.delay_base.insert(base_s / 2.0, now_s, BASE_WINDOW_S);
+        self.capacity = Some(capacity);
+        self.capacity_peak.insert(-capacity, now_s, BASE_WINDOW_S);
+    }
+
+    /// The highest capacity of the recent past: in company what is measured is only our share.
+    pub(super) fn capacity_peak(&self) -> Option<f64> {
+        self.capacity_peak.get().map(|negated| -negated)
     }
 
     /// A cut: whether the queue empties is told by packets sent after `now_s` only.
@@ -155,6 +177,10 @@ impl Measure {
         }
         self.measure_train(digest.arrivals);
         self.measure_capacity(base_s);
+        if let Some(capacity) = self.capacity {
+            let window_s = BASE_WINDOW_S.max(20.0 * base_s);
+            self.capacity_peak.insert(-capacity, now_s, window_s);
+        }
         self.measure_delivered(digest.received, base_s);
     }
 
@@ -194,21 +220,24 @@ impl Measure {
         }
     }
 
+    /// A train may be told of in several reports: it is measured anew with each.
     fn measure_train(&mut self, arrivals: &[Arrival]) {
-        let mut train = arrivals.iter().filter(|arrival| arrival.in_train);
-        let Some(first) = train.next() else { return };
-        let Some(last) = train.next_back() else {
-            return;
-        };
-        if last.number < first.number + 8 {
-            return;
+        for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
+            // Packets of one train leave within a millisecond.
+            let first = match self.train_first {
+                Some(first) if arrival.sent_s - first.sent_s < TRAIN_SENT_WITHIN_S => first,
+                _ => *self.train_first.insert(*arrival),
+            };
+            if arrival.number < first.number + 8 {
+                continue;
+            }
+            let spread_s = arrival.received_s - first.received_s;
+            let bytes = (arrival.sent_bytes_before - first.sent_bytes_before) as f64;
+            self.train = Some(Train {
+                rate: bytes / spread_s.max(TRAIN_SPREAD_MIN_S),
+                is_lower_bound: spread_s <= TRAIN_SPREAD_MIN_S,
+            });
         }
-        let spread_s = last.received_s - first.received_s;
-        let bytes = (last.sent_bytes_before - first.sent_bytes_before) as f64;
-        self.train = Some(Train {
-            rate: bytes / spread_s.max(TRAIN_SPREAD_MIN_S),
-            is_lower_bound: spread_s <= TRAIN_SPREAD_MIN_S,
-        });
     }
 
     fn measure_capacity(&mut self, base_s: f64) {

@@ -24,8 +24,8 @@ impl Knee {
             self.enter_drain(capacity, 0, now_s);
             return;
         }
-        if self.losses.excess(0.02, 4.0) {
-            self.cut_for_loss(now_s);
+        if let Some(evidence) = self.losses.evidence(0.02, 4.0) {
+            self.cut_for_loss(&evidence, now_s);
             return;
         }
         if now_s - self.round_began_s < self.round_s() {
@@ -39,10 +39,10 @@ impl Knee {
         }
         self.rounds_in_state += 1;
         let known = self.known_capacity * self.base_s();
-        if self.is_gentle && self.rounds_in_state < 25 {
-            self.gain *= 1.15;
-        } else if self.window < 0.85 * known {
+        if self.window < 0.85 * known {
             self.gain = 0.25;
+        } else if self.is_gentle && self.rounds_in_state < 25 {
+            self.gain *= 1.15;
         } else if self.window < 1.25 * known {
             // Near the capacity known from the last drain a round may build a threshold's worth of
             // queue, no more: its feedback comes a round later.
@@ -127,38 +127,86 @@ impl Knee {
     /// The queue did not empty: a new route, or company.
     pub(super) fn fail_drain(&mut self, capacity: f64, tries: u32, now_s: f64) {
         let queue_s = self.measure.queue_s;
-        if let Some(fail) = self.last_fail {
-            let is_much_lower = self.window <= 0.75 * fail.window;
-            let is_unmoved = (queue_s - fail.queue_s).abs() < 0.03 * fail.queue_s.max(0.001);
-            if tries >= 1 && is_much_lower && is_unmoved {
-                self.measure.rebase(now_s);
-                self.window = 0.9 * fail.capacity * self.base_s();
-                self.last_fail = None;
-                self.score = 0.0;
-                self.mark_cut(now_s);
-                self.enter_grow(now_s);
-                return;
-            }
-        } else {
-            self.last_fail = Some(Fail {
-                window: self.window,
-                queue_s,
-                capacity,
-            });
+        let base_s = self.base_s();
+        let fail = *self.last_fail.get_or_insert(Fail {
+            window: self.window,
+            queue_s,
+            capacity,
+        });
+        // In a queue, ours or shared, a smaller window shows; on a longer route it does not. Only a
+        // window that made up much of the queue can tell the two apart.
+        let peak = self.measure.capacity_peak().unwrap_or(f64::INFINITY);
+        let missed_s = (fail.window - self.window) / peak;
+        let is_telling = missed_s > 0.15 * fail.queue_s;
+        let is_unmoved = (queue_s - fail.queue_s).abs() < 0.03 * fail.queue_s.max(0.001);
+        if tries >= 1 && is_telling && is_unmoved {
+            self.measure.rebase(now_s);
+            self.window = 0.9 * fail.capacity * self.base_s();
+            self.last_fail = None;
+            self.score = 0.0;
+            self.mark_cut(now_s);
+            self.enter_grow(now_s);
+            return;
         }
-        if tries == 0 {
-            self.score += 1.0;
-        }
+        self.score += 1.0;
         if self.score >= 3.0 && self.share == Share::Fair {
             let window = self.window_before_series.max(self.window);
             self.last_fail = None;
             self.enter_compete(window, now_s);
             return;
         }
-        let base_s = self.base_s();
         let measured = self.capacity();
         let target = self.window.min(measured * base_s) * (base_s / (base_s + queue_s)).max(0.5);
         let capacity = target / base_s;
         self.enter_drain(capacity.max(self.packet / base_s), tries + 1, now_s);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::Controller;
+
+    /// A drain of a link at 10 MB/s and 100 ms that sees 100 ms of queue, and how often it may fail.
+    fn fails_until_decided(mut queue_s: impl FnMut(u32) -> f64) -> (Knee, u32) {
+        let mut knee = Knee::new(Share::Fair, None);
+        knee.measure.pretend(0.1, 10e6, 1.0);
+        knee.window = 2e6;
+        knee.measure.queue_s = queue_s(0);
+        knee.enter_drain(10e6, 0, 1.0);
+        for fails in 1..20 {
+            let State::Drain {
+                capacity, tries, ..
+            } = knee.state
+            else {
+                return (knee, fails - 1);
+            };
+            knee.measure.queue_s = queue_s(fails);
+            knee.fail_drain(capacity, tries, 1.0 + f64::from(fails));
+        }
+        (knee, 20)
+    }
+
+    #[test]
+    fn three_failed_tries_mean_company_with_the_window_from_before_them() {
+        // The queue shrinks by what we leave out of it, and no more.
+        let (knee, fails) = fails_until_decided(|fails| 0.1 - 0.02 * f64::from(fails));
+        assert_eq!(knee.state(), "compete");
+        assert_eq!(fails, 3);
+        assert_eq!(knee.window, 2e6);
+    }
+
+    #[test]
+    fn a_queue_that_half_the_window_does_not_move_is_a_longer_route() {
+        let (knee, _) = fails_until_decided(|_| 0.1);
+        assert_eq!(knee.state(), "grow");
+        assert!((knee.base_s() - 0.2).abs() < 1e-9);
+        assert!((knee.rate() / 9e6 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_small_part_of_the_queue_cannot_tell_a_longer_route() {
+        let (knee, _) = fails_until_decided(|_| 2.0);
+        assert_eq!(knee.state(), "compete");
     }
 }
