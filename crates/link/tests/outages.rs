@@ -10,7 +10,7 @@ use link::{
     sim::{Side, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
-use wansim::PathConfig;
+use wansim::{GilbertElliott, PathConfig};
 
 const RTT: Duration = Duration::from_millis(100);
 
@@ -358,5 +358,26 @@ fn a_path_that_comes_to_carry_less_ends_its_streams_and_carries_new_ones() {
         world
             .run_to_end(again, Duration::from_secs(60))
             .expect("a new connection finds out what fits");
+    }
+}
+
+/// A connection that sends little sits in a burst of losses for seconds, and looks as if it had lost its
+/// way beside a fresh one; its streams must outlast that.
+#[test]
+fn long_bursts_of_losses_cost_no_stream() {
+    for seed in 1..=6 {
+        let mut config = config(seed);
+        for path in [&mut config.forward, &mut config.backward] {
+            path.delay = Duration::from_millis(100);
+            path.bursts = Some(GilbertElliott::bursts_of(50.0, 0.3));
+        }
+        let mut world = World::new(&config);
+        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(30));
+        world.run_until(Duration::from_secs(300), |w| {
+            let progress = w.progress(id);
+            progress.confirmed.is_some() || progress.lost.is_some()
+        });
+        let progress = world.progress(id);
+        assert!(progress.confirmed.is_some(), "seed {seed}: {progress:?}");
     }
 }

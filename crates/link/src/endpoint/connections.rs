@@ -7,8 +7,12 @@ use crate::{
     connection::ConnectionEnd, stream::table::StreamEvent, time::Time, wire::packet::ConnectionId,
 };
 
-/// A silent connection beside a fresh one to the same instance is dropped after this time.
+/// A second connection to a peer is not judged before this time.
 const STANDBY_GRACE: Duration = Duration::from_secs(3);
+/// A connection that stays silent for this long beside one that does not has lost its way: both
+/// addresses have changed. A burst of losses may well outlast seconds, since a silent connection sends
+/// little.
+const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 
 impl Endpoint {
     /// Decides where new streams go when `fresh` has joined the connections to a peer.
@@ -33,8 +37,8 @@ impl Endpoint {
         }
     }
 
-    /// A second connection to a peer is closed once the first one proves alive, or takes its place
-    /// once that stays silent.
+    /// What becomes of a connection that is not the current one of its peer: it takes that place when
+    /// the current one is silent, is closed when it has no streams, and given up when it stays silent.
     pub(super) fn judge_standby(&mut self, id: ConnectionId, now: Time) {
         let Some(connection) = self.connections.get(&id) else {
             return;
@@ -47,20 +51,23 @@ impl Endpoint {
         let current = self.peers[peer]
             .current
             .and_then(|id| self.connections.get(&id));
+        let silence = connection.silent_since().map(|since| now.since(since));
         match current {
-            Some(current) if current.is_silent() && !connection.is_silent() => {
-                let silence = now.since(current.last_heard());
-                let silent = current.our_id;
-                self.end_connection(silent, LostReason::Silence(silence));
+            Some(current) if current.is_silent() && silence.is_none() => {
+                // New streams go here; those of the other one wait for it.
                 self.peers[peer].current = Some(id);
                 self.events.push_back(Event::Connected { peer });
             }
-            Some(_) => {
-                let connection = self.connections.get_mut(&id).expect("it was just found");
-                if connection.we_initiated && connection.streams.len() == 0 {
+            Some(current) if !current.is_silent() => {
+                if silence.is_some_and(|silence| silence >= SILENCE_BESIDE_OTHER) {
+                    let silence = now.since(connection.last_heard());
+                    self.end_connection(id, LostReason::Silence(silence));
+                } else if connection.we_initiated && connection.streams.len() == 0 {
+                    let connection = self.connections.get_mut(&id).expect("it was just found");
                     connection.begin_close(0);
                 }
             }
+            Some(_) => {}
             None => {
                 self.peers[peer].current = Some(id);
                 self.events.push_back(Event::Connected { peer });
