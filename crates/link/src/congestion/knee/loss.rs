@@ -48,6 +48,8 @@ impl Knee {
             if loss <= floor + 0.005 {
                 self.losses.learn(f64::INFINITY);
             }
+            // More than this the path does not pass, or no longer.
+            self.known_capacity = self.known_capacity.min(self.window / self.base_s());
             self.enter_grow(now_s);
             return;
         }
@@ -107,6 +109,7 @@ impl Knee {
             self.window = window_before.min(known.max(resume));
         } else {
             self.window = 0.9 * resume;
+            self.known_capacity = self.known_capacity.min(self.window / self.base_s());
         }
         self.mark_cut(now_s);
         self.enter_grow(now_s);
