@@ -98,7 +98,7 @@ impl Knee {
         let per_packet = 1.0 / packets.max(1.0) + 1.0 / packets_before.max(1.0);
         let noise = (odds(loss_before) * dispersion * per_packet).sqrt();
         let is_as_high = loss - self.losses.floor > 0.5 * (loss_before - self.losses.floor);
-        if is_as_high && change < 0.08 + noise && noise < 0.25 {
+        if is_as_high && change < 0.08 + noise && noise < 0.12 {
             // A quarter of the rate loses as much: it is the path, and the cut was for nothing.
             self.losses
                 .set_floor(loss.max(0.5 * (loss + loss_before)), packets);
