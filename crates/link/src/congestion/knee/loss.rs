@@ -48,6 +48,8 @@ impl Knee {
             if loss <= floor + 0.005 {
                 self.losses.learn(f64::INFINITY);
             }
+            // More than this the path does not pass, or no longer.
+            self.known_capacity = self.known_capacity.min(self.window / self.base_s());
             self.enter_grow(now_s);
             return;
         }
@@ -96,7 +98,7 @@ impl Knee {
         let per_packet = 1.0 / packets.max(1.0) + 1.0 / packets_before.max(1.0);
         let noise = (odds(loss_before) * dispersion * per_packet).sqrt();
         let is_as_high = loss - self.losses.floor > 0.5 * (loss_before - self.losses.floor);
-        if is_as_high && change < 0.08 + noise && noise < 0.25 {
+        if is_as_high && change < 0.08 + noise && noise < 0.12 {
             // A quarter of the rate loses as much: it is the path, and the cut was for nothing.
             self.losses
                 .set_floor(loss.max(0.5 * (loss + loss_before)), packets);
@@ -107,6 +109,7 @@ impl Knee {
             self.window = window_before.min(known.max(resume));
         } else {
             self.window = 0.9 * resume;
+            self.known_capacity = self.known_capacity.min(self.window / self.base_s());
         }
         self.mark_cut(now_s);
         self.enter_grow(now_s);

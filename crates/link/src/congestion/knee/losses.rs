@@ -38,6 +38,9 @@ pub(super) struct Losses {
     floor_packets: f64,
 }
 
+/// No path is taken to lose more than this by itself: several links that overload a bottleneck without
+/// a queue would take each other for such a path.
+const FLOOR_MAX: f64 = 0.70;
 const WINDOW_MAX: f64 = 20_000.0;
 const FLOOR_PACKETS_MAX: f64 = 3000.0;
 const RUN_MEAN_MAX: f64 = 100.0;
@@ -131,12 +134,13 @@ impl Losses {
         }
         let loss = self.since_cut.rate();
         self.floor += (loss - self.floor) * packets / (packets + self.floor_packets);
+        self.floor = self.floor.min(FLOOR_MAX);
         self.floor_packets = (self.floor_packets + packets).min(FLOOR_PACKETS_MAX);
     }
 
     /// Sets the floor to what an experiment has shown.
     pub(super) fn set_floor(&mut self, floor: f64, packets: f64) {
-        self.floor = floor;
+        self.floor = floor.min(FLOOR_MAX);
         self.floor_packets = packets.min(FLOOR_PACKETS_MAX);
         self.window = Tally::default();
     }

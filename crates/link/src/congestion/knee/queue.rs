@@ -39,10 +39,10 @@ impl Knee {
         }
         self.rounds_in_state += 1;
         let known = self.known_capacity * self.base_s();
-        if self.window < 0.85 * known {
-            self.gain = 0.25;
-        } else if self.is_gentle && self.rounds_in_state < 25 {
+        if self.is_gentle && self.rounds_in_state < 25 {
             self.gain *= 1.15;
+        } else if self.window < 0.85 * known {
+            self.gain = 0.25;
         } else if self.window < 1.25 * known {
             // Near the capacity known from the last drain a round may build a threshold's worth of
             // queue, no more: its feedback comes a round later.

@@ -19,7 +19,9 @@ impl Knee {
         // Where a train shows several times the rate at which the packets were sent of which is known
         // now, their losses cannot be our doing.
         let train = self.measure.train.map_or(0.0, |train| train.rate);
-        let is_far_below = train > 4.0 * self.rate() / self.growth_since_sent();
+        // That holds as long as more arrives for more sent: a policer's bucket lets a train pass, too.
+        let is_far_below =
+            flat_rounds == 0 && train > 4.0 * self.rate() / self.growth_since_sent();
         let evidence = self.losses.evidence(0.10, 8.0);
         if let Some(evidence) = evidence.filter(|_| !is_far_below && self.rounds_in_state >= 2) {
             self.cut_for_loss(&evidence, now_s);
@@ -31,7 +33,7 @@ impl Knee {
         self.rounds_in_state += 1;
         self.begin_round(now_s);
         let delivered = self.measure.delivered.unwrap_or(0.0);
-        let is_flat = !app_limited && !is_far_below && delivered < 1.25 * delivered_before;
+        let is_flat = !app_limited && delivered < 1.25 * delivered_before;
         let flat_rounds = if is_flat { flat_rounds + 1 } else { 0 };
         let is_empty = self.measure.queue_s <= self.threshold_s() / 2.0;
         // A crowd that starts together looks like a lossy path, but not from its first packets on.
