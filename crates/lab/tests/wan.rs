@@ -26,7 +26,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use support::{FULL_PAYLOAD, Received, UdpLoad, address, start_udp, tcp_goodput};
 use units::{BitRate, ByteCount};
-use wansim::{PathConfig, Reordering, Straggler};
+use wansim::{PathConfig, Reordering, Straggler, profile::Profile};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -45,6 +45,10 @@ fn main() -> ExitCode {
         trial(
             "a_saturated_path_delivers_its_rate",
             a_saturated_path_delivers_its_rate,
+        ),
+        trial(
+            "a_radio_gives_each_station_its_turn",
+            a_radio_gives_each_station_its_turn,
         ),
         trial(
             "delay_is_as_set_at_a_low_rate",
@@ -184,6 +188,55 @@ fn a_saturated_path_delivers_its_rate() {
         assert!(
             (measured / 100.0 - 1.0).abs() < 0.01,
             "{measured} Mbit/s, offload {offload}"
+        );
+    }
+}
+
+/// Both stations have more to send than the medium carries: full frames one way, short ones back.
+/// One of each passes in the sum of their airtimes.
+fn a_radio_gives_each_station_its_turn() {
+    const SHORT_PAYLOAD: usize = 84;
+    let profile = Profile::wifi_11b();
+    let radio = profile.radio.expect("it is one of a radio");
+    let wan = Wan::up(WanConfig {
+        paths: [profile.forward, profile.backward],
+        radio: Some(radio),
+        ..WanConfig::default()
+    })
+    .expect("a WAN");
+    let full = UdpLoad {
+        offload: false,
+        ..load(BitRate::mbit(8), 2000)
+    };
+    // 1,500 a second; 178 can pass.
+    let short = UdpLoad {
+        from: Site::B,
+        payload: SHORT_PAYLOAD,
+        ..UdpLoad {
+            offload: false,
+            ..load(BitRate::kbit(1800), 4500)
+        }
+    };
+    let flows = [full, short].map(|load| (load, start_udp(&wan, load)));
+    let pair = radio.airtime(FULL_PAYLOAD + 28) + radio.airtime(SHORT_PAYLOAD + 28);
+    let model = 1.0 / pair.as_secs_f64();
+    for (load, flow) in flows {
+        let received = flow.join().expect("no panic");
+        let direction = &wan.report().directions[load.from as usize];
+        assert!(direction.counters.queue_drops > 100, "the queue is full");
+        assert_eq!(direction.load.receive_drops, 0, "the machine must keep up");
+        // After both have begun, and before the first to end has.
+        let arrivals = &received.at;
+        let since = |at: &SystemTime| at.duration_since(received.sent[0]).unwrap_or_default();
+        let span = |at: &&SystemTime| (500 * MS..2500 * MS).contains(&since(at));
+        let within: Vec<_> = arrivals.iter().filter(span).collect();
+        let (first, last) = (within[0], within[within.len() - 1]);
+        let time = last.duration_since(*first).expect("they arrive in order");
+        let rate = (within.len() - 1) as f64 / time.as_secs_f64();
+        println!("{:?}: {rate:.1} frames/s instead of {model:.1}", load.from);
+        assert!(
+            (rate / model - 1.0).abs() < 0.01,
+            "{rate} instead of {model}"
         );
     }
 }

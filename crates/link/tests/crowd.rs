@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use link::{
-    Policy, congestion,
-    sim::{Crowd, CrowdConfig, FlowKind, Side},
+    Class, Policy, congestion,
+    sim::{Crowd, CrowdConfig, FlowKind, Side, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
-use wansim::{PathConfig, Policer};
+use wansim::{PathConfig, Policer, profile::Profile};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -106,4 +106,70 @@ fn what_a_policer_drops_is_loss_that_the_flows_caused() {
     assert!(crowd.record().caused_loss(&(S..20 * S)) > 0.0);
     let rate = crowd.record().rate(0, &(5 * S..20 * S));
     assert!((0.5..1.01).contains(&(rate / 10e6)), "{rate}");
+}
+
+/// CUBIC answered at every second segment, or at each, on a medium that answers share with data.
+#[test]
+fn answers_take_airtime_on_a_radio() {
+    let profile = Profile::wifi_11b();
+    let radio = profile.radio.expect("it is one of a radio");
+    let rates = [true, false].map(|is_delaying| {
+        let config = CrowdConfig {
+            forward: profile.forward.clone(),
+            backward: profile.backward.clone(),
+            seed: 1,
+            jitter: Duration::ZERO,
+            sample_every: Duration::from_millis(100),
+        };
+        let mut crowd = Crowd::with_radio(&config, Some(radio));
+        let cubic = FlowKind::cubic_with_window(ByteCount::kibibytes(64));
+        let cubic = if is_delaying {
+            cubic.delaying_acks()
+        } else {
+            cubic
+        };
+        crowd.add(cubic.flow());
+        crowd.run_to(20 * S);
+        let counters = [Side::A, Side::B].map(|side| *crowd.path_counters(side));
+        assert_eq!(counters[0].queue_drops, 0);
+        let answers = counters[1].delivered as f64 / counters[0].delivered as f64;
+        assert!(
+            (answers - if is_delaying { 0.5 } else { 1.0 }).abs() < 0.02,
+            "{answers}"
+        );
+        let airtime = radio.airtime(1500).as_secs_f64() + answers * radio.airtime(80).as_secs_f64();
+        let delivered = crowd.delivered(0).bytes() as f64 / 1448.0;
+        assert!(
+            (delivered * airtime / 20.0 - 1.0).abs() < 0.02,
+            "the channel is full"
+        );
+        crowd.record().rate(0, &(S..20 * S))
+    });
+    assert!(rates[0] > 1.1 * rates[1], "{rates:?}");
+}
+
+/// A transfer of the link over the same medium, both ways at once.
+#[test]
+fn links_over_a_radio_share_it_between_the_directions() {
+    let profile = Profile::wifi_11b();
+    let radio = profile.radio.expect("it is one of a radio");
+    let config = WorldConfig {
+        forward: profile.forward,
+        backward: profile.backward,
+        seed: 1,
+        controller: |memory, max| congestion::for_policy(Policy::Fair, memory, max),
+        memory_max: ByteCount::gibibytes(1),
+        idle_timeout: 600 * S,
+    };
+    let mut world = World::with_radio(&config, Some(radio));
+    let size = ByteCount::megabytes(3);
+    let ids = [Side::A, Side::B].map(|from| world.send(from, Class::Bulk, size));
+    let is_done = |world: &World| ids.iter().all(|id| world.progress(*id).confirmed.is_some());
+    assert!(world.run_until(60 * S, is_done));
+    let [a, b] = ids.map(|id| world.progress(id).arrived.expect("all is confirmed"));
+    let alone = radio.airtime(1500).as_secs_f64() * 3e6 / 1448.0;
+    assert!(
+        a.max(b).as_secs_f64() > 2.0 * alone,
+        "one channel carries both"
+    );
 }

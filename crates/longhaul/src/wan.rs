@@ -242,6 +242,12 @@ impl Up {
             (a.ipv6, b.ipv6) = (None, None);
         }
         self.path.change(&mut config.paths, self.direction)?;
+        config.radio = self.path.profile()?.and_then(|profile| profile.radio);
+        anyhow::ensure!(
+            config.radio.is_none() || self.direction == Which::Both,
+            "both directions share a radio medium; leave {} out",
+            self.direction.name()
+        );
         config.validate()?;
         Ok(config)
     }
@@ -249,6 +255,18 @@ impl Up {
 
 impl Set {
     fn apply(&self, client: &Client) -> anyhow::Result<ExitCode> {
+        let chosen = match self.path.profile() {
+            Ok(profile) => profile.map(|profile| (profile.name, profile.radio)),
+            Err(error) => return Ok(wrong_use(&error)),
+        };
+        if let Some((name, radio)) = chosen
+            && radio != client.describe()?.config.radio
+        {
+            let error = anyhow::anyhow!(
+                "{name} has another medium than this WAN, and that is chosen by `up`"
+            );
+            return Ok(wrong_use(&error));
+        }
         let report = client.report()?;
         let before = report.directions.map(|direction| direction.config);
         let mut paths = before.clone();
@@ -270,16 +288,22 @@ impl Set {
 }
 
 impl PathArgs {
-    fn change(&self, paths: &mut [PathConfig; 2], which: Which) -> anyhow::Result<()> {
-        let directions = which.directions();
-        if let Some(name) = &self.profile {
-            let profile = Profile::named(name).with_context(|| {
+    fn profile(&self) -> anyhow::Result<Option<Profile>> {
+        let named = |name: &String| {
+            Profile::named(name).with_context(|| {
                 let known: Vec<_> = Profile::all().iter().map(|profile| profile.name).collect();
                 format!(
                     "no profile is called {name}; known are {}",
                     known.join(", ")
                 )
-            })?;
+            })
+        };
+        self.profile.as_ref().map(named).transpose()
+    }
+
+    fn change(&self, paths: &mut [PathConfig; 2], which: Which) -> anyhow::Result<()> {
+        let directions = which.directions();
+        if let Some(profile) = self.profile()? {
             for direction in directions {
                 let [forward, backward] = &mut *paths;
                 match direction {
@@ -312,6 +336,14 @@ impl PathArgs {
 }
 
 impl Which {
+    fn name(self) -> &'static str {
+        match self {
+            Self::AToB => "a-to-b",
+            Self::BToA => "b-to-a",
+            Self::Both => "both",
+        }
+    }
+
     fn directions(self) -> &'static [Direction] {
         match self {
             Self::AToB => &[Direction::AToB],

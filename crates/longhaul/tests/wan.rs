@@ -226,6 +226,23 @@ fn sigterm_takes_everything_down() {
 }
 
 #[test]
+fn the_radio_of_a_profile_is_shown_and_stays() {
+    let lab = Lab::new();
+    assert_eq!(code(&lab.up(&["--profile", "wifi-11b"])), 0);
+    let shown = &lab.show()["radio"];
+    assert_eq!(shown["rate"].as_u64(), Some(11_000_000), "{shown}");
+    assert_eq!(shown["hops"].as_u64(), Some(2), "{shown}");
+    let text = lab.run(&["show"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("radio: half-duplex, 11 Mbit/s"), "{text}");
+    let refused = lab.run(&["set", "--profile", "transatlantic"]);
+    assert_eq!(code(&refused), 2);
+    assert!(errors(&refused).contains("medium"), "{}", errors(&refused));
+    assert_eq!(code(&lab.run(&["set", "--loss", "1%"])), 0);
+    assert_eq!(lab.show()["a_to_b"]["config"]["loss"].as_f64(), Some(0.01));
+}
+
+#[test]
 fn wrong_use_exits_with_2_and_says_what_is_wrong() {
     let lab = Lab::new();
     for (arguments, part) in [
@@ -238,6 +255,7 @@ fn wrong_use_exits_with_2_and_says_what_is_wrong() {
         ),
         (&["up", "--address-a", "10.1.0.1"], "of one /24"),
         (&["up", "a-to-b", "--rtt", "10ms"], "both directions"),
+        (&["up", "a-to-b", "--profile", "wifi-11b"], "share a radio"),
         (
             &["up", "--rtt", "10ms", "--delay", "5ms"],
             "cannot be used with",

@@ -1,8 +1,11 @@
 //! The receiving end: answers each segment with what has arrived.
 
+use std::time::Duration;
+
 use crate::segment::{Ack, Range, Segment};
 
-/// A TCP receiver that acknowledges every segment at once and reads at once.
+/// A TCP receiver that reads at once. It acknowledges every segment at once
+/// ([`Self::handle_segment`]), or delays that as most do ([`Self::handle_segment_delayed`]).
 #[derive(Debug, Default)]
 pub struct Receiver {
     cumulative: u64,
@@ -10,6 +13,8 @@ pub struct Receiver {
     islands: Vec<Range>,
     /// Starts of the islands that grew last, the newest first.
     recent: [u64; 3],
+    /// When the segment that came last is acknowledged at the latest, if it has not been.
+    ack_by: Option<Duration>,
 }
 
 impl Receiver {
@@ -33,6 +38,32 @@ impl Receiver {
             self.insert(number);
         }
         self.ack()
+    }
+
+    /// Takes a segment and answers it, unless it came in order and the one before was answered:
+    /// then the next one is, or [`Self::handle_timeout`] at [`Self::next_timeout`]
+    /// (RFC 5681 section 4.2).
+    pub fn handle_segment_delayed(&mut self, segment: Segment, now: Duration) -> Option<Ack> {
+        let is_next = segment.number == self.cumulative && self.islands.is_empty();
+        let ack = self.handle_segment(segment);
+        if is_next && self.ack_by.is_none() {
+            self.ack_by = Some(now + ACK_DELAY_MAX);
+            return None;
+        }
+        self.ack_by = None;
+        Some(ack)
+    }
+
+    /// When a delayed acknowledgement is due.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        self.ack_by
+    }
+
+    /// The acknowledgement that was delayed until now.
+    pub fn handle_timeout(&mut self, now: Duration) -> Option<Ack> {
+        self.ack_by.filter(|at| *at <= now)?;
+        self.ack_by = None;
+        Some(self.ack())
     }
 
     fn insert(&mut self, number: u64) {
@@ -90,6 +121,9 @@ impl Receiver {
     }
 }
 
+/// As long as Linux waits at least; the standard allows 500 ms.
+const ACK_DELAY_MAX: Duration = Duration::from_millis(40);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +156,27 @@ mod tests {
             receiver.handle_segment(Segment { number: 3 }).ranges[0],
             range(2, 4)
         );
+    }
+
+    #[test]
+    fn every_second_segment_in_order_is_answered_and_a_gap_at_once() {
+        let mut receiver = Receiver::default();
+        let at = Duration::from_secs(1);
+        let mut answers = |number| {
+            let ack = receiver.handle_segment_delayed(Segment { number }, at);
+            ack.map(|ack| ack.cumulative)
+        };
+        assert_eq!(
+            [0, 1, 2, 3].map(&mut answers),
+            [None, Some(2), None, Some(4)]
+        );
+        assert_eq!(
+            [5, 6, 4, 7].map(&mut answers),
+            [Some(4), Some(4), Some(7), None]
+        );
+        let due = receiver.next_timeout().expect("one waits");
+        assert_eq!(receiver.handle_timeout(due - Duration::from_nanos(1)), None);
+        let late = receiver.handle_timeout(due).map(|ack| ack.cumulative);
+        assert_eq!((late, receiver.next_timeout()), (Some(8), None));
     }
 }

@@ -44,6 +44,25 @@ pub struct PathConfig {
     pub mtu: usize,
 }
 
+/// A half-duplex radio medium that both directions of a path share. It stands before both
+/// [`Path`](crate::Path)s, whose rates are then best left away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Radio {
+    /// Rate at which the bytes of a frame are sent, counted like [`PathConfig::rate`]: what 802.11 adds
+    /// to an IP packet (header 24, LLC and SNAP 8, check sequence 4) is within 2 bytes of Ethernet's.
+    #[serde(with = "plain::bit_rate")]
+    pub rate: BitRate,
+    /// Airtime of a frame beside its bytes: waiting for the channel, preamble, acknowledgement.
+    pub frame_time: Duration,
+    /// How many times each frame is sent: 2 where both stations hang on one access point, which
+    /// relays.
+    pub hops: u32,
+    /// What each station's queue holds, counted and bounded like [`PathConfig::queue`].
+    #[serde(with = "plain::bytes")]
+    pub queue: ByteCount,
+}
+
 /// A token bucket: tokens for bytes come in at `rate`, up to `burst`; a packet that finds too few is
 /// dropped, and takes none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +163,16 @@ impl PathConfig {
     /// with about that much.
     pub fn default_queue(rate: BitRate, rtt: Duration) -> ByteCount {
         rate.bytes_in(rtt / 2).max(ByteCount::new(300_000))
+    }
+}
+
+impl Radio {
+    /// How long an IP packet keeps the medium, on all its hops. A rate of zero counts as one bit a
+    /// second.
+    pub fn airtime(&self, ip_bytes: usize) -> Duration {
+        let bits = (ip_bytes + ETHERNET_OVERHEAD) as u64 * 8;
+        let bytes_time = bits * 1_000_000_000 / self.rate.as_bits_per_s().max(1);
+        (self.frame_time + Duration::from_nanos(bytes_time)) * self.hops
     }
 }
 

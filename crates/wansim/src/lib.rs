@@ -8,6 +8,9 @@
 //! 2. its fate, drawn as it leaves the bottleneck: outage, loss, corruption, duplication,
 //! 3. propagation: a fixed delay, jitter, reordering.
 //!
+//! A [`Duplex`] is both directions, which may share a half-duplex radio medium ([`Radio`]): packets
+//! pass that first.
+//!
 //! The model owns no socket, reads no clock and takes its seed as an argument, so one
 //! implementation serves simulation (virtual time) and emulation (real time). Congestion control
 //! and retransmission are the senders' business.
@@ -16,13 +19,16 @@ mod bottleneck;
 mod bucket;
 mod config;
 mod counters;
+mod duplex;
 mod fate;
 mod flight;
+mod medium;
 mod path;
 pub mod profile;
 
 pub use config::{
-    ETHERNET_OVERHEAD, GilbertElliott, Jitter, PathConfig, Policer, Reordering, Straggler,
+    ETHERNET_OVERHEAD, GilbertElliott, Jitter, PathConfig, Policer, Radio, Reordering, Straggler,
 };
 pub use counters::Counters;
+pub use duplex::{Duplex, Way};
 pub use path::{Packet, Path};

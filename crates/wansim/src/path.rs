@@ -72,28 +72,40 @@ impl<P: Packet> Path<P> {
 
     /// Hands a packet to the path.
     pub fn send(&mut self, packet: P, now: Instant) {
+        if self.admit(&packet) {
+            self.carry(packet, now);
+        }
+    }
+
+    /// Counts a packet as sent, and says whether it is short enough to pass.
+    pub(crate) fn admit(&mut self, packet: &P) -> bool {
         let ip_bytes = packet.ip_bytes();
         self.counters.sent += 1;
         self.counters.sent_bytes += ip_bytes as u64;
-        if ip_bytes > self.config.mtu {
-            self.counters.mtu_drops += 1;
-            return;
-        }
+        let passes = ip_bytes <= self.config.mtu;
+        self.counters.mtu_drops += u64::from(!passes);
+        passes
+    }
+
+    /// Takes an admitted packet.
+    pub(crate) fn carry(&mut self, packet: P, now: Instant) {
         if self.config.rate.is_none() {
             return self.depart(packet, now);
         }
         self.let_depart(now);
-        let wire_bytes = ip_bytes + ETHERNET_OVERHEAD;
-        if self
+        let wire_bytes = packet.ip_bytes() + ETHERNET_OVERHEAD;
+        let pushed = self
             .bottleneck
-            .push(packet, wire_bytes, self.config.queue, now)
-            .is_err()
-        {
-            self.counters.queue_drops += 1;
-        }
-        self.counters.queue_bytes = self.bottleneck.queue_bytes();
-        self.counters.queue_bytes_max =
-            self.counters.queue_bytes_max.max(self.counters.queue_bytes);
+            .push(packet, wire_bytes, self.config.queue, now);
+        self.count_queue(self.bottleneck.queue_bytes(), pushed.is_err());
+    }
+
+    /// Notes what the queue in front of the path holds, and whether it has just dropped a packet.
+    pub(crate) fn count_queue(&mut self, queue_bytes: u64, dropped: bool) {
+        let counters = &mut self.counters;
+        counters.queue_drops += u64::from(dropped);
+        counters.queue_bytes = queue_bytes;
+        counters.queue_bytes_max = counters.queue_bytes_max.max(queue_bytes);
     }
 
     /// The next packet that has arrived by `now`, in the order of arrival.
@@ -203,7 +215,7 @@ impl<P: Packet> Path<P> {
     }
 
     /// Shortest time that a packet can take after it left the bottleneck.
-    fn shortest_delay(&self) -> Duration {
+    pub(crate) fn shortest_delay(&self) -> Duration {
         let reordering = &self.config.reordering;
         if reordering.probability > 0.0 && reordering.straggler == Straggler::Early {
             return Duration::ZERO;

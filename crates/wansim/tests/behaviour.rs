@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use units::{BitRate, ByteCount};
-use wansim::{GilbertElliott, Jitter, Packet, Path, PathConfig, Policer, Reordering, Straggler};
+use wansim::{
+    GilbertElliott, Jitter, Packet, Path, PathConfig, Policer, Radio, Reordering, Straggler,
+};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Sized {
@@ -184,6 +186,9 @@ fn settings_survive_json() {
         let text = serde_json::to_string(&profile.forward).expect("plain data");
         let read: PathConfig = serde_json::from_str(&text).expect("what was written");
         assert_eq!(read, profile.forward);
+        let text = serde_json::to_string(&profile.radio).expect("plain data");
+        let read: Option<Radio> = serde_json::from_str(&text).expect("what was written");
+        assert_eq!(read, profile.radio);
     }
 }
 

@@ -8,7 +8,8 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use wansim::PathConfig;
+use units::BitRate;
+use wansim::{PathConfig, Radio, Way};
 
 use super::error::WanError;
 
@@ -39,6 +40,9 @@ pub struct WanConfig {
     pub sites: [SiteConfig; 2],
     /// What each direction does to packets: A to B, then B to A.
     pub paths: [PathConfig; 2],
+    /// A half-duplex medium that both directions share, before what `paths` does. It stays as it is
+    /// while the emulator is up.
+    pub radio: Option<Radio>,
     /// Seed of the impairments. Default 1, so that runs can be repeated.
     pub seed: u64,
     /// Name of the interface that leads to the WAN, in both sites.
@@ -106,6 +110,11 @@ impl WanConfig {
                 "{a} and {b} are not two addresses of one /64 network"
             ));
         }
+        if let Some(radio) = &self.radio
+            && (radio.rate == BitRate::default() || radio.hops == 0)
+        {
+            return invalid("a radio medium of rate zero, or without hops, passes nothing".into());
+        }
         if self.interface.is_empty() || self.interface.len() > 15 {
             return invalid(format!("{:?} is no name for an interface", self.interface));
         }
@@ -129,6 +138,7 @@ impl Default for WanConfig {
         Self {
             sites: [site("site-a", 1), site("site-b", 2)],
             paths: [PathConfig::default(), PathConfig::default()],
+            radio: None,
             seed: 1,
             interface: "wan0".to_owned(),
             interface_mtu: 1500,
@@ -178,6 +188,13 @@ impl Direction {
 
     pub(super) fn index(self) -> usize {
         self as usize
+    }
+
+    pub(super) fn way(self) -> Way {
+        match self {
+            Self::AToB => Way::Forward,
+            Self::BToA => Way::Backward,
+        }
     }
 }
 

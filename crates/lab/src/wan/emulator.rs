@@ -23,7 +23,7 @@ use nix::{
         uio::writev,
     },
 };
-use wansim::{Path, PathConfig};
+use wansim::{Duplex, PathConfig};
 
 use super::{
     config::{Direction, Site, WanConfig},
@@ -106,7 +106,7 @@ impl Drop for Emulator {
 /// The state of the thread.
 struct Loop {
     sockets: [OwnedFd; 2],
-    paths: [Path<Segment>; 2],
+    paths: Duplex<Segment>,
     coalesce: Duration,
     inbox: mpsc::Receiver<Order>,
     wake: Arc<EventFd>,
@@ -128,14 +128,14 @@ impl Loop {
     ) -> Self {
         let path = |direction: Direction| {
             let index = direction.index();
-            Path::new(
+            (
                 config.paths[index].clone(),
                 config.seed.wrapping_add(index as u64),
             )
         };
         Self {
             sockets,
-            paths: [path(Direction::AToB), path(Direction::BToA)],
+            paths: Duplex::new([path(Direction::AToB), path(Direction::BToA)], config.radio),
             coalesce: config.coalesce,
             inbox,
             wake,
@@ -197,11 +197,7 @@ impl Loop {
 
     /// When something is due, and may leave.
     fn next_flush(&self) -> Option<Instant> {
-        let [forward, backward] = self.paths.each_ref().map(Path::next_arrival);
-        let due = match (forward, backward) {
-            (Some(forward), Some(backward)) => forward.min(backward),
-            (forward, backward) => forward.or(backward)?,
-        };
+        let due = self.paths.next_arrival()?;
         Some(
             self.last_flush
                 .map_or(due, |last| due.max(last + self.coalesce)),
@@ -215,7 +211,8 @@ impl Loop {
             // Whoever asked may have gone.
             match order {
                 Order::Configure(direction, config, reply) => {
-                    self.paths[direction.index()].configure(*config, Instant::now());
+                    let way = direction.way();
+                    self.paths.configure(way, *config, Instant::now());
                     let _ = reply.send(());
                 }
                 Order::Report(reply) => {
@@ -234,8 +231,7 @@ impl Loop {
             let dropped = sys::packets_dropped(self.sockets[site.index()].as_fd()).unwrap_or(0);
             self.load[site.index()].receive_drops += dropped;
         }
-        let now = Instant::now();
-        self.paths.iter_mut().for_each(|path| path.catch_up(now));
+        self.paths.catch_up(Instant::now());
         self.meter.report(&self.paths, &self.load)
     }
 
@@ -266,7 +262,7 @@ impl Loop {
                     index,
                     flipped_bit: None,
                 };
-                self.paths[direction.index()].send(segment, now);
+                self.paths.send(direction.way(), segment, now);
             }
         }
     }
@@ -275,11 +271,11 @@ impl Loop {
     fn flush(&mut self, now: Instant) {
         self.last_flush = Some(now);
         for direction in Direction::BOTH {
-            let index = direction.index();
-            let due = self.paths[index].next_arrival();
-            let delivered = self.paths[index].counters().delivered;
+            let way = direction.way();
+            let due = self.paths.next_arrival_of(way);
+            let delivered = self.paths.counters(way).delivered;
             let mut run: Option<Run> = None;
-            while let Some(segment) = self.paths[index].poll(now) {
+            while let Some(segment) = self.paths.poll(way, now) {
                 let next = match &mut run {
                     Some(run) => run.extend(segment),
                     None => Some(segment),
@@ -294,11 +290,11 @@ impl Loop {
                 self.emit(direction, &run);
             }
             if let Some(due) = due {
-                let packets = self.paths[index].counters().delivered - delivered;
+                let packets = self.paths.counters(way).delivered - delivered;
                 let late = now
                     .saturating_duration_since(due)
                     .saturating_sub(self.coalesce);
-                self.load[index].delivered_late(packets, late);
+                self.load[direction.index()].delivered_late(packets, late);
             }
         }
     }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use wansim::{Counters, Packet, Path, PathConfig};
+use wansim::{Counters, Duplex, Packet, PathConfig};
 
-use super::sys;
+use super::{config::Direction, sys};
 
 /// A snapshot of a running emulator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,14 +132,14 @@ impl Meter {
         }
     }
 
-    pub(super) fn report<P: Packet>(&self, paths: &[Path<P>; 2], load: &[Load; 2]) -> Report {
-        let direction = |index: usize| DirectionReport {
-            config: paths[index].config().clone(),
-            counters: *paths[index].counters(),
-            load: load[index],
+    pub(super) fn report<P: Packet>(&self, paths: &Duplex<P>, load: &[Load; 2]) -> Report {
+        let direction = |direction: Direction| DirectionReport {
+            config: paths.path(direction.way()).config().clone(),
+            counters: *paths.counters(direction.way()),
+            load: load[direction.index()],
         };
         Report {
-            directions: [direction(0), direction(1)],
+            directions: Direction::BOTH.map(direction),
             thread: ThreadReport {
                 uptime: self.started.elapsed(),
                 cpu_time: sys::thread_cpu_time(),

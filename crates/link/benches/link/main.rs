@@ -9,6 +9,7 @@
 
 mod jobs;
 mod matrix;
+mod radio;
 mod rows;
 mod times;
 mod trace;
@@ -38,7 +39,8 @@ cargo xtask bench link -- [OPTIONS]
 
   --seeds N                    how many seeds of each cell (5)
   --quick                      100 Mbit/s and 50 MB in the matrix
-  --only matrix|rows|times     one part only
+  --only matrix|rows|times|radio
+                               one part only
   --row TEXT                   only rows whose name contains TEXT
   --cell RTT_MS LOSS [SEED]    one cell of the matrix, with what the controller does over time";
 
@@ -57,7 +59,9 @@ fn main() {
                 None => usage(),
             },
             "--only" => match arguments.next().as_deref() {
-                Some(part @ ("matrix" | "rows" | "times")) => only = Some(part.to_owned()),
+                Some(part @ ("matrix" | "rows" | "times" | "radio")) => {
+                    only = Some(part.to_owned())
+                }
                 _ => usage(),
             },
             "--row" => {
@@ -93,6 +97,9 @@ fn main() {
     }
     if wanted("times") {
         missed.extend(times::print(seeds));
+    }
+    if wanted("radio") {
+        missed.extend(radio::print(seeds));
     }
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     for Missed {

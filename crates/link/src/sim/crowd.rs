@@ -1,7 +1,7 @@
 //! Several flows over one path, in virtual time: pairs of link cores beside models of TCP.
 //!
-//! All flows send from A to B through one `wansim::Path`, and their answers come back through
-//! another. A flow may have a longer way of its own in front of the path, and a little jitter there,
+//! All flows send from A to B through one `wansim::Duplex`, and their answers come back through
+//! it. A flow may have a longer way of its own in front of the path, and a little jitter there,
 //! as machines have: without it drops at a full queue would fall in a pattern that depends on
 //! nothing but the order of events (S. Floyd and V. Jacobson, "On traffic phase effects", 1992).
 //!
@@ -14,7 +14,7 @@ use std::{
 
 use rivals::{Ack, Law, Receiver, Segment, Sender};
 use units::{BitRate, ByteCount};
-use wansim::{Counters, ETHERNET_OVERHEAD, Jitter, Packet, Path, PathConfig};
+use wansim::{Counters, Duplex, ETHERNET_OVERHEAD, Jitter, Packet, Path, PathConfig, Radio};
 
 use super::{
     GRANULARITY, Side,
@@ -71,6 +71,8 @@ pub enum FlowKind {
         law: MakeLaw,
         /// What the receiver lets be in flight, in segments.
         window_max: Option<u64>,
+        /// Whether the receiver acknowledges every second segment only.
+        is_ack_delayed: bool,
     },
 }
 
@@ -83,8 +85,8 @@ pub struct Crowd {
     now: Instant,
     seed: u64,
     jitter: Duration,
-    /// From A to B, and back.
-    paths: [Path<Crossing>; 2],
+    /// Forward is from A to B.
+    paths: Duplex<Crossing>,
     flows: Vec<Flow>,
     record: Record,
     next_sample: Instant,
@@ -114,6 +116,7 @@ enum Traffic {
 struct Tcp {
     sender: Sender,
     receiver: Receiver,
+    is_ack_delayed: bool,
 }
 
 /// A packet of any flow.
@@ -168,6 +171,7 @@ impl FlowKind {
         Self::Tcp {
             law: Arc::new(law),
             window_max: None,
+            is_ack_delayed: false,
         }
     }
 
@@ -192,7 +196,16 @@ impl FlowKind {
         Self::Tcp {
             law: Arc::new(|_| Box::new(rivals::Cubic::new())),
             window_max: Some(segments),
+            is_ack_delayed: false,
         }
+    }
+
+    /// The same, with TCP's acknowledgements delayed.
+    pub fn delaying_acks(mut self) -> Self {
+        if let Self::Tcp { is_ack_delayed, .. } = &mut self {
+            *is_ack_delayed = true;
+        }
+        self
     }
 
     /// A flow of this kind, from the beginning to the end.
@@ -236,6 +249,11 @@ impl FlowConfig {
 impl Crowd {
     /// A path without traffic.
     pub fn new(config: &CrowdConfig) -> Self {
+        Self::with_radio(config, None)
+    }
+
+    /// The same, where both directions may share a medium.
+    pub fn with_radio(config: &CrowdConfig, radio: Option<Radio>) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "any origin does: only differences count"
@@ -247,10 +265,13 @@ impl Crowd {
             now: start,
             seed: config.seed,
             jitter: config.jitter,
-            paths: [
-                Path::new(config.forward.clone(), seed + 1),
-                Path::new(config.backward.clone(), seed + 2),
-            ],
+            paths: Duplex::new(
+                [
+                    (config.forward.clone(), seed + 1),
+                    (config.backward.clone(), seed + 2),
+                ],
+                radio,
+            ),
             flows: Vec::new(),
             record: Record::new(config.sample_every),
             next_sample: start,
@@ -312,10 +333,10 @@ impl Crowd {
 
     /// Changes both directions alike.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
-        for path in &mut self.paths {
-            let mut config = path.config().clone();
+        for side in [Side::A, Side::B] {
+            let mut config = self.paths.path(side.way()).config().clone();
             change(&mut config);
-            path.configure(config, self.now);
+            self.paths.configure(side.way(), config, self.now);
         }
     }
 
@@ -326,12 +347,25 @@ impl Crowd {
 
     /// What happened to the packets sent from one side.
     pub fn path_counters(&self, from: Side) -> &Counters {
-        self.paths[from as usize].counters()
+        self.paths.counters(from.way())
     }
 
     /// When a pair's connection first stood; for TCP when it began.
     pub fn connected(&self, flow: usize) -> Option<Duration> {
         self.flows[flow].connected
+    }
+
+    /// Bytes of data that the receiving application has had in order.
+    pub fn delivered(&self, flow: usize) -> ByteCount {
+        match &self.flows[flow].traffic {
+            Some(Traffic::Longhaul(pair)) => pair
+                .progress_of_first()
+                .map_or(ByteCount::ZERO, |progress| progress.delivered),
+            Some(Traffic::Tcp(tcp)) => {
+                ByteCount::new(tcp.receiver.in_order() * rivals::SEGMENT_PAYLOAD_BYTES as u64)
+            }
+            None => ByteCount::ZERO,
+        }
     }
 
     /// What a pair's sender knows; `None` for TCP, and before it begins.
@@ -340,13 +374,13 @@ impl Crowd {
     }
 
     fn next_event(&self) -> Instant {
-        let arrivals = self.paths.iter().filter_map(Path::next_arrival);
+        let arrival = self.paths.next_arrival();
         let flows = self.flows.iter().flat_map(|flow| {
             let access = flow.access.iter().flatten();
             access.filter_map(Path::next_arrival).chain(flow.wake)
         });
         let far = self.now + Duration::from_secs(3600);
-        arrivals.chain(flows).min().unwrap_or(far)
+        flows.chain(arrival).min().unwrap_or(far)
     }
 
     fn step(&mut self) {
@@ -354,7 +388,7 @@ impl Crowd {
         let since_start = now - self.start;
         let Self { paths, flows, .. } = self;
         for from in [Side::A, Side::B] {
-            while let Some(crossing) = paths[from as usize].poll(now) {
+            while let Some(crossing) = paths.poll(from.way(), now) {
                 let flow = &mut flows[crossing.flow];
                 flow.arrive(crossing, from, now, since_start, paths);
             }
@@ -379,15 +413,11 @@ impl Crowd {
 
     fn sample(&mut self) {
         let at = self.next_sample;
-        let path = &mut self.paths[Side::A as usize];
-        path.catch_up(at);
-        let counters = path.counters();
-        let queue_bytes = ByteCount::new(counters.queue_bytes);
-        let queue_delay = path
-            .config()
-            .rate
-            .map_or(Duration::ZERO, |rate| rate.time_to_send(queue_bytes));
-        self.record.begin_sample(queue_delay, counters);
+        let way = Side::A.way();
+        self.paths.catch_up(at);
+        let queue_delay = self.paths.queue_delay(way);
+        self.record
+            .begin_sample(queue_delay, self.paths.counters(way));
         for (index, flow) in self.flows.iter().enumerate() {
             let view = flow.view();
             let state = match (&flow.traffic, &view) {
@@ -420,13 +450,7 @@ impl Flow {
     }
 
     /// Sends into the flow's own way, or where it has none into the path.
-    fn send(
-        &mut self,
-        crossing: Crossing,
-        from: Side,
-        paths: &mut [Path<Crossing>; 2],
-        now: Instant,
-    ) {
+    fn send(&mut self, crossing: Crossing, from: Side, paths: &mut Duplex<Crossing>, now: Instant) {
         match &mut self.access {
             Some(access) => access[from as usize].send(crossing, now),
             None => self.enter(crossing, from, paths, now),
@@ -441,15 +465,14 @@ impl Flow {
         &mut self,
         crossing: Crossing,
         from: Side,
-        paths: &mut [Path<Crossing>; 2],
+        paths: &mut Duplex<Crossing>,
         now: Instant,
     ) {
-        let path = &mut paths[from as usize];
-        let drops_before = path.counters().queue_drops;
-        path.send(crossing, now);
+        let drops_before = paths.counters(from.way()).queue_drops;
+        paths.send(from.way(), crossing, now);
         if from == Side::A {
             self.sent += 1;
-            self.drops += path.counters().queue_drops - drops_before;
+            self.drops += paths.counters(from.way()).queue_drops - drops_before;
         }
     }
 
@@ -460,7 +483,7 @@ impl Flow {
         from: Side,
         now: Instant,
         since_start: Duration,
-        paths: &mut [Path<Crossing>; 2],
+        paths: &mut Duplex<Crossing>,
     ) {
         if from == Side::A && self.connected.is_some() {
             self.arrived_bytes += (crossing.ip_bytes() + ETHERNET_OVERHEAD) as u64;
@@ -471,9 +494,7 @@ impl Flow {
                 None
             }
             _ if crossing.is_corrupt => None,
-            (Some(Traffic::Tcp(tcp)), Load::Segment(segment)) => {
-                Some(tcp.receiver.handle_segment(segment))
-            }
+            (Some(Traffic::Tcp(tcp)), Load::Segment(segment)) => tcp.answer(segment, since_start),
             (Some(Traffic::Tcp(tcp)), Load::Ack(ack)) => {
                 tcp.sender.handle_ack(&ack, since_start);
                 None
@@ -499,7 +520,7 @@ impl Flow {
         seed: u64,
         start: Instant,
         now: Instant,
-        paths: &mut [Path<Crossing>; 2],
+        paths: &mut Duplex<Crossing>,
     ) {
         let since_start = now - start;
         if self.config.ends.is_some_and(|end| end <= since_start) {
@@ -539,7 +560,11 @@ impl Flow {
                 while let Some(segment) = sender.poll_transmit(since_start) {
                     self.send(crossing(Load::Segment(segment)), Side::A, paths, now);
                 }
-                self.wake = sender.next_timeout().map(|at| start + at);
+                if let Some(ack) = tcp.receiver.handle_timeout(since_start) {
+                    self.send(crossing(Load::Ack(ack)), Side::B, paths, now);
+                }
+                let timeouts = [tcp.sender.next_timeout(), tcp.receiver.next_timeout()];
+                self.wake = timeouts.into_iter().flatten().min().map(|at| start + at);
             }
         }
         if let Some(end) = self.config.ends {
@@ -566,10 +591,25 @@ impl Traffic {
                 pair.send(Side::A, Class::Bulk, ENDLESS, now);
                 Self::Longhaul(Box::new(pair))
             }
-            FlowKind::Tcp { law, window_max } => Self::Tcp(Box::new(Tcp {
+            FlowKind::Tcp {
+                law,
+                window_max,
+                is_ack_delayed,
+            } => Self::Tcp(Box::new(Tcp {
                 sender: Sender::new(law(seed), *window_max),
                 receiver: Receiver::default(),
+                is_ack_delayed: *is_ack_delayed,
             })),
+        }
+    }
+}
+
+impl Tcp {
+    fn answer(&mut self, segment: Segment, now: Duration) -> Option<Ack> {
+        if self.is_ack_delayed {
+            self.receiver.handle_segment_delayed(segment, now)
+        } else {
+            Some(self.receiver.handle_segment(segment))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Two link cores over a simulated WAN, in virtual time.
 //!
-//! A [`World`] holds two sites joined by one `wansim::Path` in each direction. It moves real
+//! A [`World`] holds two sites joined by a `wansim::Duplex`. It moves real
 //! datagrams with real encryption, and jumps from event to event, so that minutes of a transatlantic
 //! path take seconds, with the same figures on every run of a seed. A [`Crowd`] holds several such
 //! pairs and models of TCP that share one path.
@@ -16,7 +16,7 @@ use std::{
 };
 
 use units::{BitRate, ByteCount};
-use wansim::{Counters, Path, PathConfig};
+use wansim::{Counters, Duplex, PathConfig, Radio};
 
 use self::pair::{Datagram, Pair, PairConfig};
 use crate::{
@@ -35,8 +35,8 @@ pub struct World {
     start: Instant,
     now: Instant,
     pair: Pair,
-    /// From A to B, and back.
-    paths: [Path<Datagram>; 2],
+    /// Forward is from A to B.
+    paths: Duplex<Datagram>,
     /// Datagrams that arrived at one side, kept for replay.
     recording: Option<Side>,
     recorded: Vec<Vec<u8>>,
@@ -67,6 +67,11 @@ pub struct WorldConfig {
 impl World {
     /// Two sites that know each other; A has B's address. Their first handshake begins at once.
     pub fn new(config: &WorldConfig) -> Self {
+        Self::with_radio(config, None)
+    }
+
+    /// The same, where both directions may share a medium.
+    pub fn with_radio(config: &WorldConfig, radio: Option<Radio>) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "any origin does: only differences count"
@@ -76,10 +81,13 @@ impl World {
             start,
             now: start,
             pair: Pair::new(config.pair(), start),
-            paths: [
-                Path::new(config.forward.clone(), config.seed.wrapping_mul(2) + 1),
-                Path::new(config.backward.clone(), config.seed.wrapping_mul(2) + 2),
-            ],
+            paths: Duplex::new(
+                [
+                    (config.forward.clone(), config.seed.wrapping_mul(2) + 1),
+                    (config.backward.clone(), config.seed.wrapping_mul(2) + 2),
+                ],
+                radio,
+            ),
             recording: None,
             recorded: Vec::new(),
             sent_to: HashMap::new(),
@@ -141,21 +149,21 @@ impl World {
 
     /// Changes the path from one side.
     pub fn set_path(&mut self, from: Side, config: PathConfig) {
-        self.paths[from as usize].configure(config, self.now);
+        self.paths.configure(from.way(), config, self.now);
     }
 
     /// Changes both directions alike.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
-        for path in &mut self.paths {
-            let mut config = path.config().clone();
+        for side in [Side::A, Side::B] {
+            let mut config = self.paths.path(side.way()).config().clone();
             change(&mut config);
-            path.configure(config, self.now);
+            self.set_path(side, config);
         }
     }
 
     /// What happened to the packets sent from one side.
     pub fn path_counters(&self, from: Side) -> &Counters {
-        self.paths[from as usize].counters()
+        self.paths.counters(from.way())
     }
 
     /// What one side knows of the other.
@@ -217,13 +225,13 @@ impl World {
     fn next_event(&mut self) -> Instant {
         let far = self.now + Duration::from_secs(3600);
         let timeout = self.pair.next_timeout(self.now);
-        let arrivals = self.paths.iter().filter_map(Path::next_arrival);
-        timeout.into_iter().chain(arrivals).min().unwrap_or(far)
+        let arrival = self.paths.next_arrival();
+        timeout.into_iter().chain(arrival).min().unwrap_or(far)
     }
 
     fn step(&mut self) {
         for from in [Side::A, Side::B] {
-            while let Some(datagram) = self.paths[from as usize].poll(self.now) {
+            while let Some(datagram) = self.paths.poll(from.way(), self.now) {
                 if self.recording.is_some_and(|side| side != from) {
                     self.recorded.push(datagram.bytes.clone());
                 }
@@ -235,7 +243,7 @@ impl World {
             let now = self.now;
             self.pair.step(side, now, &mut |datagram| {
                 *sent_to.entry(datagram.to).or_default() += 1;
-                paths[side as usize].send(datagram, now);
+                paths.send(side.way(), datagram, now);
             });
         }
     }

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use units::{BitRate, ByteCount};
-use wansim::Packet;
+use wansim::{Packet, Way};
 
 use crate::{
     Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read, ReplayMemory,
@@ -33,6 +33,14 @@ impl Side {
         match self {
             Self::A => Self::B,
             Self::B => Self::A,
+        }
+    }
+
+    /// The way that its packets take.
+    pub(super) fn way(self) -> Way {
+        match self {
+            Self::A => Way::Forward,
+            Self::B => Way::Backward,
         }
     }
 }
@@ -205,6 +213,11 @@ impl Pair {
     /// Streams that a side was told are lost.
     pub(super) fn lost_streams(&self, side: Side) -> u64 {
         self.lost_streams[side as usize]
+    }
+
+    /// How the first transfer stands.
+    pub(super) fn progress_of_first(&self) -> Option<Progress> {
+        self.transfers.first().map(|transfer| transfer.progress)
     }
 
     /// Hands bytes to one side as if the network had.

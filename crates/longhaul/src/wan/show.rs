@@ -7,7 +7,7 @@ use std::{
 
 use lab::wan::{Client, Description, DirectionReport, Report};
 use units::ByteCount;
-use wansim::PathConfig;
+use wansim::{PathConfig, Radio};
 
 /// Prints what the emulator does, for people or as JSON.
 pub(super) fn show(client: &Client, json: bool) -> anyhow::Result<()> {
@@ -19,6 +19,7 @@ pub(super) fn show(client: &Client, json: bool) -> anyhow::Result<()> {
             "sites": description.config.sites,
             "seed": description.config.seed,
             "offload": description.config.offload,
+            "radio": description.config.radio,
             "a_to_b": report.directions[0],
             "b_to_a": report.directions[1],
             "thread": report.thread,
@@ -95,6 +96,9 @@ fn page(description: &Description, report: &Report) -> String {
             ),
         );
     }
+    if let Some(radio) = &description.config.radio {
+        lines.push(format!("radio: {}", medium(radio)));
+    }
     let thread = &report.thread;
     lines.push(format!(
         "emulator (process {}): up {:.0} s, processor time {:.1} s, busy {:.0} % now, {:.0} % at \
@@ -119,6 +123,19 @@ fn page(description: &Description, report: &Report) -> String {
 
 fn volume(packets: u64, bytes: u64) -> String {
     format!("{packets} packets, {}", ByteCount::new(bytes))
+}
+
+/// The medium that both directions share.
+fn medium(radio: &Radio) -> String {
+    format!(
+        "half-duplex, {} and {:?} a frame, sent {} times; queue {} on either side; a full packet takes \
+         {:.2} ms",
+        radio.rate,
+        radio.frame_time,
+        radio.hops,
+        radio.queue,
+        radio.airtime(1500).as_secs_f64() * 1e3
+    )
 }
 
 /// The settings that differ from a perfect wire, as the options that make them.

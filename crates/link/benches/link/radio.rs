@@ -1,0 +1,150 @@
+//! A transfer over a radio medium that both directions share, where every report takes airtime.
+//!
+//! The file and the medium are those of the study that `wifi-11b` is fitted to. The link is cold: the
+//! handshake counts.
+
+use std::time::Duration;
+
+use link::{
+    Class, Policy, congestion,
+    sim::{Crowd, CrowdConfig, FlowKind, Side, World, WorldConfig},
+};
+use units::ByteCount;
+use wansim::{Radio, profile::Profile};
+
+use crate::{
+    Missed,
+    jobs::{self, median_and_worst},
+};
+
+/// The study's file.
+const SIZE: ByteCount = ByteCount::new(11_844_459);
+const LIMIT: Duration = Duration::from_secs(300);
+/// What the link must reach of CUBIC, and of a sender without feedback.
+const OF_CUBIC: f64 = 1.15;
+const OF_SILENT: f64 = 0.95;
+/// What a full packet of the link carries, and its length.
+const PAYLOAD_BYTES: u64 = 1448;
+const IP_BYTES: usize = 1500;
+
+/// How long a sender took, and what came back of each packet that it sent.
+#[derive(Clone, Copy)]
+struct Run {
+    time_s: f64,
+    answers: f64,
+    drops: u64,
+}
+
+pub fn print(seeds: u64) -> Vec<Missed> {
+    let seeds: Vec<u64> = (1..=seeds).collect();
+    let profile = Profile::wifi_11b();
+    let radio = profile.radio.expect("it is one of a radio");
+    println!("\n{} over {}, {}", SIZE, profile.name, profile.summary);
+    println!(
+        "{:<32} {:>15} {:>18} {:>8}",
+        "sender", "s, median/worst", "answers by packets", "drops"
+    );
+    let silent_s = silent(&radio);
+    row(
+        "without feedback",
+        &[Run {
+            time_s: silent_s,
+            answers: 0.0,
+            drops: 0,
+        }],
+    );
+    let cubic = jobs::map(&seeds, |seed| tcp(*seed, FlowKind::cubic().delaying_acks()));
+    row("CUBIC", &cubic);
+    let window = FlowKind::cubic_with_window(ByteCount::kibibytes(64)).delaying_acks();
+    let bounded = jobs::map(&seeds, |seed| tcp(*seed, window.clone()));
+    row("CUBIC, window of 64 KiB", &bounded);
+    let ours = jobs::map(&seeds, |seed| link(*seed));
+    row("link", &ours);
+    // The better of the two is what it has to beat.
+    let cubic_s = median_time(&cubic).min(median_time(&bounded));
+    let mut missed = Vec::new();
+    for (name, reference_s, required) in [
+        ("link by CUBIC", cubic_s, OF_CUBIC),
+        ("link by a sender without feedback", silent_s, OF_SILENT),
+    ] {
+        let ratios = ours.iter().map(|run| reference_s / run.time_s);
+        let (median, worst) = median_and_worst(ratios);
+        let is_missed = worst < required;
+        println!(
+            "{name:<40} {median:.3}/{worst:.3}{} required {required}",
+            if is_missed { '!' } else { ' ' }
+        );
+        if is_missed {
+            missed.push(Missed::new(format!("wifi-11b, {name}"), worst, required));
+        }
+    }
+    missed
+}
+
+fn row(name: &str, runs: &[Run]) {
+    let (median, worst) = median_and_worst(runs.iter().map(|run| -run.time_s));
+    let (answers, _) = median_and_worst(runs.iter().map(|run| run.answers));
+    let drops = runs.iter().map(|run| run.drops).max().unwrap_or(0);
+    println!(
+        "{name:<32} {:>15} {answers:>18.3} {drops:>8}",
+        format!("{:.2} / {:.2}", -median, -worst)
+    );
+}
+
+fn median_time(runs: &[Run]) -> f64 {
+    -median_and_worst(runs.iter().map(|run| -run.time_s)).0
+}
+
+/// A sender that knows the rate and hears nothing has the medium for itself.
+fn silent(radio: &Radio) -> f64 {
+    let packets = SIZE.bytes().div_ceil(PAYLOAD_BYTES);
+    radio.airtime(IP_BYTES).as_secs_f64() * packets as f64
+}
+
+fn tcp(seed: u64, kind: FlowKind) -> Run {
+    let profile = Profile::wifi_11b();
+    let mut crowd = Crowd::with_radio(
+        &CrowdConfig {
+            forward: profile.forward,
+            backward: profile.backward,
+            seed,
+            jitter: Duration::from_millis(1),
+            sample_every: Duration::from_secs(1),
+        },
+        profile.radio,
+    );
+    crowd.add(kind.flow());
+    while crowd.delivered(0) < SIZE && crowd.now() < LIMIT {
+        crowd.run_to(crowd.now() + Duration::from_millis(10));
+    }
+    let [forward, backward] = [Side::A, Side::B].map(|side| crowd.path_counters(side));
+    Run {
+        time_s: crowd.now().as_secs_f64(),
+        answers: backward.delivered as f64 / forward.delivered as f64,
+        drops: forward.queue_drops,
+    }
+}
+
+/// Until the sender knows that all has arrived.
+fn link(seed: u64) -> Run {
+    let profile = Profile::wifi_11b();
+    let mut world = World::with_radio(
+        &WorldConfig {
+            forward: profile.forward,
+            backward: profile.backward,
+            seed,
+            controller: |memory, max| congestion::for_policy(Policy::Fair, memory, max),
+            memory_max: ByteCount::gibibytes(1),
+            idle_timeout: Duration::from_secs(600),
+        },
+        profile.radio,
+    );
+    let id = world.send(Side::A, Class::Bulk, SIZE);
+    let time = world.run_to_end(id, LIMIT).unwrap_or(LIMIT);
+    let [forward, backward] = [Side::A, Side::B].map(|side| world.path_counters(side));
+    Run {
+        time_s: time.as_secs_f64(),
+        answers: backward.delivered as f64 / forward.delivered as f64,
+        drops: forward.queue_drops,
+    }
+}

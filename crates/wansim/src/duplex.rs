@@ -1,0 +1,147 @@
+//! Both directions of a path, and the radio medium that they may share.
+
+use std::time::{Duration, Instant};
+
+use units::ByteCount;
+
+use crate::{
+    config::{PathConfig, Radio},
+    counters::Counters,
+    medium::Medium,
+    path::{Packet, Path},
+};
+
+/// One of the two ways over a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// From site A to site B.
+    Forward,
+    /// From site B to site A.
+    Backward,
+}
+
+/// Both directions of a WAN path. Without a radio they are two [`Path`]s that know nothing of each
+/// other. With one, packets pass the shared medium first, and then the path of their direction,
+/// whose counters and MTU hold for the medium, too.
+///
+/// Time must not run backwards, and what happens to a packet does not depend on how often
+/// [`Duplex::poll`] is called.
+#[derive(Debug)]
+pub struct Duplex<P> {
+    paths: [Path<P>; 2],
+    medium: Option<Medium<P>>,
+}
+
+impl<P: Packet> Duplex<P> {
+    /// Empty paths, forward and backward, each with its settings and its seed.
+    pub fn new(paths: [(PathConfig, u64); 2], radio: Option<Radio>) -> Self {
+        Self {
+            paths: paths.map(|(config, seed)| Path::new(config, seed)),
+            medium: radio.map(Medium::new),
+        }
+    }
+
+    /// The medium, if the directions share one.
+    pub fn radio(&self) -> Option<&Radio> {
+        self.medium.as_ref().map(Medium::radio)
+    }
+
+    /// One direction.
+    pub fn path(&self, way: Way) -> &Path<P> {
+        &self.paths[way.index()]
+    }
+
+    /// Changes the settings of one direction while traffic flows ([`Path::configure`]). The medium
+    /// stays as it is.
+    pub fn configure(&mut self, way: Way, config: PathConfig, now: Instant) {
+        self.catch_up(now);
+        self.paths[way.index()].configure(config, now);
+    }
+
+    /// Hands a packet to one direction.
+    pub fn send(&mut self, way: Way, packet: P, now: Instant) {
+        self.leave_medium(now);
+        let path = &mut self.paths[way.index()];
+        let Some(medium) = &mut self.medium else {
+            return path.send(packet, now);
+        };
+        if path.admit(&packet) {
+            let ip_bytes = packet.ip_bytes();
+            let is_taken = medium.push(way, packet, ip_bytes, now).is_ok();
+            path.count_queue(medium.queue_bytes(way), !is_taken);
+        }
+    }
+
+    /// The next packet that has arrived by `now` over one direction.
+    pub fn poll(&mut self, way: Way, now: Instant) -> Option<P> {
+        self.leave_medium(now);
+        self.paths[way.index()].poll(now)
+    }
+
+    /// When to call [`Duplex::poll`] next, for either direction; `None` while both are empty. It may
+    /// be early, and is never late.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        let ways = [Way::Forward, Way::Backward];
+        ways.into_iter()
+            .filter_map(|way| self.next_arrival_of(way))
+            .min()
+    }
+
+    /// When to call [`Duplex::poll`] next for one direction; may be early.
+    pub fn next_arrival_of(&self, way: Way) -> Option<Instant> {
+        let path = self.path(way);
+        let medium = self.medium.as_ref();
+        let sent = medium
+            .and_then(|medium| medium.next_departure(way))
+            .map(|at| at + path.shortest_delay());
+        path.next_arrival().into_iter().chain(sent).min()
+    }
+
+    /// Brings the counters up to date.
+    pub fn catch_up(&mut self, now: Instant) {
+        self.leave_medium(now);
+        self.paths.iter_mut().for_each(|path| path.catch_up(now));
+    }
+
+    /// How long a packet would wait that were sent one way now: the time on the line of all that
+    /// waits to go the same way. As of the last call with a time.
+    pub fn queue_delay(&self, way: Way) -> Duration {
+        let path = self.path(way);
+        match (&self.medium, path.config().rate) {
+            (Some(medium), _) => medium.queue_airtime(way),
+            (None, Some(rate)) => rate.time_to_send(ByteCount::new(path.counters().queue_bytes)),
+            (None, None) => Duration::ZERO,
+        }
+    }
+
+    /// What happened so far to the packets of one direction.
+    pub fn counters(&self, way: Way) -> &Counters {
+        self.path(way).counters()
+    }
+
+    /// Hands what the medium has sent by `now` to the paths behind.
+    fn leave_medium(&mut self, now: Instant) {
+        let Some(medium) = &mut self.medium else {
+            return;
+        };
+        while let Some((way, packet, at)) = medium.pop(now) {
+            let path = &mut self.paths[way.index()];
+            path.count_queue(medium.queue_bytes(way), false);
+            path.carry(packet, at);
+        }
+    }
+}
+
+impl Way {
+    /// The opposite way.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
+        }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
