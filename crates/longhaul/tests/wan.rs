@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{self, Command, Output},
     sync::atomic::{AtomicU32, Ordering},
@@ -44,8 +43,14 @@ impl Lab {
         let mut lab = Self::new();
         if geteuid().is_root() {
             let copy = std::env::temp_dir().join(&lab.name);
-            fs::copy(&lab.program, &copy).expect("copy");
-            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("chmod");
+            // By a process of its own: a child that another test starts while we have the copy open
+            // for writing would keep it open, and nobody could run it.
+            let installed = Command::new("install")
+                .args(["-m", "755"])
+                .arg(&lab.program)
+                .arg(&copy)
+                .status();
+            assert!(installed.expect("coreutils").success());
             lab.program = copy;
             lab.as_nobody = true;
         }

@@ -20,8 +20,7 @@ impl Knee {
         // now, their losses cannot be our doing.
         let train = self.measure.train.map_or(0.0, |train| train.rate);
         // That holds as long as more arrives for more sent: a policer's bucket lets a train pass, too.
-        let is_far_below =
-            flat_rounds == 0 && train > 4.0 * self.rate() / self.growth_since_sent();
+        let is_far_below = flat_rounds == 0 && train > 4.0 * self.rate() / self.growth_since_sent();
         let evidence = self.losses.evidence(0.10, 8.0);
         if let Some(evidence) = evidence.filter(|_| !is_far_below && self.rounds_in_state >= 2) {
             self.cut_for_loss(&evidence, now_s);
