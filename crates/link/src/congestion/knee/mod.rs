@@ -38,7 +38,7 @@ pub struct Knee {
     window: f64,
     /// Size of a packet on the wire, moving average, in bytes.
     packet: f64,
-    /// Capacity from an earlier connection, until a train is measured.
+    /// Capacity from an earlier connection, until the first report.
     cached: Option<f64>,
     /// Lowest the threshold of queueing delay may have to go, for shallow queues.
     threshold_cap_s: f64,
@@ -54,8 +54,6 @@ pub struct Knee {
     /// The last cut was for loss: grow gently.
     is_gentle: bool,
     train_wanted: usize,
-    /// [`window_bytes`](Controller::window_bytes) when the newest packet was sent that is resolved.
-    window_bytes_then: f64,
     reorder_window_s: f64,
     sent_any: bool,
     last_report_s: f64,
@@ -90,16 +88,13 @@ enum State {
     /// After a cut for loss: is it gone?
     LossDrain {
         window_before: f64,
-        threshold_cap_s: f64,
         loss_at_cut: f64,
         cut_s: f64,
     },
     /// Still losing: is it less at a quarter of the rate?
     Experiment {
         window_before: f64,
-        threshold_cap_s: f64,
         loss_before: f64,
-        packets_before: f64,
         resume: f64,
         began_s: f64,
     },
@@ -153,7 +148,6 @@ impl Knee {
             score: 0.0,
             is_gentle: false,
             train_wanted: FIRST_TRAIN,
-            window_bytes_then: f64::INFINITY,
             reorder_window_s: 0.0,
             sent_any: false,
             last_report_s: 0.0,
@@ -179,17 +173,6 @@ impl Knee {
         }
     }
 
-    /// A few packets, but no more than half of what the path holds, and half a packet at least.
-    fn window_min(&self) -> f64 {
-        let peak = self.measure.capacity_peak().unwrap_or(f64::INFINITY);
-        (0.5 * peak * self.base_s()).clamp(0.5 * self.packet, 4.0 * self.packet)
-    }
-
-    /// How much the window has grown since the newest packet was sent that is resolved.
-    fn growth_since_sent(&self) -> f64 {
-        (self.window_bytes() / self.window_bytes_then).max(1.0)
-    }
-
     fn packet_time_s(&self) -> f64 {
         self.packet * self.rtt_s() / self.window.max(self.packet)
     }
@@ -210,7 +193,6 @@ impl Knee {
 
     fn begin_round(&mut self, now_s: f64) {
         self.round_began_s = now_s;
-        self.losses.begin_round();
     }
 
     /// From now on only packets sent later count, for losses and for the queue.
@@ -223,16 +205,14 @@ impl Knee {
 
     /// The capacity of the path in the sending domain, never far below what was just sent.
     fn capacity(&self) -> f64 {
-        let span_min_s = (self.base_s() / 4.0).max(0.002);
-        let sent = self.losses.recent().sent_bytes_per_s(span_min_s);
-        let Some(mut capacity) = self.measure.capacity else {
-            return 0.5 * self.rate();
-        };
-        if let Some(evidence) = self.losses.evidence(0.02, 4.0) {
+        let sent = 0.5 * self.window / self.rtt_s();
+        let mut capacity = self.measure.capacity.unwrap_or(sent);
+        if self.losses.excess(0.02, 4.0) {
             // Drops before the bottleneck make the measured rate our own.
-            capacity *= (1.0 - evidence.rate()) / (1.0 - self.losses.floor);
+            let loss = self.losses.since_cut.rate();
+            capacity *= (1.0 - loss) / (1.0 - self.losses.floor);
         }
-        capacity.max(0.5 * sent.unwrap_or(0.0))
+        capacity.max(sent)
     }
 
     /// Growth by the packets that a report resolved.
@@ -293,13 +273,16 @@ impl Controller for Knee {
         self.reorder_window_s = digest.reorder_window_s;
         self.measure.update(digest, now_s);
         self.losses.update(digest.resolved, digest.late.len());
-        if let (Some(cached), Some(train)) = (self.cached, self.measure.train) {
+        if let Some(cached) = self.cached.filter(|_| digest.rtt_s.is_some()) {
             self.cached = None;
-            let most = if train.is_lower_bound { 2.0 } else { 1.0 } * train.rate;
-            self.window = self.window.max(0.9 * cached.min(most) * self.base_s());
-        }
-        if let Some(newest) = digest.resolved.last() {
-            self.window_bytes_then = newest.window_bytes;
+            let rate = self.measure.train.map_or(cached, |train| {
+                if train.is_lower_bound {
+                    cached
+                } else {
+                    train.rate.min(cached)
+                }
+            });
+            self.window = self.window.max(0.9 * rate * self.base_s());
         }
         if !digest.app_limited {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
@@ -314,7 +297,7 @@ impl Controller for Knee {
             State::Compete { .. } => self.step_compete(now_s),
             State::CompeteTest { .. } => self.step_compete_test(now_s),
         }
-        self.window = self.window.max(self.window_min());
+        self.window = self.window.max(4.0 * self.packet);
         debug_assert!(self.window.is_finite(), "every divisor is bounded below");
     }
 

@@ -24,8 +24,8 @@ impl Knee {
             self.enter_drain(capacity, 0, now_s);
             return;
         }
-        if let Some(evidence) = self.losses.evidence(0.02, 4.0) {
-            self.cut_for_loss(&evidence, now_s);
+        if self.losses.excess(0.02, 4.0) {
+            self.cut_for_loss(now_s);
             return;
         }
         if now_s - self.round_began_s < self.round_s() {
