@@ -121,8 +121,8 @@ impl Bound {
 }
 
 /// Runs a gateway until `shutdown` resolves; then stops accepting, lets what is open end within
-/// `drain`, and says what it cut short. Of the configurations that come by `reloads` it takes on what
-/// [`crate::reload`] can change.
+/// `drain`, and says what it cut short. Of the configurations that come by `reloads` it takes on the caps
+/// on rates.
 ///
 /// # Errors
 /// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
