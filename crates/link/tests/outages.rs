@@ -6,7 +6,8 @@ use std::{
 };
 
 use link::{
-    Class, LostReason, Policy, congestion,
+    Class, LostReason, Policy,
+    congestion::{self, FixedRate},
     sim::{Side, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -350,6 +351,7 @@ fn a_path_that_comes_to_carry_less_ends_its_streams_and_carries_new_ones() {
         world.change_paths(|path| path.mtu = 1400);
         let before = world.now();
         world.run_until(Duration::from_secs(60), |w| w.progress(id).lost.is_some());
+        assert!(world.path_counters(Side::A).mtu_drops > 0, "packets vanish");
         assert_eq!(world.progress(id).lost, Some(LostReason::PathShrunk));
         let took = world.now() - before;
         assert!(took < Duration::from_secs(5), "{took:?}");
@@ -367,16 +369,18 @@ fn a_path_that_comes_to_carry_less_ends_its_streams_and_carries_new_ones() {
 fn long_bursts_of_losses_cost_no_stream() {
     for seed in 1..=6 {
         let mut config = config(seed);
+        config.controller = |_, _| Box::new(FixedRate::new(100_000.0));
         for path in [&mut config.forward, &mut config.backward] {
             path.delay = Duration::from_millis(100);
             path.bursts = Some(GilbertElliott::bursts_of(50.0, 0.3));
         }
         let mut world = World::new(&config);
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(30));
+        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(2));
         world.run_until(Duration::from_secs(300), |w| {
             let progress = w.progress(id);
             progress.confirmed.is_some() || progress.lost.is_some()
         });
+        assert!(world.path_counters(Side::A).burst_losses > 0);
         let progress = world.progress(id);
         assert!(progress.confirmed.is_some(), "seed {seed}: {progress:?}");
     }
