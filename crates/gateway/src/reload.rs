@@ -25,17 +25,17 @@ pub(crate) async fn serve(mut reloads: mpsc::Receiver<Config>, link: Link, runni
 
 /// Whether caps of one are caps of the same peers in the other.
 fn same_peers(running: &Config, fresh: &Config) -> bool {
-    let names = |config: &Config| -> Vec<String> {
-        let peers = config.link.peers.iter();
-        peers.map(|peer| peer.name.clone()).collect()
-    };
-    names(running) == names(fresh)
+    fn names(config: &Config) -> impl Iterator<Item = &str> {
+        config.link.peers.iter().map(|peer| peer.name.as_str())
+    }
+    names(running).eq(names(fresh))
 }
 
+/// Whether only the caps differ.
 fn same_but_rates(running: &Config, mut fresh: Config) -> bool {
     fresh.link.rate_max = running.link.rate_max;
     for (fresh, running) in fresh.link.peers.iter_mut().zip(&running.link.peers) {
         fresh.rate_max = running.rate_max;
     }
-    format!("{fresh:?}") == format!("{running:?}")
+    fresh == *running
 }

@@ -6,7 +6,7 @@
 //! every cell and seed keeps its bound.
 //!
 //! "Used" is what arrives on the wire as a fraction of what the line passes and the path does not
-//! lose: the controller's part in goodput, which `matrix` judges as a whole.
+//! lose: the controller's part in goodput, which `bench link` judges as a whole.
 //!
 //! `--scenario N` runs one, `--seeds K` that many seeds of each cell, `--full` all cells of the first
 //! with the seeds that the bounds are meant for, `--verbose` prints each cell and seed, `--cell TEXT`

@@ -7,7 +7,7 @@ use units::{BitRate, ByteCount};
 use crate::{Identity, PublicKey};
 
 /// Who we are, whom we know, and the bounds of what the link may use.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LinkConfig {
     /// Our key pair.
     pub identity: Identity,
@@ -27,7 +27,7 @@ pub struct LinkConfig {
 }
 
 /// One gateway that may speak to us.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PeerConfig {
     /// Its name in messages.
     pub name: String,

@@ -16,7 +16,7 @@ use std::{
 use crate::target::{AllowList, Endpoint, Host, Network, ServesPattern};
 
 /// A gateway's configuration, checked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Where the private key came from.
     pub key_file: PathBuf,
@@ -37,7 +37,7 @@ pub struct Config {
 }
 
 /// A peer, seen from the gateway.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
     /// Its name.
     pub name: String,
@@ -48,7 +48,7 @@ pub struct Peer {
 }
 
 /// One FTP front door.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FtpDoor {
     /// Where clients connect.
     pub listen: SocketAddr,
@@ -65,7 +65,7 @@ pub struct FtpDoor {
 }
 
 /// One front door for any TCP service.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
     /// Where clients connect.
     pub listen: SocketAddr,

@@ -59,25 +59,32 @@ fn rows() -> Vec<Row> {
             let required = matrix::required(if corruption > 0.3 { 0.5 } else { corruption });
             add(name, corrupted, None, required, None);
         }
-        for (share, late_ms) in [(0.25, 5), (0.01, 100), (0.8, 100)] {
-            let late = Straggler::Late(Duration::from_millis(late_ms));
-            for (what, straggler) in [("overtaken", late), ("overtaking", Straggler::Early)] {
-                let delay = rtt / 2;
-                let skips = Duration::from_millis(late_ms).min(delay);
-                let reordered = path(0.0).with(|path: &mut PathConfig| {
-                    path.reordering = Reordering {
-                        probability: share,
-                        correlation: 0.0,
-                        straggler,
-                    };
-                });
-                // Overtaking skips the whole delay: that is as much as the row says on one path only.
-                if what == "overtaking" && skips != delay {
-                    continue;
-                }
-                let name = format!("{rtt_ms} ms, {} % {what} by {late_ms} ms", share * 100.0);
-                add(name, reordered, Some(path(0.0)), 0.95, Some(0.01));
-            }
+        let ms = Duration::from_millis;
+        for (share, straggler, how) in [
+            (0.25, Straggler::Late(ms(5)), "late by 5 ms".to_owned()),
+            (0.01, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
+            (0.8, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
+            // As netem reorders: these skip the delay, and overtake by that.
+            (
+                0.01,
+                Straggler::Early,
+                format!("overtake by {} ms", rtt_ms / 2),
+            ),
+            (
+                0.8,
+                Straggler::Early,
+                format!("overtake by {} ms", rtt_ms / 2),
+            ),
+        ] {
+            let reordered = path(0.0).with(|path: &mut PathConfig| {
+                path.reordering = Reordering {
+                    probability: share,
+                    correlation: 0.0,
+                    straggler,
+                };
+            });
+            let name = format!("{rtt_ms} ms, {} % {how}", share * 100.0);
+            add(name, reordered, Some(path(0.0)), 0.95, Some(0.01));
         }
         let jittered = path(0.0).with(|path| {
             path.jitter = Jitter {

@@ -30,8 +30,6 @@ const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(700);
 /// Pause between attempts to reach a peer that does not answer.
 pub(super) const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
-/// Round-trip time assumed before any is known.
-const RTT_GUESS: Duration = Duration::from_millis(100);
 
 impl Endpoint {
     pub(super) fn on_hello(&mut self, datagram: &mut [u8], from: SocketAddr, now: Time) {
@@ -245,11 +243,8 @@ impl Endpoint {
         }
         self.events.push_back(Event::Remember);
         peer.last_heard = Some(now);
-        let guess = if attempt.flights.count == 1 {
-            now.since(attempt.began)
-        } else {
-            RTT_GUESS
-        };
+        // What a responder knows: the answer to its flight came within this time.
+        let guess = now.since(attempt.began);
         let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
         let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();
         let controller = (self.config.controller)(peer.memory, rate_max);
