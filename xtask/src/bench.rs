@@ -30,9 +30,10 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP
+    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP and
+    /// what is required; half an hour
     Wan {
-        /// Passed on: `-- --runs N`, `-- --tcp NAME`, `-- --rate '1 Gbit/s'`
+        /// Passed on: `-- --quick`, `-- --cell RTT_MS LOSS_PERCENT`, `-- --out FILE`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
