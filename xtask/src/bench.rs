@@ -24,9 +24,13 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// How the link shares with CUBIC, Reno, BBR and itself in virtual time, with a page of plots
+    /// How the link shares with CUBIC, Reno, BBR and itself, with a page of plots
     Fair {
-        /// Passed on: `-- --seeds K`, `-- --row TEXT`, `-- --trace`, `-- --out FILE`
+        /// Over emulated paths and the kernel, beside its own TCP, instead of in virtual time; 20 min
+        #[arg(long)]
+        kernel: bool,
+        /// Passed on: `-- --row TEXT`, `-- --trace`, `-- --out FILE`, `-- --seeds K`; for the kernel's
+        /// `-- --quick`, `-- --runs K`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -43,14 +47,24 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
     let mut command = match bench {
         Bench::Link { arguments } => of_link("link", arguments),
         Bench::Controller { arguments } => of_link("controller", arguments),
-        Bench::Fair { arguments } => of_link("fair", arguments),
-        Bench::Wan { arguments } => {
-            let mut command = cargo(["bench", "-p", "longhaul", "--bench", "wan", "--"]);
-            command.args(arguments);
-            command
-        }
+        Bench::Fair {
+            kernel: false,
+            arguments,
+        } => of_link("fair", arguments),
+        Bench::Fair {
+            kernel: true,
+            arguments,
+        } => real("lab", "fair", arguments),
+        Bench::Wan { arguments } => real("longhaul", "wan", arguments),
     };
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
+}
+
+/// A bench in real time.
+fn real(package: &str, name: &str, arguments: &[String]) -> Command {
+    let mut command = cargo(["bench", "-p", package, "--bench", name, "--"]);
+    command.args(arguments);
+    command
 }
 
 /// A bench of the link in virtual time.

@@ -79,6 +79,16 @@ impl Sink {
         })
     }
 
+    /// Gives connections that come from now on a receive buffer of this size, as programs do that
+    /// know no better, instead of one that grows.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_buffer(&self, size: ByteCount) -> anyhow::Result<()> {
+        setsockopt(&self.listener, sockopt::RcvBuf, &(size.bytes() as usize))
+            .context("receive buffer")
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -53,7 +53,7 @@ impl Limit {
         let idle = elapsed - ideal - extra;
         let share = |time: Duration| time.as_secs_f64() / elapsed;
         let thread_is_busy = gateways.iter().any(|used| share(used.of_thread) > FULL);
-        let cause = if is_distorted(before, after) {
+        let cause = if after.distorted_since(before) {
             Cause::Emulator
         } else if machine.busy > FULL || thread_is_busy {
             Cause::Processor
@@ -66,17 +66,6 @@ impl Limit {
         };
         Self { idle, extra, cause }
     }
-}
-
-/// Whether the machine was too slow for the path: the emulator's own counters.
-fn is_distorted(before: &Report, after: &Report) -> bool {
-    let directions = before.directions.iter().zip(&after.directions);
-    directions.into_iter().any(|(before, after)| {
-        let lost = |load: &lab::wan::Load| load.receive_drops + load.send_failures;
-        let late = after.load.late_packets - before.load.late_packets;
-        let delivered = after.counters.delivered - before.counters.delivered;
-        lost(&after.load) > lost(&before.load) || late * 100 > delivered
-    })
 }
 
 impl fmt::Display for Limit {
