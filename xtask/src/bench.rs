@@ -41,6 +41,12 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Processor time of the link for a GB, beside bare UDP and a QUIC library on the same wire
+    Cpu {
+        /// Passed on: `-- --runs N`, `-- --only link`, `-- --profile DIR`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Instructions that the link takes for a packet, counted by Valgrind, each within a stored bound
     ///
     /// As root, Valgrind is installed first if it is missing.
@@ -64,6 +70,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
             arguments,
         } => real("lab", "fair", arguments),
         Bench::Wan { arguments } => real("longhaul", "wan", arguments),
+        Bench::Cpu { arguments } => real("lab", "cpu", arguments),
         Bench::Instructions { arguments } => return instructions(arguments),
     };
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
