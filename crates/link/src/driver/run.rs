@@ -1,7 +1,7 @@
 //! The driver's loop: receive, let time pass, move bytes between streams and handles, send, sleep.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     net::{SocketAddr, UdpSocket},
     sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Class, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot, PeerId,
-    StreamKey, Transmit, congestion,
+    StreamKey, Transmit, congestion, id_map::IdMap,
 };
 
 /// Starts the driver thread.
@@ -50,7 +50,7 @@ pub(super) struct Driver {
     pub(super) bell: Arc<Doorbell>,
     commands: mpsc::Receiver<Command>,
     pub(super) incoming: async_mpsc::Sender<Incoming>,
-    pub(super) streams: HashMap<StreamKey, Entry>,
+    pub(super) streams: IdMap<StreamKey, Entry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
     pub(super) blocked: HashSet<StreamKey>,
     waiting: Vec<Waiting>,
@@ -157,7 +157,7 @@ impl Driver {
             bell,
             commands,
             incoming,
-            streams: HashMap::new(),
+            streams: IdMap::default(),
             blocked: HashSet::new(),
             waiting: Vec::new(),
             unsent: None,
