@@ -192,8 +192,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
     );
     let note = format!(
         "The link and the kernel's TCP over emulated paths in real time, {} s a run, judged after {} s; \
-         the first run of each row. {machine}; meanwhile {load}. Figures are the median of {} runs (the \
-         mean for what TCP keeps) and the worst.",
+         the first run of each row. {machine}; meanwhile {load}. Figures are the median of the runs, of \
+         which there are {} (the mean for what TCP keeps), and the worst.",
         times.end.as_secs(),
         times.settle.as_secs(),
         options.runs
@@ -279,10 +279,12 @@ fn print(row: &Row, outcomes: Vec<Outcome>, is_traced: bool) -> (Plot, bool) {
             "  {name:<44} {:<36} {:>8} {middle:>8.3} {worst:>8.3}{mark}",
             figure.label, figure.bound
         );
-        let caption = format!(
-            "{} {} ({middle:.2}, worst {worst:.2})",
-            figure.label, figure.bound
-        );
+        let caption = if outcomes.len() == 1 {
+            format!("{} {}: {middle:.2}", figure.label, figure.bound)
+        } else {
+            let (label, bound) = (figure.label, figure.bound);
+            format!("{label} {bound}: {middle:.2}, worst {worst:.2}")
+        };
         captions.push((caption, is_reached));
     }
     if is_distorted {

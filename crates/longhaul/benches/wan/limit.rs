@@ -34,6 +34,8 @@ pub enum Cause {
     Idle,
     /// The line carried what was sent again.
     Extra,
+    /// The transfer broke off.
+    Failed,
 }
 
 impl Limit {
@@ -71,6 +73,7 @@ impl Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = match self.cause {
+            Cause::Failed => return f.write_str("THE TRANSFER FAILED"),
             Cause::Emulator => "EMULATOR TOO SLOW",
             Cause::Processor => "PROCESSOR",
             Cause::Line => "line",

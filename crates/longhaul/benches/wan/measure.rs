@@ -17,7 +17,10 @@ use lab::{
 use units::ByteCount;
 use wansim::ETHERNET_OVERHEAD;
 
-use crate::{cell::Cell, limit::Limit};
+use crate::{
+    cell::Cell,
+    limit::{Cause, Limit},
+};
 
 /// How a cell is measured.
 #[derive(Debug, Clone)]
@@ -93,10 +96,17 @@ pub fn measure(
         match step {
             Step::Gateways => {
                 let number = outcome.runs.len() + 1;
-                let run = setting
-                    .run(cell, size)
-                    .with_context(|| format!("run {number}; {}", setting.gateways.last_words()))?;
-                progress(&format!("run {number}: {:.3} of ideal", run.fraction));
+                let run = match setting.run(cell, size) {
+                    Ok(run) => {
+                        progress(&format!("run {number}: {:.3} of ideal", run.fraction));
+                        run
+                    }
+                    Err(error) => {
+                        let said = setting.gateways.last_words();
+                        progress(&format!("run {number} failed: {error:#}\n{said}"));
+                        Run::FAILED
+                    }
+                };
                 outcome.runs.push(run);
             }
             Step::Rival(name) => {
@@ -110,6 +120,27 @@ pub fn measure(
         }
     }
     Ok(outcome)
+}
+
+impl Run {
+    /// A transfer that broke off: it reached nothing.
+    const FAILED: Self = Self {
+        fraction: 0.0,
+        cpu: [ProcessTime {
+            all: Duration::ZERO,
+            of_thread: Duration::ZERO,
+        }; 2],
+        emulator: 0.0,
+        machine: Load {
+            busy: 0.0,
+            others: 0.0,
+        },
+        limit: Limit {
+            idle: 0.0,
+            extra: 0.0,
+            cause: Cause::Failed,
+        },
+    };
 }
 
 /// One thing to be measured.
@@ -168,15 +199,16 @@ impl Setting {
 
     /// One measured transfer through the gateways, over a link that is warm.
     fn run(&mut self, cell: &Cell, size: ByteCount) -> anyhow::Result<Run> {
-        // Generous: what is cut off still counts at the rate that it reached.
-        let limit = 6 * cell.ideal(size) + Duration::from_secs(30);
+        // What is cut off still counts at the rate that it reached.
+        let limit = 4 * cell.ideal(size) + Duration::from_secs(20);
         if self.warm_until.is_none_or(|until| until < Instant::now()) {
             let warm_up = Bulk {
                 limit,
                 ..Bulk::new(self.door, cell.warm_up())
             };
-            let ended = self.send(&warm_up)?;
-            anyhow::ensure!(ended.is_complete, "the warm-up did not end");
+            let ended = self.send(&warm_up).context("warming up")?;
+            let limit_s = limit.as_secs();
+            anyhow::ensure!(ended.is_complete, "the warm-up did not end in {limit_s} s");
         }
         let start = self.start()?;
         let ended = self.send(&Bulk {
