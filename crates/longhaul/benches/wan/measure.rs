@@ -103,7 +103,10 @@ pub fn measure(
                     }
                     Err(error) => {
                         let said = setting.gateways.last_words();
-                        progress(&format!("run {number} failed: {error:#}\n{said}"));
+                        let loads = setting.wan.report().directions.map(|way| way.load);
+                        progress(&format!(
+                            "run {number} failed: {error:#}\n{said}\n{loads:?}"
+                        ));
                         Run::FAILED
                     }
                 };
