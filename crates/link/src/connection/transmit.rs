@@ -335,7 +335,9 @@ impl Connection {
     }
 
     fn begin_train(&mut self) {
-        let train = self.controller.take_train();
+        let in_flight = self.sent.bytes_in_flight() as f64;
+        let room = self.controller.window_bytes() - in_flight;
+        let train = self.controller.take_train(room);
         if train > 0 {
             self.train_left = train;
             self.pacer

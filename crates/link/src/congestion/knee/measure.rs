@@ -30,6 +30,8 @@ pub(super) struct Measure {
     pub(super) delivered: Option<f64>,
     /// Capacity as the spreading of a packet train shows it.
     pub(super) train: Option<Train>,
+    /// The packet of the newest train that arrived first.
+    train_first: Option<Arrival>,
     last_report_s: f64,
     /// The longest time between two reports of late.
     pub(super) report_gap_s: f64,
@@ -62,6 +64,8 @@ const BASE_WINDOW_S: f64 = 30.0;
 const BASE_PARTS: f64 = 15.0;
 /// A spread shorter than this is the receiver's timer, not the path.
 const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
+/// Trains are a round trip apart, and their packets leave at once.
+const TRAIN_SENT_WITHIN_S: f64 = 0.000_9;
 
 impl WindowedMin {
     fn new() -> Self {
@@ -112,6 +116,7 @@ impl Measure {
             capacity_peak: WindowedMin::new(),
             delivered: None,
             train: None,
+            train_first: None,
             last_report_s: 0.0,
             report_gap_s: 0.0,
         }
@@ -215,21 +220,28 @@ impl Measure {
         }
     }
 
+    /// A train may be told of in several reports: it is measured anew with each.
     fn measure_train(&mut self, arrivals: &[Arrival]) {
-        let mut train = arrivals.iter().filter(|arrival| arrival.in_train);
-        let Some(first) = train.next() else { return };
-        let Some(last) = train.next_back() else {
-            return;
-        };
-        if last.number < first.number + 8 {
-            return;
+        for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
+            let first = match self.train_first {
+                Some(first) if arrival.sent_s - first.sent_s < TRAIN_SENT_WITHIN_S => first,
+                _ => *self.train_first.insert(*arrival),
+            };
+            if arrival.number < first.number + 8 {
+                continue;
+            }
+            let spread_s = arrival.received_s - first.received_s;
+            let bytes = (arrival.sent_bytes_before - first.sent_bytes_before) as f64;
+            let rate = bytes / spread_s.max(TRAIN_SPREAD_MIN_S);
+            let is_lower_bound = spread_s <= TRAIN_SPREAD_MIN_S;
+            // A lower bound says nothing against a higher rate.
+            if !is_lower_bound || self.train.is_none_or(|train| train.rate < rate) {
+                self.train = Some(Train {
+                    rate,
+                    is_lower_bound,
+                });
+            }
         }
-        let spread_s = last.received_s - first.received_s;
-        let bytes = (last.sent_bytes_before - first.sent_bytes_before) as f64;
-        self.train = Some(Train {
-            rate: bytes / spread_s.max(TRAIN_SPREAD_MIN_S),
-            is_lower_bound: spread_s <= TRAIN_SPREAD_MIN_S,
-        });
     }
 
     fn measure_capacity(&mut self, base_s: f64) {
