@@ -340,13 +340,17 @@ impl SentLog {
         sent.contents.for_each(|item| outcome.arrived.push(item));
         sent.contents = Contents::default();
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
+        let late = self.reference.since(sent.time);
+        if 2 * late >= self.lateness {
+            // Packets go on being late: what was learned of them does not fade.
+            self.lateness_learned = now;
+        }
         if before == State::InFlight {
             if eliciting {
                 self.bytes_in_flight -= bytes;
             }
             return true;
         }
-        let late = self.reference.since(sent.time);
         if eliciting {
             self.packets_late += 1;
             self.packets_lost = self.packets_lost.saturating_sub(1);
@@ -355,10 +359,7 @@ impl SentLog {
             outcome.late.push(number);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
         }
-        if late > self.lateness {
-            self.lateness = late;
-            self.lateness_learned = now;
-        }
+        self.lateness = self.lateness.max(late);
         true
     }
 

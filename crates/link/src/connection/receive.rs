@@ -282,8 +282,8 @@ impl Connection {
         let base_rtt = self.rtt.base();
         self.sent
             .on_report(report, now, base_rtt, self.outage_end, &mut outcome)?;
-        if let Some(rtt) = outcome.rtt {
-            self.rtt.sample(rtt, now);
+        outcome.rtt = outcome.rtt.filter(|rtt| self.rtt.sample(*rtt, now));
+        if outcome.rtt.is_some() {
             self.hint_path();
         }
         if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {

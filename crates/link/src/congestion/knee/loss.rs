@@ -39,6 +39,14 @@ impl Knee {
         else {
             return;
         };
+        if self.losses.cut_was_wrong() {
+            self.window = window_before;
+            self.threshold_cap_s = threshold_cap_s;
+            self.is_gentle = false;
+            self.mark_cut(now_s);
+            self.enter_grow(now_s);
+            return;
+        }
         let packets = self.losses.since_cut.packets;
         let is_late = now_s - cut_s > 3.0 + 2.0 * self.round_s();
         let wanted = (self.window / self.packet).clamp(16.0, 400.0);

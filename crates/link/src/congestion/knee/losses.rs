@@ -24,6 +24,9 @@ pub(super) struct Losses {
     first: Tally,
     first_until_s: f64,
     cut_s: f64,
+    /// Losses that led to the last cut, and how many packets have turned up since that had been given up.
+    losses_at_cut: f64,
+    late_since_cut: f64,
     last_was_lost: bool,
     run: f64,
     run_mean: f64,
@@ -47,6 +50,8 @@ impl Losses {
             first: Tally::default(),
             first_until_s: f64::INFINITY,
             cut_s: 0.0,
+            losses_at_cut: 0.0,
+            late_since_cut: 0.0,
             last_was_lost: false,
             run: 0.0,
             run_mean: 1.0,
@@ -57,8 +62,15 @@ impl Losses {
 
     /// Counts from packets sent after `now_s` on.
     pub(super) fn begin_count(&mut self, now_s: f64) {
+        self.losses_at_cut = self.since_cut.losses;
+        self.late_since_cut = 0.0;
         self.since_cut = Tally::default();
         self.cut_s = now_s;
+    }
+
+    /// Whether most of the losses that led to the last cut were none: the packets were late.
+    pub(super) fn cut_was_wrong(&self) -> bool {
+        self.losses_at_cut >= 1.0 && self.late_since_cut > 0.5 * self.losses_at_cut
     }
 
     /// The first round is over: what is sent from now on may be too much.
@@ -89,7 +101,8 @@ impl Losses {
             }
         }
         // What was given up wrongly was no loss.
-        for tally in [&mut self.window, &mut self.since_cut] {
+        self.late_since_cut += late as f64;
+        for tally in [&mut self.window, &mut self.since_cut, &mut self.first] {
             tally.losses = (tally.losses - late as f64).max(0.0);
         }
         self.deflate();

@@ -293,7 +293,7 @@ impl Controller for Knee {
         let base_s = self.base_s();
         let reordered = (self.reorder_window_s - base_s / 8.0).max(0.0) / base_s;
         let slack = 1.0 + 0.25 * self.losses.floor + reordered;
-        let between_reports = self.rate() * (base_s / 8.0 + self.measure.report_gap_s);
+        let between_reports = self.rate() * (base_s / 8.0 + self.measure.report_gap_s());
         1.25 * self.window * slack + 4.0 * self.packet + between_reports
     }
 
