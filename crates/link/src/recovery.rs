@@ -28,6 +28,7 @@ pub(crate) enum Control {
     StreamLimit,
     PathHint,
     RateMax,
+    TellFrom,
     /// A padded packet of so many bytes, headers included.
     MtuProbe(u16),
 }
@@ -99,6 +100,8 @@ pub(crate) struct Outcome {
     pub(crate) arrivals: Vec<Arrival>,
     /// A round-trip time measured on the newest packet.
     pub(crate) rtt: Option<Duration>,
+    /// Reports were lost that no later one replaces: the peer is to be asked.
+    pub(crate) ask: bool,
 }
 
 impl Outcome {
@@ -109,6 +112,7 @@ impl Outcome {
         self.late.clear();
         self.arrivals.clear();
         self.rtt = None;
+        self.ask = false;
     }
 }
 
@@ -154,6 +158,9 @@ pub(crate) struct SentLog {
     loss_samples: u64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
+    /// When we last asked of packets that no report speaks of, and until when the peer may answer.
+    asked: Time,
+    asked_until: Time,
 }
 
 /// Weight of one packet in the moving average of losses.
@@ -180,12 +187,19 @@ impl SentLog {
             loss_samples: 0,
             packets_lost: 0,
             packets_late: 0,
+            asked: Time::default(),
+            asked_until: Time::default(),
         }
     }
 
     /// The number of the next packet.
     pub(crate) fn next_number(&self) -> u64 {
         self.base + self.packets.len() as u64
+    }
+
+    /// The oldest packet whose fate is unknown.
+    pub(crate) fn resolved(&self) -> u64 {
+        self.resolved
     }
 
     /// Bytes of packets whose fate is unknown.
@@ -260,7 +274,9 @@ impl SentLog {
         let window = self.reorder_window(base_rtt, now);
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
         let mut newest: Option<u64> = None;
+        let mut told_from = report.largest;
         report.for_each_run(|low, high, received| {
+            told_from = told_from.min(low);
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
                 for number in low..high {
@@ -296,7 +312,25 @@ impl SentLog {
         self.reference = self.reference.max(judged.unwrap_or_default());
         // Reports no longer speak of packets this old; what they said may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
-        self.resolve(self.reference - window - untold, outage_end, outcome);
+        // It would be settled had any report spoken of it.
+        let is_hole = |sent: &Sent| {
+            let is_new = sent.time > self.asked;
+            is_new && sent.state == State::InFlight && sent.time < give_up_before
+        };
+        if told_from > self.resolved
+            && now >= self.asked_until
+            && self.get(self.resolved).is_some_and(is_hole)
+        {
+            self.asked = now;
+            self.asked_until = now + base_rtt.mul_f64(1.25) + UNTOLD_MIN;
+            outcome.ask = true;
+        }
+        let untold_before = if now < self.asked_until {
+            Time::default()
+        } else {
+            self.reference - window - untold
+        };
+        self.resolve(untold_before, outage_end, outcome);
         Ok(())
     }
 

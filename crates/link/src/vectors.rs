@@ -108,6 +108,7 @@ fn frames() -> Vec<(String, Vec<u8>)> {
                 bytes_per_s: 12_500_000,
             },
         ),
+        ("TELL_FROM", Frame::TellFrom { number: 100_000 }),
         ("CHALLENGE", Frame::Challenge(*b"8 bytes!")),
         ("RESPONSE", Frame::Response(*b"8 bytes!")),
         ("CLOSE", Frame::Close { code: 0 }),

@@ -208,6 +208,7 @@ impl Connection {
                 self.rtt.suggest(rtt);
                 self.received.set_rtt(rtt);
             }
+            Frame::TellFrom { number } => self.received.tell_from(number),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
             Frame::Response(token) => {
@@ -289,6 +290,9 @@ impl Connection {
         if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {
             self.last_progress = now;
             self.doubts = 0;
+        }
+        if outcome.ask {
+            self.streams.controls.push_back(Control::TellFrom);
         }
         for item in &outcome.arrived {
             self.on_item_arrived(*item);
@@ -385,7 +389,7 @@ impl Connection {
             Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
                 stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
             }),
-            Control::MtuProbe(_) => false,
+            Control::MtuProbe(_) | Control::TellFrom => false,
             Control::Done(_)
             | Control::InitialWindow
             | Control::StreamLimit

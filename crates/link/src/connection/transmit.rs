@@ -460,6 +460,9 @@ impl Connection {
             Control::RateMax => Some(Frame::RateMax {
                 bytes_per_s: self.rate_max.for_peer(),
             }),
+            Control::TellFrom => Some(Frame::TellFrom {
+                number: self.sent.resolved(),
+            }),
             Control::MtuProbe(_) => None,
         }
     }

@@ -121,6 +121,8 @@ enum State {
 
 /// Packets before anything is measured.
 const PACKET_GUESS: f64 = 1500.0;
+/// The link goes on without a report for this long at least.
+const REPORT_GAP_MIN_S: f64 = 0.3;
 /// After this long without a report the window is validated anew.
 const STALE_S: f64 = 30.0;
 
@@ -293,7 +295,8 @@ impl Controller for Knee {
         let base_s = self.base_s();
         let reordered = (self.reorder_window_s - base_s / 8.0).max(0.0) / base_s;
         let slack = 1.0 + 0.25 * self.losses.floor + reordered;
-        let between_reports = self.rate() * (base_s / 8.0 + self.measure.report_gap_s());
+        let between_reports =
+            self.rate() * (base_s / 8.0 + self.measure.report_gap_s().max(REPORT_GAP_MIN_S));
         1.25 * self.window * slack + 4.0 * self.packet + between_reports
     }
 
