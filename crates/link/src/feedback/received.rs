@@ -35,6 +35,8 @@ pub(crate) struct ReceivedLog {
     received_per_s: f64,
     report_bytes: f64,
     bytes_reported: u64,
+    /// Time between two packets of the sender, moving average.
+    packet_gap_s: f64,
     last_report: Option<Time>,
     /// A packet that wants a report has arrived since the last one.
     pending: bool,
@@ -72,6 +74,11 @@ const INTERVAL_MAX: Duration = Duration::from_millis(50);
 /// get lost, and elsewhere.
 const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
+/// A path that holds fewer packets than this is short.
+const SHORT: f64 = 16.0;
+const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
+/// A longer time between packets is a pause of the sender's.
+const GAP_MAX_S: f64 = 0.05;
 /// Bytes of headers and of a report's fields.
 const REPORT_OVERHEAD: f64 = 70.0;
 /// Weight of one report in the moving averages.
@@ -97,6 +104,7 @@ impl ReceivedLog {
             received_per_s: 0.0,
             report_bytes: REPORT_OVERHEAD,
             bytes_reported: 0,
+            packet_gap_s: 0.0,
             last_report: None,
             pending: false,
             repeat_until: Time::default(),
@@ -125,8 +133,16 @@ impl ReceivedLog {
         self.interval = self.interval_max().min(affordable);
     }
 
+    /// Eight reports a round trip; on a path that holds a few packets only, one for so many: where both
+    /// directions share a radio a report takes as long as a third of a packet.
     fn interval_max(&self) -> Duration {
-        (self.rtt / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
+        let told_by_each = REDUNDANCY_MIN as f64 / self.redundancy as f64;
+        let packets = Duration::from_secs_f64(SHORT * self.packet_gap_s * told_by_each);
+        if packets > self.rtt {
+            packets.clamp(INTERVAL_MIN, INTERVAL_SHORT_MAX)
+        } else {
+            (self.rtt / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
+        }
     }
 
     /// Repeats each arrival often enough for the loss of reports, `loss` being the fraction lost.
@@ -164,6 +180,7 @@ impl ReceivedLog {
             "duplicates are dropped before they are entered"
         );
         if number >= self.next {
+            self.measure_gap(number + 1 - self.next, now);
             self.advance(number);
             self.largest_time = now;
             let due = self
@@ -195,6 +212,15 @@ impl ReceivedLog {
         self.pending |= wants_report || self.packets_since_report >= REPORTS_PER_REPORT;
         if wants_report {
             self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
+        }
+    }
+
+    /// `packets` more have been sent since the newest before.
+    fn measure_gap(&mut self, packets: u64, now: Time) {
+        let since_s = now.since(self.largest_time).as_secs_f64() / packets as f64;
+        if self.next > 0 && since_s < GAP_MAX_S {
+            let gain = (packets as f64 / 16.0).min(1.0);
+            self.packet_gap_s += (since_s - self.packet_gap_s) * gain;
         }
     }
 

@@ -121,6 +121,8 @@ enum State {
 
 /// Packets before anything is measured.
 const PACKET_GUESS: f64 = 1500.0;
+/// A path that holds fewer packets than this is short: its queue is what fills it.
+const SHORT: f64 = 16.0;
 /// The link goes on without a report for this long at least.
 const REPORT_GAP_MIN_S: f64 = 0.3;
 /// After this long without a report the window is validated anew.
@@ -173,9 +175,14 @@ impl Knee {
         let rate = self.window / self.rtt_s();
         match self.state {
             // A tiny base RTT must not stop the flow.
+            State::Drain { capacity, .. } if self.is_short(capacity) => rate.max(0.8 * capacity),
             State::Drain { capacity, .. } => rate.max(0.6 * capacity),
             _ => rate,
         }
+    }
+
+    fn is_short(&self, capacity: f64) -> bool {
+        capacity * self.base_s() < SHORT * self.packet
     }
 
     fn packet_time_s(&self) -> f64 {
