@@ -28,6 +28,8 @@ pub(super) struct Measure {
     pub(super) capacity: Option<f64>,
     /// Negated, so that the least is the highest capacity of the recent past.
     capacity_peak: WindowedMin,
+    /// Negated, so that the least is the longest queueing delay of the recent past.
+    queue_peak: WindowedMin,
     /// Delivered bytes per second.
     pub(super) delivered: Option<f64>,
     /// Capacity as the spreading of a packet train shows it.
@@ -124,6 +126,7 @@ impl Measure {
             received: VecDeque::new(),
             capacity: None,
             capacity_peak: WindowedMin::new(),
+            queue_peak: WindowedMin::new(),
             delivered: None,
             train: None,
             train_first: None,
@@ -154,6 +157,13 @@ impl Measure {
     /// The longest time between two reports of late: bursts of losses take reports, too.
     pub(super) fn report_gap_s(&self) -> f64 {
         self.report_gap.get().map_or(0.0, |negated| -negated)
+    }
+
+    /// Whether the queue is about as long as it was at its longest of late.
+    pub(super) fn queue_is_at_peak(&self) -> bool {
+        self.queue_peak
+            .get()
+            .is_some_and(|negated| self.queue_s >= -0.9 * negated)
     }
 
     /// A cut: whether the queue empties is told by packets sent after `now_s` only.
@@ -244,6 +254,7 @@ impl Measure {
         self.delay_base.insert(least_s, now_s, window_s);
         let delay_base_s = self.delay_base.get().unwrap_or(least_s);
         self.queue_s = (least_s - delay_base_s).max(0.0);
+        self.queue_peak.insert(-self.queue_s, now_s, window_s);
         self.queue_is_fresh = self.bucket.is_fresh;
         self.bucket.delays_s.clear();
     }

@@ -82,7 +82,6 @@ impl Knee {
                 let capacity = self.capacity();
                 self.enter_drain(capacity, 0, now_s);
             }
-            return;
         }
     }
 
