@@ -318,8 +318,8 @@ impl Connection {
     /// How many bytes stream `number` takes now.
     pub(crate) fn writable(&mut self, number: u32) -> usize {
         let streams = self.streams.len().max(1);
-        let buffer_max = self.streams.send_buffer_max();
-        let is_full = self.streams.send_buffered() >= buffer_max;
+        let buffer_max = self.streams.memory.send_buffer_max();
+        let is_full = self.streams.memory.send_buffered() >= buffer_max;
         let share = (buffer_max as usize / 2 / streams).clamp(UNSENT_MIN, UNSENT_MAX);
         let Some(stream) = self.streams.get(number) else {
             return 0;
@@ -346,7 +346,7 @@ impl Connection {
         }
         let len = data.len();
         stream.send.write(data);
-        self.streams.add_send_buffered(len);
+        self.streams.memory.add_send_buffered(len);
         self.streams.make_ready(number);
     }
 
@@ -363,7 +363,7 @@ impl Connection {
         };
         let buffered = stream.send.buffered_bytes();
         if !stream.send_done && stream.send.reset(code) {
-            self.streams.remove_send_buffered(buffered);
+            self.streams.memory.remove_send_buffered(buffered);
             self.streams.controls.push_back(Control::Reset(number));
         }
     }
@@ -485,7 +485,7 @@ impl Connection {
     }
 
     pub(crate) fn receive_memory_peak(&self) -> usize {
-        self.streams.pool.lent_peak * crate::stream::recv::SLAB_SIZE
+        self.streams.memory.pool.lent_peak * crate::stream::recv::SLAB_SIZE
     }
 }
 

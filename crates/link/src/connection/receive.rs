@@ -11,7 +11,7 @@ use crate::{
         Class,
         recv::{Insert, RecvState},
         send::SendState,
-        table::{CONTROL_WINDOW, StreamEvent},
+        table::StreamEvent,
     },
     time::Time,
     wire::{
@@ -192,7 +192,7 @@ impl Connection {
                     let buffered = stream.send.buffered_bytes();
                     stream.send_done = true;
                     stream.send.reset(0);
-                    self.streams.remove_send_buffered(buffered);
+                    self.streams.memory.remove_send_buffered(buffered);
                     self.streams
                         .events
                         .push_back(StreamEvent::SendDone { stream: number });
@@ -200,7 +200,7 @@ impl Connection {
                 self.streams.remove_if_done(number);
             }
             Frame::InitialWindow { chunks } => {
-                self.streams.initial_credit = chunks.max(CONTROL_WINDOW);
+                self.streams.memory.set_initial_credit(chunks);
             }
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
             Frame::PathHint { rtt_us } => {
@@ -342,7 +342,7 @@ impl Connection {
                     return;
                 };
                 let freed = stream.send.on_arrived(chunk.index);
-                self.streams.remove_send_buffered(freed);
+                self.streams.memory.remove_send_buffered(freed);
             }
             Item::Control(Control::End(number)) => {
                 if let Some(stream) = self.streams.get(number) {

@@ -447,7 +447,7 @@ impl Connection {
             }),
             Control::Done(number) => Some(Frame::Done { stream: number }),
             Control::InitialWindow => Some(Frame::InitialWindow {
-                chunks: self.streams.initial_window(),
+                chunks: self.streams.memory.initial_window(),
             }),
             Control::StreamLimit => Some(Frame::StreamLimit {
                 streams: self.streams.stream_limit(),
@@ -555,7 +555,8 @@ impl Connection {
 
     /// How many copies of each slot make it likely that none is missing: n p^k = 0.2.
     pub(super) fn repeat_copies(&self) -> u8 {
-        let slots = (self.streams.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
+        let slots =
+            (self.streams.memory.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
         let copies = copies.ceil() + f64::from(self.doubts);
         // The peer may not have the keys yet; then the first words go with each repetition of them.
@@ -576,7 +577,7 @@ impl Connection {
 
     /// Whether idle capacity is worth using to send again what may have been lost.
     fn repeats(&self) -> bool {
-        self.expected_loss() > REPEAT_LOSS_MIN && self.streams.send_buffered() > 0
+        self.expected_loss() > REPEAT_LOSS_MIN && self.streams.memory.send_buffered() > 0
     }
 
     /// Appends a packet with a payload that only a peer gone mad would send.

@@ -14,7 +14,7 @@ use crate::{
         envelope::{Hello, Sender},
         tls::Parameters,
     },
-    stream::table::{first_initial_window, streams_max},
+    stream::memory::{first_initial_window, streams_max},
     time::Time,
     wire::packet::ConnectionId,
 };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{SLOT_SIZE, table::CONTROL_WINDOW};
+use super::{SLOT_SIZE, memory::CONTROL_WINDOW};
 
 /// Slots in one slab.
 pub(crate) const SLAB_SLOTS: u64 = 64;
