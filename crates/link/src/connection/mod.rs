@@ -9,7 +9,9 @@ mod mtu;
 mod pacer;
 mod rate_max;
 mod receive;
+mod repeat;
 mod rtt;
+mod silence;
 mod transmit;
 
 use std::{collections::VecDeque, net::SocketAddr, time::Duration};
