@@ -6,6 +6,7 @@
 //! pairs and models of TCP that share one path.
 
 mod crowd;
+mod flow;
 mod pair;
 mod record;
 
@@ -25,7 +26,8 @@ use crate::{
 };
 
 pub use self::{
-    crowd::{Crowd, CrowdConfig, FlowConfig, FlowKind, MakeLaw},
+    crowd::{Crowd, CrowdConfig},
+    flow::{FlowConfig, FlowKind, MakeLaw},
     pair::{MakeController, Progress, Side, TransferId},
     record::{Record, Sample},
 };
