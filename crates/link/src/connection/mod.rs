@@ -119,6 +119,8 @@ struct Candidate {
     token: [u8; 8],
     next: Time,
     tries: u32,
+    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
+    allowance: usize,
 }
 
 #[derive(Debug, Clone, Copy)]

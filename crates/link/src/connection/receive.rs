@@ -4,6 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use super::{CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
 use crate::{
+    AMPLIFICATION_MAX,
     congestion::Digest,
     feedback::report::Report,
     recovery::{Control, Item},
@@ -50,7 +51,8 @@ impl Connection {
         from: SocketAddr,
         now: Time,
     ) -> Received {
-        let wire_bytes = datagram.len() + ip_overhead(&from);
+        let len = datagram.len();
+        let wire_bytes = len + ip_overhead(&from);
         let received = &self.received;
         let opened = self
             .keys
@@ -101,7 +103,7 @@ impl Connection {
             Kept::No => self.stats.no_memory += 1,
         }
         if is_newest && from != self.remote {
-            self.consider_address(from, number, now);
+            self.consider_address(from, number, len, now);
         }
         Received::Accepted
     }
@@ -398,11 +400,10 @@ impl Connection {
     }
 
     /// The peer's packets come from elsewhere: asks there whether it is the peer, not a replay.
-    fn consider_address(&mut self, from: SocketAddr, number: u64, now: Time) {
-        if self
-            .candidate
-            .is_some_and(|candidate| candidate.address == from)
-        {
+    fn consider_address(&mut self, from: SocketAddr, number: u64, len: usize, now: Time) {
+        let allowance = AMPLIFICATION_MAX * len;
+        if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == from) {
+            candidate.allowance += allowance;
             return;
         }
         // Only the peer can decrypt the challenge, so the token need not be unpredictable to
@@ -414,6 +415,7 @@ impl Connection {
             token,
             next: now,
             tries: 0,
+            allowance,
         });
     }
 

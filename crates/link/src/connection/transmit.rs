@@ -6,7 +6,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{CLOSE_PATH_SHRUNK, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead, silence::TICK};
+use super::{
+    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead, silence::TICK,
+};
 use crate::{
     handshake::Level,
     recovery::{Contents, Control, Item},
@@ -35,6 +37,18 @@ const ECHOES_MAX: usize = 64;
 const ECHOES_PER_REPORT: usize = 8;
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
+/// A packet with a challenge alone.
+const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
+
+impl Candidate {
+    fn next_challenge(&self) -> Time {
+        if self.allowance < CHALLENGE_BYTES {
+            return Time::NEVER;
+        }
+        self.next
+    }
+}
+
 impl Connection {
     /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
     /// sent now. Data waits while `is_held` by the cap on all connections together.
@@ -96,7 +110,7 @@ impl Connection {
             consider(self.next_doubt());
         }
         consider(self.unconfirmed.as_ref().map(|flight| flight.next));
-        consider(self.candidate.map(|candidate| candidate.next));
+        consider(self.candidate.as_ref().map(Candidate::next_challenge));
         consider(self.response.map(|_| now));
         consider(self.close.map(|_| now));
         consider(self.received.report_due());
@@ -143,11 +157,18 @@ impl Connection {
             });
         }
         if let Some((token, to)) = self.response.take() {
-            return Some(self.write_single(out, to, &Frame::Response(token), now));
+            let transmit = self.write_single(out, to, &Frame::Response(token), now);
+            if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == to) {
+                candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
+            }
+            return Some(transmit);
         }
-        if let Some(candidate) = self.candidate.as_mut().filter(|c| c.next <= now) {
-            candidate.next = now + self.rtt.smoothed();
+        let rtt = self.rtt.smoothed();
+        let due = |candidate: &&mut Candidate| candidate.next_challenge() <= now;
+        if let Some(candidate) = self.candidate.as_mut().filter(due) {
+            candidate.next = now + rtt;
             candidate.tries += 1;
+            candidate.allowance -= CHALLENGE_BYTES;
             let (address, token) = (candidate.address, candidate.token);
             if candidate.tries >= CHALLENGES_MAX {
                 self.candidate = None;
