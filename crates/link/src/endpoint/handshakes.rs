@@ -105,13 +105,18 @@ impl Endpoint {
         let known = self.attempts.iter_mut().find(|(_, attempt)| {
             !attempt.we_initiate && attempt.peer == peer && attempt.peer_id == Some(hello.source)
         });
+        let flights = &mut self.peers[peer].keys[key].first_flights;
         if let Some((id, attempt)) = known {
+            let verdict = flights.take(hello.source, hello.timestamp, hello.crypto_offset);
+            if verdict == Verdict::Replay {
+                self.dropped.duplicates += 1;
+                return None;
+            }
             attempt.timestamp = attempt.timestamp.max(hello.timestamp);
             attempt.on_hello(len, from);
             return Some(*id);
         }
-        let flights = &mut self.peers[peer].keys[key].first_flights;
-        match flights.judge(hello.source, hello.timestamp) {
+        match flights.judge(hello.source, hello.timestamp, hello.crypto_offset) {
             Verdict::New => {}
             Verdict::Late => return None,
             Verdict::Replay => {
@@ -145,10 +150,6 @@ impl Endpoint {
             }
             self.attempts.remove(&id);
         }
-        let known_key = &mut self.peers[peer].keys[key];
-        known_key
-            .first_flights
-            .on_answered(hello.source, hello.timestamp);
         let ours = self.parameters(now);
         let handshake = Handshake::server(&self.peers[peer].keys[key].tls, &ours).ok()?;
         let our_id = self.new_id();
@@ -165,6 +166,7 @@ impl Endpoint {
             began: now,
             flights: Flights::new(now),
             allowance: 0,
+            next_number: 0,
         };
         attempt.on_hello(len, from);
         self.attempts.insert(our_id, attempt);
@@ -185,13 +187,13 @@ impl Endpoint {
             }
             return;
         };
-        let opened = attempt.handshake.open_packet(datagram);
-        let Ok((offset, crypto)) = opened.map(|(offset, crypto)| (offset, crypto.to_vec())) else {
+        let len = datagram.len();
+        let Ok((number, offset, crypto)) = attempt.handshake.open_packet(datagram) else {
             self.dropped.undecryptable += 1;
             return;
         };
-        // A hello can be copied and sent from elsewhere; this only the peer can have made.
-        attempt.remote = from;
+        let crypto = crypto.to_vec();
+        attempt.on_opened(number, len, from);
         self.feed_handshake(id, Level::Handshake, offset, &crypto, now);
     }
 
@@ -335,6 +337,7 @@ impl Endpoint {
             began: now,
             flights: Flights::new(now),
             allowance: 0,
+            next_number: 0,
         };
         self.attempts.insert(our_id, attempt);
     }

@@ -1,6 +1,7 @@
 //! What others can do to a handshake.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -12,6 +13,7 @@ use crate::{
     Identity,
     congestion::FixedRate,
     handshake::envelope::{EnvelopeKey, Hello},
+    wire::packet::{HANDSHAKE, HELLO},
 };
 
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
@@ -37,58 +39,172 @@ fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
     Endpoint::new(config, epoch).expect("seeded keys are valid")
 }
 
-fn datagrams(endpoint: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
+/// Two sites that know each other, and the bytes that left them for each address.
+struct Two {
+    a: Endpoint,
+    b: Endpoint,
+    now: Instant,
+    sent_to: HashMap<SocketAddr, usize>,
+}
+
+impl Two {
+    /// A's first handshake is about to begin.
+    fn new() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "any origin does")]
+        let now = Instant::now();
+        let mut a = endpoint(1, 2, now);
+        a.set_address(0, Some(at_b()), now);
+        Self {
+            a,
+            b: endpoint(2, 1, now),
+            now,
+            sent_to: HashMap::new(),
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.a.handle_timeout(self.now);
+        self.b.handle_timeout(self.now);
+    }
+
+    fn sent_by_a(&mut self) -> Vec<Vec<u8>> {
+        let sent = sent(&mut self.a, self.now);
+        sent.into_iter().map(|(_, bytes)| bytes).collect()
+    }
+
+    /// What B has for A now; what goes elsewhere is only counted.
+    fn sent_by_b(&mut self) -> Vec<Vec<u8>> {
+        let mut for_a = Vec::new();
+        for (to, bytes) in sent(&mut self.b, self.now) {
+            *self.sent_to.entry(to).or_default() += bytes.len();
+            if to == at_a() {
+                for_a.push(bytes);
+            }
+        }
+        for_a
+    }
+
+    fn hand_a(&mut self, bytes: &[u8]) {
+        let now = self.now;
+        self.a.handle_datagram(&mut bytes.to_vec(), at_b(), now);
+    }
+
+    fn hand_b(&mut self, bytes: &[u8], from: SocketAddr) {
+        let now = self.now;
+        self.b.handle_datagram(&mut bytes.to_vec(), from, now);
+    }
+}
+
+fn sent(endpoint: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut all = Vec::new();
     let mut out = Vec::new();
     while let Some(transmit) = endpoint.poll_transmit(&mut out, 1, now) {
-        all.extend(out.chunks(transmit.segment_bytes).map(<[u8]>::to_vec));
+        let datagrams = out.chunks(transmit.segment_bytes);
+        all.extend(datagrams.map(|bytes| (transmit.to, bytes.to_vec())));
         out.clear();
     }
     all
+}
+
+fn at_a() -> SocketAddr {
+    ([10, 0, 0, 1], 1).into()
+}
+
+fn at_b() -> SocketAddr {
+    ([10, 0, 0, 2], 1).into()
+}
+
+fn elsewhere() -> SocketAddr {
+    ([198, 51, 100, 66], 5).into()
 }
 
 /// A stranger who knows both public keys copies the peer's first flight, with a timestamp far in the
 /// future and from elsewhere.
 #[test]
 fn a_forged_repetition_of_a_first_flight_moves_nothing() {
-    #[expect(clippy::disallowed_methods, reason = "any origin does")]
-    let epoch = Instant::now();
-    let (mut a, mut b) = (endpoint(1, 2, epoch), endpoint(2, 1, epoch));
-    let address = |text: &str| text.parse::<SocketAddr>().expect("it is well formed");
-    let (at_a, at_b, elsewhere) = (
-        address("10.0.0.1:1"),
-        address("10.0.0.2:1"),
-        address("198.51.100.66:5"),
-    );
+    let mut two = Two::new();
     let public = |seed: u8| Identity::from_seed([seed; 32]).public_key();
     let key = EnvelopeKey::new(&public(2), &public(1));
-    a.set_address(0, Some(at_b), epoch);
     let mut forged = 0;
-    let mut now = epoch;
     for _ in 0..50 {
-        now += Duration::from_millis(10);
-        a.handle_timeout(now);
-        b.handle_timeout(now);
-        for mut datagram in datagrams(&mut a, now) {
-            let copy = (datagram[0] == 0xc1).then(|| {
+        two.pass(Duration::from_millis(10));
+        for datagram in two.sent_by_a() {
+            let copy = (datagram[0] == HELLO).then(|| {
                 let mut hello = Hello::read(&datagram).expect("it is our own");
                 hello.timestamp = 1 << 61;
                 let mut copy = Vec::new();
                 hello.put(&mut copy, &key);
                 copy
             });
-            b.handle_datagram(&mut datagram, at_a, now);
-            if let Some(mut copy) = copy {
+            two.hand_b(&datagram, at_a());
+            if let Some(copy) = copy {
                 forged += 1;
-                b.handle_datagram(&mut copy, elsewhere, now);
+                two.hand_b(&copy, elsewhere());
             }
         }
-        for mut datagram in datagrams(&mut b, now) {
-            a.handle_datagram(&mut datagram, at_b, now);
+        for datagram in two.sent_by_b() {
+            two.hand_a(&datagram);
         }
     }
-    assert!(forged > 0 && b.is_up(0), "connected");
-    assert_eq!(b.peer_view(0).address, Some(at_a));
-    let newest = b.replay_memory(now).newest[0].1.began_unix_ns;
+    assert!(forged > 0 && two.b.is_up(0), "connected");
+    assert_eq!(two.b.peer_view(0).address, Some(at_a()));
+    let newest = two.b.replay_memory(two.now).newest[0].1.began_unix_ns;
     assert!((UNIX_NS..UNIX_NS + 1_000_000_000).contains(&newest));
+}
+
+/// A stranger on the way copies what it sees and sends it at once.
+#[test]
+fn what_comes_twice_in_a_handshake_is_answered_once() {
+    let mut two = Two::new();
+    let mut seen = Vec::new();
+    let mut copied = [0; 2];
+    for _ in 0..50 {
+        two.pass(Duration::from_millis(10));
+        for datagram in two.sent_by_a() {
+            two.hand_b(&datagram, at_a());
+            seen.push(datagram);
+            for old in &seen {
+                copied[0] += usize::from(old[0] == HELLO);
+                copied[1] += usize::from(old[0] == HANDSHAKE);
+                two.hand_b(old, elsewhere());
+            }
+        }
+        // The answers need a while: the handshake is still in progress when copies come.
+        if seen.len() > 6 {
+            for datagram in two.sent_by_b() {
+                two.hand_a(&datagram);
+            }
+        }
+    }
+    assert!(two.b.is_up(0), "connected");
+    assert!(copied.iter().all(|copies| *copies > 0), "{copied:?}");
+    assert_eq!(two.sent_to.get(&elsewhere()), None);
+}
+
+/// A first flight that a stranger brings before the peer's own arrives.
+#[test]
+fn an_address_gets_three_times_what_came_from_there() {
+    let mut two = Two::new();
+    two.pass(Duration::from_millis(10));
+    let first = two.sent_by_a();
+    let mut from_a = 0;
+    for datagram in &first {
+        from_a += datagram.len();
+        two.hand_b(datagram, at_a());
+    }
+    two.sent_by_b();
+    two.pass(Duration::from_millis(40));
+    let next = two.sent_by_a();
+    let brought = next.first().expect("it repeats its flight");
+    two.hand_b(brought, elsewhere());
+    for _ in 0..200 {
+        two.pass(Duration::from_millis(50));
+        two.sent_by_b();
+    }
+    let sent_to = |address| two.sent_to.get(&address).copied().unwrap_or(0);
+    let least = sent_to(at_a()).min(sent_to(elsewhere()));
+    assert!(least > 0, "{:?}", two.sent_to);
+    assert!(sent_to(at_a()) <= 3 * from_a);
+    assert!(sent_to(elsewhere()) <= 3 * brought.len());
 }

@@ -133,11 +133,11 @@ impl Handshake {
         self.next_number += 1;
     }
 
-    /// Opens a packet under handshake keys. Returns the offset and the crypto bytes in it.
+    /// Opens a packet under handshake keys. Returns its number, and the offset and the crypto bytes in it.
     pub(crate) fn open_packet<'a>(
         &self,
         datagram: &'a mut [u8],
-    ) -> Result<(u16, &'a [u8]), Malformed> {
+    ) -> Result<(u32, u16, &'a [u8]), Malformed> {
         let keys = self.keys.as_ref().ok_or(Malformed)?;
         let number: [u8; 4] = datagram[5..9]
             .try_into()
@@ -145,7 +145,7 @@ impl Handshake {
         let number = u32::from_be_bytes(number);
         let payload = packet::open(datagram, number.into(), keys.remote.packet.as_ref())?;
         let (offset, bytes) = payload.split_first_chunk::<2>().ok_or(Malformed)?;
-        Ok((u16::from_be_bytes(*offset), bytes))
+        Ok((number, u16::from_be_bytes(*offset), bytes))
     }
 
     /// Whether the peer has proved its identity and all keys are made.
