@@ -47,6 +47,8 @@ const AMPLIFICATION_MAX: usize = 3;
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
 pub use connection::{Stats, Transmit};
 pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError};
+#[cfg(feature = "sim")]
+pub use endpoint::Footprint;
 pub use endpoint::{
     ControllerFactory, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
     Newest, PeerView, Read, ReplayMemory, StreamKey,

@@ -188,6 +188,12 @@ impl SentLog {
         self.base + self.packets.len() as u64
     }
 
+    /// How many packets are remembered.
+    #[cfg(feature = "sim")]
+    pub(crate) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
     /// Bytes of packets whose fate is unknown.
     pub(crate) fn bytes_in_flight(&self) -> u64 {
         self.bytes_in_flight

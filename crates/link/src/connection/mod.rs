@@ -484,6 +484,16 @@ impl Connection {
         (self.sent.packets_lost, self.sent.packets_late)
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn packets_remembered(&self) -> usize {
+        self.sent.len()
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn controls_waiting(&self) -> usize {
+        self.streams.controls.len()
+    }
+
     pub(crate) fn memory(&self) -> Option<PathMemory> {
         self.controller.memory()
     }

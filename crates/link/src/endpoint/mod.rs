@@ -21,6 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "sim")]
+pub use self::streams::Footprint;
 use self::{
     attempt::{ATTEMPT_MAX, Attempt},
     handshakes::{ATTEMPT_PAUSE, RECONNECT_AFTER},

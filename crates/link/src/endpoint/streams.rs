@@ -62,6 +62,22 @@ pub struct PeerView {
     pub stats: Stats,
 }
 
+/// What an endpoint remembers, in entries of its tables.
+#[cfg(feature = "sim")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Handshakes in progress.
+    pub attempts: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Sent packets whose fate matters.
+    pub packets: usize,
+    /// Control frames that wait to be sent.
+    pub controls: usize,
+    /// Streams.
+    pub streams: usize,
+}
+
 impl Endpoint {
     /// Opens a stream to `peer`; `None` if there is no connection or the peer allows no more.
     pub fn open(&mut self, peer: usize, class: Class, now: Instant) -> Option<StreamKey> {
@@ -145,6 +161,23 @@ impl Endpoint {
             receive_memory_peak_bytes: current.map_or(0, Connection::receive_memory_peak),
             stats: self.peer_stats(peer),
         }
+    }
+
+    /// How much an endpoint remembers, beside what its applications have not read or been told.
+    #[cfg(feature = "sim")]
+    pub fn footprint(&self) -> Footprint {
+        let connections = self.connections.values();
+        let mut footprint = Footprint {
+            attempts: self.attempts.len(),
+            connections: self.connections.len(),
+            ..Footprint::default()
+        };
+        for connection in connections {
+            footprint.packets += connection.packets_remembered();
+            footprint.controls += connection.controls_waiting();
+            footprint.streams += connection.streams.len();
+        }
+        footprint
     }
 
     /// Appends a packet to `peer`, sealed with our keys, with any payload. Returns whether there is

@@ -5,6 +5,7 @@
 //! path take seconds, with the same figures on every run of a seed. A [`Crowd`] holds several such
 //! pairs and models of TCP that share one path.
 
+mod adversary;
 mod crowd;
 mod flow;
 mod pair;
@@ -26,6 +27,7 @@ use crate::{
 };
 
 pub use self::{
+    adversary::{Adversary, AdversaryConfig},
     crowd::{Crowd, CrowdConfig},
     flow::{FlowConfig, FlowKind, MakeLaw},
     pair::{MakeController, Progress, Side, TransferId},
@@ -44,6 +46,7 @@ pub struct World {
     recorded: Vec<Vec<u8>>,
     /// How many datagrams went to each address.
     sent_to: HashMap<SocketAddr, u64>,
+    adversary: Option<Adversary>,
 }
 
 /// Makes the controller of each new connection.
@@ -93,6 +96,7 @@ impl World {
             recording: None,
             recorded: Vec::new(),
             sent_to: HashMap::new(),
+            adversary: None,
         }
     }
 
@@ -181,6 +185,9 @@ impl World {
     /// Restarts one side: everything it knew is gone, nobody was told.
     pub fn restart(&mut self, side: Side, config: &WorldConfig) {
         self.pair.restart(side, config.pair(), self.now);
+        if let Some(adversary) = &mut self.adversary {
+            adversary.on_restart(side);
+        }
     }
 
     /// Changes the caps of one side: on all that it sends, and on what both sides send each other.
@@ -219,6 +226,23 @@ impl World {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
 
+    /// An adversary stands at the end of the paths from now on.
+    pub fn admit_adversary(&mut self, config: AdversaryConfig) {
+        self.adversary = Some(Adversary::new(config));
+    }
+
+    /// From now on the adversary lets everything pass.
+    pub fn calm_adversary(&mut self) {
+        if let Some(adversary) = &mut self.adversary {
+            adversary.rest();
+        }
+    }
+
+    /// The adversary, if there is one.
+    pub fn adversary(&self) -> Option<&Adversary> {
+        self.adversary.as_ref()
+    }
+
     /// How many streams one side was told are lost.
     pub fn lost_streams(&self, side: Side) -> u64 {
         self.pair.lost_streams(side)
@@ -228,7 +252,9 @@ impl World {
         let far = self.now + Duration::from_secs(3600);
         let timeout = self.pair.next_timeout(self.now);
         let arrival = self.paths.next_arrival();
-        timeout.into_iter().chain(arrival).min().unwrap_or(far)
+        let held = self.adversary.as_ref().and_then(Adversary::next_due);
+        let times = timeout.into_iter().chain(arrival).chain(held);
+        times.min().unwrap_or(far)
     }
 
     fn step(&mut self) {
@@ -237,14 +263,36 @@ impl World {
                 if self.recording.is_some_and(|side| side != from) {
                     self.recorded.push(datagram.bytes.clone());
                 }
-                self.pair.deliver(from.other(), datagram, self.now);
+                match &mut self.adversary {
+                    None => self.pair.deliver(from.other(), datagram, self.now),
+                    Some(adversary) => {
+                        adversary.take(from, datagram, self.pair.addresses(), self.now);
+                    }
+                }
+            }
+        }
+        if let Some(adversary) = &mut self.adversary {
+            while let Some(held) = adversary.poll(self.now) {
+                let before = self.pair.endpoint(held.to).dropped();
+                self.pair.deliver(held.to, held.datagram.clone(), self.now);
+                if held.is_original && self.pair.endpoint(held.to).dropped() == before {
+                    adversary.record(held);
+                }
             }
         }
         for side in [Side::A, Side::B] {
-            let Self { paths, sent_to, .. } = self;
+            let Self {
+                paths,
+                sent_to,
+                adversary,
+                ..
+            } = self;
             let now = self.now;
             self.pair.step(side, now, &mut |datagram| {
                 *sent_to.entry(datagram.to).or_default() += 1;
+                if let Some(adversary) = adversary {
+                    adversary.on_sent(&datagram);
+                }
                 paths.send(side.way(), datagram, now);
             });
         }

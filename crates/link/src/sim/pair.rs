@@ -194,6 +194,14 @@ impl Pair {
         site.instance += 1;
         let memory = site.endpoint.replay_memory(now);
         site.endpoint = endpoint(&config, side, site.instance, memory, now);
+        // Its applications are gone, too.
+        let own = self.transfers.iter_mut().filter(|it| it.from == side);
+        for transfer in own.filter(|it| it.progress.confirmed.is_none()) {
+            transfer
+                .progress
+                .lost
+                .get_or_insert(LostReason::PeerRestarted);
+        }
     }
 
     pub(super) fn set_rate_max(&mut self, side: Side, all: Option<BitRate>, peer: Option<BitRate>) {
@@ -204,6 +212,10 @@ impl Pair {
 
     pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool) {
         self.sites[side as usize].is_stopped = is_stopped;
+    }
+
+    pub(super) fn addresses(&self) -> [SocketAddr; 2] {
+        [self.sites[0].address, self.sites[1].address]
     }
 
     pub(super) fn set_address(&mut self, side: Side, address: SocketAddr) {
@@ -388,13 +400,11 @@ fn endpoint(
     replay_memory: ReplayMemory,
     epoch: Instant,
 ) -> Endpoint {
-    let identity = Identity::from_seed([1 + side as u8; 32]);
-    let other = Identity::from_seed([2 - side as u8; 32]).public_key();
     let make = config.controller.clone();
     let endpoint = EndpointConfig {
-        identity,
+        identity: identity(side),
         peers: vec![EndpointPeer {
-            public_keys: vec![other],
+            public_keys: vec![identity(side.other()).public_key()],
             has_endpoint: side == Side::A,
             rate_max: None,
         }],
@@ -409,6 +419,10 @@ fn endpoint(
         controller: Box::new(move |memory, rate_max| make(memory, rate_max)),
     };
     Endpoint::new(endpoint, epoch).expect("seeded keys are valid")
+}
+
+pub(super) fn identity(side: Side) -> Identity {
+    Identity::from_seed([1 + side as u8; 32])
 }
 
 fn pattern_buffer() -> &'static [u8] {
