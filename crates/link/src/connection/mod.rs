@@ -413,7 +413,7 @@ impl Connection {
             .get(number)
             .is_some_and(|stream| stream.recv.credit_due(now_s))
         {
-            self.streams.controls.push_back(Control::Credit(number));
+            self.streams.tell_credit(number);
         }
         match read {
             Read::End => {

@@ -265,7 +265,7 @@ impl Connection {
             Insert::New => {
                 self.stats.payload_received += data.len() as u64;
                 if widened {
-                    self.streams.controls.push_back(Control::Credit(number));
+                    self.streams.tell_credit(number);
                 }
                 if readable {
                     self.streams.tell_readable(number);
@@ -394,8 +394,10 @@ impl Connection {
             | Control::PathHint
             | Control::RateMax => true,
         };
-        if matters {
-            self.streams.controls.push_back(control);
+        match control {
+            Control::Credit(number) if matters => self.streams.tell_credit(number),
+            _ if matters => self.streams.controls.push_back(control),
+            _ => {}
         }
     }
 

@@ -381,9 +381,12 @@ impl Connection {
                     stream: number,
                     code,
                 }),
-            Control::Credit(number) => self.streams.get(number).map(|stream| Frame::Credit {
-                stream: number,
-                limit: stream.recv.take_credit(),
+            Control::Credit(number) => self.streams.get(number).map(|stream| {
+                stream.credit_queued = false;
+                Frame::Credit {
+                    stream: number,
+                    limit: stream.recv.take_credit(),
+                }
             }),
             Control::Done(number) => Some(Frame::Done { stream: number }),
             Control::InitialWindow => Some(Frame::InitialWindow {

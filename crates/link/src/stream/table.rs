@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     /// The application wants no more; arriving slots are discarded.
     pub(crate) stop_code: Option<u32>,
     in_ready_queue: bool,
+    /// Its credit waits to be told.
+    pub(crate) credit_queued: bool,
     /// The application was told that it may read and has not read since.
     pub(crate) told_readable: bool,
 }
@@ -132,6 +134,14 @@ impl Streams {
         self.memory.promise(more);
         self.tell_initial_window();
         true
+    }
+
+    /// Tells the peer the credit of a stream; once, however often it is asked for before it is sent.
+    pub(crate) fn tell_credit(&mut self, number: u32) {
+        if let Some(stream) = self.get(number).filter(|stream| !stream.credit_queued) {
+            stream.credit_queued = true;
+            self.controls.push_back(Control::Credit(number));
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -488,6 +498,7 @@ impl Streams {
             recv_done: false,
             stop_code: None,
             in_ready_queue: false,
+            credit_queued: false,
             told_readable: false,
         };
         let place = match self.vacant.pop() {
@@ -535,6 +546,17 @@ mod tests {
                 assert!(streams.memory.send_buffer_max() >= memory_max / FLOOR_SHARE);
             }
         }
+    }
+
+    #[test]
+    fn a_credit_waits_once_however_often_it_changes() {
+        let mut streams = streams(1 << 30);
+        let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        streams.controls.clear();
+        for _ in 0..100 {
+            streams.tell_credit(number);
+        }
+        assert_eq!(streams.controls, [Control::Credit(number)]);
     }
 
     #[test]
