@@ -144,6 +144,10 @@ pub(crate) struct SentLog {
     resolved: u64,
     bytes_sent: u64,
     bytes_in_flight: u64,
+    /// No packet below is in flight and eliciting.
+    oldest_open: u64,
+    /// Packets in flight that are not eliciting.
+    reports_open: u64,
     /// Send time that the path has provably had time for, see [`SentLog::on_report`].
     reference: Time,
     /// Learned from packets given up wrongly: how late they were.
@@ -162,6 +166,9 @@ const LOSS_GAIN: f64 = 1.0 / 512.0;
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
 /// A packet of which no report speaks is given up after this time more, at the least.
 const UNTOLD_MIN: Duration = Duration::from_millis(15);
+/// Packets of feedback alone whose fate the peer leaves open: a minute of them at the fastest pace. Honest
+/// peers tell of each sixteenth.
+const REPORTS_OPEN_MAX: u64 = 1 << 16;
 /// A learned lateness halves in this time.
 const LATENESS_HALF_LIFE: Duration = Duration::from_secs(10);
 
@@ -173,6 +180,8 @@ impl SentLog {
             resolved: 0,
             bytes_sent: 0,
             bytes_in_flight: 0,
+            oldest_open: 0,
+            reports_open: 0,
             reference: Time::default(),
             lateness: Duration::ZERO,
             lateness_learned: Time::default(),
@@ -211,11 +220,7 @@ impl SentLog {
 
     /// When the oldest packet whose fate is unknown was sent.
     pub(crate) fn oldest_in_flight(&self) -> Option<Time> {
-        let from = (self.resolved - self.base) as usize;
-        self.packets
-            .range(from..)
-            .find(|sent| sent.state == State::InFlight && sent.eliciting)
-            .map(|sent| sent.time)
+        self.get(self.oldest_open).map(|sent| sent.time)
     }
 
     /// Enters a packet just sent; its number is [`next_number`](Self::next_number).
@@ -241,6 +246,9 @@ impl SentLog {
         self.bytes_sent += bytes as u64;
         if eliciting {
             self.bytes_in_flight += bytes as u64;
+        } else {
+            self.reports_open += 1;
+            self.advance_oldest_open();
         }
     }
 
@@ -303,6 +311,7 @@ impl SentLog {
         // Reports no longer speak of packets this old; what they said may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
         self.resolve(self.reference - window - untold, outage_end, outcome);
+        self.advance_oldest_open();
         Ok(())
     }
 
@@ -319,9 +328,11 @@ impl SentLog {
         }
     }
 
-    /// Whether more packets are remembered than any window allows: the peer does not report.
+    /// Whether more packets are remembered than any window allows, or more reports than any path holds: the
+    /// peer does not report.
     pub(crate) fn is_overfull(&self) -> bool {
         self.packets.len() as u64 > 2 * crate::feedback::received::WINDOW
+            || self.reports_open > REPORTS_OPEN_MAX
     }
 
     /// How much later than its neighbours a packet may arrive before it counts as lost.
@@ -330,6 +341,17 @@ impl SentLog {
         let faded = 0.5f64.powf(age / LATENESS_HALF_LIFE.as_secs_f64());
         let learned = self.lateness.mul_f64(1.1 * faded);
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
+    }
+
+    /// Each packet is passed once, however often the oldest is asked for.
+    fn advance_oldest_open(&mut self) {
+        self.oldest_open = self.oldest_open.max(self.base);
+        while self
+            .get(self.oldest_open)
+            .is_some_and(|sent| sent.state != State::InFlight || !sent.eliciting)
+        {
+            self.oldest_open += 1;
+        }
     }
 
     fn get(&self, number: u64) -> Option<&Sent> {
@@ -349,6 +371,8 @@ impl SentLog {
         if before == State::InFlight {
             if eliciting {
                 self.bytes_in_flight -= bytes;
+            } else {
+                self.reports_open -= 1;
             }
             return true;
         }
@@ -383,6 +407,8 @@ impl SentLog {
             if sent.eliciting {
                 self.bytes_in_flight -= u64::from(sent.bytes);
                 self.packets_lost += 1;
+            } else {
+                self.reports_open -= 1;
             }
         }
     }
@@ -504,6 +530,39 @@ mod tests {
             "the path had 12 ms more than it needed"
         );
         assert_eq!(sent.bytes_in_flight(), 0);
+    }
+
+    #[test]
+    fn a_peer_that_tells_nothing_of_our_reports_is_noticed() {
+        let mut sent = SentLog::new();
+        for number in 0..=REPORTS_OPEN_MAX {
+            assert!(!sent.is_overfull(), "{number}");
+            sent.push(ms(number), 60, false, false, 0.0, Contents::default());
+        }
+        assert!(sent.is_overfull());
+    }
+
+    #[test]
+    fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        for number in 0..40 {
+            let is_eliciting = number % 3 == 2;
+            sent.push(
+                ms(number),
+                60,
+                is_eliciting,
+                false,
+                0.0,
+                Contents::default(),
+            );
+        }
+        assert_eq!(sent.oldest_in_flight(), Some(ms(2)));
+        for number in 0..=20 {
+            received.insert(number, 60, true, ms(number) + RTT / 2);
+        }
+        let outcome = report(&mut sent, &mut received, ms(20) + RTT / 2);
+        assert_eq!(outcome.resolved.len(), 7);
+        assert_eq!(sent.oldest_in_flight(), Some(ms(23)));
     }
 
     #[test]
