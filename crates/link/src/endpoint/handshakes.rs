@@ -281,6 +281,7 @@ impl Endpoint {
         for old in restarted {
             self.end_connection(old, LostReason::PeerRestarted);
         }
+        self.bound_connections(attempt.peer, id, now);
         self.choose_current(attempt.peer, id, now);
     }
 

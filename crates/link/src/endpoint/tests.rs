@@ -19,6 +19,11 @@ use crate::{
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 
 fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
+    started(us, other, epoch, UNIX_NS)
+}
+
+/// An endpoint that finds this time of day when it starts.
+fn started(us: u8, other: u8, epoch: Instant, unix_ns: u64) -> Endpoint {
     let config = EndpointConfig {
         identity: Identity::from_seed([us; 32]),
         peers: vec![EndpointPeer {
@@ -29,10 +34,10 @@ fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
         rate_max: None,
         memory_max: ByteCount::mebibytes(64),
         idle_timeout: Duration::from_secs(600),
-        seed: u64::from(us),
+        seed: u64::from(us) ^ unix_ns,
         instance: u64::from(us),
         replay_memory: ReplayMemory::default(),
-        unix_ns: UNIX_NS,
+        unix_ns,
         pacing_quantum: Duration::from_micros(250),
         controller: Box::new(|_, _| Box::new(FixedRate::new(1e6))),
     };
@@ -180,6 +185,33 @@ fn what_comes_twice_in_a_handshake_is_answered_once() {
     assert!(two.b.is_up(0), "connected");
     assert!(copied.iter().all(|copies| *copies > 0), "{copied:?}");
     assert_eq!(two.sent_to.get(&elsewhere()), None);
+}
+
+/// The peer itself begins one handshake after the other, and never says that it has restarted.
+#[test]
+fn a_peer_has_four_connections_at_most() {
+    let mut two = Two::new();
+    let start = two.now;
+    let mut established = 0;
+    for round in 1..=20 {
+        let unix_ns = UNIX_NS + round * 1_000_000_000;
+        two.a = started(1, 2, two.now, unix_ns);
+        two.a.set_address(0, Some(at_b()), two.now);
+        for _ in 0..20 {
+            two.pass(Duration::from_millis(10));
+            for datagram in two.sent_by_a() {
+                two.hand_b(&datagram, at_a());
+            }
+            for datagram in two.sent_by_b() {
+                two.hand_a(&datagram);
+            }
+        }
+        established += u32::from(two.a.is_up(0));
+        assert!(two.b.connections.len() <= 4);
+    }
+    assert_eq!(established, 20, "in {:?}", two.now - start);
+    assert_eq!(two.b.connections.len(), 4);
+    assert!(two.b.attempts.len() <= 4);
 }
 
 /// A first flight that a stranger brings before the peer's own arrives.
