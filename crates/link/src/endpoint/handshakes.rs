@@ -83,7 +83,8 @@ impl Endpoint {
                     return;
                 }
                 let sent = hello.timestamp.saturating_sub(self.config.unix_ns);
-                let rtt = now.since(Time(sent));
+                // Whoever knows both public keys can form an answer with any timestamp.
+                let rtt = now.since(Time(sent).max(attempt.began));
                 self.peers[attempt.peer].rtt.get_or_insert(rtt);
                 let (offset, crypto) = (hello.crypto_offset, hello.crypto);
                 self.feed_handshake(id, Level::Initial, offset, crypto, now);
