@@ -142,6 +142,8 @@ pub(crate) enum ConnectionEnd {
     PathShrunk,
     /// The peer broke the protocol.
     Violation,
+    /// Keys may not be used further.
+    KeysWornOut,
 }
 
 /// Counters of a connection.

@@ -25,6 +25,10 @@ impl Connection {
             self.closed = Some(ConnectionEnd::Violation);
             return;
         }
+        if self.keys.is_worn_out() {
+            self.closed = Some(ConnectionEnd::KeysWornOut);
+            return;
+        }
         if now.since(self.last_heard) >= self.idle_timeout {
             self.closed = Some(ConnectionEnd::Silence(now.since(self.last_heard)));
             return;

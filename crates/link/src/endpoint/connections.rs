@@ -131,9 +131,10 @@ impl Endpoint {
             let reason = match end {
                 ConnectionEnd::Silence(silence) => LostReason::Silence(silence),
                 ConnectionEnd::PathShrunk => LostReason::PathShrunk,
-                ConnectionEnd::ByPeer | ConnectionEnd::ByUs | ConnectionEnd::Violation => {
-                    LostReason::Closed
-                }
+                ConnectionEnd::ByPeer
+                | ConnectionEnd::ByUs
+                | ConnectionEnd::Violation
+                | ConnectionEnd::KeysWornOut => LostReason::Closed,
             };
             self.end_connection(id, reason);
             self.peers[peer].next_attempt = now + ATTEMPT_PAUSE;

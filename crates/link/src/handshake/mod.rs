@@ -233,9 +233,20 @@ pub(crate) const CRYPTO_PART_MAX: usize = 1150;
 const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Identity;
+
+    /// What comes of a handshake on either side.
+    pub(crate) fn complete() -> [(Keys, Secrets, Parameters); 2] {
+        let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
+        let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");
+        let at_b = TlsConfig::new(&b, &a.public_key()).expect("the keys are valid");
+        let mut client = Handshake::client(&at_a, &parameters(1)).expect("TLS starts");
+        let mut server = Handshake::server(&at_b, &parameters(2)).expect("TLS starts");
+        exchange(&mut client, &mut server).expect("they know each other");
+        [client, server].map(|mut side| side.take_result().expect("it is complete"))
+    }
 
     fn parameters(instance: u64) -> Parameters {
         Parameters {
@@ -266,14 +277,7 @@ mod tests {
 
     #[test]
     fn two_pinned_identities_agree_on_keys_and_parameters() {
-        let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
-        let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");
-        let at_b = TlsConfig::new(&b, &a.public_key()).expect("the keys are valid");
-        let mut client = Handshake::client(&at_a, &parameters(1)).expect("TLS starts");
-        let mut server = Handshake::server(&at_b, &parameters(2)).expect("TLS starts");
-        exchange(&mut client, &mut server).expect("both keys are the pinned ones");
-        let (_, _, seen_by_client) = client.take_result().expect("the handshake is complete");
-        let (_, _, seen_by_server) = server.take_result().expect("the handshake is complete");
+        let [(.., seen_by_client), (.., seen_by_server)] = complete();
         assert_eq!((seen_by_client.instance, seen_by_server.instance), (2, 1));
     }
 
