@@ -126,6 +126,8 @@ pub struct HelloFields<'a> {
     pub timestamp: u64,
     /// The sender's connection ID.
     pub source: [u8; 4],
+    /// What was asked for, perhaps.
+    pub cookie: Option<[u8; 16]>,
     /// Where `crypto` belongs in the sender's crypto bytes.
     pub crypto_offset: u16,
     /// TLS.
@@ -142,6 +144,7 @@ pub fn hello(fields: &HelloFields<'_>) -> Vec<u8> {
         },
         timestamp: fields.timestamp,
         source: ConnectionId(fields.source),
+        cookie: fields.cookie,
         crypto_offset: fields.crypto_offset,
         crypto: fields.crypto,
     };

@@ -7,6 +7,7 @@ use crate::{
     connection::Transmit,
     handshake::{
         CRYPTO_PART_MAX, Handshake, Level,
+        cookie::Cookie,
         envelope::{EnvelopeKey, Hello, KeyId, Sender},
     },
     time::Time,
@@ -31,6 +32,10 @@ pub(crate) struct Attempt {
     pub(crate) flights: Flights,
     /// Responder: bytes that may still be sent to where the newest came from.
     pub(crate) allowance: usize,
+    /// Initiator: what the responder asked for.
+    pub(crate) cookie: Option<Cookie>,
+    /// Responder: the initiator has shown that it receives at `remote`.
+    pub(crate) is_proven: bool,
     /// One past the greatest number of a handshake packet that was opened.
     pub(crate) next_number: u32,
 }
@@ -144,6 +149,7 @@ impl Attempt {
                     from,
                     timestamp: self.timestamp,
                     source: self.our_id,
+                    cookie: self.cookie,
                     crypto_offset: offset as u16,
                     crypto: &bytes[..bytes.len().min(CRYPTO_PART_MAX)],
                 };

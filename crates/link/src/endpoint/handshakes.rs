@@ -19,12 +19,6 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Handshakes in progress at most; a peer has one at a time, two when both sides begin.
-const ATTEMPTS_MAX: usize = 256;
-/// Handshakes of one peer in progress at most. More are others that know its public key.
-const ATTEMPTS_PER_PEER: usize = 4;
-/// A handshake in progress is not given up for another before this time.
-const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
 /// While a connection is silent a new handshake is tried after this time, since the peer may have
 /// restarted.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(700);
@@ -107,6 +101,8 @@ impl Endpoint {
             !attempt.we_initiate && attempt.peer == peer && attempt.peer_id == Some(hello.source)
         });
         let flights = &mut self.peers[peer].keys[key].first_flights;
+        let cookie = hello.cookie.as_ref();
+        let is_proven = cookie.is_some_and(|cookie| self.cookies.is_good(cookie, &from, now));
         if let Some((id, attempt)) = known {
             let verdict = flights.take(hello.source, hello.timestamp, hello.crypto_offset);
             if verdict == Verdict::Replay {
@@ -115,6 +111,7 @@ impl Endpoint {
             }
             attempt.timestamp = attempt.timestamp.max(hello.timestamp);
             attempt.on_hello(len, from);
+            attempt.is_proven |= is_proven && attempt.remote == from;
             return Some(*id);
         }
         match flights.judge(hello.source, hello.timestamp, hello.crypto_offset) {
@@ -125,31 +122,11 @@ impl Endpoint {
                 return None;
             }
         }
-        if self.is_closing || self.attempts.len() >= ATTEMPTS_MAX {
+        if self.is_closing {
             return None;
         }
-        let from_peer = self
-            .attempts
-            .iter()
-            .filter(|(_, a)| a.peer == peer && !a.we_initiate);
-        let (count, oldest) = from_peer.fold((0, None), |(count, oldest), (id, attempt)| {
-            let older = oldest.is_none_or(|(_, began)| attempt.began < began);
-            (
-                count + 1,
-                if older {
-                    Some((*id, attempt.began))
-                } else {
-                    oldest
-                },
-            )
-        });
-        if count >= ATTEMPTS_PER_PEER
-            && let Some((id, began)) = oldest
-        {
-            if now.since(began) < ATTEMPT_FRESH {
-                return None;
-            }
-            self.attempts.remove(&id);
+        if !self.admit(hello, (peer, key), from, len, is_proven, now) {
+            return None;
         }
         let ours = self.parameters(now);
         let handshake = Handshake::server(&self.peers[peer].keys[key].tls, &ours).ok()?;
@@ -167,6 +144,8 @@ impl Endpoint {
             began: now,
             flights: Flights::new(now),
             allowance: 0,
+            cookie: None,
+            is_proven,
             next_number: 0,
         };
         attempt.on_hello(len, from);
@@ -339,6 +318,8 @@ impl Endpoint {
             began: now,
             flights: Flights::new(now),
             allowance: 0,
+            cookie: None,
+            is_proven: false,
             next_number: 0,
         };
         self.attempts.insert(our_id, attempt);

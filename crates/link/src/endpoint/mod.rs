@@ -10,6 +10,7 @@ mod dropped;
 mod event;
 mod first_flights;
 mod handshakes;
+mod load;
 mod peer;
 mod streams;
 #[cfg(test)]
@@ -39,7 +40,7 @@ use units::BitRate;
 
 use crate::{
     connection::{Connection, Pacer, Received, Stats, Transmit, ip_overhead},
-    handshake::envelope::KeyId,
+    handshake::{cookie::CookieJar, envelope::KeyId},
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
 };
@@ -57,6 +58,9 @@ pub struct Endpoint {
     turn: VecDeque<ConnectionId>,
     events: VecDeque<Event>,
     dropped: DropCounters,
+    cookies: CookieJar,
+    /// Cookies to be sent.
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Spreads what goes to all peers together, if there is a cap on that.
     total: Pacer,
     is_closing: bool,
@@ -79,6 +83,8 @@ impl Endpoint {
         Ok(Self {
             epoch,
             our_key: KeyId::of(&config.identity.public_key()),
+            cookies: CookieJar::new(&config.identity, config.instance),
+            replies: VecDeque::new(),
             random: config.seed,
             config,
             peers,
@@ -115,6 +121,7 @@ impl Endpoint {
                 }
             }
             Kind::Hello | Kind::HelloAnswer => self.on_hello(datagram, from, now),
+            Kind::Cookie => self.on_cookie(id, datagram, now),
             Kind::Handshake => self.on_handshake_packet(id, datagram, from, now),
         }
     }
@@ -128,6 +135,13 @@ impl Endpoint {
         now: Instant,
     ) -> Option<Transmit> {
         let now = self.time(now);
+        if let Some((to, reply)) = self.replies.pop_front() {
+            out.extend_from_slice(&reply);
+            return Some(Transmit {
+                to,
+                segment_bytes: reply.len(),
+            });
+        }
         let unix_ns = self.unix_ns(now);
         for attempt in self.attempts.values_mut() {
             let key = &self.peers[attempt.peer].keys[attempt.key];
@@ -193,7 +207,10 @@ impl Endpoint {
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let now = self.time(now);
         let held_until = self.held_until(now);
-        let mut next = Time::NEVER;
+        let mut next = match self.replies.is_empty() {
+            true => Time::NEVER,
+            false => now,
+        };
         for attempt in self.attempts.values() {
             next = next.min(attempt.next_timeout());
         }

@@ -4,6 +4,7 @@
 //! and `Handshake` (under handshake keys). Nothing is acknowledged: the next flight of the other
 //! side says that ours arrived, so each side repeats its last flight until it sees it.
 
+pub(crate) mod cookie;
 pub(crate) mod envelope;
 pub(crate) mod tls;
 

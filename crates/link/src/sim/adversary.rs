@@ -20,7 +20,7 @@ use super::{
 use crate::{
     AMPLIFICATION_MAX,
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
-    wire::packet::{ConnectionId, HANDSHAKE, HELLO, HELLO_ANSWER},
+    wire::packet::{self, ConnectionId, HANDSHAKE, Kind},
 };
 
 /// What an adversary is made from.
@@ -203,11 +203,10 @@ impl Adversary {
     /// What was handed over as its sender made it was taken in. What a side drops, since it has no keys yet
     /// perhaps, it may take in when it comes again.
     pub(super) fn record(&mut self, held: Held) {
-        let is_handshake = [HELLO, HELLO_ANSWER, HANDSHAKE].contains(&held.datagram.bytes[0]);
-        let recorded = if is_handshake {
-            &mut self.recorded_handshakes
-        } else {
-            &mut self.recorded
+        let kind = packet::classify(&held.datagram.bytes).map(|(kind, _)| kind);
+        let recorded = match kind {
+            Ok(Kind::Data) => &mut self.recorded,
+            _ => &mut self.recorded_handshakes,
         };
         let recorded = &mut recorded[held.to as usize];
         if recorded.len() == RECORDED_MAX {
@@ -452,7 +451,7 @@ impl Adversary {
         let from = match to {
             Side::B => Sender::Initiator(*key_id),
             Side::A => Sender::Responder(match present.bytes.get(1..5) {
-                Some(id) if present.bytes[0] != HELLO && self.config.meddles => {
+                Some(id) if self.config.meddles => {
                     ConnectionId(id.try_into().expect("the slice has four bytes"))
                 }
                 _ => source,
@@ -462,6 +461,7 @@ impl Adversary {
             from,
             timestamp,
             source,
+            cookie: None,
             crypto_offset: if random.chance(0.8) { 0 } else { 1150 },
             crypto,
         };
