@@ -549,6 +549,31 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_opens_what_it_may_in_any_order_and_no_more() {
+        let mut streams = streams(16 << 20);
+        let limit = streams.stream_limit();
+        let number = |count| {
+            let (class, by_initiator) = (Class::Bulk, false);
+            StreamNumber {
+                count,
+                class,
+                by_initiator,
+            }
+            .encode()
+        };
+        let mut opens = |count| {
+            let stream = streams.named_by_peer(number(count), 0.0);
+            stream.map(|stream| stream.is_some())
+        };
+        assert_eq!(opens(limit), Err(Violation));
+        for count in (0..limit).rev() {
+            assert_eq!(opens(count), Ok(true), "{count}");
+        }
+        assert_eq!(streams.len(), limit as usize);
+        assert!(streams.peer_skipped.is_empty());
+    }
+
+    #[test]
     fn a_credit_waits_once_however_often_it_changes() {
         let mut streams = streams(1 << 30);
         let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
