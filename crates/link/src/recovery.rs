@@ -101,6 +101,14 @@ pub(crate) struct Outcome {
     pub(crate) rtt: Option<Duration>,
 }
 
+/// What a report tells of the newest packet, where that is news.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    pub(crate) rtt: Duration,
+    /// When it arrived by the peer's clock less when it was sent by ours, in seconds.
+    pub(crate) forward_s: f64,
+}
+
 impl Outcome {
     pub(crate) fn clear(&mut self) {
         self.arrived.clear();
@@ -150,6 +158,8 @@ pub(crate) struct SentLog {
     reports_open: u64,
     /// Send time that the path has provably had time for, see [`SentLog::on_report`].
     reference: Time,
+    /// A round trip that began before was partly slept through.
+    slept_until: Time,
     /// Learned from packets given up wrongly: how late they were.
     lateness: Duration,
     lateness_learned: Time,
@@ -183,6 +193,7 @@ impl SentLog {
             oldest_open: 0,
             reports_open: 0,
             reference: Time::default(),
+            slept_until: Time::default(),
             lateness: Duration::ZERO,
             lateness_learned: Time::default(),
             loss: 0.0,
@@ -269,18 +280,18 @@ impl SentLog {
             return Err(Malformed);
         }
         // When the frame was made the path had had time for everything sent up to here.
+        // One that waited for longer than the packet exists is by a clock that has jumped.
         let waited = Duration::from_micros(report.delay_us);
         let judged = self.get(report.largest).map(|sent| sent.time + waited);
+        let judged = judged.filter(|judged| *judged <= now);
         let window = self.reorder_window(base_rtt, now);
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
-        let mut newest: Option<u64> = None;
+        outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
         report.for_each_run(|low, high, received| {
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
                 for number in low..high {
-                    if self.mark_arrived(number, now, outcome) {
-                        newest = newest.max(Some(number));
-                    }
+                    self.mark_arrived(number, now, outcome);
                 }
             } else {
                 self.give_up(low.max(self.resolved)..high, give_up_before, outcome);
@@ -301,18 +312,31 @@ impl SentLog {
             }
         })?;
         outcome.arrivals.reverse();
-        if let Some(sent) = self.get(report.largest)
-            && newest == Some(report.largest)
-            && sent.eliciting
-        {
-            outcome.rtt = Some(now.since(sent.time).saturating_sub(waited));
-        }
         self.reference = self.reference.max(judged.unwrap_or_default());
         // Reports no longer speak of packets this old; what they said may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
         self.resolve(self.reference - window - untold, outage_end, outcome);
         self.advance_oldest_open();
         Ok(())
+    }
+
+    /// We did not run until now.
+    pub(crate) fn on_sleep(&mut self, now: Time) {
+        self.slept_until = now;
+    }
+
+    /// The times of the newest packet that a report tells of, if it tells of it first.
+    pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<Timing> {
+        let sent = self.get(report.largest)?;
+        let is_news = sent.state != State::Arrived && sent.eliciting;
+        let judged = sent.time + Duration::from_micros(report.delay_us);
+        if !is_news || sent.time < self.slept_until || judged > now {
+            return None;
+        }
+        Some(Timing {
+            rtt: now.since(judged),
+            forward_s: report.largest_time_us as f64 * 1e-6 - sent.time.0 as f64 * 1e-9,
+        })
     }
 
     /// Forgets what can no longer turn up: resolved packets older than `age`.
@@ -358,11 +382,10 @@ impl SentLog {
         self.packets.get(number.checked_sub(self.base)? as usize)
     }
 
-    /// Returns whether the arrival is news.
-    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) -> bool {
+    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) {
         let sent = &mut self.packets[(number - self.base) as usize];
         if sent.state == State::Arrived {
-            return false;
+            return;
         }
         let before = std::mem::replace(&mut sent.state, State::Arrived);
         sent.contents.for_each(|item| outcome.arrived.push(item));
@@ -374,7 +397,7 @@ impl SentLog {
             } else {
                 self.reports_open -= 1;
             }
-            return true;
+            return;
         }
         let late = self.reference.since(sent.time);
         if eliciting {
@@ -389,7 +412,6 @@ impl SentLog {
             self.lateness = late;
             self.lateness_learned = now;
         }
-        true
     }
 
     /// Gives up those of `numbers` that are in flight and were sent before `time`.

@@ -7,6 +7,7 @@
 mod keys;
 mod mtu;
 mod pacer;
+mod peer_clock;
 mod rate_max;
 mod receive;
 mod repeat;
@@ -23,7 +24,9 @@ use units::{BitRate, ByteCount};
 pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
-use self::{keys::KeyRing, mtu::Mtu, rate_max::RateMax, rtt::Rtt};
+use self::{
+    keys::KeyRing, mtu::Mtu, peer_clock::PeerClock, rate_max::RateMax, rtt::Rtt, silence::Doubtful,
+};
 use crate::{
     congestion::{Controller, PathMemory},
     feedback::received::ReceivedLog,
@@ -61,6 +64,7 @@ pub(crate) struct Connection {
     pub(crate) controller: Box<dyn Controller>,
     pacer: Pacer,
     rtt: Rtt,
+    peer_clock: PeerClock,
     mtu: Mtu,
 
     last_heard: Time,
@@ -78,6 +82,7 @@ pub(crate) struct Connection {
     /// Nothing comes back: only probes are sent.
     silent_since: Option<Time>,
     next_probe: Time,
+    doubtful: Option<Doubtful>,
     outage_end: Time,
     ping_wanted: bool,
     hint_sent: Option<Duration>,
@@ -280,6 +285,7 @@ impl Connection {
             controller: setup.controller,
             pacer: Pacer::new(setup.pacing_quantum),
             rtt: Rtt::new(setup.rtt),
+            peer_clock: PeerClock::default(),
             mtu: Mtu::new(setup.remote.ip()),
             last_heard: now,
             last_sent: now,
@@ -290,6 +296,7 @@ impl Connection {
             last_progress: now,
             silent_since: None,
             next_probe: now,
+            doubtful: None,
             outage_end: Time::default(),
             ping_wanted: true,
             hint_sent: None,
@@ -456,6 +463,11 @@ impl Connection {
 
     pub(crate) fn is_silent(&self) -> bool {
         self.silent_since.is_some()
+    }
+
+    /// Whether we have slept for so long that the peer may have given up.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.doubtful.is_some()
     }
 
     pub(crate) fn silent_since(&self) -> Option<Time> {

@@ -7,7 +7,7 @@ use crate::{
     AMPLIFICATION_MAX,
     congestion::Digest,
     feedback::report::Report,
-    recovery::{Control, Item},
+    recovery::{Control, Item, Timing},
     stream::{
         Class,
         recv::{Insert, RecvState},
@@ -282,11 +282,22 @@ impl Connection {
         let mut outcome = std::mem::take(&mut self.outcome);
         outcome.clear();
         let base_rtt = self.rtt.base();
+        let timing = self.sent.timing(report, now);
+        if let Some(Timing { rtt, forward_s }) = timing
+            && self.peer_clock.sample(forward_s, rtt, now)
+        {
+            // One of us has stood still: what got lost meanwhile tells nothing of the path.
+            self.outage_end = now;
+        }
         self.sent
             .on_report(report, now, base_rtt, self.outage_end, &mut outcome)?;
         if let Some(rtt) = outcome.rtt {
             self.rtt.sample(rtt, now);
             self.hint_path();
+        }
+        let ahead_s = self.peer_clock.ahead_s();
+        for arrival in &mut outcome.arrivals {
+            arrival.received_s -= ahead_s;
         }
         if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {
             self.last_progress = now;
@@ -320,7 +331,7 @@ impl Connection {
             arrivals: &outcome.arrivals,
             received: (
                 report.bytes_received,
-                (report.largest_time_us + report.delay_us) as f64 * 1e-6,
+                (report.largest_time_us + report.delay_us) as f64 * 1e-6 - ahead_s,
             ),
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
@@ -433,6 +444,7 @@ impl Connection {
 
     fn end_silence(&mut self, now: Time) {
         if self.silent_since.take().is_some() {
+            self.doubtful = None;
             self.outage_end = now;
             self.last_progress = now;
             self.ping_wanted = true;

@@ -12,8 +12,18 @@ use crate::time::Time;
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
 /// In the midst of a transfer a silence of this length makes a receiver ask.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
+/// After a sleep longer than the idle timeout the peer has so long, and four round trips, to be heard.
+const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
 /// How often the controller learns that time passes.
 pub(super) const TICK: Duration = Duration::from_millis(10);
+
+/// We have slept for longer than the peer waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Doubtful {
+    /// When to give up.
+    pub(super) end: Time,
+    unheard_since: Time,
+}
 
 impl Connection {
     /// Lets time pass: notices silence, gives up when it lasts, drives the controller.
@@ -27,6 +37,10 @@ impl Connection {
         }
         if self.keys.is_worn_out() {
             self.closed = Some(ConnectionEnd::KeysWornOut);
+            return;
+        }
+        if let Some(Doubtful { unheard_since, .. }) = self.doubtful.filter(|it| it.end <= now) {
+            self.closed = Some(ConnectionEnd::Silence(now.since(unheard_since)));
             return;
         }
         if now.since(self.last_heard) >= self.idle_timeout {
@@ -51,6 +65,21 @@ impl Connection {
         if now.since(self.last_sent) >= KEEP_ALIVE {
             self.ping_wanted = true;
         }
+    }
+
+    /// We did not run for so long, until now. That is no silence of the peer's: it is asked at once, and has
+    /// as much time to answer as if we had run on. But it may have given us up.
+    pub(crate) fn on_sleep(&mut self, asleep: Duration, now: Time) {
+        if now.since(self.last_heard) >= self.idle_timeout {
+            self.doubtful.get_or_insert(Doubtful {
+                end: now + DOUBTFUL_MAX + 4 * self.rtt.smoothed(),
+                unheard_since: self.last_heard,
+            });
+        }
+        self.last_heard = self.last_heard + asleep;
+        self.silent_since = Some(self.silent_since.map_or(now, |since| since + asleep));
+        self.next_probe = now;
+        self.sent.on_sleep(now);
     }
 
     /// When to ask whether the peer is still there.

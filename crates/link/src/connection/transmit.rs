@@ -116,6 +116,7 @@ impl Connection {
         consider(self.received.report_due());
         consider(self.mtu.probe_due());
         consider(Some(self.last_heard + self.idle_timeout));
+        consider(self.doubtful.map(|doubtful| doubtful.end));
         if self.silent_since.is_some() {
             consider(Some(self.next_probe));
             return next;

@@ -44,6 +44,7 @@ impl Endpoint {
         let new = &self.connections[&fresh];
         let takes_over = match old {
             None => true,
+            Some(old) if old.is_doubtful() => true,
             Some(old) if now.since(old.established) < GLARE && !old.is_silent() => {
                 // Both sides see the same keys, so both keep the same one.
                 new.we_initiated == self.we_have_smaller_key(peer)

@@ -271,9 +271,10 @@ impl Endpoint {
             .and_then(|id| self.connections.get(&id));
         let wanted = match current {
             None => true,
-            Some(connection) => connection
-                .silent_since()
-                .is_some_and(|since| now.since(since) >= RECONNECT_AFTER),
+            Some(connection) => {
+                let silence = connection.silent_since().map(|since| now.since(since));
+                connection.is_doubtful() || silence.is_some_and(|it| it >= RECONNECT_AFTER)
+            }
         };
         let standby = self
             .connections

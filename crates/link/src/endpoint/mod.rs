@@ -64,7 +64,14 @@ pub struct Endpoint {
     /// Spreads what goes to all peers together, if there is a cap on that.
     total: Pacer,
     is_closing: bool,
+    /// When we ran last, and when we asked to be run next.
+    ran: Time,
+    due: Time,
 }
+
+/// Whoever is run this much later than he asked for was asleep: the machine was suspended, the process
+/// stopped, or the clock has jumped.
+const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     /// An endpoint that begins at `epoch`.
@@ -95,12 +102,14 @@ impl Endpoint {
             dropped: DropCounters::default(),
             total,
             is_closing: false,
+            ran: Time::default(),
+            due: Time::NEVER,
         })
     }
 
     /// Takes in a datagram; it is decrypted in place.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, now: Instant) {
-        let now = self.time(now);
+        let now = self.wake(now);
         let Ok((kind, id)) = packet::classify(datagram) else {
             self.dropped.malformed += 1;
             return;
@@ -229,12 +238,13 @@ impl Endpoint {
                 next = next.min(peer.next_attempt);
             }
         }
+        self.due = next;
         (next != Time::NEVER).then(|| self.epoch + Duration::from_nanos(next.0.max(1)))
     }
 
     /// Lets time pass: repeats handshakes, notices silence, begins new attempts.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let now = self.time(now);
+        let now = self.wake(now);
         let over: Vec<_> = self
             .attempts
             .iter()
@@ -343,6 +353,19 @@ impl Endpoint {
                 return id;
             }
         }
+    }
+
+    /// The time at which we run; notices that we have not for long.
+    fn wake(&mut self, now: Instant) -> Time {
+        let now = self.time(now);
+        let asleep = now.since(self.due.max(self.ran));
+        if asleep >= SLEEP_MIN {
+            for connection in self.connections.values_mut() {
+                connection.on_sleep(asleep, now);
+            }
+        }
+        self.ran = now;
+        now
     }
 
     fn time(&self, now: Instant) -> Time {

@@ -200,6 +200,32 @@ impl World {
         self.pair.set_stopped(side, is_stopped);
     }
 
+    /// Stops one side or both for a time, as a suspend does: datagrams that arrive meanwhile are lost. Their
+    /// clocks run on, or stand still with everything else.
+    pub fn suspend(&mut self, sides: &[Side], time: Duration, clock_runs_on: bool) {
+        for side in sides {
+            self.pair.set_stopped(*side, true);
+        }
+        self.run_for(time);
+        for side in sides {
+            self.pair.set_stopped(*side, false);
+            if !clock_runs_on {
+                self.pair.hold_clock(*side, time);
+            }
+        }
+    }
+
+    /// The clock of one side jumps ahead, between two moments.
+    pub fn jump_clock(&mut self, side: Side, by: Duration) {
+        self.pair.advance_clock(side, by);
+    }
+
+    /// The time of day that one side finds when it is restarted, in nanoseconds since the Unix epoch. At
+    /// first it is 1 700 000 000 s.
+    pub fn set_time_of_day(&mut self, side: Side, unix_ns: u64) {
+        self.pair.set_unix_ns(side, unix_ns);
+    }
+
     /// Gives one side another address, as a NAT does that forgot its binding.
     pub fn set_address(&mut self, side: Side, address: SocketAddr) {
         self.pair.set_address(side, address);

@@ -94,6 +94,26 @@ struct Site {
     address: SocketAddr,
     instance: u64,
     is_stopped: bool,
+    clock: Clock,
+    /// Nanoseconds since the Unix epoch that it finds when it starts next.
+    unix_ns: u64,
+}
+
+/// The clock of a site, beside that of the world.
+#[derive(Debug, Clone, Copy, Default)]
+struct Clock {
+    ahead: Duration,
+    behind: Duration,
+}
+
+impl Clock {
+    fn local(self, now: Instant) -> Instant {
+        now + self.ahead - self.behind
+    }
+
+    fn of_world(self, local: Instant) -> Instant {
+        local + self.behind - self.ahead
+    }
 }
 
 struct Transfer {
@@ -133,10 +153,12 @@ impl Pair {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
         let sites = [Side::A, Side::B].map(|side| Site {
-            endpoint: endpoint(&config, side, 1, ReplayMemory::default(), start),
+            endpoint: endpoint(&config, side, 1, UNIX_NS, ReplayMemory::default(), start),
             address: addresses[side as usize],
             instance: 1,
             is_stopped: false,
+            clock: Clock::default(),
+            unix_ns: UNIX_NS,
         });
         Self {
             start,
@@ -192,8 +214,9 @@ impl Pair {
     pub(super) fn restart(&mut self, side: Side, config: PairConfig, now: Instant) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;
-        let memory = site.endpoint.replay_memory(now);
-        site.endpoint = endpoint(&config, side, site.instance, memory, now);
+        let local = site.clock.local(now);
+        let memory = site.endpoint.replay_memory(local);
+        site.endpoint = endpoint(&config, side, site.instance, site.unix_ns, memory, local);
         // Its applications are gone, too.
         let own = self.transfers.iter_mut().filter(|it| it.from == side);
         for transfer in own.filter(|it| it.progress.confirmed.is_none()) {
@@ -218,6 +241,20 @@ impl Pair {
         [self.sites[0].address, self.sites[1].address]
     }
 
+    pub(super) fn set_unix_ns(&mut self, side: Side, unix_ns: u64) {
+        self.sites[side as usize].unix_ns = unix_ns;
+    }
+
+    /// The clock of a side is so much later from now on.
+    pub(super) fn advance_clock(&mut self, side: Side, by: Duration) {
+        self.sites[side as usize].clock.ahead += by;
+    }
+
+    /// The clock of a side stood still for so long.
+    pub(super) fn hold_clock(&mut self, side: Side, by: Duration) {
+        self.sites[side as usize].clock.behind += by;
+    }
+
     pub(super) fn set_address(&mut self, side: Side, address: SocketAddr) {
         self.sites[side as usize].address = address;
     }
@@ -236,15 +273,17 @@ impl Pair {
     pub(super) fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8], now: Instant) {
         let mut bytes = bytes.to_vec();
         let site = &mut self.sites[to as usize];
-        site.endpoint.handle_datagram(&mut bytes, from, now);
+        let local = site.clock.local(now);
+        site.endpoint.handle_datagram(&mut bytes, from, local);
     }
 
     /// Hands a datagram to one side, if that has its address and runs.
     pub(super) fn deliver(&mut self, to: Side, mut datagram: Datagram, now: Instant) {
         let site = &mut self.sites[to as usize];
         if datagram.to == site.address && !site.is_stopped {
+            let local = site.clock.local(now);
             site.endpoint
-                .handle_datagram(&mut datagram.bytes, datagram.from, now);
+                .handle_datagram(&mut datagram.bytes, datagram.from, local);
         }
     }
 
@@ -253,7 +292,12 @@ impl Pair {
         self.sites
             .iter_mut()
             .filter(|site| !site.is_stopped)
-            .filter_map(|site| site.endpoint.next_timeout(now))
+            .filter_map(|site| {
+                let local = site.clock.local(now);
+                let timeout = site.endpoint.next_timeout(local)?;
+                // What is due may have been so for longer than the world has stood.
+                Some(site.clock.of_world(timeout.max(local)))
+            })
             .min()
     }
 
@@ -263,7 +307,8 @@ impl Pair {
         if self.sites[side as usize].is_stopped {
             return;
         }
-        self.sites[side as usize].endpoint.handle_timeout(now);
+        let site = &mut self.sites[side as usize];
+        site.endpoint.handle_timeout(site.clock.local(now));
         self.handle_events(side, now);
         self.write(side, now);
         self.transmit(side, now, send);
@@ -275,9 +320,9 @@ impl Pair {
             let since_start = now - self.start;
             match event {
                 Event::Resolve { peer } => {
-                    self.sites[side as usize]
-                        .endpoint
-                        .set_address(peer, Some(other), now);
+                    let site = &mut self.sites[side as usize];
+                    let local = site.clock.local(now);
+                    site.endpoint.set_address(peer, Some(other), local);
                 }
                 Event::Connected { .. } | Event::Remember => {}
                 Event::Incoming { key, .. } => {
@@ -323,9 +368,10 @@ impl Pair {
         if index.is_some_and(|index| self.transfers[index].is_unread) {
             return;
         }
-        let endpoint = &mut self.sites[side as usize].endpoint;
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
         loop {
-            let read = endpoint.read(key, WRITE_BYTES, now);
+            let read = site.endpoint.read(key, WRITE_BYTES, local);
             let transfer = index.map(|index| &mut self.transfers[index]);
             match (read, transfer) {
                 (Read::Data(data), Some(transfer)) => {
@@ -348,14 +394,16 @@ impl Pair {
     }
 
     fn write(&mut self, side: Side, now: Instant) {
-        let endpoint = &mut self.sites[side as usize].endpoint;
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
+        let endpoint = &mut site.endpoint;
         for (index, transfer) in self.transfers.iter_mut().enumerate() {
             if transfer.from != side || transfer.is_finished || transfer.progress.lost.is_some() {
                 continue;
             }
             let Some(key) = transfer
                 .key
-                .or_else(|| endpoint.open(0, transfer.class, now))
+                .or_else(|| endpoint.open(0, transfer.class, local))
             else {
                 continue;
             };
@@ -378,7 +426,8 @@ impl Pair {
         let site = &mut self.sites[side as usize];
         loop {
             self.scratch.clear();
-            let transmit = site.endpoint.poll_transmit(&mut self.scratch, 44, now);
+            let local = site.clock.local(now);
+            let transmit = site.endpoint.poll_transmit(&mut self.scratch, 44, local);
             let Some(Transmit { to, segment_bytes }) = transmit else {
                 return;
             };
@@ -397,6 +446,7 @@ fn endpoint(
     config: &PairConfig,
     side: Side,
     instance: u64,
+    unix_ns: u64,
     replay_memory: ReplayMemory,
     epoch: Instant,
 ) -> Endpoint {
@@ -414,7 +464,7 @@ fn endpoint(
         seed: config.seed ^ (instance << 32) ^ (side as u64) << 48,
         instance: instance << 1 | side as u64,
         replay_memory,
-        unix_ns: 1_700_000_000_000_000_000,
+        unix_ns,
         pacing_quantum: Duration::from_micros(250),
         controller: Box::new(move |memory, rate_max| make(memory, rate_max)),
     };
@@ -456,6 +506,8 @@ fn assert_pattern(data: &[u8], offset: u64) {
     }
 }
 
+/// The time of day at which sites start, unless they are told another.
+const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const IP_UDP_HEADERS: usize = 28;
 /// Period of the pattern that transfers carry; a prime, so that shifted slots are noticed.
 const PATTERN_BYTES: usize = 1_000_003;
