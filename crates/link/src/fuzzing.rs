@@ -92,6 +92,10 @@ pub fn payloads() -> Vec<Vec<u8>> {
         Frame::RateMax {
             bytes_per_s: 12_500_000,
         },
+        Frame::Ecn {
+            capable: 12,
+            marked: 1,
+        },
         Frame::Challenge([7; 8]),
         Frame::Response([7; 8]),
         Frame::Close { code: 0 },

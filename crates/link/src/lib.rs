@@ -45,7 +45,7 @@ mod wire;
 const AMPLIFICATION_MAX: usize = 3;
 
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
-pub use connection::{Stats, Transmit};
+pub use connection::{Ecn, Stats, Transmit};
 pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError};
 #[cfg(feature = "sim")]
 pub use endpoint::Footprint;

@@ -99,6 +99,8 @@ pub(crate) struct Outcome {
     pub(crate) arrivals: Vec<Arrival>,
     /// A round-trip time measured on the newest packet.
     pub(crate) rtt: Option<Duration>,
+    /// How many of the packets that arrived were sent as capable of congestion marks.
+    pub(crate) capable: u64,
 }
 
 /// What a report tells of the newest packet, where that is news.
@@ -117,6 +119,7 @@ impl Outcome {
         self.late.clear();
         self.arrivals.clear();
         self.rtt = None;
+        self.capable = 0;
     }
 }
 
@@ -130,6 +133,8 @@ struct Sent {
     /// Counts towards what is in flight and towards loss; packets of feedback only do not.
     eliciting: bool,
     in_train: bool,
+    /// Sent as capable of congestion marks.
+    is_capable: bool,
     contents: Contents,
 }
 
@@ -168,6 +173,8 @@ pub(crate) struct SentLog {
     loss_samples: u64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
+    /// Whether packets are sent as capable of congestion marks now.
+    pub(crate) is_marking: bool,
 }
 
 /// Weight of one packet in the moving average of losses.
@@ -200,6 +207,7 @@ impl SentLog {
             loss_samples: 0,
             packets_lost: 0,
             packets_late: 0,
+            is_marking: false,
         }
     }
 
@@ -252,6 +260,7 @@ impl SentLog {
             state: State::InFlight,
             eliciting,
             in_train,
+            is_capable: self.is_marking,
             contents,
         });
         self.bytes_sent += bytes as u64;
@@ -390,6 +399,7 @@ impl SentLog {
         let before = std::mem::replace(&mut sent.state, State::Arrived);
         sent.contents.for_each(|item| outcome.arrived.push(item));
         sent.contents = Contents::default();
+        outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
         if before == State::InFlight {
             if eliciting {

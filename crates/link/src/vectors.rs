@@ -125,6 +125,13 @@ fn frames() -> Vec<(String, Vec<u8>)> {
                 bytes_per_s: 12_500_000,
             },
         ),
+        (
+            "ECN",
+            Frame::Ecn {
+                capable: 100_000,
+                marked: 7,
+            },
+        ),
         ("CHALLENGE", Frame::Challenge(*b"8 bytes!")),
         ("RESPONSE", Frame::Response(*b"8 bytes!")),
         ("CLOSE", Frame::Close { code: 0 }),

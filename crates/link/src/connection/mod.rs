@@ -4,6 +4,7 @@
 //! datagrams to [`Connection::on_datagram`], asks [`Connection::poll_transmit`] for datagrams to
 //! send, and calls again at [`Connection::next_timeout`].
 
+mod ecn;
 mod keys;
 mod mtu;
 mod pacer;
@@ -21,11 +22,13 @@ use bytes::Bytes;
 use rustls::quic::{Keys, Secrets};
 use units::{BitRate, ByteCount};
 
+pub use self::ecn::Ecn;
 pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
 use self::{
-    keys::KeyRing, mtu::Mtu, peer_clock::PeerClock, rate_max::RateMax, rtt::Rtt, silence::Doubtful,
+    ecn::EcnState, keys::KeyRing, mtu::Mtu, peer_clock::PeerClock, rate_max::RateMax, rtt::Rtt,
+    silence::Doubtful,
 };
 use crate::{
     congestion::{Controller, PathMemory},
@@ -65,6 +68,7 @@ pub(crate) struct Connection {
     pacer: Pacer,
     rtt: Rtt,
     peer_clock: PeerClock,
+    ecn: EcnState,
     mtu: Mtu,
 
     last_heard: Time,
@@ -282,6 +286,7 @@ impl Connection {
             sent: SentLog::new(),
             outcome: Outcome::default(),
             streams,
+            ecn: EcnState::new(setup.controller.heeds_marks()),
             controller: setup.controller,
             pacer: Pacer::new(setup.pacing_quantum),
             rtt: Rtt::new(setup.rtt),
@@ -506,6 +511,11 @@ impl Connection {
     #[cfg(feature = "sim")]
     pub(crate) fn controls_waiting(&self) -> usize {
         self.streams.controls.len()
+    }
+
+    /// Whether the path carries congestion marks, and how many of our packets it has marked.
+    pub(crate) fn ecn(&self) -> (bool, u64) {
+        (self.ecn.works(), self.ecn.marked())
     }
 
     pub(crate) fn memory(&self) -> Option<PathMemory> {

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
+use super::{
+    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts,
+    ip_overhead,
+};
 use crate::{
     AMPLIFICATION_MAX,
     congestion::Digest,
@@ -49,6 +52,7 @@ impl Connection {
         &mut self,
         datagram: &mut [u8],
         from: SocketAddr,
+        ecn: Ecn,
         now: Time,
     ) -> Received {
         let len = datagram.len();
@@ -80,11 +84,19 @@ impl Connection {
                 self.closed = Some(ConnectionEnd::Violation);
                 return Received::Accepted;
             };
-            wants_report |= !matches!(frame, Frame::Feedback(_) | Frame::Close { .. });
+            wants_report |= !matches!(
+                frame,
+                Frame::Feedback(_) | Frame::Ecn { .. } | Frame::Close { .. }
+            );
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
                 // Each may walk through all packets in flight.
                 Err(Malformed)
+            } else if let Frame::Ecn { capable, marked } = frame {
+                if is_newest {
+                    self.ecn.on_counts(EcnCounts { capable, marked });
+                }
+                Ok(Kept::Yes)
             } else {
                 self.on_frame(frame, from, now)
             };
@@ -99,7 +111,10 @@ impl Connection {
             }
         }
         match kept {
-            Kept::Yes => self.received.insert(number, wire_bytes, wants_report, now),
+            Kept::Yes => {
+                self.received.insert(number, wire_bytes, wants_report, now);
+                self.ecn.on_received(ecn);
+            }
             Kept::No => self.stats.no_memory += 1,
         }
         if is_newest && from != self.remote {
@@ -116,7 +131,8 @@ impl Connection {
     ) -> Result<Kept, Malformed> {
         let now_s = now.seconds_since(Time::default());
         match frame {
-            Frame::Ping => {}
+            // Counts are taken from the newest packet only, before this.
+            Frame::Ping | Frame::Ecn { .. } => {}
             Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::Chunk {
                 stream: number,
@@ -323,6 +339,7 @@ impl Connection {
             // Slots are as large as the path used to carry, and cannot be cut again.
             self.begin_close(CLOSE_PATH_SHRUNK);
         }
+        self.ecn.on_arrived(outcome.capable);
         self.received.set_report_loss(self.sent.loss());
         let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
         let digest = Digest {
@@ -339,6 +356,7 @@ impl Connection {
             // A cap of the operator's holds us back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until
                 || self.rate_max.bytes_per_s() < self.controller.rate_bytes_per_s(),
+            ce: self.ecn.take_marks(),
         };
         self.controller
             .on_report(&digest, now.seconds_since(Time::default()));

@@ -50,6 +50,7 @@ impl Connection {
         if self.silent_since.is_none() && self.silence_deadline().is_some_and(|due| due <= now) {
             self.silent_since = Some(self.last_heard);
             self.next_probe = now;
+            self.ecn.on_silence();
         }
         if now.since(self.last_tick) >= TICK && self.silent_since.is_none() {
             self.last_tick = now;

@@ -7,7 +7,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead, silence::TICK,
+    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ecn::EcnCounts,
+    ip_overhead, silence::TICK,
 };
 use crate::{
     handshake::Level,
@@ -26,6 +27,8 @@ pub struct Transmit {
     pub to: SocketAddr,
     /// The size of each but the last, which may be shorter.
     pub segment_bytes: usize,
+    /// They go as capable of congestion marks: ECT(0) of RFC 3168.
+    pub is_ecn_capable: bool,
 }
 
 /// The handshake flight of an initiator is repeated this often until confirmed.
@@ -92,10 +95,7 @@ impl Connection {
                 break;
             }
         }
-        (out.len() > start).then_some(Transmit {
-            to: self.remote,
-            segment_bytes,
-        })
+        (out.len() > start).then(|| self.transmit(self.remote, segment_bytes))
     }
 
     /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
@@ -155,6 +155,7 @@ impl Connection {
             return Some(Transmit {
                 to,
                 segment_bytes: len,
+                is_ecn_capable: false,
             });
         }
         if let Some((token, to)) = self.response.take() {
@@ -190,17 +191,17 @@ impl Connection {
         }
         if self.received.report_due().is_some_and(|due| due <= now) {
             let start = self.begin_packet(out);
-            let space = self.mtu.payload_bytes() - OVERHEAD - 1;
+            if let Some(EcnCounts { capable, marked }) = self.ecn.take_counts() {
+                Frame::Ecn { capable, marked }.put(out);
+            }
+            let space = start + self.mtu.payload_bytes() - TAG_SIZE - 1 - out.len();
             frame::put_feedback_type(out);
             let reserved = ECHOES_PER_REPORT.min(self.echoes.len()) * CONTROL_SIZE_MAX;
             self.received.write_report(out, space - reserved, now);
             self.put_echoes(out, start + self.mtu.payload_bytes() - TAG_SIZE);
             let len = self.end_packet(out, start, false, false, Contents::default(), now);
             self.stats.feedback_bytes += (len + ip_overhead(&to)) as u64;
-            return Some(Transmit {
-                to,
-                segment_bytes: len,
-            });
+            return Some(self.transmit(to, len));
         }
         if self.silent_since.is_some() {
             if self.next_probe > now {
@@ -220,10 +221,7 @@ impl Connection {
             let packet_bytes = size + ip_overhead(&self.remote);
             contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
             let len = self.end_packet(out, start, false, false, contents, now);
-            return Some(Transmit {
-                to,
-                segment_bytes: len,
-            });
+            return Some(self.transmit(to, len));
         }
         if std::mem::take(&mut self.ping_wanted) {
             return Some(self.write_single(out, to, &Frame::Ping, now));
@@ -255,9 +253,14 @@ impl Connection {
         frame.put(out);
         let eliciting = matches!(frame, Frame::Ping);
         let len = self.end_packet(out, start, eliciting, false, Contents::default(), now);
+        self.transmit(to, len)
+    }
+
+    fn transmit(&self, to: SocketAddr, segment_bytes: usize) -> Transmit {
         Transmit {
             to,
-            segment_bytes: len,
+            segment_bytes,
+            is_ecn_capable: self.ecn.is_marking(),
         }
     }
 
@@ -495,6 +498,7 @@ impl Connection {
         let len = out.len() - start;
         let wire_bytes = len + ip_overhead(&self.remote);
         let window = self.controller.window_bytes();
+        self.sent.is_marking = self.ecn.is_marking();
         self.sent
             .push(now, wire_bytes, eliciting, in_train, window, contents);
         if eliciting {

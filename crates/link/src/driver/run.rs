@@ -248,9 +248,9 @@ impl Driver {
         }
         for _ in 0..RECEIVE_BATCHES_MAX {
             let endpoint = &mut self.endpoint;
-            let received = self
-                .socket
-                .receive(|datagram, from| endpoint.handle_datagram(datagram, from, now));
+            let received = self.socket.receive(|datagram, from, ecn| {
+                endpoint.handle_datagram_with_ecn(datagram, from, ecn, now);
+            });
             match received {
                 Ok(0) => return,
                 Ok(_) => self.busy_until = now + BUSY,

@@ -167,6 +167,7 @@ impl Attempt {
         Some(Transmit {
             to: self.remote,
             segment_bytes: len,
+            is_ecn_capable: false,
         })
     }
 

@@ -39,7 +39,7 @@ pub use self::{
 use units::BitRate;
 
 use crate::{
-    connection::{Connection, Pacer, Received, Stats, Transmit, ip_overhead},
+    connection::{Connection, Ecn, Pacer, Received, Stats, Transmit, ip_overhead},
     handshake::{cookie::CookieJar, envelope::KeyId},
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
@@ -107,8 +107,19 @@ impl Endpoint {
         })
     }
 
-    /// Takes in a datagram; it is decrypted in place.
+    /// Takes in a datagram of which nobody knows whether it was marked; it is decrypted in place.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, now: Instant) {
+        self.handle_datagram_with_ecn(datagram, from, Ecn::NotCapable, now);
+    }
+
+    /// Takes in a datagram, with what its IP header says of congestion; it is decrypted in place.
+    pub fn handle_datagram_with_ecn(
+        &mut self,
+        datagram: &mut [u8],
+        from: SocketAddr,
+        ecn: Ecn,
+        now: Instant,
+    ) {
         let now = self.wake(now);
         let Ok((kind, id)) = packet::classify(datagram) else {
             self.dropped.malformed += 1;
@@ -120,7 +131,7 @@ impl Endpoint {
                     self.dropped.unknown_connection += 1;
                     return;
                 };
-                match connection.on_datagram(datagram, from, now) {
+                match connection.on_datagram(datagram, from, ecn, now) {
                     Received::Accepted => {
                         self.peers[connection.peer].last_heard = Some(now);
                         self.after_input(id, now);
@@ -149,6 +160,7 @@ impl Endpoint {
             return Some(Transmit {
                 to,
                 segment_bytes: reply.len(),
+                is_ecn_capable: false,
             });
         }
         let unix_ns = self.unix_ns(now);

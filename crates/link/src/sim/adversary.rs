@@ -18,7 +18,7 @@ use super::{
     pair::{Datagram, identity},
 };
 use crate::{
-    AMPLIFICATION_MAX,
+    AMPLIFICATION_MAX, Ecn,
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
     wire::packet::{self, ConnectionId, HANDSHAKE, Kind},
 };
@@ -273,6 +273,7 @@ impl Adversary {
             let thrown = Datagram {
                 from: datagram.to,
                 to: datagram.from,
+                ecn: Ecn::NotCapable,
                 bytes: datagram.bytes,
             };
             self.hand_over(to.other(), thrown, false, now);
@@ -309,6 +310,7 @@ impl Adversary {
         let mut datagram = Datagram {
             from: sites[to.other() as usize],
             to: sites[to as usize],
+            ecn: Ecn::NotCapable,
             bytes: Vec::new(),
         };
         // What a stranger brings must have arrived before.

@@ -22,7 +22,7 @@ use wansim::{Counters, Duplex, PathConfig, Radio};
 
 use self::pair::{Datagram, Pair, PairConfig};
 use crate::{
-    Class, Endpoint, PeerView,
+    Class, Ecn, Endpoint, PeerView,
     congestion::{Controller, PathMemory},
 };
 
@@ -47,6 +47,19 @@ pub struct World {
     /// How many datagrams went to each address.
     sent_to: HashMap<SocketAddr, u64>,
     adversary: Option<Adversary>,
+    marking: Marking,
+    marked: u64,
+}
+
+/// What the paths of a world make of congestion marks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Marking {
+    /// They clear whatever packets say of them.
+    Cleared,
+    /// They drop packets that are capable of them.
+    Dropped,
+    /// They mark capable packets that find a queue of so much time.
+    Beyond(Duration),
 }
 
 /// Makes the controller of each new connection.
@@ -97,6 +110,8 @@ impl World {
             recorded: Vec::new(),
             sent_to: HashMap::new(),
             adversary: None,
+            marking: Marking::Cleared,
+            marked: 0,
         }
     }
 
@@ -269,6 +284,16 @@ impl World {
         self.adversary.as_ref()
     }
 
+    /// What the paths make of congestion marks; at first they clear them.
+    pub fn set_marking(&mut self, marking: Marking) {
+        self.marking = marking;
+    }
+
+    /// How many packets the paths have marked.
+    pub fn packets_marked(&self) -> u64 {
+        self.marked
+    }
+
     /// How many streams one side was told are lost.
     pub fn lost_streams(&self, side: Side) -> u64 {
         self.pair.lost_streams(side)
@@ -311,10 +336,23 @@ impl World {
                 paths,
                 sent_to,
                 adversary,
+                marking,
+                marked,
                 ..
             } = self;
             let now = self.now;
-            self.pair.step(side, now, &mut |datagram| {
+            self.pair.step(side, now, &mut |mut datagram| {
+                if datagram.ecn == Ecn::Capable {
+                    match *marking {
+                        Marking::Cleared => datagram.ecn = Ecn::NotCapable,
+                        Marking::Dropped => return,
+                        Marking::Beyond(queue) if paths.queue_delay(side.way()) > queue => {
+                            datagram.ecn = Ecn::Marked;
+                            *marked += 1;
+                        }
+                        Marking::Beyond(_) => {}
+                    }
+                }
                 *sent_to.entry(datagram.to).or_default() += 1;
                 if let Some(adversary) = adversary {
                     adversary.on_sent(&datagram);

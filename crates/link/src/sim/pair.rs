@@ -13,8 +13,8 @@ use units::{BitRate, ByteCount};
 use wansim::{Packet, Way};
 
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read, ReplayMemory,
-    StreamKey, Transmit,
+    Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read,
+    ReplayMemory, StreamKey,
     congestion::{Controller, PathMemory},
 };
 
@@ -132,6 +132,7 @@ struct Transfer {
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
+    pub(super) ecn: Ecn,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -282,8 +283,12 @@ impl Pair {
         let site = &mut self.sites[to as usize];
         if datagram.to == site.address && !site.is_stopped {
             let local = site.clock.local(now);
-            site.endpoint
-                .handle_datagram(&mut datagram.bytes, datagram.from, local);
+            site.endpoint.handle_datagram_with_ecn(
+                &mut datagram.bytes,
+                datagram.from,
+                datagram.ecn,
+                local,
+            );
         }
     }
 
@@ -428,13 +433,19 @@ impl Pair {
             self.scratch.clear();
             let local = site.clock.local(now);
             let transmit = site.endpoint.poll_transmit(&mut self.scratch, 44, local);
-            let Some(Transmit { to, segment_bytes }) = transmit else {
+            let Some(transmit) = transmit else {
                 return;
             };
-            for bytes in self.scratch.chunks(segment_bytes) {
+            let ecn = if transmit.is_ecn_capable {
+                Ecn::Capable
+            } else {
+                Ecn::NotCapable
+            };
+            for bytes in self.scratch.chunks(transmit.segment_bytes) {
                 send(Datagram {
                     from: site.address,
-                    to,
+                    to: transmit.to,
+                    ecn,
                     bytes: bytes.to_vec(),
                 });
             }
