@@ -92,6 +92,7 @@ pub fn payloads() -> Vec<Vec<u8>> {
         Frame::RateMax {
             bytes_per_s: 12_500_000,
         },
+        Frame::TellFrom { number: 1 },
         Frame::Ecn {
             capable: 12,
             marked: 1,

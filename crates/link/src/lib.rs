@@ -30,6 +30,7 @@ mod feedback;
 pub mod fuzzing;
 mod handshake;
 mod identity;
+mod overtakers;
 mod recovery;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -28,6 +28,7 @@ pub(crate) enum Control {
     StreamLimit,
     PathHint,
     RateMax,
+    TellFrom,
     /// A padded packet of so many bytes, headers included.
     MtuProbe(u16),
 }
@@ -99,6 +100,8 @@ pub(crate) struct Outcome {
     pub(crate) arrivals: Vec<Arrival>,
     /// A round-trip time measured on the newest packet.
     pub(crate) rtt: Option<Duration>,
+    /// Reports were lost that no later one replaces: the peer is to be asked.
+    pub(crate) ask: bool,
     /// How many of the packets that arrived were sent as capable of congestion marks.
     pub(crate) capable: u64,
 }
@@ -119,6 +122,7 @@ impl Outcome {
         self.late.clear();
         self.arrivals.clear();
         self.rtt = None;
+        self.ask = false;
         self.capable = 0;
     }
 }
@@ -173,6 +177,9 @@ pub(crate) struct SentLog {
     loss_samples: u64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
+    /// When we last asked of packets that no report speaks of, and until when the peer may answer.
+    asked: Time,
+    asked_until: Time,
     /// Whether packets are sent as capable of congestion marks now.
     pub(crate) is_marking: bool,
 }
@@ -207,6 +214,8 @@ impl SentLog {
             loss_samples: 0,
             packets_lost: 0,
             packets_late: 0,
+            asked: Time::default(),
+            asked_until: Time::default(),
             is_marking: false,
         }
     }
@@ -220,6 +229,11 @@ impl SentLog {
     #[cfg(feature = "sim")]
     pub(crate) fn len(&self) -> usize {
         self.packets.len()
+    }
+
+    /// The oldest packet whose fate is unknown.
+    pub(crate) fn resolved(&self) -> u64 {
+        self.resolved
     }
 
     /// Bytes of packets whose fate is unknown.
@@ -296,7 +310,9 @@ impl SentLog {
         let window = self.reorder_window(base_rtt, now);
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
         outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
+        let mut told_from = report.largest;
         report.for_each_run(|low, high, received| {
+            told_from = told_from.min(low);
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
                 for number in low..high {
@@ -324,7 +340,25 @@ impl SentLog {
         self.reference = self.reference.max(judged.unwrap_or_default());
         // Reports no longer speak of packets this old; what they said may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
-        self.resolve(self.reference - window - untold, outage_end, outcome);
+        // It would be settled had any report spoken of it.
+        let is_hole = |sent: &Sent| {
+            let is_new = sent.time > self.asked;
+            is_new && sent.state == State::InFlight && sent.time < give_up_before
+        };
+        if told_from > self.resolved
+            && now >= self.asked_until
+            && self.get(self.resolved).is_some_and(is_hole)
+        {
+            self.asked = now;
+            self.asked_until = now + base_rtt.mul_f64(1.25) + UNTOLD_MIN;
+            outcome.ask = true;
+        }
+        let untold_before = if now < self.asked_until {
+            Time::default()
+        } else {
+            self.reference - window - untold
+        };
+        self.resolve(untold_before, outage_end, outcome);
         self.advance_oldest_open();
         Ok(())
     }
@@ -401,6 +435,11 @@ impl SentLog {
         sent.contents = Contents::default();
         outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
+        let late = self.reference.since(sent.time);
+        if 2 * late >= self.lateness {
+            // Packets go on being late: what was learned of them does not fade.
+            self.lateness_learned = now;
+        }
         if before == State::InFlight {
             if eliciting {
                 self.bytes_in_flight -= bytes;
@@ -409,7 +448,6 @@ impl SentLog {
             }
             return;
         }
-        let late = self.reference.since(sent.time);
         if eliciting {
             self.packets_late += 1;
             self.packets_lost = self.packets_lost.saturating_sub(1);
@@ -418,10 +456,7 @@ impl SentLog {
             outcome.late.push(number);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
         }
-        if late > self.lateness {
-            self.lateness = late;
-            self.lateness_learned = now;
-        }
+        self.lateness = self.lateness.max(late);
     }
 
     /// Gives up those of `numbers` that are in flight and were sent before `time`.

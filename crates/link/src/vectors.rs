@@ -125,6 +125,7 @@ fn frames() -> Vec<(String, Vec<u8>)> {
                 bytes_per_s: 12_500_000,
             },
         ),
+        ("TELL_FROM", Frame::TellFrom { number: 100_000 }),
         (
             "ECN",
             Frame::Ecn {

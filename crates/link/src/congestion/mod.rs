@@ -75,8 +75,10 @@ pub trait Controller: Send {
     fn rate_bytes_per_s(&self) -> f64;
     /// How much may be in flight, in bytes on the wire.
     fn window_bytes(&self) -> f64;
-    /// Packets to be sent now, back to back and before any other, so that the path spreads them.
-    fn take_train(&mut self) -> usize {
+    /// Packets to be sent now, back to back and before any other, so that the path spreads them;
+    /// none while they do not all fit `room_bytes`, what may be in flight beyond what is.
+    fn take_train(&mut self, room_bytes: f64) -> usize {
+        let _ = room_bytes;
         0
     }
     /// What to remember of this path; `None` while nothing is known.

@@ -226,6 +226,7 @@ impl Connection {
                 self.rtt.suggest(rtt);
                 self.received.set_rtt(rtt);
             }
+            Frame::TellFrom { number } => self.received.tell_from(number),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
             Frame::Response(token) => {
@@ -307,8 +308,8 @@ impl Connection {
         }
         self.sent
             .on_report(report, now, base_rtt, self.outage_end, &mut outcome)?;
-        if let Some(rtt) = outcome.rtt {
-            self.rtt.sample(rtt, now);
+        outcome.rtt = outcome.rtt.filter(|rtt| self.rtt.sample(*rtt, now));
+        if outcome.rtt.is_some() {
             self.hint_path();
         }
         let ahead_s = self.peer_clock.ahead_s();
@@ -318,6 +319,9 @@ impl Connection {
         if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {
             self.last_progress = now;
             self.doubts = 0;
+        }
+        if outcome.ask {
+            self.streams.controls.push_back(Control::TellFrom);
         }
         for item in &outcome.arrived {
             self.on_item_arrived(*item);
@@ -416,7 +420,7 @@ impl Connection {
             Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
                 stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
             }),
-            Control::MtuProbe(_) => false,
+            Control::MtuProbe(_) | Control::TellFrom => false,
             Control::Done(_)
             | Control::InitialWindow
             | Control::StreamLimit

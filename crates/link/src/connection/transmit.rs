@@ -279,7 +279,9 @@ impl Connection {
     }
 
     fn begin_train(&mut self) {
-        let train = self.controller.take_train();
+        let in_flight = self.sent.bytes_in_flight() as f64;
+        let room = self.controller.window_bytes() - in_flight;
+        let train = self.controller.take_train(room);
         if train > 0 {
             self.train_left = train;
             self.pacer
@@ -404,6 +406,9 @@ impl Connection {
             }),
             Control::RateMax => Some(Frame::RateMax {
                 bytes_per_s: self.rate_max.for_peer(),
+            }),
+            Control::TellFrom => Some(Frame::TellFrom {
+                number: self.sent.resolved(),
             }),
             Control::MtuProbe(_) => None,
         }

@@ -96,7 +96,7 @@ impl Knee {
             let is_over = now_s - emptied_s > 2.0 * self.round_s();
             if self.losses.since_cut.packets >= wanted || is_over || app_limited {
                 if !self.losses.excess(0.02, 4.0) {
-                    self.losses.learn(f64::INFINITY);
+                    self.losses.learn_expected();
                 }
                 if tries == 0 {
                     self.score = (self.score - 0.5).max(0.0);
