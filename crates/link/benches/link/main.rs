@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
+#[path = "../bench/jobs.rs"]
 mod jobs;
 mod matrix;
 mod radio;

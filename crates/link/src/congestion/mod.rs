@@ -33,6 +33,9 @@ pub struct Digest<'a> {
     pub reorder_window_s: f64,
     /// The application gives less than the controller would let pass.
     pub app_limited: bool,
+    /// Packets that the path has newly marked (ECN) instead of dropping them, as the peer tells. None
+    /// unless the controller [heeds marks](Controller::heeds_marks) and the path carries them.
+    pub ce: u64,
 }
 
 /// What is known of a path from before.
@@ -80,6 +83,11 @@ pub trait Controller: Send {
     }
     /// What to remember of this path; `None` while nothing is known.
     fn memory(&self) -> Option<PathMemory>;
+    /// Whether it answers congestion marks as it would answer drops. Only then are packets sent as
+    /// capable of being marked (RFC 3168): otherwise others would get the drops.
+    fn heeds_marks(&self) -> bool {
+        false
+    }
     /// Name of the state, for people.
     fn state(&self) -> &'static str;
     /// Queueing delay of the path now, one way, in seconds.
