@@ -5,8 +5,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::{
-    Failure,
-    shell::{cargo, succeeds},
+    Failure, packages,
+    shell::{cargo, read_lines, succeeds, tool},
 };
 
 #[derive(clap::Subcommand)]
@@ -24,15 +24,34 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// How the link shares with CUBIC, Reno, BBR and itself in virtual time, with a page of plots
+    /// How the link shares with CUBIC, Reno, BBR and itself, with a page of plots
     Fair {
-        /// Passed on: `-- --seeds K`, `-- --row TEXT`, `-- --trace`, `-- --out FILE`
+        /// Over emulated paths and the kernel, beside its own TCP, instead of in virtual time; 20 min
+        #[arg(long)]
+        kernel: bool,
+        /// Passed on: `-- --row TEXT`, `-- --trace`, `-- --out FILE`, `-- --seeds K`; for the kernel's
+        /// `-- --quick`, `-- --runs K`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP
+    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP and
+    /// what is required; half an hour
     Wan {
-        /// Passed on: `-- --runs N`, `-- --tcp NAME`, `-- --rate '1 Gbit/s'`
+        /// Passed on: `-- --quick`, `-- --cell RTT_MS LOSS_PERCENT`, `-- --out FILE`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Processor time of the link for a GB, beside bare UDP and a QUIC library on the same wire
+    Cpu {
+        /// Passed on: `-- --runs N`, `-- --only link`, `-- --profile DIR`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Instructions that the link takes for a packet, counted by Valgrind, each within a stored bound
+    ///
+    /// As root, Valgrind is installed first if it is missing.
+    Instructions {
+        /// Passed on: `-- sender` counts only what has this in its name
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -42,14 +61,26 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
     let mut command = match bench {
         Bench::Link { arguments } => of_link("link", arguments),
         Bench::Controller { arguments } => of_link("controller", arguments),
-        Bench::Fair { arguments } => of_link("fair", arguments),
-        Bench::Wan { arguments } => {
-            let mut command = cargo(["bench", "-p", "longhaul", "--bench", "wan", "--"]);
-            command.args(arguments);
-            command
-        }
+        Bench::Fair {
+            kernel: false,
+            arguments,
+        } => of_link("fair", arguments),
+        Bench::Fair {
+            kernel: true,
+            arguments,
+        } => real("lab", "fair", arguments),
+        Bench::Wan { arguments } => real("longhaul", "wan", arguments),
+        Bench::Cpu { arguments } => real("lab", "cpu", arguments),
+        Bench::Instructions { arguments } => return instructions(arguments),
     };
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
+}
+
+/// A bench in real time.
+fn real(package: &str, name: &str, arguments: &[String]) -> Command {
+    let mut command = cargo(["bench", "-p", package, "--bench", name, "--"]);
+    command.args(arguments);
+    command
 }
 
 /// A bench of the link in virtual time.
@@ -57,4 +88,42 @@ fn of_link(name: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
     command.args(["--bench", name, "--"]).args(arguments);
     command
+}
+
+/// Of the crate gungraun, to which the workspace's manifest pins it.
+const GUNGRAUN_VERSION: &str = "0.20.0";
+/// Packets counted at once: `crates/link/benches/packets/main.rs`.
+const PACKETS: f64 = 10_000.0;
+
+/// Runs the bench and tells its counts by packet.
+fn instructions(arguments: &[String]) -> Result<Result<(), Failure>> {
+    if let Err(failure) = packages::provide(packages::INSTRUCTIONS)? {
+        return Ok(Err(failure));
+    }
+    let runner = tool("gungraun-runner", GUNGRAUN_VERSION)?;
+    let mut command = cargo(["bench", "-p", "link", "--bench", "packets", "--"]);
+    command.args(arguments).env("GUNGRAUN_RUNNER", runner);
+    let mut counted = Vec::new();
+    let mut name = String::new();
+    let is_kept = read_lines(&mut command, |line| {
+        println!("{line}");
+        if line.starts_with("packets::") {
+            name = line.trim_start_matches("packets::").to_owned();
+        } else if let Some(count) = instruction_count(line) {
+            counted.push((name.clone(), count));
+        }
+    })?;
+    println!("\ninstructions a packet");
+    for (name, count) in &counted {
+        println!("  {name:<60} {:>8.0}", count / PACKETS);
+    }
+    Ok((is_kept && !counted.is_empty())
+        .then_some(())
+        .ok_or(Failure::Failed))
+}
+
+/// The new count in a line of gungraun's such as `Instructions: 1234|1200 (+2.8%)`.
+fn instruction_count(line: &str) -> Option<f64> {
+    let (_, counts) = line.trim_start().split_once("Instructions:")?;
+    counts.split('|').next()?.trim().parse().ok()
 }

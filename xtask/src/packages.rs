@@ -39,6 +39,9 @@ pub(crate) const CONFORMANCE: &[Need] = &[
 /// What a fuzz target is linked with, beside a C compiler.
 pub(crate) const FUZZ: &[Need] = &[need("cc", "gcc"), need("c++", "g++")];
 
+/// What counts instructions.
+pub(crate) const INSTRUCTIONS: &[Need] = &[need("cc", "gcc"), need("valgrind", "valgrind")];
+
 /// Makes sure that the needed programs exist: root installs what is missing, others are told how.
 pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
     let mut packages = missing(needs);

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use link::Identity;
 
-use crate::{scratch, wan::Site};
+use crate::{machine::ProcessTime, scratch, wan::Site};
 
 /// Two running gateways; ended when dropped.
 #[derive(Debug)]
@@ -117,28 +117,13 @@ impl Gateways {
         )
     }
 
-    /// Processor time that each gateway has used, user and system, in the order of the sites.
+    /// Processor time that each gateway has used, its link's thread counted apart, in the order of the
+    /// sites.
     ///
     /// # Errors
     /// If a gateway is gone.
-    pub fn cpu_time(&self) -> anyhow::Result<[Duration; 2]> {
-        let of = |child: &Child| -> anyhow::Result<Duration> {
-            let path = format!("/proc/{}/stat", child.id());
-            let stat = fs::read_to_string(&path).context(path)?;
-            // Fields 14 and 15 of proc(5), counted from behind the name in parentheses.
-            let fields: Vec<&str> = stat
-                .rsplit(')')
-                .next()
-                .unwrap_or_default()
-                .split_whitespace()
-                .collect();
-            let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok());
-            let ticks = ticks(11)
-                .zip(ticks(12))
-                .context("the format of /proc/PID/stat")?;
-            // USER_HZ is 100 on all of Linux's architectures that matter.
-            Ok(Duration::from_millis(10 * (ticks.0 + ticks.1)))
-        };
+    pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
+        let of = |child: &Child| ProcessTime::of(child.id(), LINK_THREAD);
         Ok([of(&self.children[0])?, of(&self.children[1])?])
     }
 
@@ -186,6 +171,8 @@ impl Drop for Gateways {
     }
 }
 
+/// The driver of a gateway's link.
+const LINK_THREAD: &str = "longhaul-link";
 const NAMES: [&str; 2] = ["site-a", "site-b"];
 /// Any free port: nobody asks.
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";

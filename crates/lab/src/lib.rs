@@ -4,7 +4,9 @@
     reason = "the lab drives the kernel in real time: it owns sockets, clocks and threads"
 )]
 
+pub mod bulk;
 pub mod demo;
 pub mod gateways;
+pub mod machine;
 mod scratch;
 pub mod wan;

@@ -89,7 +89,7 @@ fn main() {
         });
     }
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
-    match std::fs::write(&out, bench::page::render(&sections)) {
+    match std::fs::write(&out, bench::page::render(NOTE, &sections)) {
         Ok(()) => println!("plots: {}", out.display()),
         Err(error) => println!("plots: {} cannot be written: {error}", out.display()),
     }
@@ -195,6 +195,8 @@ fn groups() -> Vec<Group> {
     ]
 }
 
+const NOTE: &str = "The core in virtual time beside models of TCP; the first seed of each row. Figures are \
+     the median of the seeds (the mean for what CUBIC keeps) and the worst.";
 const END: Duration = Duration::from_secs(120);
 const JUDGED: Range<Duration> = Duration::from_secs(30)..END;
 

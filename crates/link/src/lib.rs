@@ -29,6 +29,7 @@ mod feedback;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handshake;
+mod id_map;
 mod identity;
 mod overtakers;
 mod recovery;

@@ -6,6 +6,7 @@
 //! It needs no traffic shaping from the kernel, and works for an ordinary user in a user namespace
 //! ([`privilege::acquire`]). Linux only.
 
+mod cable;
 pub mod change;
 mod checksum;
 mod client;
@@ -26,6 +27,7 @@ mod topology;
 
 use std::{ffi::OsStr, io, process::Command, thread};
 
+pub use cable::Cable;
 pub use client::{Client, Removed};
 pub use config::{Direction, Site, SiteConfig, WanConfig};
 pub use control::Description;

@@ -79,6 +79,18 @@ impl Report {
             });
         distorted || self.thread.busy_max > 0.95
     }
+
+    /// Whether the machine has distorted the path since an earlier report of the same emulator: packets
+    /// lost outside the model, or more than 1 % of them late.
+    pub fn distorted_since(&self, earlier: &Self) -> bool {
+        let directions = earlier.directions.iter().zip(&self.directions);
+        directions.into_iter().any(|(before, after)| {
+            let lost = |load: &Load| load.receive_drops + load.send_failures;
+            let late = after.load.late_packets - before.load.late_packets;
+            let delivered = after.counters.delivered - before.counters.delivered;
+            lost(&after.load) > lost(&before.load) || late * 100 > delivered
+        })
+    }
 }
 
 impl Load {

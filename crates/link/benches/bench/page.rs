@@ -190,9 +190,10 @@ impl Panel {
     }
 }
 
-/// The page as HTML.
-pub(crate) fn render(sections: &[Section]) -> String {
+/// The page as HTML; `note` says what was run, in a sentence or two.
+pub(crate) fn render(note: &str, sections: &[Section]) -> String {
     let mut page = String::from(HEAD);
+    let _ = write!(page, "{}</p>", escape(note));
     for section in sections {
         let _ = write!(
             page,
@@ -271,6 +272,5 @@ The band says what the first link takes itself for:
 <span class="key" style="background: var(--alone)"></span>alone
 <span class="key" style="background: var(--company)"></span>in company
 <span class="key" style="background: var(--loss)"></span>losing too much.
-Half a second a point; the first seed of each row; figures are the median of the seeds (the mean for what
-CUBIC keeps) and the worst.</p>
+Half a second a point.
 "#;

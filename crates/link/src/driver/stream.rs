@@ -76,6 +76,8 @@ impl From<LostReason> for StreamError {
 
 /// Bytes that an application may have queued in one stream before a write waits.
 const SEND_QUEUE_MAX: usize = 512 * 1024;
+/// A write that waits goes on when so few are left: one wake-up for many blocks.
+const SEND_QUEUE_LOW: usize = SEND_QUEUE_MAX / 2;
 /// Bytes that wait for the application in one stream before the driver stops reading for it.
 pub(super) const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
@@ -258,11 +260,9 @@ impl SendShared {
 }
 
 impl SendState {
-    /// Lets a waiting write look again, if there is room.
-    pub(super) fn wake_if_room(&mut self) {
-        if self.queued_bytes < SEND_QUEUE_MAX {
-            self.waker.take().into_iter().for_each(Waker::wake);
-        }
+    /// A write that waits and may go on. To be woken when the lock is let go, which it takes at once.
+    pub(super) fn take_writer(&mut self) -> Option<Waker> {
+        self.waker.take_if(|_| self.queued_bytes <= SEND_QUEUE_LOW)
     }
 
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
@@ -324,7 +324,11 @@ impl RecvState {
     pub(super) fn push(&mut self, data: Bytes) {
         self.queued_bytes += data.len();
         self.queue.push_back(data);
-        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// A read that waits and may go on. To be woken when the lock is let go, which it takes at once.
+    pub(super) fn take_reader(&mut self) -> Option<Waker> {
+        self.waker.take_if(|_| !self.queue.is_empty())
     }
 
     /// Nothing more will come. An error overtakes what is queued: it is not complete anyway.

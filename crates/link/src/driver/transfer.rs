@@ -80,13 +80,18 @@ impl Driver {
             state.queued_bytes -= data.len();
             self.endpoint.write(key, data);
         }
-        state.wake_if_room();
-        if !state.queue.is_empty() {
+        let writer = state.take_writer();
+        let (is_blocked, is_finished) = (!state.queue.is_empty(), state.finish);
+        drop(state);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        if is_blocked {
             self.blocked.insert(key);
             return;
         }
         self.blocked.remove(&key);
-        if state.finish {
+        if is_finished {
             self.endpoint.finish(key);
         }
     }
@@ -125,7 +130,11 @@ impl Driver {
                 Read::Gone => break Some(Err(StreamError::Closed)),
             }
         };
+        let reader = state.take_reader();
         drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
         if let Some(result) = result {
             self.end_recv(key, result);
         }

@@ -17,7 +17,7 @@ mod streams;
 mod tests;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -41,6 +41,7 @@ use units::BitRate;
 use crate::{
     connection::{Connection, Ecn, Pacer, Received, Stats, Transmit, ip_overhead},
     handshake::{cookie::CookieJar, envelope::KeyId},
+    id_map::IdMap,
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
 };
@@ -52,8 +53,8 @@ pub struct Endpoint {
     our_key: KeyId,
     random: u64,
     peers: Vec<Peer>,
-    attempts: HashMap<ConnectionId, Attempt>,
-    connections: HashMap<ConnectionId, Connection>,
+    attempts: IdMap<ConnectionId, Attempt>,
+    connections: IdMap<ConnectionId, Connection>,
     /// Order in which connections get their turn to send.
     turn: VecDeque<ConnectionId>,
     events: VecDeque<Event>,
@@ -95,8 +96,8 @@ impl Endpoint {
             random: config.seed,
             config,
             peers,
-            attempts: HashMap::new(),
-            connections: HashMap::new(),
+            attempts: IdMap::default(),
+            connections: IdMap::default(),
             turn: VecDeque::new(),
             events: VecDeque::new(),
             dropped: DropCounters::default(),

@@ -1,4 +1,5 @@
-//! What a crowd did, sampled at equal times, and the figures that benches judge it by.
+//! What a crowd did, sampled at equal times, and the figures that benches judge it by. Who samples
+//! another crowd, of the kernel's, fills a record in by hand.
 //!
 //! Rates count bytes on the wire that arrive at the receiver, Ethernet's overhead included, so that
 //! all flows together make up the bottleneck's rate.
@@ -36,7 +37,8 @@ pub struct Sample {
 }
 
 impl Record {
-    pub(super) fn new(every: Duration) -> Self {
+    /// An empty record of samples that are `every` apart.
+    pub fn new(every: Duration) -> Self {
         Self {
             every,
             queue_delays: Vec::new(),
@@ -47,11 +49,13 @@ impl Record {
         }
     }
 
-    pub(super) fn add_flow(&mut self) {
+    /// Begins to watch a flow that was silent so far.
+    pub fn add_flow(&mut self) {
         self.flows.push(vec![Sample::default(); self.len()]);
     }
 
-    pub(super) fn begin_sample(&mut self, queue_delay: Duration, path: &Counters) {
+    /// Adds what the path is and did. A sample of each flow follows.
+    pub fn begin_sample(&mut self, queue_delay: Duration, path: &Counters) {
         let drops = path.queue_drops + path.policer_drops;
         self.queue_delays.push(queue_delay);
         self.sent.push(path.sent);
@@ -59,7 +63,8 @@ impl Record {
         self.lost.push(path.dropped() - drops);
     }
 
-    pub(super) fn add_sample(&mut self, flow: usize, sample: Sample) {
+    /// Adds what a flow is and did, behind [`begin_sample`](Self::begin_sample).
+    pub fn add_sample(&mut self, flow: usize, sample: Sample) {
         self.flows[flow].push(sample);
     }
 

@@ -1,0 +1,353 @@
+//! The rows of the table: who shares which line with whom, and what is required of that.
+
+use std::{ops::Range, time::Duration};
+
+use link::sim::Record;
+use units::ByteCount;
+
+use crate::{
+    bench::{Figure, Line, S, mean, offset, page::Plot},
+    crowd::{self, Flow, Kind},
+};
+
+/// Rows that belong together, and what they show.
+pub struct Group {
+    pub name: &'static str,
+    pub rows: Vec<Row>,
+}
+
+/// One setting.
+pub struct Row {
+    pub name: String,
+    /// Runs that it needs, one after the other.
+    pub runs: u32,
+    pub run: Box<Run>,
+}
+
+/// From times and a seed to what came of it.
+pub type Run = dyn Fn(&Times, u64) -> anyhow::Result<Outcome> + Send + Sync;
+
+/// How long a run lasts, and from when on it counts.
+#[derive(Debug, Clone)]
+pub struct Times {
+    pub settle: Duration,
+    pub end: Duration,
+}
+
+/// What came of a row.
+pub struct Outcome {
+    pub figures: Vec<Figure>,
+    pub plot: Plot,
+    pub record: Record,
+    /// Whether the machine was too slow for the path.
+    pub is_distorted: bool,
+}
+
+impl Times {
+    fn judged(&self) -> Range<Duration> {
+        self.settle..self.end
+    }
+}
+
+/// What runs within twenty minutes, or all of what is required.
+pub fn groups(is_full: bool, is_quick: bool) -> Vec<Group> {
+    let cubic: &[(u64, f64, u64)] = match (is_full, is_quick) {
+        (true, _) => &ALL,
+        (_, true) => &[(40, 1.0, 1)],
+        _ => &SOME,
+    };
+    let bbr: &[(u64, f64, u64)] = match (is_full, is_quick) {
+        (true, _) => &ALL,
+        (_, true) => &[(40, 1.0, 1)],
+        _ => &SOME_BBR,
+    };
+    let pairs: &[(u64, f64, u32)] = if is_quick {
+        &[(2, 1.0, 0)]
+    } else {
+        &[(2, 0.5, 0), (2, 1.0, 5), (2, 4.0, 0), (4, 1.0, 5)]
+    };
+    vec![
+        Group {
+            name: "beside the kernel's CUBIC",
+            rows: beside("cubic", cubic),
+        },
+        Group {
+            name: "beside the kernel's BBR",
+            rows: beside("bbr", bbr),
+        },
+        Group {
+            name: "among ourselves",
+            rows: among_ourselves(pairs),
+        },
+        Group {
+            name: "a TCP user whose window allows 5.35 Mbit/s",
+            rows: small_user(),
+        },
+    ]
+}
+
+/// Round-trip time in ms, queue in bandwidth-delay products, flows beside ours.
+const ALL: [(u64, f64, u64); 18] = [
+    (40, 0.5, 1),
+    (40, 0.5, 2),
+    (40, 0.5, 4),
+    (40, 1.0, 1),
+    (40, 1.0, 2),
+    (40, 1.0, 4),
+    (40, 4.0, 1),
+    (40, 4.0, 2),
+    (40, 4.0, 4),
+    (100, 0.5, 1),
+    (100, 0.5, 2),
+    (100, 0.5, 4),
+    (100, 1.0, 1),
+    (100, 1.0, 2),
+    (100, 1.0, 4),
+    (100, 4.0, 1),
+    (100, 4.0, 2),
+    (100, 4.0, 4),
+];
+const SOME: [(u64, f64, u64); 12] = [
+    (40, 0.5, 1),
+    (40, 0.5, 4),
+    (40, 1.0, 1),
+    (40, 1.0, 2),
+    (40, 1.0, 4),
+    (40, 4.0, 1),
+    (40, 4.0, 4),
+    (100, 0.5, 1),
+    (100, 1.0, 1),
+    (100, 1.0, 2),
+    (100, 1.0, 4),
+    (100, 4.0, 1),
+];
+const SOME_BBR: [(u64, f64, u64); 5] = [
+    (40, 0.5, 1),
+    (40, 1.0, 1),
+    (40, 1.0, 2),
+    (40, 4.0, 1),
+    (100, 1.0, 1),
+];
+
+/// One link beside `count` flows of the kernel's, and one CUBIC flow in its place: what the others keep
+/// of that is the harm.
+fn beside(name: &'static str, cells: &[(u64, f64, u64)]) -> Vec<Row> {
+    let row = |&(rtt_ms, queue, count): &(u64, f64, u64)| Row {
+        name: format!(
+            "{rtt_ms} ms, queue {queue} BDP, {count} {}",
+            name.to_uppercase()
+        ),
+        runs: 2,
+        run: Box::new(move |times, seed| {
+            let line = Line::new(100, rtt_ms, queue);
+            let crowd = |first: Kind| {
+                let others = (1..=count).map(|which| soon(tcp(name), seed, which));
+                let flows: Vec<_> = [soon(first, seed, 0)].into_iter().chain(others).collect();
+                crowd::run(&line, &flows, times.end)
+            };
+            let control = crowd(tcp("cubic"))?;
+            let ours = crowd(Kind::Link)?;
+            let judged = times.judged();
+            let without_us = rates(&control.record, &judged);
+            let record = &ours.record;
+            let rates = rates(record, &judged);
+            let fair = line.bits_per_s() / rates.len() as f64;
+            let kept = mean(&rates[1..]) / mean(&without_us[1..]);
+            let lowest = least(&rates) / fair;
+            let is_cubic = name == "cubic";
+            let figure = |is_required, required: Figure| {
+                if is_required {
+                    required
+                } else {
+                    Figure::shown(required.label, required.value)
+                }
+            };
+            let mut figures = vec![
+                figure(
+                    is_cubic,
+                    Figure::at_most("ours / fair", 1.5, rates[0] / fair),
+                ),
+                figure(
+                    is_cubic,
+                    Figure::at_least("ours / fair", 0.5, rates[0] / fair),
+                ),
+                Figure::at_least("they keep", 0.7, kept).by_mean(),
+                figure(
+                    is_cubic,
+                    Figure::at_least("least flow / fair", 0.25, lowest),
+                ),
+                Figure::shown("CUBIC in our place / fair", without_us[0] / fair),
+                Figure::shown("Jain", record.jain(&judged)),
+                Figure::shown("Jain, CUBIC in our place", control.record.jain(&judged)),
+                Figure::shown(
+                    "seconds to 0.5..1.5 of fair",
+                    seconds_to_fair(record, fair, times.end),
+                ),
+            ];
+            if !is_cubic {
+                // Both bounds would show the same.
+                figures.remove(1);
+            }
+            figures.extend(line_figures(&line, record, &judged));
+            figures.push(Figure::shown(
+                "mean queue, CUBIC in our place, ms",
+                ms(control.record.queue_mean(&judged)),
+            ));
+            let mut outcome = outcome(&line, ours, figures);
+            outcome.is_distorted |= control.is_distorted;
+            Ok(outcome)
+        }),
+    };
+    cells.iter().map(row).collect()
+}
+
+fn among_ourselves(cells: &[(u64, f64, u32)]) -> Vec<Row> {
+    let row = |&(count, queue, apart_s): &(u64, f64, u32)| Row {
+        name: format!("40 ms, queue {queue} BDP, {count} links, {apart_s} s apart"),
+        runs: 1,
+        run: Box::new(move |times, seed| {
+            let line = Line::new(100, 40, queue);
+            let begins = |which: u64| {
+                which as u32 * apart_s * S + offset(seed, which, Duration::from_millis(100))
+            };
+            let flows: Vec<_> = (0..count)
+                .map(|which| Flow {
+                    kind: Kind::Link,
+                    starts: begins(which),
+                })
+                .collect();
+            let all = begins(count - 1);
+            let judged = all + times.settle..all + times.end;
+            let crowd = crowd::run(&line, &flows, judged.end)?;
+            let record = &crowd.record;
+            let fair = line.bits_per_s() / count as f64;
+            let mut figures = vec![
+                Figure::at_least("Jain", 0.95, record.jain(&judged)),
+                Figure::at_most(
+                    "seconds to Jain 0.95",
+                    30.0,
+                    seconds_to_converge(record, all, judged.end),
+                ),
+                Figure::at_least(
+                    "least flow / fair",
+                    0.25,
+                    least(&rates(record, &judged)) / fair,
+                ),
+            ];
+            figures.extend(line_figures(&line, record, &judged));
+            Ok(outcome(&line, crowd, figures))
+        }),
+    };
+    cells.iter().map(row).collect()
+}
+
+fn small_user() -> Vec<Row> {
+    vec![Row {
+        name: "173 ms, queue 1 BDP".into(),
+        runs: 2,
+        run: Box::new(|times, seed| {
+            let line = Line::new(100, 173, 1.0);
+            let user = Kind::Tcp {
+                congestion_control: "cubic",
+                buffer: Some(SMALL_BUFFER),
+            };
+            let user = soon(user, seed, 1);
+            let judged = times.judged();
+            let solo = crowd::run(&line, std::slice::from_ref(&user), times.end)?;
+            let crowd = crowd::run(&line, &[soon(Kind::Link, seed, 0), user], times.end)?;
+            let solo_rate = solo.record.rate(0, &judged);
+            let rates = rates(&crowd.record, &judged);
+            let rest = line.bits_per_s() - rates[1];
+            let mut figures = vec![
+                Figure::at_least("it keeps", 0.9, rates[1] / solo_rate),
+                Figure::at_least("ours / the rest", 0.9, rates[0] / rest),
+                Figure::shown("its rate alone, Mbit/s", solo_rate * 1e-6),
+            ];
+            figures.extend(line_figures(&line, &crowd.record, &judged));
+            let mut outcome = outcome(&line, crowd, figures);
+            outcome.is_distorted |= solo.is_distorted;
+            Ok(outcome)
+        }),
+    }]
+}
+
+/// Linux 6.18 announces a window of about 116 KB for it, which is 5.35 Mbit/s at 173 ms: what a study of
+/// such paths found behind windows of 128 KB. The rate alone is printed beside the row.
+const SMALL_BUFFER: ByteCount = ByteCount::kibibytes(92);
+
+/// What is shown of every line.
+fn line_figures(line: &Line, record: &Record, judged: &Range<Duration>) -> [Figure; 4] {
+    [
+        Figure::shown("line in use", line.used(record, judged)),
+        Figure::shown("mean queue, ms", ms(record.queue_mean(judged))),
+        Figure::shown("queue at 95 %, ms", ms(record.queue_quantile(0.95, judged))),
+        Figure::shown("caused loss, %", 100.0 * record.caused_loss(judged)),
+    ]
+}
+
+fn outcome(line: &Line, crowd: crowd::Outcome, figures: Vec<Figure>) -> Outcome {
+    Outcome {
+        figures,
+        plot: Plot::of(&crowd.record, line.bits_per_s()),
+        record: crowd.record,
+        is_distorted: crowd.is_distorted,
+    }
+}
+
+fn tcp(congestion_control: &'static str) -> Kind {
+    Kind::Tcp {
+        congestion_control,
+        buffer: None,
+    }
+}
+
+/// A flow that begins within the first second, as the seed says.
+fn soon(kind: Kind, seed: u64, which: u64) -> Flow {
+    Flow {
+        kind,
+        starts: offset(seed, which, S),
+    }
+}
+
+fn rates(record: &Record, span: &Range<Duration>) -> Vec<f64> {
+    (0..record.flows())
+        .map(|flow| record.rate(flow, span))
+        .collect()
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Seconds until ours stays between half of its fair share and one and a half: in the mean of each five
+/// seconds of twenty.
+fn seconds_to_fair(record: &Record, fair: f64, end: Duration) -> f64 {
+    let is_fair = |at: Duration| {
+        let share = record.rate(0, &(at..at + 5 * S)) / fair;
+        (0.5..=1.5).contains(&share)
+    };
+    first(Duration::ZERO, end, 20 * S, |at| {
+        (0..4).all(|step| is_fair(at + 5 * S * step))
+    })
+}
+
+/// Seconds from `from` until Jain's index stays at 0.95 or more: in each two seconds of ten.
+fn seconds_to_converge(record: &Record, from: Duration, end: Duration) -> f64 {
+    let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
+    first(from, end, 10 * S, |at| {
+        (0..5).all(|step| is_even(at + 2 * S * step))
+    })
+}
+
+/// Seconds from `from` to the first time at which something holds that looks `ahead`.
+fn first(from: Duration, end: Duration, ahead: Duration, holds: impl Fn(Duration) -> bool) -> f64 {
+    (0..)
+        .map(|step| from + S / 2 * step)
+        .take_while(|at| *at + ahead <= end)
+        .find(|at| holds(*at))
+        .map_or(f64::INFINITY, |at| (at - from).as_secs_f64())
+}

@@ -1,0 +1,186 @@
+//! The machine that figures come from: how busy it was, and by whom.
+//!
+//! Real time is shared with everything else that runs here. A figure without this says nothing about
+//! why it is what it is.
+
+use std::{
+    fmt, fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+
+/// Processor time used so far, by everybody.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    at: Instant,
+    busy: Duration,
+    stolen: Duration,
+}
+
+/// How busy the machine was in a span of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Load {
+    /// Share of all processors that was in use; what a hypervisor gave to others is part of it.
+    pub busy: f64,
+    /// Share that neither we nor our children used.
+    pub others: f64,
+}
+
+/// What a process has used, user and system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessTime {
+    /// All threads, those that have ended included.
+    pub all: Duration,
+    /// The threads of one name that live.
+    pub of_thread: Duration,
+}
+
+/// The kernel's units in `/proc`: USER_HZ is 100 on all of Linux's architectures that matter.
+const TICK: Duration = Duration::from_millis(10);
+
+impl Moment {
+    /// Now.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn now() -> anyhow::Result<Self> {
+        let path = "/proc/stat";
+        let stat = fs::read_to_string(path).context(path)?;
+        let total = stat.lines().next().unwrap_or_default();
+        let fields: Vec<u32> = total
+            .split_whitespace()
+            .skip(1)
+            .map_while(|field| field.parse().ok())
+            .collect();
+        // user, nice, system, idle, iowait, irq, softirq, steal: proc_stat(5).
+        let &[user, nice, system, _, _, irq, softirq, stolen, ..] = &fields[..] else {
+            anyhow::bail!("the format of {path}: {total:?}");
+        };
+        Ok(Self {
+            at: Instant::now(),
+            busy: TICK * (user + nice + system + irq + softirq),
+            stolen: TICK * stolen,
+        })
+    }
+
+    /// The load since then, of which `ours` is the processor time that we know of.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn load_since(&self, ours: Duration) -> anyhow::Result<Load> {
+        let now = Self::now()?;
+        let capacity = (now.at - self.at) * processors() as u32;
+        let used = (now.busy - self.busy) + (now.stolen - self.stolen);
+        let share = |time: Duration| time.as_secs_f64() / capacity.as_secs_f64();
+        Ok(Load {
+            busy: share(used).min(1.0),
+            others: share(used.saturating_sub(ours)).min(1.0),
+        })
+    }
+}
+
+impl ProcessTime {
+    /// Of a process; `thread` names the threads that are counted apart.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn of(pid: u32, thread: &str) -> anyhow::Result<Self> {
+        let all = cpu_time(&format!("/proc/{pid}"))?;
+        let mut of_thread = Duration::ZERO;
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let task = task?.path().display().to_string();
+            // It may just have ended.
+            let name = fs::read_to_string(format!("{task}/comm")).unwrap_or_default();
+            if name.trim_end() == thread {
+                of_thread += cpu_time(&task).unwrap_or_default();
+            }
+        }
+        Ok(Self { all, of_thread })
+    }
+
+    /// Of this process.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn own() -> anyhow::Result<Duration> {
+        cpu_time("/proc/self")
+    }
+
+    /// What was used since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            all: self.all.saturating_sub(earlier.all),
+            of_thread: self.of_thread.saturating_sub(earlier.of_thread),
+        }
+    }
+}
+
+/// User and system time from the `stat` file in a folder of `/proc`.
+fn cpu_time(folder: &str) -> anyhow::Result<Duration> {
+    let path = format!("{folder}/stat");
+    let stat = fs::read_to_string(&path).context(path)?;
+    // Fields 14 and 15 of proc_pid_stat(5), counted from behind the name in parentheses.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: Option<u32> = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse::<u32>().ok())
+        .sum();
+    Ok(TICK * ticks.context("the format of /proc/PID/stat")?)
+}
+
+/// How many processors there are.
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The machine in a line: processors, kernel, and how many programs wanted one in the last minute.
+pub fn describe() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let average = read("/proc/loadavg");
+    format!(
+        "{} processors, Linux {}, load {} before it began",
+        processors(),
+        read("/proc/sys/kernel/osrelease").trim(),
+        average.split(' ').next().unwrap_or_default()
+    )
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0} % busy, {:.0} % by others",
+            self.busy * 100.0,
+            self.others * 100.0
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_thread_is_seen_as_ours_and_by_its_name() {
+        let moment = Moment::now().expect("Linux tells");
+        let before = ProcessTime::of(std::process::id(), "spinner").expect("we live");
+        let own = ProcessTime::own().expect("we live");
+        let spinner = thread::Builder::new().name("spinner".into()).spawn(|| {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(200) {
+                std::hint::spin_loop();
+            }
+            let pid = std::process::id();
+            ProcessTime::of(pid, "spinner").expect("we live")
+        });
+        let after = spinner.expect("a thread").join().expect("no panic");
+        let used = after.since(before);
+        assert!(used.of_thread > Duration::ZERO && used.of_thread <= used.all);
+        let ours = ProcessTime::own().expect("we live") - own;
+        let load = moment.load_since(ours).expect("Linux tells");
+        assert!(load.busy > 0.0 && load.others < load.busy, "{load}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Two sites joined by a wire that does nothing: what a path without an emulator costs.
+
+use std::{ffi::OsStr, net::Ipv4Addr, os::fd::AsFd, process::Command};
+
+use super::{
+    config::Site,
+    error::WanError,
+    netlink::{Netlink, VethEnd},
+    netns::Netns,
+    sys,
+};
+
+/// Two network namespaces joined by a veth, with segmentation offload as veths have it. Dropping it
+/// takes the wire away.
+#[derive(Debug)]
+pub struct Cable {
+    sites: [Netns; 2],
+    links: [Netlink; 2],
+}
+
+impl Cable {
+    /// The sites' addresses.
+    pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 1, 2)];
+
+    /// Makes the two sites and joins them.
+    ///
+    /// # Errors
+    /// [`WanError::Forbidden`] names the setting that keeps this user from making namespaces.
+    pub fn plug(mtu: u32) -> Result<Self, WanError> {
+        let sites = [Netns::anonymous()?, Netns::anonymous()?];
+        let failed = |what: &str| WanError::io(format!("{what} a cable"));
+        let open = |namespace: &Netns| {
+            namespace
+                .run(Netlink::open)?
+                .map_err(failed("opening a netlink socket for"))
+        };
+        let mut cable = Self {
+            links: [open(&sites[0])?, open(&sites[1])?],
+            sites,
+        };
+        let end = |number: u8| VethEnd {
+            name: "wire0",
+            index: INDEX,
+            mac: [0x02, 0x4c, 0x48, 0, 2, number],
+        };
+        let far = cable.sites[1].clone_fd()?;
+        cable.links[0]
+            .add_veth(end(1), end(2), far.as_fd(), mtu)
+            .map_err(failed("making"))?;
+        for (link, address) in cable.links.iter_mut().zip(Self::ADDRESSES) {
+            let _ = link.disable_link_local(INDEX);
+            link.set_up(INDEX, true).map_err(failed("setting up"))?;
+            link.add_address(INDEX, address.into(), 24)
+                .map_err(failed("giving an address to"))?;
+        }
+        Ok(cable)
+    }
+
+    /// A command that will run `program` inside a site.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if there can be no more descriptors.
+    pub fn command(&self, site: Site, program: impl AsRef<OsStr>) -> Result<Command, WanError> {
+        let mut command = Command::new(program);
+        sys::enter_before_exec(&mut command, self.sites[site.index()].clone_fd()?);
+        Ok(command)
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        // Processes may keep the sites' namespaces; their way out of them ends here.
+        let _ = self.links[0].delete_link(INDEX);
+    }
+}
+
+/// Of the wire's end, in both sites.
+const INDEX: u32 = 100;

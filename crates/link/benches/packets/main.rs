@@ -1,0 +1,59 @@
+//! Instructions of a packet, at the sender and at the receiver, counted by Callgrind.
+//!
+//! A count does not depend on what else the machine does, so it can be guarded: a run fails when one
+//! exceeds its bound, 5 % above what it was when the bound was set. `cargo xtask bench instructions` provides Valgrind and gungraun's runner, and
+//! prints the counts by packet. What is counted is in `steady`: everything but the kernel.
+//!
+//! Valgrind knows AVX2 and nothing newer. Where a processor has more, encryption takes fewer
+//! instructions than counted here.
+#![allow(missing_docs, reason = "gungraun's macros make public items")]
+
+mod steady;
+
+use gungraun::{
+    Callgrind, EntryPoint, EventKind, LibraryBenchmarkConfig, library_benchmark,
+    library_benchmark_group, main,
+};
+use steady::Steady;
+
+/// Packets that are counted in each benchmark.
+const PACKETS: u64 = 10_000;
+
+fn nothing() -> u64 {
+    0
+}
+
+/// A transfer in its steady state of whose packets so many in a thousand are lost.
+fn losing(per_mille: u64) -> Steady {
+    Steady::new(per_mille, nothing)
+}
+
+/// What is counted: all calls of one function; at most so many instructions a packet.
+fn counting(function: &str, bound: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
+    callgrind
+        .entry_point(EntryPoint::Custom(format!("*::{function}*")))
+        .hard_limits([(EventKind::Ir, bound * PACKETS)]);
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
+#[library_benchmark(config = counting("sender_turn", 8_000))]
+#[bench::clean(args = (0), setup = losing)]
+#[bench::losing_one_percent(args = (10), setup = losing)]
+fn sender(mut steady: Steady) -> Steady {
+    steady.run(PACKETS);
+    steady
+}
+
+#[library_benchmark(config = counting("receiver_turn", 8_200))]
+#[bench::clean(args = (0), setup = losing)]
+#[bench::losing_one_percent(args = (10), setup = losing)]
+fn receiver(mut steady: Steady) -> Steady {
+    steady.run(PACKETS);
+    steady
+}
+
+library_benchmark_group!(name = packets, benchmarks = [sender, receiver]);
+main!(library_benchmark_groups = packets);

@@ -1,0 +1,261 @@
+//! A bulk transfer in its steady state, a turn of each side at a time, without sockets: what a packet
+//! costs at the sender and at the receiver can be counted apart.
+//!
+//! Two endpoints with the shipped controller and real encryption, 20 ms apart, at a cap of 1 Gbit/s. The
+//! turns are those of the driver: what has come, what time brings, what the application gives and
+//! takes, what is to be sent. Everything is counted in them but the kernel.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use link::{
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, ReplayMemory,
+    StreamKey, congestion,
+};
+use units::{BitRate, ByteCount};
+
+/// The two sides and what is on its way between them.
+pub(crate) struct Steady {
+    sender: Site,
+    receiver: Site,
+    /// Of a thousand packets so many are lost each way.
+    lost_per_mille: u64,
+    dice: u64,
+    now: Instant,
+    flying: [VecDeque<(Instant, Vec<u8>)>; 2],
+    /// Buffers to be used again.
+    spare: Vec<Vec<u8>>,
+}
+
+/// One side.
+pub(crate) struct Site {
+    endpoint: Endpoint,
+    peer_address: SocketAddr,
+    stream: Option<StreamKey>,
+    /// What has come for this turn.
+    inbox: Vec<Vec<u8>>,
+    /// Batches sent in this turn, and the size of their packets.
+    outbox: Vec<(Vec<u8>, usize)>,
+    outbox_used: usize,
+    /// Reads a counter; what it has gained in the turns is in `counted`.
+    meter: fn() -> u64,
+    counted: u64,
+}
+
+impl Steady {
+    /// A transfer that has been under way for a second. `meter` reads a counter before and after
+    /// each turn.
+    pub(crate) fn new(lost_per_mille: u64, meter: fn() -> u64) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any origin does: only differences count"
+        )]
+        let now = Instant::now();
+        let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
+            .map(|text| text.parse().expect("the address is well formed"));
+        let site = |side: u8| Site {
+            endpoint: endpoint(side, now),
+            peer_address: addresses[1 - usize::from(side)],
+            stream: None,
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            outbox_used: 0,
+            meter,
+            counted: 0,
+        };
+        let mut steady = Self {
+            sender: site(0),
+            receiver: site(1),
+            lost_per_mille,
+            dice: 1,
+            now,
+            flying: [VecDeque::new(), VecDeque::new()],
+            spare: Vec::new(),
+        };
+        let begins = now + Duration::from_secs(1);
+        while steady.now < begins {
+            steady.step(take_sender_turn, take_receiver_turn);
+        }
+        assert!(
+            steady.receiver.stream.is_some(),
+            "the transfer must be under way"
+        );
+        steady
+    }
+
+    /// Runs until the sender has sent `packets` more. Returns what the meters have gained meanwhile at
+    /// the sender and at the receiver.
+    pub(crate) fn run(&mut self, packets: u64) -> [u64; 2] {
+        let sent = |steady: &Self| steady.sender.endpoint.peer_view(0).stats.datagrams_sent;
+        let counted = |steady: &Self| [steady.sender.counted, steady.receiver.counted];
+        let (from, before) = (self.now, counted(self));
+        let goal = sent(self) + packets;
+        while sent(self) < goal {
+            self.step(sender_turn, receiver_turn);
+        }
+        let took = (self.now - from).as_secs_f64();
+        let rate = packets as f64 * FULL_PACKET_BITS / took;
+        assert!(
+            rate > 0.9 * CAP.as_bits_per_s() as f64,
+            "a transfer at {:.0} Mbit/s is not in its steady state",
+            rate * 1e-6
+        );
+        let after = counted(self);
+        [after[0] - before[0], after[1] - before[1]]
+    }
+
+    /// One turn of each side.
+    fn step(&mut self, sender_turn: Turn, receiver_turn: Turn) {
+        self.now += TURN;
+        for (side, site) in [&mut self.sender, &mut self.receiver]
+            .into_iter()
+            .enumerate()
+        {
+            let flying = &mut self.flying[1 - side];
+            while flying.front().is_some_and(|(due, _)| *due <= self.now) {
+                let (_, datagram) = flying.pop_front().expect("it was just seen");
+                site.inbox.push(datagram);
+            }
+        }
+        sender_turn(&mut self.sender, self.now);
+        receiver_turn(&mut self.receiver, self.now);
+        for side in [0, 1] {
+            self.carry(side);
+        }
+    }
+
+    /// Puts what a side has sent on its way.
+    fn carry(&mut self, side: usize) {
+        let site = match side {
+            0 => &mut self.sender,
+            _ => &mut self.receiver,
+        };
+        self.spare.append(&mut site.inbox);
+        for (batch, segment_bytes) in &site.outbox[..site.outbox_used] {
+            for datagram in batch.chunks(*segment_bytes) {
+                // SplitMix64's step: equal in every run.
+                self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (self.dice ^ self.dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                if (mixed >> 32) % 1000 < self.lost_per_mille {
+                    continue;
+                }
+                let mut copy = self.spare.pop().unwrap_or_default();
+                copy.clear();
+                copy.extend_from_slice(datagram);
+                self.flying[side].push_back((self.now + ONE_WAY, copy));
+            }
+        }
+        site.outbox_used = 0;
+    }
+}
+
+type Turn = fn(&mut Site, Instant);
+
+/// All that the sender does in a turn that counts: a counter of instructions knows it by its name.
+#[inline(never)]
+fn sender_turn(site: &mut Site, now: Instant) {
+    take_turn(site, now, true);
+}
+
+/// All that the receiver does in a turn that counts.
+#[inline(never)]
+fn receiver_turn(site: &mut Site, now: Instant) {
+    take_turn(site, now, false);
+}
+
+/// The same before it counts.
+fn take_sender_turn(site: &mut Site, now: Instant) {
+    take_turn(site, now, true);
+}
+
+fn take_receiver_turn(site: &mut Site, now: Instant) {
+    take_turn(site, now, false);
+}
+
+fn take_turn(site: &mut Site, now: Instant, is_sender: bool) {
+    let before = (site.meter)();
+    for datagram in &mut site.inbox {
+        site.endpoint
+            .handle_datagram(datagram, site.peer_address, now);
+    }
+    site.endpoint.handle_timeout(now);
+    while let Some(event) = site.endpoint.poll_event() {
+        match event {
+            Event::Resolve { peer } => {
+                site.endpoint
+                    .set_address(peer, Some(site.peer_address), now);
+            }
+            Event::Incoming { key, .. } => site.stream = Some(key),
+            Event::Readable { key } => {
+                while let Read::Data(data) = site.endpoint.read(key, READ_BYTES, now) {
+                    std::hint::black_box(&data);
+                }
+            }
+            _ => {}
+        }
+    }
+    if is_sender && site.endpoint.is_up(0) {
+        if site.stream.is_none() {
+            site.stream = site.endpoint.open(0, Class::Bulk, now);
+        }
+        let key = site.stream.expect("a peer that is up takes a stream");
+        while site.endpoint.writable(key) > 0 {
+            site.endpoint.write(key, Bytes::from_static(&BLOCK));
+        }
+    }
+    loop {
+        if site.outbox.len() == site.outbox_used {
+            site.outbox.push((Vec::with_capacity(BATCH_BYTES), 0));
+        }
+        let (batch, segment_bytes) = &mut site.outbox[site.outbox_used];
+        batch.clear();
+        let Some(transmit) = site.endpoint.poll_transmit(batch, BATCH_PACKETS, now) else {
+            break;
+        };
+        *segment_bytes = transmit.segment_bytes;
+        site.outbox_used += 1;
+    }
+    std::hint::black_box(site.endpoint.next_timeout(now));
+    site.counted += (site.meter)() - before;
+}
+
+fn endpoint(side: u8, epoch: Instant) -> Endpoint {
+    let identity = |side: u8| Identity::from_seed([1 + side; 32]);
+    let config = EndpointConfig {
+        identity: identity(side),
+        peers: vec![EndpointPeer {
+            public_keys: vec![identity(1 - side).public_key()],
+            has_endpoint: side == 0,
+            rate_max: None,
+        }],
+        rate_max: Some(CAP),
+        memory_max: ByteCount::mebibytes(256),
+        idle_timeout: Duration::from_secs(600),
+        seed: u64::from(side),
+        instance: u64::from(side),
+        replay_memory: ReplayMemory::default(),
+        unix_ns: 1_700_000_000_000_000_000,
+        pacing_quantum: TURN,
+        controller: Box::new(|memory, rate_max| {
+            congestion::for_policy(Policy::Fair, memory, rate_max)
+        }),
+    };
+    Endpoint::new(config, epoch).expect("seeded keys are valid")
+}
+
+/// The driver's tick.
+const TURN: Duration = Duration::from_micros(400);
+const ONE_WAY: Duration = Duration::from_millis(10);
+const CAP: BitRate = BitRate::gbit(1);
+/// What the driver hands to the kernel at once.
+const BATCH_PACKETS: usize = 44;
+const BATCH_BYTES: usize = 64 * 1024;
+/// What the driver moves from a stream to its handle at a time.
+const READ_BYTES: usize = 256 * 1024;
+const FULL_PACKET_BITS: f64 = 1500.0 * 8.0;
+/// What a gateway reads from a socket at a time.
+static BLOCK: [u8; 64 * 1024] = [7; 64 * 1024];

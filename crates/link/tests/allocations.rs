@@ -1,0 +1,58 @@
+//! How often a bulk transfer in its steady state asks the system for memory.
+
+#[path = "../benches/packets/steady.rs"]
+mod steady;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use steady::Steady;
+
+/// The system's allocator, counted.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+#[expect(unsafe_code, reason = "an allocator has no safe form")]
+// SAFETY: everything is handed to the system's allocator as it comes.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the rules of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `alloc` above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the pointer came from `alloc` above, and the caller keeps the rules of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A turn of 400 us at 1 Gbit/s has 26 packets, and may cost a few allocations: slabs handed to the
+/// reader, a list of connections.
+#[test]
+fn packets_of_a_bulk_transfer_cost_no_allocation() {
+    for lost_per_mille in [0, 10] {
+        let mut steady = Steady::new(lost_per_mille, || ALLOCATIONS.load(Ordering::Relaxed));
+        let counts = steady.run(PACKETS);
+        assert!(counts.iter().all(|count| *count > 0), "they are counted");
+        for (side, count) in ["sender", "receiver"].iter().zip(counts) {
+            let each = count as f64 / PACKETS as f64;
+            println!("{lost_per_mille} of 1000 lost, {side}: {each:.3} allocations a packet");
+            assert!(each < 0.1, "{side}: {each:.3} allocations a packet");
+        }
+    }
+}
+
+const PACKETS: u64 = 50_000;

@@ -1,0 +1,111 @@
+//! The cells of the bench: a path, how much is sent over it, and what is required there.
+
+use std::{fmt, time::Duration};
+
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+/// A path, the same both ways.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cell {
+    pub rate: BitRate,
+    pub rtt: Duration,
+    /// Each way.
+    pub loss: f64,
+}
+
+/// Every cell, in the order of the table.
+pub fn all() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for rtt_ms in [20, 200, 1000] {
+        for loss in [0.0, 0.001, 0.1, 0.5] {
+            cells.push(Cell::new(BitRate::mbit(300), rtt_ms, loss));
+        }
+    }
+    for rtt_ms in [200, 1000] {
+        cells.push(Cell::new(BitRate::gbit(1), rtt_ms, 0.001));
+    }
+    cells
+}
+
+/// A few short ones.
+pub fn quick() -> Vec<Cell> {
+    [(20, 0.0), (200, 0.001), (200, 0.1)]
+        .map(|(rtt_ms, loss)| Cell::new(BitRate::mbit(300), rtt_ms, loss))
+        .into()
+}
+
+impl Cell {
+    pub fn new(rate: BitRate, rtt_ms: u64, loss: f64) -> Self {
+        let rtt = Duration::from_millis(rtt_ms);
+        Self { rate, rtt, loss }
+    }
+
+    /// What a perfect sender gets through: `docs/measuring.md`.
+    pub fn goodput_bytes_per_s(&self) -> f64 {
+        self.rate.as_bytes_per_s() * PAYLOAD_SHARE * (1.0 - self.loss)
+    }
+
+    /// What a perfect sender gets through in 20 round trips, which the definition of goodput asks for,
+    /// or in the time that `least` takes without loss, over which the pauses of a busy machine even
+    /// out. At 1 Gbit/s only the latter: longer transfers would test the machine.
+    pub fn size(&self, least: ByteCount) -> ByteCount {
+        let mut sending_s = least.bytes() as f64 / (self.rate.as_bytes_per_s() * PAYLOAD_SHARE);
+        if self.rate < FAST {
+            sending_s = sending_s.max(20.0 * self.rtt.as_secs_f64());
+        }
+        ByteCount::new((sending_s * self.goodput_bytes_per_s()) as u64)
+    }
+
+    /// What makes a link warm: four bandwidth-delay products.
+    pub fn warm_up(&self) -> ByteCount {
+        let bdp = self.rate.bytes_in(self.rtt);
+        ByteCount::new(4 * bdp.bytes()).max(ByteCount::megabytes(4))
+    }
+
+    /// The time that a perfect sender needs.
+    pub fn ideal(&self, size: ByteCount) -> Duration {
+        let trips = if self.loss > 0.0 { 2 } else { 1 };
+        let sending = size.bytes() as f64 / self.goodput_bytes_per_s();
+        Duration::from_secs_f64(sending) + trips * self.rtt
+    }
+
+    /// Bytes that a perfect sender puts on the wire for a transfer.
+    pub fn ideal_wire_bytes(&self, size: ByteCount) -> f64 {
+        size.bytes() as f64 / PAYLOAD_SHARE / (1.0 - self.loss)
+    }
+
+    /// The fraction of the ideal that is required.
+    pub fn required(&self) -> f64 {
+        match self.loss {
+            // 500 MB are four round trips of sending there, so what a round trip costs weighs more.
+            _ if self.rate >= FAST && self.rtt >= Duration::from_secs(1) => 0.85,
+            0.0 => 0.97,
+            loss if loss <= 0.01 => 0.96,
+            loss if loss <= 0.1 => 0.95,
+            _ => 0.88,
+        }
+    }
+
+    /// One direction.
+    pub fn path(&self) -> PathConfig {
+        PathConfig {
+            rate: Some(self.rate),
+            queue: PathConfig::default_queue(self.rate, self.rtt),
+            delay: self.rtt / 2,
+            loss: self.loss,
+            ..PathConfig::default()
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rtt_ms, percent) = (self.rtt.as_millis(), self.loss * 100.0);
+        write!(f, "{}, {rtt_ms} ms, {percent} %", self.rate)
+    }
+}
+
+/// Of the bytes on the wire at most this share is payload: `docs/measuring.md`.
+const PAYLOAD_SHARE: f64 = 0.94;
+const FAST: BitRate = BitRate::gbit(1);

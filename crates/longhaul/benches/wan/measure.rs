@@ -1,0 +1,295 @@
+//! One cell: an emulated path with a pair of gateways, and the runs over it.
+
+use std::{
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use lab::{
+    bulk::{Bulk, Ended, Sink},
+    gateways::{GatewayPlan, Gateways},
+    machine::{Load, Moment, ProcessTime},
+    wan::{Direction, Report, Site, Wan, WanConfig},
+};
+use units::ByteCount;
+use wansim::ETHERNET_OVERHEAD;
+
+use crate::{cell::Cell, limit::Limit};
+
+/// How a cell is measured.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Transfers through the gateways.
+    pub runs: usize,
+    /// Congestion controls of the kernel, each of which gets one transfer.
+    pub rivals: Vec<String>,
+    /// After this time a rival's transfer is cut off and scored at the rate that it reached.
+    pub rival_limit: Duration,
+    /// A transfer takes a perfect sender at least as long as this does without loss.
+    pub least: ByteCount,
+}
+
+/// What came of a cell.
+#[derive(Debug)]
+pub struct Outcome {
+    pub cell: Cell,
+    pub size: ByteCount,
+    pub runs: Vec<Run>,
+    /// A name, and the fraction of the ideal; `None` if this kernel does not have it.
+    pub rivals: Vec<(String, Option<f64>)>,
+}
+
+/// One transfer through the gateways.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    /// The ideal time by the time that it took, or would have taken at the rate that it reached.
+    pub fraction: f64,
+    /// Of each gateway, the sending one first.
+    pub cpu: [ProcessTime; 2],
+    /// Of the emulator's thread, as a share of one processor.
+    pub emulator: f64,
+    pub machine: Load,
+    pub limit: Limit,
+}
+
+/// Two sites, their gateways, and what sends and receives.
+struct Setting {
+    // In this order: the gateways end before their sites go.
+    gateways: Gateways,
+    sink: Sink,
+    door: SocketAddr,
+    wan: Wan,
+    warm_until: Option<Instant>,
+}
+
+/// What is running when a measurement begins.
+struct Start {
+    at: Instant,
+    moment: Moment,
+    own: Duration,
+    gateways: [ProcessTime; 2],
+    report: Report,
+    received: ByteCount,
+}
+
+/// Measures a cell; each thing done is told to `progress`.
+pub fn measure(
+    cell: &Cell,
+    plan: &Plan,
+    mut progress: impl FnMut(&str),
+) -> anyhow::Result<Outcome> {
+    let mut setting = Setting::new(cell)?;
+    let size = cell.size(plan.least);
+    let mut outcome = Outcome {
+        cell: *cell,
+        size,
+        runs: Vec::new(),
+        rivals: Vec::new(),
+    };
+    for step in steps(plan) {
+        match step {
+            Step::Gateways => {
+                let number = outcome.runs.len() + 1;
+                let run = setting
+                    .run(cell, size)
+                    .with_context(|| format!("run {number}; {}", setting.gateways.last_words()))?;
+                progress(&format!("run {number}: {:.3} of ideal", run.fraction));
+                outcome.runs.push(run);
+            }
+            Step::Rival(name) => {
+                let fraction = setting.rival(cell, size, name, plan.rival_limit)?;
+                match fraction {
+                    Some(fraction) => progress(&format!("{name}: {fraction:.3} of ideal")),
+                    None => progress(&format!("{name}: this kernel does not have it")),
+                }
+                outcome.rivals.push((name.to_owned(), fraction));
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// One thing to be measured.
+enum Step<'a> {
+    Gateways,
+    Rival(&'a str),
+}
+
+/// The order in which everything has its turn: the rivals evenly among the runs, so that what else
+/// the machine does hits all alike.
+fn steps(plan: &Plan) -> Vec<Step<'_>> {
+    let mut steps: Vec<_> = (0..plan.runs).map(|_| Step::Gateways).collect();
+    for (index, name) in plan.rivals.iter().enumerate().rev() {
+        let at = (plan.runs * (index + 1)).div_ceil(plan.rivals.len() + 1);
+        steps.insert(at, Step::Rival(name));
+    }
+    steps
+}
+
+impl Setting {
+    fn new(cell: &Cell) -> anyhow::Result<Self> {
+        let path = cell.path();
+        let mut config = WanConfig {
+            paths: [path.clone(), path],
+            ..WanConfig::default()
+        };
+        for site in &mut config.sites {
+            site.name = format!("bench-{}-{}", std::process::id(), site.name);
+        }
+        let wan = Wan::up(config)?;
+        for site in Site::BOTH {
+            wan.enter(site, prepare_tcp)??;
+        }
+        let sink = Sink::start(&wan, Site::B, 6200)?;
+        let [a, b] = wan.config().sites.each_ref().map(|site| site.ipv4);
+        let door = SocketAddr::from((a, 6201));
+        let target = sink.address();
+        let plan = GatewayPlan {
+            listen_a: SocketAddr::from((a, 4810)),
+            listen_b: SocketAddr::from((b, 4810)),
+            endpoint_b: SocketAddr::from((b, 4810)),
+            doors: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
+            allow: vec![target],
+        };
+        let program = Path::new(env!("CARGO_BIN_EXE_longhaul"));
+        let mut gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;
+        gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(door).is_ok())?))?;
+        Ok(Self {
+            gateways,
+            sink,
+            door,
+            wan,
+            warm_until: None,
+        })
+    }
+
+    /// One measured transfer through the gateways, over a link that is warm.
+    fn run(&mut self, cell: &Cell, size: ByteCount) -> anyhow::Result<Run> {
+        // Generous: what is cut off still counts at the rate that it reached.
+        let limit = 6 * cell.ideal(size) + Duration::from_secs(30);
+        if self.warm_until.is_none_or(|until| until < Instant::now()) {
+            let warm_up = Bulk {
+                limit,
+                ..Bulk::new(self.door, cell.warm_up())
+            };
+            let ended = self.send(&warm_up)?;
+            anyhow::ensure!(ended.is_complete, "the warm-up did not end");
+        }
+        let start = self.start()?;
+        let ended = self.send(&Bulk {
+            limit,
+            ..Bulk::new(self.door, size)
+        })?;
+        let run = start.end(self, cell, size, &ended)?;
+        self.warm_until = Some(Instant::now() + WARM_FOR);
+        Ok(run)
+    }
+
+    /// One transfer without the gateways; `None` if this kernel does not have the congestion control.
+    fn rival(
+        &mut self,
+        cell: &Cell,
+        size: ByteCount,
+        name: &str,
+        limit: Duration,
+    ) -> anyhow::Result<Option<f64>> {
+        for site in Site::BOTH {
+            if self.wan.set_congestion_control(site, name).is_err() {
+                return Ok(None);
+            }
+        }
+        let before = self.sink.received();
+        let ended = self.send(&Bulk {
+            limit,
+            ..Bulk::new(self.sink.address(), size)
+        })?;
+        let arrived = ByteCount::new(self.sink.received().bytes() - before.bytes());
+        // What is on its way, and what it draws, is gone by then.
+        thread::sleep(2 * cell.rtt + Duration::from_millis(500));
+        Ok(Some(fraction(cell, size, &ended, arrived)))
+    }
+
+    fn send(&self, bulk: &Bulk) -> anyhow::Result<Ended> {
+        self.wan.enter(Site::A, || bulk.send())?
+    }
+
+    fn start(&self) -> anyhow::Result<Start> {
+        Ok(Start {
+            at: Instant::now(),
+            moment: Moment::now()?,
+            own: ProcessTime::own()?,
+            gateways: self.gateways.cpu_time()?,
+            report: self.wan.report(),
+            received: self.sink.received(),
+        })
+    }
+}
+
+impl Start {
+    /// What a transfer since then came to.
+    fn end(
+        &self,
+        setting: &Setting,
+        cell: &Cell,
+        size: ByteCount,
+        ended: &Ended,
+    ) -> anyhow::Result<Run> {
+        let elapsed = self.at.elapsed();
+        let after = setting.gateways.cpu_time()?;
+        let cpu = [0, 1].map(|site| after[site].since(self.gateways[site]));
+        let ours = ProcessTime::own()?.saturating_sub(self.own) + cpu[0].all + cpu[1].all;
+        let machine = self.moment.load_since(ours)?;
+        let report = setting.wan.report();
+        let arrived = setting.sink.received().bytes() - self.received.bytes();
+        let emulator = report.thread.cpu_time - self.report.thread.cpu_time;
+        let limit = Limit::find(cell, size, ended, [&self.report, &report], &cpu, &machine);
+        Ok(Run {
+            fraction: fraction(cell, size, ended, ByteCount::new(arrived)),
+            cpu,
+            emulator: emulator.as_secs_f64() / elapsed.as_secs_f64(),
+            machine,
+            limit,
+        })
+    }
+}
+
+/// The ideal time by the time that all of `size` took, or would have taken.
+fn fraction(cell: &Cell, size: ByteCount, ended: &Ended, arrived: ByteCount) -> f64 {
+    let share = if ended.is_complete {
+        1.0
+    } else {
+        arrived.bytes() as f64 / size.bytes() as f64
+    };
+    cell.ideal(size).as_secs_f64() * share / ended.elapsed.as_secs_f64()
+}
+
+/// Bytes that passed the bottleneck from A to B between two reports, as they count on the wire.
+pub fn wire_bytes(before: &Report, after: &Report) -> f64 {
+    let path = |report: &Report| report.directions[Direction::AToB as usize].counters;
+    let (before, after) = (path(before), path(after));
+    let packets = (after.sent - before.sent) as f64;
+    let drops = (after.queue_drops - before.queue_drops) as f64;
+    let ip_bytes = (after.sent_bytes - before.sent_bytes) as f64;
+    // Those dropped were as large as the others.
+    (ip_bytes + packets * ETHERNET_OVERHEAD as f64) * (1.0 - drops / packets.max(1.0))
+}
+
+/// Buffers for any path here, and nothing learned from the connection before.
+fn prepare_tcp() -> std::io::Result<()> {
+    for (file, text) in [
+        ("tcp_rmem", format!("4096 131072 {TCP_BUFFER_BYTES}")),
+        ("tcp_wmem", format!("4096 16384 {TCP_BUFFER_BYTES}")),
+        ("tcp_no_metrics_save", "1".into()),
+    ] {
+        std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
+    }
+    Ok(())
+}
+
+/// Four times what the longest path here holds.
+const TCP_BUFFER_BYTES: u64 = 512 << 20;
+/// So long after a transfer a link counts as warm.
+const WARM_FOR: Duration = Duration::from_secs(10);

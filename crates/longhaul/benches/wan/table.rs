@@ -1,0 +1,111 @@
+//! The table: a line for each cell, with what is required beside what was reached.
+
+use std::{fmt::Write, time::Duration};
+
+use units::ByteCount;
+
+use crate::measure::{Outcome, Plan, Run};
+
+/// The table of what has been measured, as Markdown that reads as text, too.
+pub fn render(outcomes: &[Outcome], plan: &Plan) -> String {
+    let mut header = vec![
+        "rate, RTT, loss each way".to_owned(),
+        "size, MB".to_owned(),
+        "ideal, s".to_owned(),
+        "required".to_owned(),
+        "of ideal, median (min..max)".to_owned(),
+        String::new(),
+    ];
+    header.extend(plan.rivals.iter().map(|name| format!("TCP {name}")));
+    header.extend(
+        [
+            "CPU s/GB, sending (link)",
+            "receiving (link)",
+            "emulator",
+            "machine busy (others)",
+            "what limited the median run",
+        ]
+        .map(str::to_owned),
+    );
+    let mut rows = vec![header];
+    rows.extend(outcomes.iter().map(|outcome| row(outcome, plan)));
+    align(&rows)
+}
+
+/// Whether the median keeps what is required.
+pub fn is_reached(outcome: &Outcome) -> bool {
+    median_run(outcome).fraction >= outcome.cell.required()
+}
+
+fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
+    let Outcome {
+        cell, size, runs, ..
+    } = outcome;
+    let median = median_run(outcome);
+    let fractions = || runs.iter().map(|run| run.fraction);
+    let least = fractions().fold(f64::INFINITY, f64::min);
+    let most = fractions().fold(0.0, f64::max);
+    let mut row = vec![
+        cell.to_string(),
+        format!("{:.0}", size.bytes() as f64 * 1e-6),
+        format!("{:.2}", cell.ideal(*size).as_secs_f64()),
+        format!(">= {}", cell.required()),
+        format!("{:.3} ({least:.3}..{most:.3})", median.fraction),
+        if is_reached(outcome) { "" } else { "MISSED" }.to_owned(),
+    ];
+    for name in &plan.rivals {
+        let found = outcome.rivals.iter().find(|(rival, _)| rival == name);
+        let fraction = found.and_then(|(_, fraction)| *fraction);
+        row.push(fraction.map_or_else(|| "-".to_owned(), |fraction| format!("{fraction:.3}")));
+    }
+    for site in [0, 1] {
+        let all = median_of(runs, |run| per_gb(run.cpu[site].all, *size));
+        let link = median_of(runs, |run| per_gb(run.cpu[site].of_thread, *size));
+        row.push(format!("{all:.2} ({link:.2})"));
+    }
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    row.push(percent(median_of(runs, |run| run.emulator)));
+    let busy = median_of(runs, |run| run.machine.busy);
+    let others = median_of(runs, |run| run.machine.others);
+    row.push(format!("{} ({})", percent(busy), percent(others)));
+    row.push(median.limit.to_string());
+    row
+}
+
+/// The run in the middle; of an even number the lower.
+fn median_run(outcome: &Outcome) -> &Run {
+    let mut runs: Vec<_> = outcome.runs.iter().collect();
+    runs.sort_by(|a, b| a.fraction.total_cmp(&b.fraction));
+    runs[(runs.len() - 1) / 2]
+}
+
+fn median_of(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
+    let mut values: Vec<_> = runs.iter().map(value).collect();
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) / 2]
+}
+
+fn per_gb(time: Duration, size: ByteCount) -> f64 {
+    time.as_secs_f64() / (size.bytes() as f64 * 1e-9)
+}
+
+/// Columns of equal width; the first row is the header.
+fn align(rows: &[Vec<String>]) -> String {
+    let columns = rows[0].len();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(text, "| {cell:<width$} ");
+        }
+        text.push_str("|\n");
+        if number == 0 {
+            for width in &widths {
+                let _ = write!(text, "|{}", "-".repeat(width + 2));
+            }
+            text.push_str("|\n");
+        }
+    }
+    text
+}
