@@ -14,6 +14,10 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
+#[allow(
+    unused_imports,
+    reason = "what runs on the kernel's path runs one at a time"
+)]
 pub(crate) use self::jobs::map as parallel;
 
 pub(crate) const S: Duration = Duration::from_secs(1);
