@@ -59,6 +59,8 @@ pub struct Knee {
     reorder_window_s: f64,
     sent_any: bool,
     last_report_s: f64,
+    /// When the application, not this, was last what held us back.
+    limited_s: f64,
     window_before_series: f64,
     last_fail: Option<Fail>,
 }
@@ -158,6 +160,7 @@ impl Knee {
             reorder_window_s: 0.0,
             sent_any: false,
             last_report_s: 0.0,
+            limited_s: f64::NEG_INFINITY,
             window_before_series: 0.0,
             last_fail: None,
         }
@@ -224,6 +227,11 @@ impl Knee {
             let loss = self.losses.since_cut.rate();
             capacity *= (1.0 - loss) / (1.0 - self.losses.floor);
         }
+        if self.last_report_s - self.limited_s < self.rtt_s() {
+            // What was measured over a pause is too little: a queue comes of what was sent.
+            let peak = self.measure.capacity_peak().unwrap_or(capacity);
+            capacity = capacity.max(peak.min(1.8 * sent));
+        }
         capacity.max(sent)
     }
 
@@ -274,7 +282,9 @@ impl Controller for Knee {
         self.measure.update(digest, now_s);
         self.losses.update(digest.resolved, digest.late.len());
         self.take_up_cached(digest.rtt_s.is_some());
-        if !digest.app_limited {
+        if digest.app_limited {
+            self.limited_s = now_s;
+        } else {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
             self.grow(bytes as f64, now_s);
         }
