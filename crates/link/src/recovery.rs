@@ -342,7 +342,7 @@ impl SentLog {
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
         // It would be settled had any report spoken of it.
         let is_hole = |sent: &Sent| {
-            let is_new = sent.time > self.asked;
+            let is_new = sent.time >= self.asked;
             is_new && sent.state == State::InFlight && sent.time < give_up_before
         };
         if told_from > self.resolved
@@ -649,6 +649,50 @@ mod tests {
         );
         assert_eq!(sent.packets_lost, 0, "the loss is taken back");
         assert!(sent.reorder_window(RTT, ms(90)) > Duration::from_millis(46));
+    }
+
+    #[test]
+    fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 700);
+        for number in 0..200u64 {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+            if number % 10 == 9 {
+                // None of these reports arrives.
+                received.write_report(&mut Vec::new(), 1400, ms(number) + RTT / 2);
+            }
+        }
+        let outcome = report(&mut sent, &mut received, ms(200) + RTT / 2);
+        assert!(outcome.ask && outcome.lost.is_empty());
+        assert_eq!(sent.resolved(), 0);
+        received.tell_from(sent.resolved());
+        let outcome = report(&mut sent, &mut received, ms(210) + RTT / 2);
+        assert!(!outcome.ask && outcome.lost.is_empty(), "all have arrived");
+        assert_eq!(sent.resolved(), 200);
+    }
+
+    #[test]
+    fn packets_that_the_answer_does_not_name_are_given_up() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 700);
+        for number in 0..600u64 {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+            if number % 10 != 9 {
+                continue;
+            }
+            let now = ms(number) + RTT / 2;
+            if number < 200 {
+                received.write_report(&mut Vec::new(), 1400, now);
+            } else {
+                let outcome = report(&mut sent, &mut received, now);
+                assert_eq!(outcome.ask, number == 209, "once is enough");
+            }
+        }
+        assert_eq!(sent.resolved(), 600);
+        assert!(
+            sent.packets_lost > 100,
+            "what was not told has to be sent again"
+        );
     }
 
     #[test]

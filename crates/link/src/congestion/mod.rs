@@ -15,7 +15,7 @@ use crate::Policy;
 pub use crate::recovery::{Arrival, Resolved};
 
 /// What one report of the peer says, digested.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Digest<'a> {
     /// Packets whose fate became known, in the order of their numbers.
     pub resolved: &'a [Resolved],

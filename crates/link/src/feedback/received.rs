@@ -548,6 +548,35 @@ mod tests {
         );
     }
 
+    /// Reports in the last of three seconds, with a packet each `gap`.
+    fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
+        let mut log = ReceivedLog::new(rtt);
+        let (mut now, mut reports) = (Time::default(), 0);
+        for number in 0.. {
+            now = now + gap;
+            if now > Time(3_000_000_000) {
+                return reports;
+            }
+            log.insert(number, 1500, true, now);
+            while log.report_due().is_some_and(|due| due <= now) {
+                log.write_report(&mut Vec::new(), 1400, now);
+                reports += usize::from(now > Time(2_000_000_000));
+            }
+        }
+        unreachable!("time goes on")
+    }
+
+    #[test]
+    fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        // 1 Gbit/s: a fiftieth of a percent.
+        assert!((100..=320).contains(&reports_per_s(ms(200), us(12))));
+        // 10 Mbit/s: eight a round trip.
+        assert!((38..=42).contains(&reports_per_s(ms(200), us(1200))));
+        // The same at 3 ms, which hold three packets.
+        assert!((45..=60).contains(&reports_per_s(ms(3), us(1200))));
+    }
+
     #[test]
     fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
         let mut log = ReceivedLog::new(Duration::from_millis(1));

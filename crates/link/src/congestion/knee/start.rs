@@ -138,3 +138,87 @@ impl Knee {
         length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::congestion::{
+        Arrival, Controller, Digest, PathMemory, Resolved,
+        knee::{Knee, Share},
+    };
+
+    /// The report on a first train of 32 packets that a path of so many bytes per second spread, of
+    /// which each for which `is_lost` says so was lost; 100 ms each way.
+    fn report_train(knee: &mut Knee, bytes_per_s: f64, is_lost: impl Fn(u64) -> bool) {
+        knee.on_sent(0, 1500, 0.001);
+        let arrival = |number: u64| Arrival {
+            number,
+            sent_s: 0.001,
+            received_s: 0.101 + number as f64 * 1500.0 / bytes_per_s,
+            sent_bytes_before: number * 1500,
+            in_train: true,
+        };
+        let arrivals: Vec<_> = (0..32).filter(|n| !is_lost(*n)).map(arrival).collect();
+        let resolved: Vec<_> = (0..32)
+            .map(|number| Resolved {
+                number,
+                bytes: 1500,
+                sent_s: 0.001,
+                window_bytes: 48_000.0,
+                lost: is_lost(number),
+            })
+            .collect();
+        let digest = Digest {
+            resolved: &resolved,
+            arrivals: &arrivals,
+            received: (48_000, 0.15),
+            rtt_s: Some(0.2),
+            ..Digest::default()
+        };
+        knee.on_report(&digest, 0.25);
+    }
+
+    #[test]
+    fn a_measured_train_is_taken_at_half_its_word() {
+        let mut knee = Knee::new(Share::Fair, None);
+        report_train(&mut knee, 12.5e6, |_| false);
+        let share = knee.rate_bytes_per_s() / 12.5e6;
+        assert!((0.4..0.9).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn a_train_too_fast_to_be_measured_is_followed_by_a_longer_one() {
+        let mut knee = Knee::new(Share::Fair, None);
+        assert_eq!(knee.take_train(1e6), 32);
+        report_train(&mut knee, 1.25e9, |_| false);
+        assert!(
+            knee.rate_bytes_per_s() < 10e6,
+            "{}",
+            knee.rate_bytes_per_s()
+        );
+        assert_eq!(knee.take_train(10_000.0), 0, "there is no room yet");
+        assert!(knee.take_train(1e6) > 60);
+    }
+
+    #[test]
+    fn what_the_first_train_loses_is_the_path_s() {
+        let mut knee = Knee::new(Share::Fair, None);
+        report_train(&mut knee, 12.5e6, |number| number % 2 == 1);
+        assert!(
+            (knee.losses.floor - 0.5).abs() < 0.05,
+            "{}",
+            knee.losses.floor
+        );
+    }
+
+    #[test]
+    fn a_remembered_rate_ten_times_too_high_is_cut_to_what_the_train_shows() {
+        let memory = PathMemory {
+            capacity_bytes_per_s: 125e6,
+            loss_floor: 0.0,
+        };
+        let mut knee = Knee::new(Share::Fair, Some(memory));
+        report_train(&mut knee, 12.5e6, |_| false);
+        assert!(knee.rate_bytes_per_s() <= 12.5e6);
+        assert!(knee.rate_bytes_per_s() > 10e6);
+    }
+}
