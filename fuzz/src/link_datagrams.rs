@@ -39,6 +39,7 @@ pub fn run(data: &[u8]) {
             answers: None,
             timestamp: UNIX_NS + u64::from(tape.byte()),
             source: [tape.byte() % 4, 0, 0, 1],
+            cookie: None,
             crypto_offset: 0,
             crypto: &[],
         };
@@ -47,6 +48,7 @@ pub fn run(data: &[u8]) {
             1 => {
                 // A first flight with anything in it.
                 may_answer = true;
+                fields.cookie = (tape.byte() & 1 == 1).then_some([7; 16]);
                 fields.crypto_offset = tape.short();
                 fields.crypto = tape.slice();
                 hello(&fields)
@@ -83,7 +85,7 @@ pub fn run(data: &[u8]) {
             }
             6 => {
                 // Packets for a connection that we have begun.
-                let first = if tape.byte() & 1 == 0 { 0xd1 } else { 0x43 };
+                let first = [0xd1, 0x43, 0xc3][usize::from(tape.byte() % 3)];
                 [&[first], &our_id[..], tape.slice()].concat()
             }
             _ => {
@@ -176,7 +178,7 @@ const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 pub fn seeds() -> Vec<Vec<u8>> {
     let instruction = |kind: u8, rest: &[u8]| [&[9, 1, kind], rest].concat();
     let noise = instruction(0, &[10, 0x43, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    let any = instruction(1, &[0, 0, 5, 1, 0, 0, 1, 2]);
+    let any = instruction(1, &[1, 0, 0, 5, 1, 0, 0, 1, 2]);
     let part = instruction(2, &[0, 0, 1, 0]);
     let rest = instruction(2, &[1, 0, 4, 176]);
     let honest = instruction(3, &[]);

@@ -50,6 +50,8 @@ pub struct Dropped {
     pub bad_mac: u64,
     /// First flights seen before.
     pub replayed: u64,
+    /// First flights beside others of the same peer, asked for a cookie or dropped.
+    pub crowded: u64,
     /// Not a datagram of the link at all.
     pub malformed: u64,
     /// For a connection that does not exist.

@@ -92,6 +92,11 @@ pub fn payloads() -> Vec<Vec<u8>> {
         Frame::RateMax {
             bytes_per_s: 12_500_000,
         },
+        Frame::TellFrom { number: 1 },
+        Frame::Ecn {
+            capable: 12,
+            marked: 1,
+        },
         Frame::Challenge([7; 8]),
         Frame::Response([7; 8]),
         Frame::Close { code: 0 },
@@ -126,6 +131,8 @@ pub struct HelloFields<'a> {
     pub timestamp: u64,
     /// The sender's connection ID.
     pub source: [u8; 4],
+    /// What was asked for, perhaps.
+    pub cookie: Option<[u8; 16]>,
     /// Where `crypto` belongs in the sender's crypto bytes.
     pub crypto_offset: u16,
     /// TLS.
@@ -142,6 +149,7 @@ pub fn hello(fields: &HelloFields<'_>) -> Vec<u8> {
         },
         timestamp: fields.timestamp,
         source: ConnectionId(fields.source),
+        cookie: fields.cookie,
         crypto_offset: fields.crypto_offset,
         crypto: fields.crypto,
     };

@@ -31,6 +31,7 @@ pub mod fuzzing;
 mod handshake;
 mod id_map;
 mod identity;
+mod overtakers;
 mod recovery;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -41,9 +42,15 @@ mod time;
 mod vectors;
 mod wire;
 
+/// To an address that has not proved to be the peer's go at most this many times the bytes that came from
+/// there (RFC 9000 section 8.1).
+const AMPLIFICATION_MAX: usize = 3;
+
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
-pub use connection::{Stats, Transmit};
+pub use connection::{Ecn, Stats, Transmit};
 pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError};
+#[cfg(feature = "sim")]
+pub use endpoint::Footprint;
 pub use endpoint::{
     ControllerFactory, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
     Newest, PeerView, Read, ReplayMemory, StreamKey,

@@ -28,6 +28,7 @@ pub(crate) enum Control {
     StreamLimit,
     PathHint,
     RateMax,
+    TellFrom,
     /// A padded packet of so many bytes, headers included.
     MtuProbe(u16),
 }
@@ -99,6 +100,18 @@ pub(crate) struct Outcome {
     pub(crate) arrivals: Vec<Arrival>,
     /// A round-trip time measured on the newest packet.
     pub(crate) rtt: Option<Duration>,
+    /// Reports were lost that no later one replaces: the peer is to be asked.
+    pub(crate) ask: bool,
+    /// How many of the packets that arrived were sent as capable of congestion marks.
+    pub(crate) capable: u64,
+}
+
+/// What a report tells of the newest packet, where that is news.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    pub(crate) rtt: Duration,
+    /// When it arrived by the peer's clock less when it was sent by ours, in seconds.
+    pub(crate) forward_s: f64,
 }
 
 impl Outcome {
@@ -109,6 +122,8 @@ impl Outcome {
         self.late.clear();
         self.arrivals.clear();
         self.rtt = None;
+        self.ask = false;
+        self.capable = 0;
     }
 }
 
@@ -122,6 +137,8 @@ struct Sent {
     /// Counts towards what is in flight and towards loss; packets of feedback only do not.
     eliciting: bool,
     in_train: bool,
+    /// Sent as capable of congestion marks.
+    is_capable: bool,
     contents: Contents,
 }
 
@@ -144,8 +161,14 @@ pub(crate) struct SentLog {
     resolved: u64,
     bytes_sent: u64,
     bytes_in_flight: u64,
+    /// No packet below is in flight and eliciting.
+    oldest_open: u64,
+    /// Packets in flight that are not eliciting.
+    reports_open: u64,
     /// Send time that the path has provably had time for, see [`SentLog::on_report`].
     reference: Time,
+    /// A round trip that began before was partly slept through.
+    slept_until: Time,
     /// Learned from packets given up wrongly: how late they were.
     lateness: Duration,
     lateness_learned: Time,
@@ -154,6 +177,11 @@ pub(crate) struct SentLog {
     loss_samples: u64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
+    /// When we last asked of packets that no report speaks of, and until when the peer may answer.
+    asked: Time,
+    asked_until: Time,
+    /// Whether packets are sent as capable of congestion marks now.
+    pub(crate) is_marking: bool,
 }
 
 /// Weight of one packet in the moving average of losses.
@@ -162,6 +190,9 @@ const LOSS_GAIN: f64 = 1.0 / 512.0;
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
 /// A packet of which no report speaks is given up after this time more, at the least.
 const UNTOLD_MIN: Duration = Duration::from_millis(15);
+/// Packets of feedback alone whose fate the peer leaves open: a minute of them at the fastest pace. Honest
+/// peers tell of each sixteenth.
+const REPORTS_OPEN_MAX: u64 = 1 << 16;
 /// A learned lateness halves in this time.
 const LATENESS_HALF_LIFE: Duration = Duration::from_secs(10);
 
@@ -173,19 +204,36 @@ impl SentLog {
             resolved: 0,
             bytes_sent: 0,
             bytes_in_flight: 0,
+            oldest_open: 0,
+            reports_open: 0,
             reference: Time::default(),
+            slept_until: Time::default(),
             lateness: Duration::ZERO,
             lateness_learned: Time::default(),
             loss: 0.0,
             loss_samples: 0,
             packets_lost: 0,
             packets_late: 0,
+            asked: Time::default(),
+            asked_until: Time::default(),
+            is_marking: false,
         }
     }
 
     /// The number of the next packet.
     pub(crate) fn next_number(&self) -> u64 {
         self.base + self.packets.len() as u64
+    }
+
+    /// How many packets are remembered.
+    #[cfg(feature = "sim")]
+    pub(crate) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// The oldest packet whose fate is unknown.
+    pub(crate) fn resolved(&self) -> u64 {
+        self.resolved
     }
 
     /// Bytes of packets whose fate is unknown.
@@ -205,11 +253,7 @@ impl SentLog {
 
     /// When the oldest packet whose fate is unknown was sent.
     pub(crate) fn oldest_in_flight(&self) -> Option<Time> {
-        let from = (self.resolved - self.base) as usize;
-        self.packets
-            .range(from..)
-            .find(|sent| sent.state == State::InFlight && sent.eliciting)
-            .map(|sent| sent.time)
+        self.get(self.oldest_open).map(|sent| sent.time)
     }
 
     /// Enters a packet just sent; its number is [`next_number`](Self::next_number).
@@ -230,11 +274,15 @@ impl SentLog {
             state: State::InFlight,
             eliciting,
             in_train,
+            is_capable: self.is_marking,
             contents,
         });
         self.bytes_sent += bytes as u64;
         if eliciting {
             self.bytes_in_flight += bytes as u64;
+        } else {
+            self.reports_open += 1;
+            self.advance_oldest_open();
         }
     }
 
@@ -255,18 +303,20 @@ impl SentLog {
             return Err(Malformed);
         }
         // When the frame was made the path had had time for everything sent up to here.
+        // One that waited for longer than the packet exists is by a clock that has jumped.
         let waited = Duration::from_micros(report.delay_us);
         let judged = self.get(report.largest).map(|sent| sent.time + waited);
+        let judged = judged.filter(|judged| *judged <= now);
         let window = self.reorder_window(base_rtt, now);
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
-        let mut newest: Option<u64> = None;
+        outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
+        let mut told_from = report.largest;
         report.for_each_run(|low, high, received| {
+            told_from = told_from.min(low);
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
                 for number in low..high {
-                    if self.mark_arrived(number, now, outcome) {
-                        newest = newest.max(Some(number));
-                    }
+                    self.mark_arrived(number, now, outcome);
                 }
             } else {
                 self.give_up(low.max(self.resolved)..high, give_up_before, outcome);
@@ -287,17 +337,49 @@ impl SentLog {
             }
         })?;
         outcome.arrivals.reverse();
-        if let Some(sent) = self.get(report.largest)
-            && newest == Some(report.largest)
-            && sent.eliciting
-        {
-            outcome.rtt = Some(now.since(sent.time).saturating_sub(waited));
-        }
         self.reference = self.reference.max(judged.unwrap_or_default());
         // Reports no longer speak of packets this old; what they said may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
-        self.resolve(self.reference - window - untold, outage_end, outcome);
+        // It would be settled had any report spoken of it.
+        let is_hole = |sent: &Sent| {
+            let is_new = sent.time >= self.asked;
+            is_new && sent.state == State::InFlight && sent.time < give_up_before
+        };
+        if told_from > self.resolved
+            && now >= self.asked_until
+            && self.get(self.resolved).is_some_and(is_hole)
+        {
+            self.asked = now;
+            self.asked_until = now + base_rtt.mul_f64(1.25) + UNTOLD_MIN;
+            outcome.ask = true;
+        }
+        let untold_before = if now < self.asked_until {
+            Time::default()
+        } else {
+            self.reference - window - untold
+        };
+        self.resolve(untold_before, outage_end, outcome);
+        self.advance_oldest_open();
         Ok(())
+    }
+
+    /// We did not run until now.
+    pub(crate) fn on_sleep(&mut self, now: Time) {
+        self.slept_until = now;
+    }
+
+    /// The times of the newest packet that a report tells of, if it tells of it first.
+    pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<Timing> {
+        let sent = self.get(report.largest)?;
+        let is_news = sent.state != State::Arrived && sent.eliciting;
+        let judged = sent.time + Duration::from_micros(report.delay_us);
+        if !is_news || sent.time < self.slept_until || judged > now {
+            return None;
+        }
+        Some(Timing {
+            rtt: now.since(judged),
+            forward_s: report.largest_time_us as f64 * 1e-6 - sent.time.0 as f64 * 1e-9,
+        })
     }
 
     /// Forgets what can no longer turn up: resolved packets older than `age`.
@@ -313,9 +395,11 @@ impl SentLog {
         }
     }
 
-    /// Whether more packets are remembered than any window allows: the peer does not report.
+    /// Whether more packets are remembered than any window allows, or more reports than any path holds: the
+    /// peer does not report.
     pub(crate) fn is_overfull(&self) -> bool {
         self.packets.len() as u64 > 2 * crate::feedback::received::WINDOW
+            || self.reports_open > REPORTS_OPEN_MAX
     }
 
     /// How much later than its neighbours a packet may arrive before it counts as lost.
@@ -326,27 +410,44 @@ impl SentLog {
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
     }
 
+    /// Each packet is passed once, however often the oldest is asked for.
+    fn advance_oldest_open(&mut self) {
+        self.oldest_open = self.oldest_open.max(self.base);
+        while self
+            .get(self.oldest_open)
+            .is_some_and(|sent| sent.state != State::InFlight || !sent.eliciting)
+        {
+            self.oldest_open += 1;
+        }
+    }
+
     fn get(&self, number: u64) -> Option<&Sent> {
         self.packets.get(number.checked_sub(self.base)? as usize)
     }
 
-    /// Returns whether the arrival is news.
-    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) -> bool {
+    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) {
         let sent = &mut self.packets[(number - self.base) as usize];
         if sent.state == State::Arrived {
-            return false;
+            return;
         }
         let before = std::mem::replace(&mut sent.state, State::Arrived);
         sent.contents.for_each(|item| outcome.arrived.push(item));
         sent.contents = Contents::default();
+        outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
+        let late = self.reference.since(sent.time);
+        if 2 * late >= self.lateness {
+            // Packets go on being late: what was learned of them does not fade.
+            self.lateness_learned = now;
+        }
         if before == State::InFlight {
             if eliciting {
                 self.bytes_in_flight -= bytes;
+            } else {
+                self.reports_open -= 1;
             }
-            return true;
+            return;
         }
-        let late = self.reference.since(sent.time);
         if eliciting {
             self.packets_late += 1;
             self.packets_lost = self.packets_lost.saturating_sub(1);
@@ -355,11 +456,7 @@ impl SentLog {
             outcome.late.push(number);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
         }
-        if late > self.lateness {
-            self.lateness = late;
-            self.lateness_learned = now;
-        }
-        true
+        self.lateness = self.lateness.max(late);
     }
 
     /// Gives up those of `numbers` that are in flight and were sent before `time`.
@@ -377,6 +474,8 @@ impl SentLog {
             if sent.eliciting {
                 self.bytes_in_flight -= u64::from(sent.bytes);
                 self.packets_lost += 1;
+            } else {
+                self.reports_open -= 1;
             }
         }
     }
@@ -501,6 +600,39 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_tells_nothing_of_our_reports_is_noticed() {
+        let mut sent = SentLog::new();
+        for number in 0..=REPORTS_OPEN_MAX {
+            assert!(!sent.is_overfull(), "{number}");
+            sent.push(ms(number), 60, false, false, 0.0, Contents::default());
+        }
+        assert!(sent.is_overfull());
+    }
+
+    #[test]
+    fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        for number in 0..40 {
+            let is_eliciting = number % 3 == 2;
+            sent.push(
+                ms(number),
+                60,
+                is_eliciting,
+                false,
+                0.0,
+                Contents::default(),
+            );
+        }
+        assert_eq!(sent.oldest_in_flight(), Some(ms(2)));
+        for number in 0..=20 {
+            received.insert(number, 60, true, ms(number) + RTT / 2);
+        }
+        let outcome = report(&mut sent, &mut received, ms(20) + RTT / 2);
+        assert_eq!(outcome.resolved.len(), 7);
+        assert_eq!(sent.oldest_in_flight(), Some(ms(23)));
+    }
+
+    #[test]
     fn a_packet_that_turns_up_late_widens_the_reorder_window() {
         let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
         send_every_ms(&mut sent, 60);
@@ -517,6 +649,50 @@ mod tests {
         );
         assert_eq!(sent.packets_lost, 0, "the loss is taken back");
         assert!(sent.reorder_window(RTT, ms(90)) > Duration::from_millis(46));
+    }
+
+    #[test]
+    fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 700);
+        for number in 0..200u64 {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+            if number % 10 == 9 {
+                // None of these reports arrives.
+                received.write_report(&mut Vec::new(), 1400, ms(number) + RTT / 2);
+            }
+        }
+        let outcome = report(&mut sent, &mut received, ms(200) + RTT / 2);
+        assert!(outcome.ask && outcome.lost.is_empty());
+        assert_eq!(sent.resolved(), 0);
+        received.tell_from(sent.resolved());
+        let outcome = report(&mut sent, &mut received, ms(210) + RTT / 2);
+        assert!(!outcome.ask && outcome.lost.is_empty(), "all have arrived");
+        assert_eq!(sent.resolved(), 200);
+    }
+
+    #[test]
+    fn packets_that_the_answer_does_not_name_are_given_up() {
+        let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+        send_every_ms(&mut sent, 700);
+        for number in 0..600u64 {
+            received.insert(number, 1500, true, ms(number) + RTT / 2);
+            if number % 10 != 9 {
+                continue;
+            }
+            let now = ms(number) + RTT / 2;
+            if number < 200 {
+                received.write_report(&mut Vec::new(), 1400, now);
+            } else {
+                let outcome = report(&mut sent, &mut received, now);
+                assert_eq!(outcome.ask, number == 209, "once is enough");
+            }
+        }
+        assert_eq!(sent.resolved(), 600);
+        assert!(
+            sent.packets_lost > 100,
+            "what was not told has to be sent again"
+        );
     }
 
     #[test]

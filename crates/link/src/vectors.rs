@@ -6,7 +6,7 @@ use crate::{
     Class, Identity,
     feedback::received::ReceivedLog,
     handshake::{
-        envelope::{EnvelopeKey, Hello, KeyId, Sender},
+        envelope::{CookieReply, EnvelopeKey, Hello, KeyId, Sender},
         tls::Parameters,
     },
     stream::StreamNumber,
@@ -25,11 +25,12 @@ fn identities() -> [Identity; 2] {
 fn vectors() -> Vec<(String, Vec<u8>)> {
     let [initiator, responder] = identities().map(|identity| identity.public_key());
     let key = EnvelopeKey::new(&responder, &initiator);
-    let hello = |from| {
+    let hello = |from, cookie| {
         let hello = Hello {
             from,
             timestamp: 0x1122_3344_5566_7788,
             source: ConnectionId([0xa1, 0xa2, 0xa3, 0xa4]),
+            cookie,
             crypto_offset: 1150,
             crypto: b"crypto",
         };
@@ -37,6 +38,14 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
         hello.put(&mut out, &key);
         out
     };
+    let cookie = *b"cookie, 16 bytes";
+    let mut asked = Vec::new();
+    let reply = CookieReply {
+        to: ConnectionId([0xa1, 0xa2, 0xa3, 0xa4]),
+        timestamp: 0x1122_3344_5566_7788,
+        cookie,
+    };
+    reply.put(&mut asked, &key);
     let answered = ConnectionId([0xb1, 0xb2, 0xb3, 0xb4]);
     let mut vectors = vec![
         ("initiator public key".into(), initiator.0.to_vec()),
@@ -44,9 +53,17 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
         ("initiator key ID".into(), KeyId::of(&initiator).0.to_vec()),
         (
             "hello".into(),
-            hello(Sender::Initiator(KeyId::of(&initiator))),
+            hello(Sender::Initiator(KeyId::of(&initiator)), None),
         ),
-        ("hello answer".into(), hello(Sender::Responder(answered))),
+        (
+            "hello answer".into(),
+            hello(Sender::Responder(answered), None),
+        ),
+        ("cookie".into(), asked),
+        (
+            "hello with cookie".into(),
+            hello(Sender::Initiator(KeyId::of(&initiator)), Some(cookie)),
+        ),
         ("parameters".into(), parameters()),
     ];
     let mut header = Vec::new();
@@ -106,6 +123,14 @@ fn frames() -> Vec<(String, Vec<u8>)> {
             "RATE_MAX",
             Frame::RateMax {
                 bytes_per_s: 12_500_000,
+            },
+        ),
+        ("TELL_FROM", Frame::TellFrom { number: 100_000 }),
+        (
+            "ECN",
+            Frame::Ecn {
+                capable: 100_000,
+                marked: 7,
             },
         ),
         ("CHALLENGE", Frame::Challenge(*b"8 bytes!")),

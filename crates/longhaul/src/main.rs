@@ -21,6 +21,10 @@ enum Command {
     /// Needs nothing installed and nothing configured. Takes about two minutes.
     Demo(demo::Args),
     /// Run a gateway
+    ///
+    /// SIGTERM and SIGINT end it when its transfers are done, after 10 s at the latest. SIGHUP makes it read
+    /// the file again and take on a changed `rate_max`, in the midst of transfers; all else in the file
+    /// waits for a restart, and a log line says so.
     Gateway(gateway::Args),
     /// Say what a running gateway is doing
     Status(status::Args),

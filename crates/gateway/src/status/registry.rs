@@ -293,6 +293,7 @@ impl Registry {
                 unknown_key: link.dropped.unknown_key,
                 bad_mac: link.dropped.bad_mac,
                 replayed: link.dropped.replayed,
+                crowded: link.dropped.crowded,
                 malformed: link.dropped.malformed,
                 unknown_connection: link.dropped.unknown_connection,
                 undecryptable: link.dropped.undecryptable,

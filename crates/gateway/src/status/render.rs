@@ -56,6 +56,7 @@ impl Snapshot {
             ("unknown_key", dropped.unknown_key),
             ("bad_mac", dropped.bad_mac),
             ("replayed", dropped.replayed),
+            ("crowded", dropped.crowded),
             ("malformed", dropped.malformed),
             ("unknown_connection", dropped.unknown_connection),
             ("undecryptable", dropped.undecryptable),

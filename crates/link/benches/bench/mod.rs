@@ -2,16 +2,10 @@
 //! bounds, and the paths and flows that most of them take.
 #![allow(dead_code, reason = "each bench uses a part")]
 
+mod jobs;
 pub(crate) mod page;
 
-use std::{
-    fmt::Write,
-    ops::Range,
-    path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{fmt::Write, ops::Range, path::PathBuf, time::Duration};
 
 use link::{
     Policy, congestion,
@@ -19,6 +13,12 @@ use link::{
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
+
+#[allow(
+    unused_imports,
+    reason = "what runs on the kernel's path runs one at a time"
+)]
+pub(crate) use self::jobs::map as parallel;
 
 pub(crate) const S: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -145,32 +145,6 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
-}
-
-/// Runs a function over all jobs on all cores; results come in the jobs' order.
-pub(crate) fn parallel<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> T + Sync) -> Vec<T> {
-    let workers = thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut results = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index) else {
-                return results;
-            };
-            results.push((index, run(job)));
-        }
-    };
-    let mut results: Vec<(usize, T)> = thread::scope(|scope| {
-        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let join = |handle: thread::ScopedJoinHandle<'_, _>| match handle.join() {
-            Ok(results) => results,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        handles.into_iter().flat_map(join).collect()
-    });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// To three digits behind the point, so that products of settings print as they read.

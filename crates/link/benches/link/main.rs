@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
+#[path = "../bench/jobs.rs"]
 mod jobs;
 mod matrix;
 mod radio;
@@ -42,6 +43,7 @@ cargo xtask bench link -- [OPTIONS]
   --only matrix|rows|times|radio
                                one part only
   --row TEXT                   only rows whose name contains TEXT
+  --trace TEXT [SEED]          the first of them, with what the controller does over time
   --cell RTT_MS LOSS [SEED]    one cell of the matrix, with what the controller does over time";
 
 fn main() {
@@ -64,6 +66,12 @@ fn main() {
                 }
                 _ => usage(),
             },
+            "--trace" => {
+                let name = arguments.next().unwrap_or_else(|| usage());
+                let seed = number(arguments.next()).unwrap_or(1.0);
+                rows::trace(&name, seed as u64);
+                return;
+            }
             "--row" => {
                 only = Some("rows".to_owned());
                 row = Some(arguments.next().unwrap_or_else(|| usage()));

@@ -8,7 +8,7 @@ use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
 use crate::{
     Missed,
     jobs::{self, median_and_worst},
-    matrix,
+    matrix, trace,
     trial::{Outcome, Trial},
 };
 
@@ -126,15 +126,25 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
-    let rows: Vec<Row> = rows()
-        .into_iter()
-        .filter(|row| name.is_none_or(|name| row.name.contains(name)))
-        .collect();
+/// What the controller does over time in the first row whose name contains `name`.
+pub fn trace(name: &str, seed: u64) {
+    let mut trial = named(Some(name)).swap_remove(0).trial;
+    trial.seed = seed;
+    trace::print(&trial);
+}
+
+fn named(name: Option<&str>) -> Vec<Row> {
+    let mut rows = rows();
+    rows.retain(|row| name.is_none_or(|name| row.name.contains(name)));
     if rows.is_empty() {
         eprintln!("no row has that in its name");
         std::process::exit(2);
     }
+    rows
+}
+
+pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
+    let rows = named(name);
     let mut trials = Vec::new();
     for row in &rows {
         for trial in [Some(&row.trial), row.plain.as_ref()].into_iter().flatten() {

@@ -109,7 +109,8 @@ impl Trial {
         let id = world.send(Side::A, Class::Bulk, ByteCount::new(4 * bdp.max(1_000_000)));
         world.run_until(LIMIT, |world| {
             watch(world);
-            world.progress(id).confirmed.is_some()
+            let progress = world.progress(id);
+            progress.confirmed.is_some() || progress.lost.is_some()
         });
         let progress = world.progress(id);
         progress

@@ -15,7 +15,7 @@ use crate::Policy;
 pub use crate::recovery::{Arrival, Resolved};
 
 /// What one report of the peer says, digested.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Digest<'a> {
     /// Packets whose fate became known, in the order of their numbers.
     pub resolved: &'a [Resolved],
@@ -33,6 +33,9 @@ pub struct Digest<'a> {
     pub reorder_window_s: f64,
     /// The application gives less than the controller would let pass.
     pub app_limited: bool,
+    /// Packets that the path has newly marked (ECN) instead of dropping them, as the peer tells. None
+    /// unless the controller [heeds marks](Controller::heeds_marks) and the path carries them.
+    pub ce: u64,
 }
 
 /// What is known of a path from before.
@@ -72,12 +75,19 @@ pub trait Controller: Send {
     fn rate_bytes_per_s(&self) -> f64;
     /// How much may be in flight, in bytes on the wire.
     fn window_bytes(&self) -> f64;
-    /// Packets to be sent now, back to back and before any other, so that the path spreads them.
-    fn take_train(&mut self) -> usize {
+    /// Packets to be sent now, back to back and before any other, so that the path spreads them;
+    /// none while they do not all fit `room_bytes`, what may be in flight beyond what is.
+    fn take_train(&mut self, room_bytes: f64) -> usize {
+        let _ = room_bytes;
         0
     }
     /// What to remember of this path; `None` while nothing is known.
     fn memory(&self) -> Option<PathMemory>;
+    /// Whether it answers congestion marks as it would answer drops. Only then are packets sent as
+    /// capable of being marked (RFC 3168): otherwise others would get the drops.
+    fn heeds_marks(&self) -> bool {
+        false
+    }
     /// Name of the state, for people.
     fn state(&self) -> &'static str;
     /// Queueing delay of the path now, one way, in seconds.

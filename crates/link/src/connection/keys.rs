@@ -21,10 +21,16 @@ pub(crate) struct KeyRing {
     sealed: u64,
     /// Lowest packet number opened under the present keys; `None` before the peer uses them.
     first_opened: Option<u64>,
+    /// Packets that did not open, under any keys.
+    failed: u64,
 }
 
 /// Packets sealed before the keys are replaced: half of what RFC 9001 section 6.6 allows AES-GCM.
 const PACKETS_PER_KEY: u64 = 1 << 22;
+/// Packets sealed under keys that the peer does not take up, at most: all that RFC 9001 section 6.6 allows.
+const PACKETS_PER_KEY_MAX: u64 = 1 << 23;
+/// Packets that may fail to open: what RFC 9001 section 6.6 allows ChaCha20-Poly1305. AES-GCM allows more.
+const FAILED_MAX: u64 = 1 << 36;
 
 impl KeyRing {
     pub(crate) fn new(keys: Keys, mut secrets: Secrets) -> Self {
@@ -40,7 +46,13 @@ impl KeyRing {
             next,
             sealed: 0,
             first_opened: None,
+            failed: 0,
         }
+    }
+
+    /// Whether the keys have done as much as they may: the connection must end.
+    pub(crate) fn is_worn_out(&self) -> bool {
+        self.sealed >= PACKETS_PER_KEY_MAX || self.failed >= FAILED_MAX
     }
 
     /// Whether the next packet's header must show the odd key phase. Replaces the keys first, when
@@ -68,6 +80,17 @@ impl KeyRing {
     /// whether a number can still be accepted, so that a duplicate costs no decryption. Returns the
     /// number and the payload, or `Ok(None)` for a duplicate.
     pub(crate) fn open<'a>(
+        &mut self,
+        datagram: &'a mut [u8],
+        expected: u64,
+        is_new: impl Fn(u64) -> bool,
+    ) -> Result<Option<(u64, &'a [u8])>, Malformed> {
+        let opened = self.try_open(datagram, expected, is_new);
+        self.failed += u64::from(opened.is_err());
+        opened
+    }
+
+    fn try_open<'a>(
         &mut self,
         datagram: &'a mut [u8],
         expected: u64,
@@ -101,5 +124,92 @@ impl KeyRing {
         self.phase = !self.phase;
         self.sealed = 0;
         self.first_opened = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{handshake::tests::complete, wire::packet::ConnectionId};
+
+    /// Both ends of a connection.
+    fn rings() -> [KeyRing; 2] {
+        complete().map(|(keys, secrets, _)| KeyRing::new(keys, secrets))
+    }
+
+    fn seal(ring: &mut KeyRing, number: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        let phase = ring.phase_for_sealing();
+        packet::put_data_header(&mut out, ConnectionId([7; 4]), number, phase);
+        out.extend_from_slice(b"sixteen bytes or more");
+        ring.seal(&mut out, 0, number);
+        out
+    }
+
+    fn opens(ring: &mut KeyRing, mut packet: Vec<u8>) -> bool {
+        let opened = ring.open(&mut packet, 0, |_| true);
+        opened.is_ok_and(|opened| opened.is_some_and(|(_, payload)| payload.starts_with(b"six")))
+    }
+
+    #[test]
+    fn the_peer_follows_a_key_update_and_opens_what_was_sealed_before_it() {
+        let [mut a, mut b] = rings();
+        assert!(opens(&mut a, seal(&mut b, 0)));
+        let late = seal(&mut a, 0);
+        a.sealed = PACKETS_PER_KEY;
+        let first = seal(&mut a, 1);
+        assert!(a.phase, "the update has begun");
+        let crossing = seal(&mut b, 1);
+        assert!(opens(&mut b, first) && b.phase, "it follows");
+        assert!(opens(&mut b, late), "of the keys before");
+        assert!(opens(&mut a, crossing), "of the keys before, too");
+        assert!(opens(&mut a, seal(&mut b, 2)));
+        for round in 3..10 {
+            a.sealed = PACKETS_PER_KEY;
+            assert!(opens(&mut b, seal(&mut a, round)), "and so on");
+            assert!(opens(&mut a, seal(&mut b, round)));
+            assert_eq!(a.phase, b.phase);
+        }
+    }
+
+    #[test]
+    fn both_sides_may_begin_an_update_at_once() {
+        let [mut a, mut b] = rings();
+        assert!(opens(&mut a, seal(&mut b, 0)) && opens(&mut b, seal(&mut a, 0)));
+        (a.sealed, b.sealed) = (PACKETS_PER_KEY, PACKETS_PER_KEY);
+        let crossing = [seal(&mut a, 1), seal(&mut b, 1)];
+        let [from_a, from_b] = crossing;
+        assert!(opens(&mut b, from_a) && opens(&mut a, from_b));
+        assert!(a.phase && b.phase, "one update, not two");
+    }
+
+    #[test]
+    fn a_forged_key_phase_moves_nothing() {
+        let [mut a, mut b] = rings();
+        for bit in 0..40 {
+            let mut packet = seal(&mut a, bit as u64);
+            packet[bit / 8] ^= 1 << (bit % 8);
+            // The connection ID is not masked, but authenticated.
+            assert!(!opens(&mut b, packet), "bit {bit}");
+        }
+        assert!(!b.phase);
+        assert!(opens(&mut b, seal(&mut a, 40)));
+    }
+
+    #[test]
+    fn keys_wear_out_with_forged_packets_and_a_peer_that_does_not_follow() {
+        let [mut a, mut b] = rings();
+        b.failed = FAILED_MAX - 1;
+        let mut forged = seal(&mut a, 0);
+        forged[20] ^= 1;
+        assert!(!b.is_worn_out());
+        assert!(!opens(&mut b, forged) && b.is_worn_out());
+        a.sealed = PACKETS_PER_KEY_MAX - 1;
+        assert!(!a.is_worn_out());
+        seal(&mut a, 1);
+        assert!(
+            a.is_worn_out(),
+            "nothing of the peer was opened under these keys"
+        );
     }
 }

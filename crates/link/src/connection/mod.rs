@@ -4,12 +4,16 @@
 //! datagrams to [`Connection::on_datagram`], asks [`Connection::poll_transmit`] for datagrams to
 //! send, and calls again at [`Connection::next_timeout`].
 
+mod ecn;
 mod keys;
 mod mtu;
 mod pacer;
+mod peer_clock;
 mod rate_max;
 mod receive;
+mod repeat;
 mod rtt;
+mod silence;
 mod transmit;
 
 use std::{collections::VecDeque, net::SocketAddr, time::Duration};
@@ -18,10 +22,14 @@ use bytes::Bytes;
 use rustls::quic::{Keys, Secrets};
 use units::{BitRate, ByteCount};
 
+pub use self::ecn::Ecn;
 pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
-use self::{keys::KeyRing, mtu::Mtu, rate_max::RateMax, rtt::Rtt};
+use self::{
+    ecn::EcnState, keys::KeyRing, mtu::Mtu, peer_clock::PeerClock, rate_max::RateMax, rtt::Rtt,
+    silence::Doubtful,
+};
 use crate::{
     congestion::{Controller, PathMemory},
     feedback::received::ReceivedLog,
@@ -59,6 +67,8 @@ pub(crate) struct Connection {
     pub(crate) controller: Box<dyn Controller>,
     pacer: Pacer,
     rtt: Rtt,
+    peer_clock: PeerClock,
+    ecn: EcnState,
     mtu: Mtu,
 
     last_heard: Time,
@@ -76,6 +86,7 @@ pub(crate) struct Connection {
     /// Nothing comes back: only probes are sent.
     silent_since: Option<Time>,
     next_probe: Time,
+    doubtful: Option<Doubtful>,
     outage_end: Time,
     ping_wanted: bool,
     hint_sent: Option<Duration>,
@@ -117,6 +128,8 @@ struct Candidate {
     token: [u8; 8],
     next: Time,
     tries: u32,
+    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
+    allowance: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -138,6 +151,8 @@ pub(crate) enum ConnectionEnd {
     PathShrunk,
     /// The peer broke the protocol.
     Violation,
+    /// Keys may not be used further.
+    KeysWornOut,
 }
 
 /// Counters of a connection.
@@ -271,9 +286,11 @@ impl Connection {
             sent: SentLog::new(),
             outcome: Outcome::default(),
             streams,
+            ecn: EcnState::new(setup.controller.heeds_marks()),
             controller: setup.controller,
             pacer: Pacer::new(setup.pacing_quantum),
             rtt: Rtt::new(setup.rtt),
+            peer_clock: PeerClock::default(),
             mtu: Mtu::new(setup.remote.ip()),
             last_heard: now,
             last_sent: now,
@@ -284,6 +301,7 @@ impl Connection {
             last_progress: now,
             silent_since: None,
             next_probe: now,
+            doubtful: None,
             outage_end: Time::default(),
             ping_wanted: true,
             hint_sent: None,
@@ -318,8 +336,8 @@ impl Connection {
     /// How many bytes stream `number` takes now.
     pub(crate) fn writable(&mut self, number: u32) -> usize {
         let streams = self.streams.len().max(1);
-        let buffer_max = self.streams.send_buffer_max();
-        let is_full = self.streams.send_buffered() >= buffer_max;
+        let buffer_max = self.streams.memory.send_buffer_max();
+        let is_full = self.streams.memory.send_buffered() >= buffer_max;
         let share = (buffer_max as usize / 2 / streams).clamp(UNSENT_MIN, UNSENT_MAX);
         let Some(stream) = self.streams.get(number) else {
             return 0;
@@ -346,7 +364,7 @@ impl Connection {
         }
         let len = data.len();
         stream.send.write(data);
-        self.streams.add_send_buffered(len);
+        self.streams.memory.add_send_buffered(len);
         self.streams.make_ready(number);
     }
 
@@ -363,7 +381,7 @@ impl Connection {
         };
         let buffered = stream.send.buffered_bytes();
         if !stream.send_done && stream.send.reset(code) {
-            self.streams.remove_send_buffered(buffered);
+            self.streams.memory.remove_send_buffered(buffered);
             self.streams.controls.push_back(Control::Reset(number));
         }
     }
@@ -409,7 +427,7 @@ impl Connection {
             .get(number)
             .is_some_and(|stream| stream.recv.credit_due(now_s))
         {
-            self.streams.controls.push_back(Control::Credit(number));
+            self.streams.tell_credit(number);
         }
         match read {
             Read::End => {
@@ -452,6 +470,11 @@ impl Connection {
         self.silent_since.is_some()
     }
 
+    /// Whether we have slept for so long that the peer may have given up.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.doubtful.is_some()
+    }
+
     pub(crate) fn silent_since(&self) -> Option<Time> {
         self.silent_since
     }
@@ -480,12 +503,27 @@ impl Connection {
         (self.sent.packets_lost, self.sent.packets_late)
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn packets_remembered(&self) -> usize {
+        self.sent.len()
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn controls_waiting(&self) -> usize {
+        self.streams.controls.len()
+    }
+
+    /// Whether the path carries congestion marks, and how many of our packets it has marked.
+    pub(crate) fn ecn(&self) -> (bool, u64) {
+        (self.ecn.works(), self.ecn.marked())
+    }
+
     pub(crate) fn memory(&self) -> Option<PathMemory> {
         self.controller.memory()
     }
 
     pub(crate) fn receive_memory_peak(&self) -> usize {
-        self.streams.pool.lent_peak * crate::stream::recv::SLAB_SIZE
+        self.streams.memory.pool.lent_peak * crate::stream::recv::SLAB_SIZE
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Mtu {
 struct Vanished {
     large_lost: u32,
     small_arrived: u32,
+    /// When the first of the large ones was sent, in seconds.
+    began_s: f64,
 }
 
 /// IP packets that paths carry: Ethernet, PPPoE, tunnels in IPv4, WireGuard, tunnels in tunnels.
@@ -43,9 +45,10 @@ const PROBES_LARGEST: u32 = 10;
 const PROBES_SMALLER: u32 = 4;
 /// Pause between searches.
 const PROBE_PAUSE: Duration = Duration::from_secs(60);
-/// So many large packets lost in a row, while so many small ones arrive, mean that the path carries
-/// less than it did.
+/// So many large packets lost in a row, for so long, while so many small ones arrive, mean that the path
+/// carries less than it did. A queue that overflows also prefers small packets, but not for long.
 const LARGE_LOST: u32 = 64;
+const LARGE_LOST_FOR_S: f64 = 1.5;
 const SMALL_ARRIVED: u32 = 6;
 
 impl Mtu {
@@ -110,16 +113,25 @@ impl Mtu {
         if self.payload_bytes <= PAYLOAD_MIN {
             return false;
         }
+        let mut lost_for_s = 0.0;
         for packet in packets {
             let is_large = packet.bytes > small_max;
             match (is_large, packet.lost) {
-                (true, true) => self.vanished.large_lost += 1,
+                (true, true) => {
+                    if self.vanished.large_lost == 0 {
+                        self.vanished.began_s = packet.sent_s;
+                    }
+                    self.vanished.large_lost += 1;
+                }
                 (true, false) => self.vanished = Vanished::default(),
                 (false, false) if self.vanished.large_lost > 0 => self.vanished.small_arrived += 1,
                 (false, _) => {}
             }
+            lost_for_s = packet.sent_s - self.vanished.began_s;
         }
-        self.vanished.large_lost >= LARGE_LOST && self.vanished.small_arrived >= SMALL_ARRIVED
+        self.vanished.large_lost >= LARGE_LOST
+            && self.vanished.small_arrived >= SMALL_ARRIVED
+            && lost_for_s >= LARGE_LOST_FOR_S
     }
 
     fn payload_of(&self, candidate: usize) -> usize {
@@ -159,11 +171,11 @@ mod tests {
         assert_eq!(mtu.payload_bytes(), PAYLOAD_MIN);
     }
 
-    fn packet(bytes: usize, lost: bool) -> Resolved {
+    fn packet(bytes: usize, lost: bool, sent_s: f64) -> Resolved {
         Resolved {
             number: 0,
             bytes,
-            sent_s: 0.0,
+            sent_s,
             window_bytes: 0.0,
             lost,
         }
@@ -173,11 +185,13 @@ mod tests {
     fn large_packets_that_vanish_while_small_ones_arrive_show_a_smaller_path() {
         let mut mtu = mtu();
         search(&mut mtu, 1500, 1);
-        let large = [packet(1500, true); LARGE_LOST as usize];
+        let large = [packet(1500, true, 1.0); LARGE_LOST as usize];
         assert!(!mtu.on_resolved(&large), "an outage looks like that");
-        assert!(!mtu.on_resolved(&[packet(1500, false)]));
-        assert!(!mtu.on_resolved(&[packet(80, false); 20]));
+        assert!(!mtu.on_resolved(&[packet(1500, false, 1.0)]));
+        assert!(!mtu.on_resolved(&[packet(80, false, 1.0); 20]));
         assert!(!mtu.on_resolved(&large));
-        assert!(mtu.on_resolved(&[packet(80, false); SMALL_ARRIVED as usize]));
+        let small = [packet(80, false, 2.0); SMALL_ARRIVED as usize];
+        assert!(!mtu.on_resolved(&small), "a full queue looks like that");
+        assert!(mtu.on_resolved(&[packet(1500, true, 1.0 + LARGE_LOST_FOR_S)]));
     }
 }

@@ -2,16 +2,20 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
+use super::{
+    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts,
+    ip_overhead,
+};
 use crate::{
+    AMPLIFICATION_MAX,
     congestion::Digest,
     feedback::report::Report,
-    recovery::{Control, Item},
+    recovery::{Control, Item, Timing},
     stream::{
         Class,
         recv::{Insert, RecvState},
         send::SendState,
-        table::{CONTROL_WINDOW, StreamEvent},
+        table::StreamEvent,
     },
     time::Time,
     wire::{
@@ -48,9 +52,11 @@ impl Connection {
         &mut self,
         datagram: &mut [u8],
         from: SocketAddr,
+        ecn: Ecn,
         now: Time,
     ) -> Received {
-        let wire_bytes = datagram.len() + ip_overhead(&from);
+        let len = datagram.len();
+        let wire_bytes = len + ip_overhead(&from);
         let received = &self.received;
         let opened = self
             .keys
@@ -78,11 +84,19 @@ impl Connection {
                 self.closed = Some(ConnectionEnd::Violation);
                 return Received::Accepted;
             };
-            wants_report |= !matches!(frame, Frame::Feedback(_) | Frame::Close { .. });
+            wants_report |= !matches!(
+                frame,
+                Frame::Feedback(_) | Frame::Ecn { .. } | Frame::Close { .. }
+            );
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
                 // Each may walk through all packets in flight.
                 Err(Malformed)
+            } else if let Frame::Ecn { capable, marked } = frame {
+                if is_newest {
+                    self.ecn.on_counts(EcnCounts { capable, marked });
+                }
+                Ok(Kept::Yes)
             } else {
                 self.on_frame(frame, from, now)
             };
@@ -97,11 +111,14 @@ impl Connection {
             }
         }
         match kept {
-            Kept::Yes => self.received.insert(number, wire_bytes, wants_report, now),
+            Kept::Yes => {
+                self.received.insert(number, wire_bytes, wants_report, now);
+                self.ecn.on_received(ecn);
+            }
             Kept::No => self.stats.no_memory += 1,
         }
         if is_newest && from != self.remote {
-            self.consider_address(from, number, now);
+            self.consider_address(from, number, len, now);
         }
         Received::Accepted
     }
@@ -114,7 +131,8 @@ impl Connection {
     ) -> Result<Kept, Malformed> {
         let now_s = now.seconds_since(Time::default());
         match frame {
-            Frame::Ping => {}
+            // Counts are taken from the newest packet only, before this.
+            Frame::Ping | Frame::Ecn { .. } => {}
             Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::Chunk {
                 stream: number,
@@ -192,7 +210,7 @@ impl Connection {
                     let buffered = stream.send.buffered_bytes();
                     stream.send_done = true;
                     stream.send.reset(0);
-                    self.streams.remove_send_buffered(buffered);
+                    self.streams.memory.remove_send_buffered(buffered);
                     self.streams
                         .events
                         .push_back(StreamEvent::SendDone { stream: number });
@@ -200,7 +218,7 @@ impl Connection {
                 self.streams.remove_if_done(number);
             }
             Frame::InitialWindow { chunks } => {
-                self.streams.initial_credit = chunks.max(CONTROL_WINDOW);
+                self.streams.memory.set_initial_credit(chunks);
             }
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
             Frame::PathHint { rtt_us } => {
@@ -208,6 +226,7 @@ impl Connection {
                 self.rtt.suggest(rtt);
                 self.received.set_rtt(rtt);
             }
+            Frame::TellFrom { number } => self.received.tell_from(number),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
             Frame::Response(token) => {
@@ -263,7 +282,7 @@ impl Connection {
             Insert::New => {
                 self.stats.payload_received += data.len() as u64;
                 if widened {
-                    self.streams.controls.push_back(Control::Credit(number));
+                    self.streams.tell_credit(number);
                 }
                 if readable {
                     self.streams.tell_readable(number);
@@ -280,15 +299,29 @@ impl Connection {
         let mut outcome = std::mem::take(&mut self.outcome);
         outcome.clear();
         let base_rtt = self.rtt.base();
+        let timing = self.sent.timing(report, now);
+        if let Some(Timing { rtt, forward_s }) = timing
+            && self.peer_clock.sample(forward_s, rtt, now)
+        {
+            // One of us has stood still: what got lost meanwhile tells nothing of the path.
+            self.outage_end = now;
+        }
         self.sent
             .on_report(report, now, base_rtt, self.outage_end, &mut outcome)?;
-        if let Some(rtt) = outcome.rtt {
-            self.rtt.sample(rtt, now);
+        outcome.rtt = outcome.rtt.filter(|rtt| self.rtt.sample(*rtt, now));
+        if outcome.rtt.is_some() {
             self.hint_path();
+        }
+        let ahead_s = self.peer_clock.ahead_s();
+        for arrival in &mut outcome.arrivals {
+            arrival.received_s -= ahead_s;
         }
         if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {
             self.last_progress = now;
             self.doubts = 0;
+        }
+        if outcome.ask {
+            self.streams.controls.push_back(Control::TellFrom);
         }
         for item in &outcome.arrived {
             self.on_item_arrived(*item);
@@ -310,6 +343,7 @@ impl Connection {
             // Slots are as large as the path used to carry, and cannot be cut again.
             self.begin_close(CLOSE_PATH_SHRUNK);
         }
+        self.ecn.on_arrived(outcome.capable);
         self.received.set_report_loss(self.sent.loss());
         let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
         let digest = Digest {
@@ -318,7 +352,7 @@ impl Connection {
             arrivals: &outcome.arrivals,
             received: (
                 report.bytes_received,
-                (report.largest_time_us + report.delay_us) as f64 * 1e-6,
+                (report.largest_time_us + report.delay_us) as f64 * 1e-6 - ahead_s,
             ),
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
@@ -326,6 +360,7 @@ impl Connection {
             // A cap of the operator's holds us back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until
                 || self.rate_max.bytes_per_s() < self.controller.rate_bytes_per_s(),
+            ce: self.ecn.take_marks(),
         };
         self.controller
             .on_report(&digest, now.seconds_since(Time::default()));
@@ -342,7 +377,7 @@ impl Connection {
                     return;
                 };
                 let freed = stream.send.on_arrived(chunk.index);
-                self.streams.remove_send_buffered(freed);
+                self.streams.memory.remove_send_buffered(freed);
             }
             Item::Control(Control::End(number)) => {
                 if let Some(stream) = self.streams.get(number) {
@@ -385,24 +420,25 @@ impl Connection {
             Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
                 stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
             }),
-            Control::MtuProbe(_) => false,
+            Control::MtuProbe(_) | Control::TellFrom => false,
             Control::Done(_)
             | Control::InitialWindow
             | Control::StreamLimit
             | Control::PathHint
             | Control::RateMax => true,
         };
-        if matters {
-            self.streams.controls.push_back(control);
+        match control {
+            Control::Credit(number) if matters => self.streams.tell_credit(number),
+            _ if matters => self.streams.controls.push_back(control),
+            _ => {}
         }
     }
 
     /// The peer's packets come from elsewhere: asks there whether it is the peer, not a replay.
-    fn consider_address(&mut self, from: SocketAddr, number: u64, now: Time) {
-        if self
-            .candidate
-            .is_some_and(|candidate| candidate.address == from)
-        {
+    fn consider_address(&mut self, from: SocketAddr, number: u64, len: usize, now: Time) {
+        let allowance = AMPLIFICATION_MAX * len;
+        if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == from) {
+            candidate.allowance += allowance;
             return;
         }
         // Only the peer can decrypt the challenge, so the token need not be unpredictable to
@@ -414,6 +450,7 @@ impl Connection {
             token,
             next: now,
             tries: 0,
+            allowance,
         });
     }
 
@@ -429,6 +466,7 @@ impl Connection {
 
     fn end_silence(&mut self, now: Time) {
         if self.silent_since.take().is_some() {
+            self.doubtful = None;
             self.outage_end = now;
             self.last_progress = now;
             self.ping_wanted = true;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Time;
+use crate::{overtakers::Overtakers, time::Time};
 
 /// Smoothed and minimum round-trip time.
 #[derive(Debug)]
@@ -12,6 +12,7 @@ pub(crate) struct Rtt {
     minima: [Option<Duration>; 2],
     half_began: Time,
     has_sample: bool,
+    overtakers: Overtakers,
 }
 
 /// The minimum is taken over the last 15 to 30 s: long enough to outlast a queue that we build
@@ -26,6 +27,7 @@ impl Rtt {
             minima: [None, None],
             half_began: Time::default(),
             has_sample: false,
+            overtakers: Overtakers::new(),
         }
     }
 
@@ -36,7 +38,14 @@ impl Rtt {
         }
     }
 
-    pub(crate) fn sample(&mut self, rtt: Duration, now: Time) {
+    /// Takes in a sample, unless it is that of a packet that overtook the others. Returns whether it
+    /// does.
+    pub(crate) fn sample(&mut self, rtt: Duration, now: Time) -> bool {
+        let rtt_s = rtt.as_secs_f64();
+        let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);
+        if rtt_s < self.overtakers.bound_s(&[rtt_s], visible_s) {
+            return false;
+        }
         if self.has_sample {
             self.smoothed = (self.smoothed * 7 + rtt) / 8;
         } else {
@@ -50,6 +59,7 @@ impl Rtt {
             self.half_began = now;
         }
         self.minima[0] = Some(self.minima[0].map_or(rtt, |least| least.min(rtt)));
+        true
     }
 
     pub(crate) fn smoothed(&self) -> Duration {

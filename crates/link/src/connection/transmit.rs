@@ -6,7 +6,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{CLOSE_PATH_SHRUNK, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
+use super::{
+    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ecn::EcnCounts,
+    ip_overhead, silence::TICK,
+};
 use crate::{
     handshake::Level,
     recovery::{Contents, Control, Item},
@@ -24,35 +27,30 @@ pub struct Transmit {
     pub to: SocketAddr,
     /// The size of each but the last, which may be shorter.
     pub segment_bytes: usize,
+    /// They go as capable of congestion marks: ECT(0) of RFC 3168.
+    pub is_ecn_capable: bool,
 }
 
-/// What a report may be late beyond a round trip and a half, before a sender asks for one.
-const DOUBT_SLACK: Duration = Duration::from_millis(10);
-/// So few slots count as first words.
-const FIRST_SLOTS: f64 = 8.0;
-/// In the midst of a transfer a silence of this length makes a receiver ask.
-const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// The handshake flight of an initiator is repeated this often until confirmed.
-const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
 /// Challenges sent to an address before it is given up.
 const CHALLENGES_MAX: u32 = 8;
-/// Loss at which idle capacity is used to repeat what is not yet acknowledged.
-const REPEAT_LOSS_MIN: f64 = 0.000_05;
 /// Credits and ends of reading that are told again with reports, at most.
 const ECHOES_MAX: usize = 64;
 const ECHOES_PER_REPORT: usize = 8;
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
-/// Loss of a new connection until so many packets are known to have arrived or not: what is short
-/// enough is repeated.
-const LOSS_GUESS: f64 = 0.3;
-const LOSS_SAMPLES_MIN: u64 = 16;
-/// The tail of a transfer is repeated until so many of its slots are expected to be missing.
-const REPEAT_MISSING: f64 = 0.2;
-/// Copies of one slot in flight at most: enough for 20,000 slots at 64 % loss.
-const REPEAT_COPIES_MAX: f64 = 26.0;
-/// The copies are this fraction (one over it) of a round trip apart, past short bursts.
-const REPEAT_SPACING: u32 = 16;
+/// A packet with a challenge alone.
+const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
+
+impl Candidate {
+    fn next_challenge(&self) -> Time {
+        if self.allowance < CHALLENGE_BYTES {
+            return Time::NEVER;
+        }
+        self.next
+    }
+}
 
 impl Connection {
     /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
@@ -97,10 +95,7 @@ impl Connection {
                 break;
             }
         }
-        (out.len() > start).then_some(Transmit {
-            to: self.remote,
-            segment_bytes,
-        })
+        (out.len() > start).then(|| self.transmit(self.remote, segment_bytes))
     }
 
     /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
@@ -115,12 +110,13 @@ impl Connection {
             consider(self.next_doubt());
         }
         consider(self.unconfirmed.as_ref().map(|flight| flight.next));
-        consider(self.candidate.map(|candidate| candidate.next));
+        consider(self.candidate.as_ref().map(Candidate::next_challenge));
         consider(self.response.map(|_| now));
         consider(self.close.map(|_| now));
         consider(self.received.report_due());
         consider(self.mtu.probe_due());
         consider(Some(self.last_heard + self.idle_timeout));
+        consider(self.doubtful.map(|doubtful| doubtful.end));
         if self.silent_since.is_some() {
             consider(Some(self.next_probe));
             return next;
@@ -148,68 +144,6 @@ impl Connection {
         next
     }
 
-    /// Lets time pass: notices silence, gives up when it lasts, drives the controller.
-    pub(crate) fn on_timeout(&mut self, now: Time) {
-        if self.closed.is_some() {
-            return;
-        }
-        if self.sent.is_overfull() {
-            self.closed = Some(ConnectionEnd::Violation);
-            return;
-        }
-        if now.since(self.last_heard) >= self.idle_timeout {
-            self.closed = Some(ConnectionEnd::Silence(now.since(self.last_heard)));
-            return;
-        }
-        if self.silent_since.is_none() && self.silence_deadline().is_some_and(|due| due <= now) {
-            self.silent_since = Some(self.last_heard);
-            self.next_probe = now;
-        }
-        if now.since(self.last_tick) >= TICK && self.silent_since.is_none() {
-            self.last_tick = now;
-            self.controller.on_tick(now.seconds_since(Time::default()));
-        }
-        if self.silent_since.is_none() && self.next_doubt().is_some_and(|due| due <= now) {
-            self.ping_wanted = true;
-            self.last_doubt = now;
-            // What is on its way may be repeated once more.
-            self.doubts = self.doubts.saturating_add(1);
-            self.repeat_pass = Time::default();
-        }
-        if now.since(self.last_sent) >= KEEP_ALIVE {
-            self.ping_wanted = true;
-        }
-    }
-
-    /// When to ask whether the peer is still there.
-    ///
-    /// A receiver that expects more has no packets in flight whose fate would tell. A sender whose last
-    /// packets were lost gets no report that says so, since reports go on for two round trips only.
-    fn next_doubt(&self) -> Option<Time> {
-        let rtt = self.rtt.smoothed();
-        let heard = self.last_heard.max(self.last_eliciting);
-        let due = heard + DOUBT_AFTER.max(rtt.mul_f64(1.5));
-        let as_receiver = (due < self.expects_until).then_some(due);
-        let as_sender = self.sent.oldest_in_flight().map(|oldest| {
-            let since = oldest.max(self.last_progress).max(self.last_eliciting);
-            since + rtt.mul_f64(1.5) + DOUBT_SLACK
-        });
-        let due = as_receiver.into_iter().chain(as_sender).min()?;
-        Some(due.max(self.last_doubt + rtt / 2))
-    }
-
-    /// When the lack of any report must be taken for silence: long after one was due for the oldest
-    /// packet in flight.
-    fn silence_deadline(&self) -> Option<Time> {
-        let oldest = self.sent.oldest_in_flight()?;
-        let rtt = self.rtt.smoothed();
-        let window = self
-            .sent
-            .reorder_window(self.rtt.base(), self.last_progress);
-        let patience = rtt.mul_f64(3.5) + 2 * window + Duration::from_millis(150);
-        Some(oldest.max(self.last_progress) + patience)
-    }
-
     fn transmit_unpaced(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let to = self.remote;
         if self
@@ -221,14 +155,22 @@ impl Connection {
             return Some(Transmit {
                 to,
                 segment_bytes: len,
+                is_ecn_capable: false,
             });
         }
         if let Some((token, to)) = self.response.take() {
-            return Some(self.write_single(out, to, &Frame::Response(token), now));
+            let transmit = self.write_single(out, to, &Frame::Response(token), now);
+            if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == to) {
+                candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
+            }
+            return Some(transmit);
         }
-        if let Some(candidate) = self.candidate.as_mut().filter(|c| c.next <= now) {
-            candidate.next = now + self.rtt.smoothed();
+        let rtt = self.rtt.smoothed();
+        let due = |candidate: &&mut Candidate| candidate.next_challenge() <= now;
+        if let Some(candidate) = self.candidate.as_mut().filter(due) {
+            candidate.next = now + rtt;
             candidate.tries += 1;
+            candidate.allowance -= CHALLENGE_BYTES;
             let (address, token) = (candidate.address, candidate.token);
             if candidate.tries >= CHALLENGES_MAX {
                 self.candidate = None;
@@ -249,17 +191,17 @@ impl Connection {
         }
         if self.received.report_due().is_some_and(|due| due <= now) {
             let start = self.begin_packet(out);
-            let space = self.mtu.payload_bytes() - OVERHEAD - 1;
+            if let Some(EcnCounts { capable, marked }) = self.ecn.take_counts() {
+                Frame::Ecn { capable, marked }.put(out);
+            }
+            let space = start + self.mtu.payload_bytes() - TAG_SIZE - 1 - out.len();
             frame::put_feedback_type(out);
             let reserved = ECHOES_PER_REPORT.min(self.echoes.len()) * CONTROL_SIZE_MAX;
             self.received.write_report(out, space - reserved, now);
             self.put_echoes(out, start + self.mtu.payload_bytes() - TAG_SIZE);
             let len = self.end_packet(out, start, false, false, Contents::default(), now);
             self.stats.feedback_bytes += (len + ip_overhead(&to)) as u64;
-            return Some(Transmit {
-                to,
-                segment_bytes: len,
-            });
+            return Some(self.transmit(to, len));
         }
         if self.silent_since.is_some() {
             if self.next_probe > now {
@@ -279,10 +221,7 @@ impl Connection {
             let packet_bytes = size + ip_overhead(&self.remote);
             contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
             let len = self.end_packet(out, start, false, false, contents, now);
-            return Some(Transmit {
-                to,
-                segment_bytes: len,
-            });
+            return Some(self.transmit(to, len));
         }
         if std::mem::take(&mut self.ping_wanted) {
             return Some(self.write_single(out, to, &Frame::Ping, now));
@@ -314,9 +253,14 @@ impl Connection {
         frame.put(out);
         let eliciting = matches!(frame, Frame::Ping);
         let len = self.end_packet(out, start, eliciting, false, Contents::default(), now);
+        self.transmit(to, len)
+    }
+
+    fn transmit(&self, to: SocketAddr, segment_bytes: usize) -> Transmit {
         Transmit {
             to,
-            segment_bytes: len,
+            segment_bytes,
+            is_ecn_capable: self.ecn.is_marking(),
         }
     }
 
@@ -335,7 +279,9 @@ impl Connection {
     }
 
     fn begin_train(&mut self) {
-        let train = self.controller.take_train();
+        let in_flight = self.sent.bytes_in_flight() as f64;
+        let room = self.controller.window_bytes() - in_flight;
+        let train = self.controller.take_train(room);
         if train > 0 {
             self.train_left = train;
             self.pacer
@@ -441,13 +387,16 @@ impl Connection {
                     stream: number,
                     code,
                 }),
-            Control::Credit(number) => self.streams.get(number).map(|stream| Frame::Credit {
-                stream: number,
-                limit: stream.recv.take_credit(),
+            Control::Credit(number) => self.streams.get(number).map(|stream| {
+                stream.credit_queued = false;
+                Frame::Credit {
+                    stream: number,
+                    limit: stream.recv.take_credit(),
+                }
             }),
             Control::Done(number) => Some(Frame::Done { stream: number }),
             Control::InitialWindow => Some(Frame::InitialWindow {
-                chunks: self.streams.initial_window(),
+                chunks: self.streams.memory.initial_window(),
             }),
             Control::StreamLimit => Some(Frame::StreamLimit {
                 streams: self.streams.stream_limit(),
@@ -457,6 +406,9 @@ impl Connection {
             }),
             Control::RateMax => Some(Frame::RateMax {
                 bytes_per_s: self.rate_max.for_peer(),
+            }),
+            Control::TellFrom => Some(Frame::TellFrom {
+                number: self.sent.resolved(),
             }),
             Control::MtuProbe(_) => None,
         }
@@ -520,65 +472,6 @@ impl Connection {
         }
     }
 
-    /// The next slot to send again: a given-up one, or one to repeat because nothing else is there.
-    fn again(
-        &mut self,
-        now: Time,
-        contents: &Contents,
-    ) -> Option<(crate::stream::ChunkRef, usize)> {
-        if let Some(again) = self.streams.next_again(now) {
-            return Some(again);
-        }
-        if contents.first.is_some() || !self.repeats() || self.streams.next_new().is_some() {
-            return None;
-        }
-        let restart = now.since(self.repeat_pass) >= self.repeat_interval()
-            && (self.repeat_exhausted || now.since(self.repeat_pass) >= self.rtt.smoothed());
-        let copies = self.repeat_copies();
-        if restart {
-            self.repeat_pass = now;
-            self.streams.repeat_ends(copies);
-        }
-        let repeat = self.streams.next_repeat(copies, restart);
-        self.repeat_exhausted = repeat.is_none();
-        repeat
-    }
-
-    fn repeat_interval(&self) -> Duration {
-        let interval = self.rtt.smoothed() / REPEAT_SPACING;
-        if self.unconfirmed.is_some() {
-            interval.max(FLIGHT_INTERVAL)
-        } else {
-            interval
-        }
-    }
-
-    /// How many copies of each slot make it likely that none is missing: n p^k = 0.2.
-    pub(super) fn repeat_copies(&self) -> u8 {
-        let slots = (self.streams.send_buffered() / crate::stream::SLOT_SIZE as u64 + 1) as f64;
-        let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
-        let copies = copies.ceil() + f64::from(self.doubts);
-        // The peer may not have the keys yet; then the first words go with each repetition of them.
-        let is_first = self.unconfirmed.is_some() && slots < FIRST_SLOTS;
-        if is_first {
-            return REPEAT_COPIES_MAX as u8;
-        }
-        copies.clamp(1.0, REPEAT_COPIES_MAX) as u8
-    }
-
-    /// The fraction of packets lost; a guess while too few are known.
-    fn expected_loss(&self) -> f64 {
-        match self.sent.loss_samples() {
-            0..LOSS_SAMPLES_MIN => self.sent.loss().max(LOSS_GUESS),
-            _ => self.sent.loss(),
-        }
-    }
-
-    /// Whether idle capacity is worth using to send again what may have been lost.
-    fn repeats(&self) -> bool {
-        self.expected_loss() > REPEAT_LOSS_MIN && self.streams.send_buffered() > 0
-    }
-
     /// Appends a packet with a payload that only a peer gone mad would send.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
@@ -610,6 +503,7 @@ impl Connection {
         let len = out.len() - start;
         let wire_bytes = len + ip_overhead(&self.remote);
         let window = self.controller.window_bytes();
+        self.sent.is_marking = self.ecn.is_marking();
         self.sent
             .push(now, wire_bytes, eliciting, in_train, window, contents);
         if eliciting {
@@ -624,6 +518,3 @@ impl Connection {
         len
     }
 }
-
-/// How often the controller learns that time passes.
-const TICK: Duration = Duration::from_millis(10);

@@ -1,6 +1,7 @@
 //! The driver: one thread that owns the UDP socket and the endpoint, and the handles by which
 //! applications reach it.
 
+mod clock;
 mod replay_file;
 mod report;
 mod resolve;

@@ -86,6 +86,7 @@ impl Reporter {
                 unknown_key = dropped.unknown_key,
                 bad_mac = dropped.bad_mac,
                 replayed = dropped.replayed,
+                crowded = dropped.crowded,
                 malformed = dropped.malformed,
                 unknown_connection = dropped.unknown_connection,
                 undecryptable = dropped.undecryptable,

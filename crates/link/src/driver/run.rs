@@ -16,6 +16,7 @@ use units::ByteCount;
 
 use super::{
     Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
+    clock::Clock,
     replay_file::ReplayFile,
     report::{LOG_INTERVAL, Reporter, SNAPSHOT_INTERVAL, wall},
     resolve,
@@ -44,6 +45,7 @@ pub(super) fn spawn(
 }
 
 pub(super) struct Driver {
+    clock: Clock,
     socket: Socket,
     pub(super) endpoint: Endpoint,
     config: LinkConfig,
@@ -110,7 +112,8 @@ impl Driver {
         incoming: async_mpsc::Sender<Incoming>,
         snapshot: Arc<Mutex<LinkSnapshot>>,
     ) -> Result<Self, LinkError> {
-        let now = Instant::now();
+        let clock = Clock::new();
+        let now = clock.now();
         let socket = Socket::new(socket)?;
         let peers = config.peers.iter().map(|peer| EndpointPeer {
             public_keys: peer.public_keys.clone(),
@@ -151,6 +154,7 @@ impl Driver {
         let mut reporter = Reporter::new(snapshot, socket.granted, config.peers.len(), now);
         reporter.publish(&endpoint, &config, now);
         Ok(Self {
+            clock,
             socket,
             endpoint,
             config,
@@ -173,7 +177,7 @@ impl Driver {
 
     fn run(mut self) {
         loop {
-            let now = Instant::now();
+            let now = self.clock.now();
             self.handle_commands(now);
             self.receive(now);
             self.endpoint.handle_timeout(now);
@@ -249,9 +253,9 @@ impl Driver {
         }
         for _ in 0..RECEIVE_BATCHES_MAX {
             let endpoint = &mut self.endpoint;
-            let received = self
-                .socket
-                .receive(|datagram, from| endpoint.handle_datagram(datagram, from, now));
+            let received = self.socket.receive(|datagram, from, ecn| {
+                endpoint.handle_datagram_with_ecn(datagram, from, ecn, now);
+            });
             match received {
                 Ok(0) => return,
                 Ok(_) => self.busy_until = now + BUSY,
@@ -413,7 +417,7 @@ impl Driver {
     }
 
     fn sleep(&mut self) {
-        let now = Instant::now();
+        let now = self.clock.now();
         let mut wake = now + SNAPSHOT_INTERVAL;
         if let Some(next) = self.endpoint.next_timeout(now) {
             wake = wake.min(next);

@@ -7,10 +7,10 @@ use std::{
 };
 
 use nix::sys::socket::{setsockopt, sockopt};
-use quinn_udp::{BATCH_SIZE, RecvMeta, TransportErrorPayload, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, TransportErrorPayload, UdpSocketState};
 use units::ByteCount;
 
-use crate::{Transmit, snapshot::SocketBuffers};
+use crate::{Ecn, Transmit, snapshot::SocketBuffers};
 
 /// A UDP socket that sends with segmentation offload and receives in batches.
 pub(super) struct Socket {
@@ -29,6 +29,9 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
+        // The library has room for three things beside a datagram. Its receive time, which nobody here wants,
+        // is the fourth where the kernel joins datagrams, and what the IP header says of congestion gets lost.
+        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &false);
         // Tells a port where nobody listens from one where packets vanish.
         let _ = state.enable_transport_errors((&socket).into());
         // Beyond the limit of ordinary users first, where we may; then within it.
@@ -75,7 +78,7 @@ impl Socket {
     pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<bool> {
         let transmit = quinn_udp::Transmit {
             destination: self.native(transmit.to),
-            ecn: None,
+            ecn: transmit.is_ecn_capable.then_some(EcnCodepoint::Ect0),
             contents: bytes,
             segment_size: (bytes.len() > transmit.segment_bytes).then_some(transmit.segment_bytes),
             src_ip: None,
@@ -102,7 +105,7 @@ impl Socket {
     /// Receives what has come, one batch of it. Returns how many datagrams were handed on.
     pub(super) fn receive(
         &mut self,
-        mut handle: impl FnMut(&mut [u8], SocketAddr),
+        mut handle: impl FnMut(&mut [u8], SocketAddr, Ecn),
     ) -> io::Result<usize> {
         let mut meta = [RecvMeta::default(); BATCH_SIZE];
         let count = {
@@ -126,8 +129,15 @@ impl Socket {
             if meta.len == 0 {
                 continue;
             }
+            // The kernel joins datagrams that say the same only.
+            let ecn = match meta.ecn {
+                Some(EcnCodepoint::Ect0) => Ecn::Capable,
+                Some(EcnCodepoint::Ce) => Ecn::Marked,
+                // Nobody here sends the other kind of capable.
+                Some(EcnCodepoint::Ect1) | None => Ecn::NotCapable,
+            };
             for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
-                handle(datagram, meta.addr);
+                handle(datagram, meta.addr, ecn);
                 datagrams += 1;
             }
         }
@@ -141,6 +151,45 @@ impl Socket {
                 SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
             }
             other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn what_is_sent_as_capable_of_marks_arrives_so() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let bind = || UdpSocket::bind(local).and_then(Socket::new);
+            let (Ok(mut a), Ok(b)) = (bind(), bind()) else {
+                println!("{local}: this machine has no such address");
+                continue;
+            };
+            let to = a.socket.local_addr().expect("it is bound");
+            for is_ecn_capable in [true, false] {
+                let transmit = Transmit {
+                    to,
+                    segment_bytes: 100,
+                    is_ecn_capable,
+                };
+                assert!(b.send(&transmit, &[7; 250]).expect("loopback works"));
+                let mut seen = Vec::new();
+                let deadline = Instant::now() + Duration::from_secs(5);
+                while seen.len() < 3 && Instant::now() < deadline {
+                    a.receive(|datagram, _, ecn| seen.push((datagram.len(), ecn)))
+                        .expect("loopback works");
+                }
+                let expected = if is_ecn_capable {
+                    Ecn::Capable
+                } else {
+                    Ecn::NotCapable
+                };
+                assert_eq!(seen, [(100, expected), (100, expected), (50, expected)]);
+            }
         }
     }
 }

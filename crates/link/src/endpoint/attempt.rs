@@ -3,9 +3,11 @@
 use std::{net::SocketAddr, time::Duration};
 
 use crate::{
+    AMPLIFICATION_MAX,
     connection::Transmit,
     handshake::{
         CRYPTO_PART_MAX, Handshake, Level,
+        cookie::Cookie,
         envelope::{EnvelopeKey, Hello, KeyId, Sender},
     },
     time::Time,
@@ -28,8 +30,14 @@ pub(crate) struct Attempt {
     pub(crate) timestamp: u64,
     pub(crate) began: Time,
     pub(crate) flights: Flights,
-    /// Responder: bytes that may still be sent to an address that has not proved to be the peer's.
+    /// Responder: bytes that may still be sent to where the newest came from.
     pub(crate) allowance: usize,
+    /// Initiator: what the responder asked for.
+    pub(crate) cookie: Option<Cookie>,
+    /// Responder: the initiator has shown that it receives at `remote`.
+    pub(crate) is_proven: bool,
+    /// One past the greatest number of a handshake packet that was opened.
+    pub(crate) next_number: u32,
 }
 
 /// How often the present flight was sent, and what of it is still to be sent.
@@ -39,10 +47,6 @@ pub(crate) struct Flights {
     /// Level and offset.
     unsent: Vec<(Level, usize)>,
 }
-
-/// A responder sends this many times what it received, until the handshake is complete (as RFC 9000
-/// section 8.1 has it).
-const AMPLIFICATION_MAX: usize = 3;
 
 /// More than any datagram of a handshake.
 const DATAGRAM_MAX: usize = 1280;
@@ -80,10 +84,33 @@ impl Attempt {
         next.min(over)
     }
 
-    /// A first flight of the peer came, once more perhaps: it may be answered with as much more.
+    /// A datagram of the peer's first flight came that had not come before: it may be answered with as much
+    /// more. What came from elsewhere counts for that address.
     pub(crate) fn on_hello(&mut self, len: usize, from: SocketAddr) {
+        if self.next_number == 0 {
+            self.turn_to(from, len);
+        }
+    }
+
+    /// A handshake packet was opened. A hello can be copied and sent from elsewhere; this only the peer can
+    /// have made, and where the newest comes from it is.
+    pub(crate) fn on_opened(&mut self, number: u32, len: usize, from: SocketAddr) {
+        if number >= self.next_number {
+            self.next_number = number.saturating_add(1);
+            self.turn_to(from, len);
+        }
+    }
+
+    /// Whoever begins a handshake knows where the other is.
+    fn turn_to(&mut self, from: SocketAddr, len: usize) {
+        if self.we_initiate {
+            return;
+        }
+        if from != self.remote {
+            self.remote = from;
+            self.allowance = 0;
+        }
         self.allowance += AMPLIFICATION_MAX * len;
-        self.remote = from;
     }
 
     fn is_held_back(&self) -> bool {
@@ -122,6 +149,7 @@ impl Attempt {
                     from,
                     timestamp: self.timestamp,
                     source: self.our_id,
+                    cookie: self.cookie,
                     crypto_offset: offset as u16,
                     crypto: &bytes[..bytes.len().min(CRYPTO_PART_MAX)],
                 };
@@ -139,6 +167,7 @@ impl Attempt {
         Some(Transmit {
             to: self.remote,
             segment_bytes: len,
+            is_ecn_capable: false,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Which connection to a peer is the current one, and how connections end.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use super::{Endpoint, Event, LostReason, StreamKey, handshakes::ATTEMPT_PAUSE};
 use crate::{
@@ -14,7 +14,26 @@ const STANDBY_GRACE: Duration = Duration::from_secs(3);
 /// little.
 const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 
+/// Connections to one peer at most: one that is silent and one beside it, begun by either side. More are
+/// made by a peer that means to fill our memory.
+const CONNECTIONS_PER_PEER: usize = 4;
+
 impl Endpoint {
+    /// Gives up the connection to `peer` of which nothing was heard for longest if, with `fresh`, there are
+    /// too many.
+    pub(super) fn bound_connections(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
+        let of_peer = self.connections.values().filter(|it| it.peer == peer);
+        let (count, others) = (
+            of_peer.clone().count(),
+            of_peer.filter(|it| it.our_id != fresh),
+        );
+        let oldest = others.min_by_key(|it| (it.last_heard(), it.established));
+        if let Some(oldest) = oldest.filter(|_| count > CONNECTIONS_PER_PEER) {
+            let (id, silence) = (oldest.our_id, now.since(oldest.last_heard()));
+            self.end_connection(id, LostReason::Silence(silence));
+        }
+    }
+
     /// Decides where new streams go when `fresh` has joined the connections to a peer.
     pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
         /// Two connections this close in time were begun by both sides at once.
@@ -25,6 +44,7 @@ impl Endpoint {
         let new = &self.connections[&fresh];
         let takes_over = match old {
             None => true,
+            Some(old) if old.is_doubtful() => true,
             Some(old) if now.since(old.established) < GLARE && !old.is_silent() => {
                 // Both sides see the same keys, so both keep the same one.
                 new.we_initiated == self.we_have_smaller_key(peer)
@@ -112,9 +132,10 @@ impl Endpoint {
             let reason = match end {
                 ConnectionEnd::Silence(silence) => LostReason::Silence(silence),
                 ConnectionEnd::PathShrunk => LostReason::PathShrunk,
-                ConnectionEnd::ByPeer | ConnectionEnd::ByUs | ConnectionEnd::Violation => {
-                    LostReason::Closed
-                }
+                ConnectionEnd::ByPeer
+                | ConnectionEnd::ByUs
+                | ConnectionEnd::Violation
+                | ConnectionEnd::KeysWornOut => LostReason::Closed,
             };
             self.end_connection(id, reason);
             self.peers[peer].next_attempt = now + ATTEMPT_PAUSE;
@@ -147,11 +168,11 @@ impl Endpoint {
         peer.rtt = connection.rtt().or(peer.rtt);
         peer.past.add(&connection.stats);
         if peer.current == Some(id) {
-            let other = self
-                .connections
-                .values()
-                .find(|other| other.peer == connection.peer);
-            peer.current = other.map(|other| other.our_id);
+            let others = self.connections.values();
+            let next = others
+                .filter(|other| other.peer == connection.peer)
+                .min_by_key(|other| (other.is_silent(), Reverse(other.established)));
+            peer.current = next.map(|next| next.our_id);
             if peer.current.is_some() {
                 self.events.push_back(Event::Connected {
                     peer: connection.peer,

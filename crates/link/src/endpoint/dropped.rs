@@ -9,6 +9,9 @@ pub struct DropCounters {
     pub bad_mac: u64,
     /// First flights seen before.
     pub replayed: u64,
+    /// First flights that came while others of their peer were in progress, and were asked for a cookie or
+    /// dropped.
+    pub crowded: u64,
     /// Packets seen before, or older than anything remembered. Paths duplicate, too.
     pub duplicates: u64,
     /// Datagrams of no known shape.
@@ -25,6 +28,7 @@ impl DropCounters {
         self.unknown_key
             + self.bad_mac
             + self.replayed
+            + self.crowded
             + self.malformed
             + self.unknown_connection
             + self.undecryptable

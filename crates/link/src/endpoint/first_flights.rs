@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{identity::PublicKey, wire::packet::ConnectionId};
+use crate::{handshake::CRYPTO_PART_MAX, identity::PublicKey, wire::packet::ConnectionId};
 
 /// What an endpoint keeps over a restart, so that a first flight recorded before it stays unanswered
 /// after it.
@@ -28,12 +28,21 @@ pub struct Newest {
 /// The first flights of one key.
 ///
 /// Anyone who knows both public keys can form one. So only a complete handshake moves `newest`, and
-/// only by what TLS vouches for; what led nowhere is answered once, and keeps nobody out.
+/// only by what TLS vouches for; what led nowhere is taken once, and keeps nobody out.
 pub(crate) struct FirstFlights {
     newest: Newest,
     /// The greatest timestamp seen of that handshake. Anyone may have made it.
     newest_seen: u64,
-    answered: VecDeque<(ConnectionId, u64)>,
+    taken: VecDeque<Flight>,
+}
+
+/// One sending of a first flight.
+#[derive(Debug)]
+struct Flight {
+    source: ConnectionId,
+    timestamp: u64,
+    /// Which of its datagrams have come, by their place in the crypto bytes.
+    parts: u16,
 }
 
 /// What to do with a first flight.
@@ -41,14 +50,15 @@ pub(crate) struct FirstFlights {
 pub(crate) enum Verdict {
     /// It may begin a handshake.
     New,
-    /// A repetition, seen for the first time, of one that has led to a connection: its way was long.
+    /// It came for the first time, but more of its flight has come before, or its handshake has led to a
+    /// connection: its way was long.
     Late,
     /// It was seen before, or is older than one that has led to a connection.
     Replay,
 }
 
-/// First flights remembered as answered.
-const ANSWERED_MAX: usize = 64;
+/// First flights remembered as taken in: those of ten attempts, each of which repeats its own 25 times.
+const TAKEN_MAX: usize = 256;
 
 impl FirstFlights {
     /// `newest` led to a connection of an earlier run.
@@ -56,7 +66,7 @@ impl FirstFlights {
         Self {
             newest,
             newest_seen: u64::MAX,
-            answered: VecDeque::new(),
+            taken: VecDeque::new(),
         }
     }
 
@@ -64,25 +74,54 @@ impl FirstFlights {
         self.newest
     }
 
-    pub(crate) fn judge(&mut self, source: ConnectionId, timestamp: u64) -> Verdict {
-        let is_known =
-            timestamp <= self.newest.began_unix_ns || self.answered.contains(&(source, timestamp));
-        let is_of_newest = source.0 == self.newest.source;
-        if !is_known && !is_of_newest {
-            Verdict::New
-        } else if is_known || timestamp <= self.newest_seen {
-            Verdict::Replay
-        } else {
-            self.newest_seen = timestamp;
-            Verdict::Late
+    /// Judges a datagram that belongs to no handshake in progress, and takes it in.
+    pub(crate) fn judge(
+        &mut self,
+        source: ConnectionId,
+        timestamp: u64,
+        crypto_offset: u16,
+    ) -> Verdict {
+        if timestamp <= self.newest.began_unix_ns {
+            return Verdict::Replay;
         }
+        if source.0 == self.newest.source {
+            if timestamp <= self.newest_seen {
+                return Verdict::Replay;
+            }
+            self.newest_seen = timestamp;
+            return Verdict::Late;
+        }
+        self.take(source, timestamp, crypto_offset)
     }
 
-    pub(crate) fn on_answered(&mut self, source: ConnectionId, timestamp: u64) {
-        self.answered.push_back((source, timestamp));
-        if self.answered.len() > ANSWERED_MAX {
-            self.answered.pop_front();
+    /// Takes in a datagram of a first flight. What comes again may come from anybody.
+    pub(crate) fn take(
+        &mut self,
+        source: ConnectionId,
+        timestamp: u64,
+        crypto_offset: u16,
+    ) -> Verdict {
+        let part = 1 << (usize::from(crypto_offset) / CRYPTO_PART_MAX).min(15);
+        let mut taken = self.taken.iter_mut().rev();
+        let known = taken.find(|flight| (flight.source, flight.timestamp) == (source, timestamp));
+        if let Some(flight) = known {
+            let is_new = flight.parts & part == 0;
+            flight.parts |= part;
+            return if is_new {
+                Verdict::Late
+            } else {
+                Verdict::Replay
+            };
         }
+        if self.taken.len() == TAKEN_MAX {
+            self.taken.pop_front();
+        }
+        self.taken.push_back(Flight {
+            source,
+            timestamp,
+            parts: part,
+        });
+        Verdict::New
     }
 
     /// A handshake is complete that the initiator says it began then; `seen` is the greatest
@@ -106,25 +145,31 @@ mod tests {
     const OTHER: ConnectionId = ConnectionId([9; 4]);
 
     #[test]
-    fn what_led_nowhere_is_answered_once_and_keeps_nobody_out() {
+    fn each_datagram_is_taken_once_and_keeps_nobody_out() {
         let mut flights = FirstFlights::new(Newest::default());
-        flights.on_answered(SOURCE, 1_000);
-        assert_eq!(flights.judge(SOURCE, 1_000), Verdict::Replay);
-        assert_eq!(flights.judge(SOURCE, 900), Verdict::New);
-        assert_eq!(flights.judge(OTHER, 1_000), Verdict::New);
+        assert_eq!(flights.judge(SOURCE, 1_000, 0), Verdict::New);
+        assert_eq!(flights.judge(SOURCE, 1_000, 1150), Verdict::Late);
+        assert_eq!(flights.judge(SOURCE, 1_000, 0), Verdict::Replay);
+        assert_eq!(flights.judge(SOURCE, 1_000, 1150), Verdict::Replay);
+        assert_eq!(flights.judge(SOURCE, 900, 0), Verdict::New);
+        assert_eq!(flights.judge(OTHER, 1_000, 0), Verdict::New);
+        for flight in 0..2 * TAKEN_MAX as u64 {
+            flights.judge(OTHER, 2_000 + flight, 0);
+        }
+        assert_eq!(flights.taken.len(), TAKEN_MAX);
     }
 
     #[test]
     fn flights_of_the_newest_handshake_and_of_older_ones_begin_nothing() {
         let mut flights = FirstFlights::new(Newest::default());
         flights.on_connected(SOURCE, 900, 1_100);
-        assert_eq!(flights.judge(OTHER, 900), Verdict::Replay);
-        assert_eq!(flights.judge(OTHER, 901), Verdict::New);
-        assert_eq!(flights.judge(SOURCE, 1_100), Verdict::Replay);
-        assert_eq!(flights.judge(SOURCE, 1_200), Verdict::Late);
-        assert_eq!(flights.judge(SOURCE, 1_200), Verdict::Replay);
+        assert_eq!(flights.judge(OTHER, 900, 0), Verdict::Replay);
+        assert_eq!(flights.judge(OTHER, 901, 0), Verdict::New);
+        assert_eq!(flights.judge(SOURCE, 1_100, 0), Verdict::Replay);
+        assert_eq!(flights.judge(SOURCE, 1_200, 0), Verdict::Late);
+        assert_eq!(flights.judge(SOURCE, 1_200, 0), Verdict::Replay);
         let mut restarted = FirstFlights::new(flights.newest());
-        assert_eq!(restarted.judge(SOURCE, 5_000), Verdict::Replay);
-        assert_eq!(restarted.judge(OTHER, 901), Verdict::New);
+        assert_eq!(restarted.judge(SOURCE, 5_000, 0), Verdict::Replay);
+        assert_eq!(restarted.judge(OTHER, 901, 0), Verdict::New);
     }
 }

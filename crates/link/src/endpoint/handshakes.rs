@@ -14,17 +14,11 @@ use crate::{
         envelope::{Hello, Sender},
         tls::Parameters,
     },
-    stream::table::{first_initial_window, streams_max},
+    stream::memory::{first_initial_window, streams_max},
     time::Time,
     wire::packet::ConnectionId,
 };
 
-/// Handshakes in progress at most; a peer has one at a time, two when both sides begin.
-const ATTEMPTS_MAX: usize = 256;
-/// Handshakes of one peer in progress at most. More are others that know its public key.
-const ATTEMPTS_PER_PEER: usize = 4;
-/// A handshake in progress is not given up for another before this time.
-const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
 /// While a connection is silent a new handshake is tried after this time, since the peer may have
 /// restarted.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(700);
@@ -83,7 +77,8 @@ impl Endpoint {
                     return;
                 }
                 let sent = hello.timestamp.saturating_sub(self.config.unix_ns);
-                let rtt = now.since(Time(sent));
+                // Whoever knows both public keys can form an answer with any timestamp.
+                let rtt = now.since(Time(sent).max(attempt.began));
                 self.peers[attempt.peer].rtt.get_or_insert(rtt);
                 let (offset, crypto) = (hello.crypto_offset, hello.crypto);
                 self.feed_handshake(id, Level::Initial, offset, crypto, now);
@@ -105,13 +100,21 @@ impl Endpoint {
         let known = self.attempts.iter_mut().find(|(_, attempt)| {
             !attempt.we_initiate && attempt.peer == peer && attempt.peer_id == Some(hello.source)
         });
+        let flights = &mut self.peers[peer].keys[key].first_flights;
+        let cookie = hello.cookie.as_ref();
+        let is_proven = cookie.is_some_and(|cookie| self.cookies.is_good(cookie, &from, now));
         if let Some((id, attempt)) = known {
+            let verdict = flights.take(hello.source, hello.timestamp, hello.crypto_offset);
+            if verdict == Verdict::Replay {
+                self.dropped.duplicates += 1;
+                return None;
+            }
             attempt.timestamp = attempt.timestamp.max(hello.timestamp);
             attempt.on_hello(len, from);
+            attempt.is_proven |= is_proven && attempt.remote == from;
             return Some(*id);
         }
-        let flights = &mut self.peers[peer].keys[key].first_flights;
-        match flights.judge(hello.source, hello.timestamp) {
+        match flights.judge(hello.source, hello.timestamp, hello.crypto_offset) {
             Verdict::New => {}
             Verdict::Late => return None,
             Verdict::Replay => {
@@ -119,36 +122,12 @@ impl Endpoint {
                 return None;
             }
         }
-        if self.is_closing || self.attempts.len() >= ATTEMPTS_MAX {
+        if self.is_closing {
             return None;
         }
-        let from_peer = self
-            .attempts
-            .iter()
-            .filter(|(_, a)| a.peer == peer && !a.we_initiate);
-        let (count, oldest) = from_peer.fold((0, None), |(count, oldest), (id, attempt)| {
-            let older = oldest.is_none_or(|(_, began)| attempt.began < began);
-            (
-                count + 1,
-                if older {
-                    Some((*id, attempt.began))
-                } else {
-                    oldest
-                },
-            )
-        });
-        if count >= ATTEMPTS_PER_PEER
-            && let Some((id, began)) = oldest
-        {
-            if now.since(began) < ATTEMPT_FRESH {
-                return None;
-            }
-            self.attempts.remove(&id);
+        if !self.admit(hello, (peer, key), from, len, is_proven, now) {
+            return None;
         }
-        let known_key = &mut self.peers[peer].keys[key];
-        known_key
-            .first_flights
-            .on_answered(hello.source, hello.timestamp);
         let ours = self.parameters(now);
         let handshake = Handshake::server(&self.peers[peer].keys[key].tls, &ours).ok()?;
         let our_id = self.new_id();
@@ -165,6 +144,9 @@ impl Endpoint {
             began: now,
             flights: Flights::new(now),
             allowance: 0,
+            cookie: None,
+            is_proven,
+            next_number: 0,
         };
         attempt.on_hello(len, from);
         self.attempts.insert(our_id, attempt);
@@ -185,13 +167,13 @@ impl Endpoint {
             }
             return;
         };
-        let opened = attempt.handshake.open_packet(datagram);
-        let Ok((offset, crypto)) = opened.map(|(offset, crypto)| (offset, crypto.to_vec())) else {
+        let len = datagram.len();
+        let Ok((number, offset, crypto)) = attempt.handshake.open_packet(datagram) else {
             self.dropped.undecryptable += 1;
             return;
         };
-        // A hello can be copied and sent from elsewhere; this only the peer can have made.
-        attempt.remote = from;
+        let crypto = crypto.to_vec();
+        attempt.on_opened(number, len, from);
         self.feed_handshake(id, Level::Handshake, offset, &crypto, now);
     }
 
@@ -279,6 +261,7 @@ impl Endpoint {
         for old in restarted {
             self.end_connection(old, LostReason::PeerRestarted);
         }
+        self.bound_connections(attempt.peer, id, now);
         self.choose_current(attempt.peer, id, now);
     }
 
@@ -288,9 +271,10 @@ impl Endpoint {
             .and_then(|id| self.connections.get(&id));
         let wanted = match current {
             None => true,
-            Some(connection) => connection
-                .silent_since()
-                .is_some_and(|since| now.since(since) >= RECONNECT_AFTER),
+            Some(connection) => {
+                let silence = connection.silent_since().map(|since| now.since(since));
+                connection.is_doubtful() || silence.is_some_and(|it| it >= RECONNECT_AFTER)
+            }
         };
         let standby = self
             .connections
@@ -335,6 +319,9 @@ impl Endpoint {
             began: now,
             flights: Flights::new(now),
             allowance: 0,
+            cookie: None,
+            is_proven: false,
+            next_number: 0,
         };
         self.attempts.insert(our_id, attempt);
     }

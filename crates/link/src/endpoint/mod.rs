@@ -10,6 +10,7 @@ mod dropped;
 mod event;
 mod first_flights;
 mod handshakes;
+mod load;
 mod peer;
 mod streams;
 #[cfg(test)]
@@ -21,6 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "sim")]
+pub use self::streams::Footprint;
 use self::{
     attempt::{ATTEMPT_MAX, Attempt},
     handshakes::{ATTEMPT_PAUSE, RECONNECT_AFTER},
@@ -36,8 +39,8 @@ pub use self::{
 use units::BitRate;
 
 use crate::{
-    connection::{Connection, Pacer, Received, Stats, Transmit, ip_overhead},
-    handshake::envelope::KeyId,
+    connection::{Connection, Ecn, Pacer, Received, Stats, Transmit, ip_overhead},
+    handshake::{cookie::CookieJar, envelope::KeyId},
     id_map::IdMap,
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
@@ -56,10 +59,20 @@ pub struct Endpoint {
     turn: VecDeque<ConnectionId>,
     events: VecDeque<Event>,
     dropped: DropCounters,
+    cookies: CookieJar,
+    /// Cookies to be sent.
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Spreads what goes to all peers together, if there is a cap on that.
     total: Pacer,
     is_closing: bool,
+    /// When we ran last, and when we asked to be run next.
+    ran: Time,
+    due: Time,
 }
+
+/// Whoever is run this much later than he asked for was asleep: the machine was suspended, the process
+/// stopped, or the clock has jumped.
+const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     /// An endpoint that begins at `epoch`.
@@ -78,6 +91,8 @@ impl Endpoint {
         Ok(Self {
             epoch,
             our_key: KeyId::of(&config.identity.public_key()),
+            cookies: CookieJar::new(&config.identity, config.instance),
+            replies: VecDeque::new(),
             random: config.seed,
             config,
             peers,
@@ -88,12 +103,25 @@ impl Endpoint {
             dropped: DropCounters::default(),
             total,
             is_closing: false,
+            ran: Time::default(),
+            due: Time::NEVER,
         })
     }
 
-    /// Takes in a datagram; it is decrypted in place.
+    /// Takes in a datagram of which nobody knows whether it was marked; it is decrypted in place.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, now: Instant) {
-        let now = self.time(now);
+        self.handle_datagram_with_ecn(datagram, from, Ecn::NotCapable, now);
+    }
+
+    /// Takes in a datagram, with what its IP header says of congestion; it is decrypted in place.
+    pub fn handle_datagram_with_ecn(
+        &mut self,
+        datagram: &mut [u8],
+        from: SocketAddr,
+        ecn: Ecn,
+        now: Instant,
+    ) {
+        let now = self.wake(now);
         let Ok((kind, id)) = packet::classify(datagram) else {
             self.dropped.malformed += 1;
             return;
@@ -104,7 +132,7 @@ impl Endpoint {
                     self.dropped.unknown_connection += 1;
                     return;
                 };
-                match connection.on_datagram(datagram, from, now) {
+                match connection.on_datagram(datagram, from, ecn, now) {
                     Received::Accepted => {
                         self.peers[connection.peer].last_heard = Some(now);
                         self.after_input(id, now);
@@ -114,6 +142,7 @@ impl Endpoint {
                 }
             }
             Kind::Hello | Kind::HelloAnswer => self.on_hello(datagram, from, now),
+            Kind::Cookie => self.on_cookie(id, datagram, now),
             Kind::Handshake => self.on_handshake_packet(id, datagram, from, now),
         }
     }
@@ -127,6 +156,14 @@ impl Endpoint {
         now: Instant,
     ) -> Option<Transmit> {
         let now = self.time(now);
+        if let Some((to, reply)) = self.replies.pop_front() {
+            out.extend_from_slice(&reply);
+            return Some(Transmit {
+                to,
+                segment_bytes: reply.len(),
+                is_ecn_capable: false,
+            });
+        }
         let unix_ns = self.unix_ns(now);
         for attempt in self.attempts.values_mut() {
             let key = &self.peers[attempt.peer].keys[attempt.key];
@@ -192,7 +229,10 @@ impl Endpoint {
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let now = self.time(now);
         let held_until = self.held_until(now);
-        let mut next = Time::NEVER;
+        let mut next = match self.replies.is_empty() {
+            true => Time::NEVER,
+            false => now,
+        };
         for attempt in self.attempts.values() {
             next = next.min(attempt.next_timeout());
         }
@@ -211,12 +251,13 @@ impl Endpoint {
                 next = next.min(peer.next_attempt);
             }
         }
+        self.due = next;
         (next != Time::NEVER).then(|| self.epoch + Duration::from_nanos(next.0.max(1)))
     }
 
     /// Lets time pass: repeats handshakes, notices silence, begins new attempts.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let now = self.time(now);
+        let now = self.wake(now);
         let over: Vec<_> = self
             .attempts
             .iter()
@@ -325,6 +366,19 @@ impl Endpoint {
                 return id;
             }
         }
+    }
+
+    /// The time at which we run; notices that we have not for long.
+    fn wake(&mut self, now: Instant) -> Time {
+        let now = self.time(now);
+        let asleep = now.since(self.due.max(self.ran));
+        if asleep >= SLEEP_MIN {
+            for connection in self.connections.values_mut() {
+                connection.on_sleep(asleep, now);
+            }
+        }
+        self.ran = now;
+        now
     }
 
     fn time(&self, now: Instant) -> Time {

@@ -52,6 +52,10 @@ pub struct PeerView {
     pub packets_lost: u64,
     /// Packets given up wrongly.
     pub packets_late: u64,
+    /// The path from us carries congestion marks (ECN), and they are used.
+    pub is_ecn_used: bool,
+    /// Our packets that the path has marked.
+    pub packets_marked: u64,
     /// Streams that are open.
     pub streams: usize,
     /// Name of the controller's state.
@@ -60,6 +64,22 @@ pub struct PeerView {
     pub receive_memory_peak_bytes: usize,
     /// Counters.
     pub stats: Stats,
+}
+
+/// What an endpoint remembers, in entries of its tables.
+#[cfg(feature = "sim")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Handshakes in progress.
+    pub attempts: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Sent packets whose fate matters.
+    pub packets: usize,
+    /// Control frames that wait to be sent.
+    pub controls: usize,
+    /// Streams.
+    pub streams: usize,
 }
 
 impl Endpoint {
@@ -122,6 +142,7 @@ impl Endpoint {
         let current = known.current.and_then(|id| self.connections.get(&id));
         let instant = |time: crate::time::Time| self.epoch + Duration::from_nanos(time.0);
         let losses = current.map_or((0, 0), Connection::packets_lost);
+        let ecn = current.map_or((false, 0), Connection::ecn);
         PeerView {
             attempts: known.attempts,
             connected: current.map(|connection| instant(connection.established)),
@@ -140,11 +161,30 @@ impl Endpoint {
             allowed_bytes_per_s: current.map_or(0.0, |c| c.controller.rate_bytes_per_s()),
             packets_lost: losses.0,
             packets_late: losses.1,
+            is_ecn_used: ecn.0,
+            packets_marked: ecn.1,
             streams: current.map_or(0, |connection| connection.streams.len()),
             controller_state: current.map_or("none", |connection| connection.controller.state()),
             receive_memory_peak_bytes: current.map_or(0, Connection::receive_memory_peak),
             stats: self.peer_stats(peer),
         }
+    }
+
+    /// How much an endpoint remembers, beside what its applications have not read or been told.
+    #[cfg(feature = "sim")]
+    pub fn footprint(&self) -> Footprint {
+        let connections = self.connections.values();
+        let mut footprint = Footprint {
+            attempts: self.attempts.len(),
+            connections: self.connections.len(),
+            ..Footprint::default()
+        };
+        for connection in connections {
+            footprint.packets += connection.packets_remembered();
+            footprint.controls += connection.controls_waiting();
+            footprint.streams += connection.streams.len();
+        }
+        footprint
     }
 
     /// Appends a packet to `peer`, sealed with our keys, with any payload. Returns whether there is

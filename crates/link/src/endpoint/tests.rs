@@ -1,6 +1,7 @@
 //! What others can do to a handshake.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -11,12 +12,18 @@ use super::{Endpoint, EndpointConfig, EndpointPeer, ReplayMemory};
 use crate::{
     Identity,
     congestion::FixedRate,
-    handshake::envelope::{EnvelopeKey, Hello},
+    handshake::envelope::{CookieReply, EnvelopeKey, Hello},
+    wire::packet::{ConnectionId, HANDSHAKE, HELLO},
 };
 
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 
 fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
+    started(us, other, epoch, UNIX_NS)
+}
+
+/// An endpoint that finds this time of day when it starts.
+fn started(us: u8, other: u8, epoch: Instant, unix_ns: u64) -> Endpoint {
     let config = EndpointConfig {
         identity: Identity::from_seed([us; 32]),
         peers: vec![EndpointPeer {
@@ -27,68 +34,367 @@ fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
         rate_max: None,
         memory_max: ByteCount::mebibytes(64),
         idle_timeout: Duration::from_secs(600),
-        seed: u64::from(us),
+        seed: u64::from(us) ^ unix_ns,
         instance: u64::from(us),
         replay_memory: ReplayMemory::default(),
-        unix_ns: UNIX_NS,
+        unix_ns,
         pacing_quantum: Duration::from_micros(250),
         controller: Box::new(|_, _| Box::new(FixedRate::new(1e6))),
     };
     Endpoint::new(config, epoch).expect("seeded keys are valid")
 }
 
-fn datagrams(endpoint: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
+/// Two sites that know each other, and what B has sent, and where to.
+struct Two {
+    a: Endpoint,
+    b: Endpoint,
+    now: Instant,
+    sent_by_b: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+impl Two {
+    /// A's first handshake is about to begin.
+    fn new() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "any origin does")]
+        let now = Instant::now();
+        let mut a = endpoint(1, 2, now);
+        a.set_address(0, Some(at_b()), now);
+        Self {
+            a,
+            b: endpoint(2, 1, now),
+            now,
+            sent_by_b: Vec::new(),
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.a.handle_timeout(self.now);
+        self.b.handle_timeout(self.now);
+    }
+
+    fn sent_by_a(&mut self) -> Vec<Vec<u8>> {
+        let sent = sent(&mut self.a, self.now);
+        sent.into_iter().map(|(_, bytes)| bytes).collect()
+    }
+
+    /// What B has for A now.
+    fn sent_by_b(&mut self) -> Vec<Vec<u8>> {
+        let sent = sent(&mut self.b, self.now);
+        let for_a = sent.iter().filter(|(to, _)| *to == at_a());
+        let for_a = for_a.map(|(_, bytes)| bytes.clone()).collect();
+        self.sent_by_b.extend(sent);
+        for_a
+    }
+
+    /// Bytes that B has sent to each address.
+    fn bytes_by_address(&self) -> HashMap<SocketAddr, usize> {
+        let mut bytes = HashMap::new();
+        for (to, datagram) in &self.sent_by_b {
+            *bytes.entry(*to).or_default() += datagram.len();
+        }
+        bytes
+    }
+
+    /// Lets A and B talk for a while.
+    fn exchange(&mut self, rounds: u32) {
+        for _ in 0..rounds {
+            self.pass(Duration::from_millis(10));
+            for datagram in self.sent_by_a() {
+                self.hand_b(&datagram, at_a());
+            }
+            for datagram in self.sent_by_b() {
+                self.hand_a(&datagram);
+            }
+        }
+    }
+
+    fn hand_a(&mut self, bytes: &[u8]) {
+        let now = self.now;
+        self.a.handle_datagram(&mut bytes.to_vec(), at_b(), now);
+    }
+
+    fn hand_b(&mut self, bytes: &[u8], from: SocketAddr) {
+        let now = self.now;
+        self.b.handle_datagram(&mut bytes.to_vec(), from, now);
+    }
+}
+
+fn sent(endpoint: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut all = Vec::new();
     let mut out = Vec::new();
     while let Some(transmit) = endpoint.poll_transmit(&mut out, 1, now) {
-        all.extend(out.chunks(transmit.segment_bytes).map(<[u8]>::to_vec));
+        let datagrams = out.chunks(transmit.segment_bytes);
+        all.extend(datagrams.map(|bytes| (transmit.to, bytes.to_vec())));
         out.clear();
     }
     all
+}
+
+fn at_a() -> SocketAddr {
+    ([10, 0, 0, 1], 1).into()
+}
+
+fn at_b() -> SocketAddr {
+    ([10, 0, 0, 2], 1).into()
+}
+
+/// The MAC key of A's first flights, for those who know both public keys.
+fn envelope() -> EnvelopeKey {
+    let public = |seed: u8| Identity::from_seed([seed; 32]).public_key();
+    EnvelopeKey::new(&public(2), &public(1))
+}
+
+fn elsewhere() -> SocketAddr {
+    ([198, 51, 100, 66], 5).into()
 }
 
 /// A stranger who knows both public keys copies the peer's first flight, with a timestamp far in the
 /// future and from elsewhere.
 #[test]
 fn a_forged_repetition_of_a_first_flight_moves_nothing() {
-    #[expect(clippy::disallowed_methods, reason = "any origin does")]
-    let epoch = Instant::now();
-    let (mut a, mut b) = (endpoint(1, 2, epoch), endpoint(2, 1, epoch));
-    let address = |text: &str| text.parse::<SocketAddr>().expect("it is well formed");
-    let (at_a, at_b, elsewhere) = (
-        address("10.0.0.1:1"),
-        address("10.0.0.2:1"),
-        address("198.51.100.66:5"),
-    );
-    let public = |seed: u8| Identity::from_seed([seed; 32]).public_key();
-    let key = EnvelopeKey::new(&public(2), &public(1));
-    a.set_address(0, Some(at_b), epoch);
+    let mut two = Two::new();
+    let key = envelope();
     let mut forged = 0;
-    let mut now = epoch;
     for _ in 0..50 {
-        now += Duration::from_millis(10);
-        a.handle_timeout(now);
-        b.handle_timeout(now);
-        for mut datagram in datagrams(&mut a, now) {
-            let copy = (datagram[0] == 0xc1).then(|| {
+        two.pass(Duration::from_millis(10));
+        for datagram in two.sent_by_a() {
+            let copy = (datagram[0] == HELLO).then(|| {
                 let mut hello = Hello::read(&datagram).expect("it is our own");
                 hello.timestamp = 1 << 61;
                 let mut copy = Vec::new();
                 hello.put(&mut copy, &key);
                 copy
             });
-            b.handle_datagram(&mut datagram, at_a, now);
-            if let Some(mut copy) = copy {
+            two.hand_b(&datagram, at_a());
+            if let Some(copy) = copy {
                 forged += 1;
-                b.handle_datagram(&mut copy, elsewhere, now);
+                two.hand_b(&copy, elsewhere());
             }
         }
-        for mut datagram in datagrams(&mut b, now) {
-            a.handle_datagram(&mut datagram, at_b, now);
+        for datagram in two.sent_by_b() {
+            two.hand_a(&datagram);
         }
     }
-    assert!(forged > 0 && b.is_up(0), "connected");
-    assert_eq!(b.peer_view(0).address, Some(at_a));
-    let newest = b.replay_memory(now).newest[0].1.began_unix_ns;
+    assert!(forged > 0 && two.b.is_up(0), "connected");
+    assert_eq!(two.b.peer_view(0).address, Some(at_a()));
+    let newest = two.b.replay_memory(two.now).newest[0].1.began_unix_ns;
     assert!((UNIX_NS..UNIX_NS + 1_000_000_000).contains(&newest));
+}
+
+/// A stranger on the way copies what it sees and sends it at once.
+#[test]
+fn what_comes_twice_in_a_handshake_is_answered_once() {
+    let mut two = Two::new();
+    let mut seen = Vec::new();
+    let mut copied = [0; 2];
+    for _ in 0..50 {
+        two.pass(Duration::from_millis(10));
+        for datagram in two.sent_by_a() {
+            two.hand_b(&datagram, at_a());
+            seen.push(datagram);
+            for old in &seen {
+                copied[0] += usize::from(old[0] == HELLO);
+                copied[1] += usize::from(old[0] == HANDSHAKE);
+                two.hand_b(old, elsewhere());
+            }
+        }
+        // The answers need a while: the handshake is still in progress when copies come.
+        if seen.len() > 6 {
+            for datagram in two.sent_by_b() {
+                two.hand_a(&datagram);
+            }
+        }
+    }
+    assert!(two.b.is_up(0), "connected");
+    assert!(copied.iter().all(|copies| *copies > 0), "{copied:?}");
+    assert_eq!(two.bytes_by_address().get(&elsewhere()), None);
+}
+
+/// The peer itself begins one handshake after the other, and never says that it has restarted.
+#[test]
+fn a_peer_has_four_connections_at_most() {
+    let mut two = Two::new();
+    let start = two.now;
+    let mut established = 0;
+    for round in 1..=20 {
+        let unix_ns = UNIX_NS + round * 1_000_000_000;
+        two.a = started(1, 2, two.now, unix_ns);
+        two.a.set_address(0, Some(at_b()), two.now);
+        two.exchange(20);
+        established += u32::from(two.a.is_up(0));
+        assert!(two.b.connections.len() <= 4);
+    }
+    assert_eq!(established, 20, "in {:?}", two.now - start);
+    assert_eq!(two.b.connections.len(), 4);
+    assert!(two.b.attempts.len() <= 4);
+}
+
+/// A first flight that a stranger brings before the peer's own arrives.
+#[test]
+fn an_address_gets_three_times_what_came_from_there() {
+    let mut two = Two::new();
+    two.pass(Duration::from_millis(10));
+    let first = two.sent_by_a();
+    let mut from_a = 0;
+    for datagram in &first {
+        from_a += datagram.len();
+        two.hand_b(datagram, at_a());
+    }
+    two.sent_by_b();
+    two.pass(Duration::from_millis(40));
+    let next = two.sent_by_a();
+    let brought = next.first().expect("it repeats its flight");
+    two.hand_b(brought, elsewhere());
+    for _ in 0..200 {
+        two.pass(Duration::from_millis(50));
+        two.sent_by_b();
+    }
+    let bytes = two.bytes_by_address();
+    let sent_to = |address| bytes.get(&address).copied().unwrap_or(0);
+    let least = sent_to(at_a()).min(sent_to(elsewhere()));
+    assert!(least > 0, "{bytes:?}");
+    assert!(sent_to(at_a()) <= 3 * from_a);
+    assert!(sent_to(elsewhere()) <= 3 * brought.len());
+}
+
+/// First flights with right MACs and the TLS bytes of a true one, made by somebody who knows both public keys.
+struct Flood {
+    template: Vec<u8>,
+    count: u32,
+}
+
+impl Flood {
+    fn new(two: &mut Two) -> Self {
+        two.pass(Duration::from_millis(1));
+        let template = two.sent_by_a().swap_remove(0);
+        assert_eq!(template[0], HELLO);
+        Self { template, count: 0 }
+    }
+
+    fn next(&mut self, cookie: Option<[u8; 16]>) -> Vec<u8> {
+        self.count += 1;
+        let mut hello = Hello::read(&self.template).expect("it is A's own");
+        hello.source = ConnectionId(self.count.to_be_bytes());
+        hello.timestamp += u64::from(self.count);
+        hello.cookie = cookie;
+        let mut out = Vec::new();
+        hello.put(&mut out, &envelope());
+        out
+    }
+}
+
+#[test]
+fn a_flood_from_invented_addresses_does_not_keep_the_peer_out() {
+    let mut two = Two::new();
+    let mut flood = Flood::new(&mut two);
+    let mut waited = 0;
+    for round in 0..200u32 {
+        for which in 0..100u32 {
+            let invented = ([198, 51, 100, which as u8], 1 + round as u16).into();
+            two.hand_b(&flood.next(None), invented);
+        }
+        assert!(two.b.attempts.len() <= 4);
+        // A's next attempt begins in the midst of it.
+        if round < 20 {
+            two.pass(Duration::from_millis(10));
+            two.sent_by_a();
+            two.sent_by_b();
+        } else if !two.b.is_up(0) {
+            two.exchange(1);
+            waited += 1;
+        }
+    }
+    assert!(
+        two.b.is_up(0) && waited < 40,
+        "A waited for {waited} rounds"
+    );
+    let crowded = two.b.dropped().crowded;
+    assert!(crowded > 5_000, "{crowded}");
+    let length = flood.template.len();
+    let bytes = two.bytes_by_address();
+    let invented = bytes.iter().filter(|(address, _)| **address != at_a());
+    let answered: Vec<_> = invented
+        .map(|(_, bytes)| *bytes)
+        .filter(|bytes| *bytes > CookieReply::SIZE)
+        .collect();
+    assert!(answered.len() <= 4, "TLS was begun for few: {answered:?}");
+    assert!(answered.iter().all(|bytes| *bytes <= 3 * length));
+}
+
+#[test]
+fn a_host_that_shows_cookies_takes_one_place() {
+    let mut two = Two::new();
+    let mut flood = Flood::new(&mut two);
+    let mut cookie = None;
+    for _ in 0..100 {
+        two.hand_b(&flood.next(cookie), elsewhere());
+        two.sent_by_b();
+        let replies = two.sent_by_b.iter().rev();
+        let mut replies = replies.filter_map(|(_, bytes)| CookieReply::read(bytes).ok());
+        cookie = replies.next().map(|reply| reply.cookie).or(cookie);
+        two.pass(Duration::from_millis(10));
+        two.sent_by_a();
+    }
+    assert!(cookie.is_some());
+    let proven = two.b.attempts.values().filter(|it| it.is_proven).count();
+    assert_eq!((two.b.attempts.len(), proven), (3, 1));
+    // From another address the cookie is worth nothing.
+    let began = two.b.attempts.len();
+    two.hand_b(&flood.next(cookie), ([198, 51, 100, 67], 5).into());
+    assert_eq!(two.b.attempts.len(), began);
+    two.exchange(30);
+    assert!(two.b.is_up(0));
+}
+
+#[test]
+fn a_cookie_is_taken_from_nobody_but_the_one_who_was_asked() {
+    let mut two = Two::new();
+    two.pass(Duration::from_millis(10));
+    let sent = two.sent_by_a();
+    let hello = Hello::read(&sent[0]).expect("it is A's own");
+    let reply = CookieReply {
+        to: hello.source,
+        timestamp: hello.timestamp,
+        cookie: [7; 16],
+    };
+    let public = |seed: u8| Identity::from_seed([seed; 32]).public_key();
+    let wrong_key = EnvelopeKey::new(&public(3), &public(1));
+    let before = CookieReply {
+        timestamp: UNIX_NS - 1,
+        ..reply
+    };
+    let other = CookieReply {
+        to: ConnectionId([9; 4]),
+        ..reply
+    };
+    for (reply, key) in [
+        (reply, wrong_key),
+        (before, envelope()),
+        (other, envelope()),
+    ] {
+        let mut datagram = Vec::new();
+        reply.put(&mut datagram, &key);
+        two.hand_a(&datagram);
+        assert!(two.sent_by_a().is_empty(), "{reply:?}");
+    }
+    let dropped = two.a.dropped();
+    let counts = (
+        dropped.bad_mac,
+        dropped.replayed,
+        dropped.unknown_connection,
+    );
+    assert_eq!(counts, (1, 1, 1));
+    let mut datagram = Vec::new();
+    reply.put(&mut datagram, &envelope());
+    for repetition in 0..2 {
+        two.hand_a(&datagram);
+        let shown = two.sent_by_a();
+        let expected = if repetition == 0 { sent.len() } else { 0 };
+        assert_eq!(shown.len(), expected, "at once, and once");
+        for bytes in shown {
+            let hello = Hello::read(&bytes).expect("it is A's own");
+            assert_eq!(hello.cookie, Some([7; 16]));
+        }
+    }
 }

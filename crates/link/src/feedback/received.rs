@@ -18,14 +18,25 @@ pub(crate) struct ReceivedLog {
     /// then newest one that arrived late since the report before.
     history: VecDeque<Made>,
     late: Option<(u64, u64)>,
+    /// The peer asked for everything from this packet on, in so many further reports.
+    asked: Option<(u64, usize)>,
     samples: Vec<Sample>,
     sample_stride: u64,
     packets_since_report: u64,
     /// Ranges of the report being written that did not fit the last frame.
     unwritten: Vec<(u64, u64)>,
 
+    /// Between two reports.
     interval: Duration,
     rtt: Duration,
+    /// The fraction of reports that get lost.
+    loss: f64,
+    /// What arrives, in bytes per second, and what a report takes, in bytes: moving averages.
+    received_per_s: f64,
+    report_bytes: f64,
+    bytes_reported: u64,
+    /// Time between two packets of the sender, moving average.
+    packet_gap_s: f64,
     last_report: Option<Time>,
     /// A packet that wants a report has arrived since the last one.
     pending: bool,
@@ -36,12 +47,15 @@ pub(crate) struct ReceivedLog {
 
 #[derive(Debug, Clone, Copy)]
 struct Made {
+    at: Time,
     next: u64,
     late: Option<(u64, u64)>,
 }
 
 /// Packet numbers that the log spans: everything in flight at 10 Gbit/s over 1 s, and more. 128 KiB.
 pub(crate) const WINDOW: u64 = 1 << 20;
+/// Packets that are told again when the peer asks: over a second at 1 Gbit/s.
+const ASKED_MAX: u64 = 1 << 17;
 /// Receive times in one report at most.
 const SAMPLES_MAX: usize = 32;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
@@ -52,6 +66,23 @@ const REPORTS_PER_REPORT: u64 = 16;
 const REDUNDANCY_MIN: usize = 4;
 /// ... and at most: at 64 % loss of reports, 0.5 % of arrivals go untold.
 const REDUNDANCY_MAX: usize = 12;
+/// A smaller fraction of reports lost is none.
+const LOSS_MIN: f64 = 0.01;
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+const INTERVAL_MAX: Duration = Duration::from_millis(50);
+/// What reports may cost beyond eight a round trip, as a part of the bytes that arrive: where none
+/// get lost, and elsewhere.
+const SHARE_CLEAN: f64 = 0.000_2;
+const SHARE: f64 = 0.000_5;
+/// A path that holds fewer packets than this is short.
+const SHORT: f64 = 16.0;
+const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
+/// A longer time between packets is a pause of the sender's.
+const GAP_MAX_S: f64 = 0.05;
+/// Bytes of headers and of a report's fields.
+const REPORT_OVERHEAD: f64 = 70.0;
+/// Weight of one report in the moving averages.
+const GAIN: f64 = 1.0 / 8.0;
 
 impl ReceivedLog {
     pub(crate) fn new(rtt: Duration) -> Self {
@@ -62,12 +93,18 @@ impl ReceivedLog {
             bytes_received: 0,
             history: VecDeque::with_capacity(REDUNDANCY_MAX + 1),
             late: None,
+            asked: None,
             samples: Vec::with_capacity(SAMPLES_MAX),
             sample_stride: 1,
             packets_since_report: 0,
             unwritten: Vec::new(),
             interval: Duration::ZERO,
             rtt,
+            loss: 0.0,
+            received_per_s: 0.0,
+            report_bytes: REPORT_OVERHEAD,
+            bytes_reported: 0,
+            packet_gap_s: 0.0,
             last_report: None,
             pending: false,
             repeat_until: Time::default(),
@@ -77,16 +114,42 @@ impl ReceivedLog {
         log
     }
 
-    /// Eight reports a round trip, 1 to 50 ms apart.
     pub(crate) fn set_rtt(&mut self, rtt: Duration) {
         self.rtt = rtt;
-        self.interval = (rtt / 8).clamp(Duration::from_millis(1), Duration::from_millis(50));
+        self.set_interval();
+    }
+
+    /// Eight reports a round trip, 1 to 50 ms apart, or as many more as cost a small part of what
+    /// arrives: a burst of losses that takes fifty of them is over the sooner.
+    fn set_interval(&mut self) {
+        let share = if self.loss < LOSS_MIN {
+            SHARE_CLEAN
+        } else {
+            SHARE
+        };
+        let affordable_s = self.report_bytes / (share * self.received_per_s).max(1.0);
+        let least = (self.rtt / 64).max(INTERVAL_MIN);
+        let affordable = Duration::from_secs_f64(affordable_s).max(least);
+        self.interval = self.interval_max().min(affordable);
+    }
+
+    /// Eight reports a round trip; on a path that holds a few packets only, one for so many: where both
+    /// directions share a radio a report takes as long as a third of a packet.
+    fn interval_max(&self) -> Duration {
+        let told_by_each = REDUNDANCY_MIN as f64 / self.redundancy as f64;
+        let packets = Duration::from_secs_f64(SHORT * self.packet_gap_s * told_by_each);
+        if packets > self.rtt {
+            packets.clamp(INTERVAL_MIN, INTERVAL_SHORT_MAX)
+        } else {
+            (self.rtt / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
+        }
     }
 
     /// Repeats each arrival often enough for the loss of reports, `loss` being the fraction lost.
     pub(crate) fn set_report_loss(&mut self, loss: f64) {
+        self.loss = loss;
         // loss^n <= 0.5 %
-        let needed = if loss < 0.01 {
+        let needed = if loss < LOSS_MIN {
             0.0
         } else {
             (0.005f64.ln() / loss.min(0.9).ln()).ceil()
@@ -117,6 +180,7 @@ impl ReceivedLog {
             "duplicates are dropped before they are entered"
         );
         if number >= self.next {
+            self.measure_gap(number + 1 - self.next, now);
             self.advance(number);
             self.largest_time = now;
             let due = self
@@ -149,6 +213,22 @@ impl ReceivedLog {
         if wants_report {
             self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
         }
+    }
+
+    /// `packets` more have been sent since the newest before.
+    fn measure_gap(&mut self, packets: u64, now: Time) {
+        let since_s = now.since(self.largest_time).as_secs_f64() / packets as f64;
+        if self.next > 0 && since_s < GAP_MAX_S {
+            let gain = (packets as f64 / 16.0).min(1.0);
+            self.packet_gap_s += (since_s - self.packet_gap_s) * gain;
+        }
+    }
+
+    /// The peer lacks what was told of packets from `number` on: the next reports tell it again.
+    pub(crate) fn tell_from(&mut self, number: u64) {
+        let oldest = self.next.saturating_sub(ASKED_MAX);
+        self.asked = Some((number.max(oldest), self.redundancy));
+        self.pending = true;
     }
 
     /// When the next report is due; `None` while there is nothing to say.
@@ -213,25 +293,34 @@ impl ReceivedLog {
         )
         .with_parts(&samples, &blocks)
         .put(out);
+        let report_bytes = REPORT_OVERHEAD + (samples.len() + blocks.len()) as f64;
+        self.report_bytes += (report_bytes - self.report_bytes) * GAIN;
     }
 
     fn begin_report(&mut self, now: Time) {
         let late = self.late.take();
         self.history.push_back(Made {
+            at: now,
             next: self.next,
             late,
         });
-        while self.history.len() > self.redundancy + 1 {
+        // As long as so many reports take that come eight times a round trip.
+        let coverage = self.redundancy as u32 * self.interval_max();
+        let is_past = |made: &Made| made.at + coverage <= now;
+        while self.history.len() > self.redundancy + 1 && is_past(&self.history[1]) {
             self.history.pop_front();
         }
         // Everything above the oldest remembered report, and what came late below that.
-        let full = self.history.len() > self.redundancy;
+        let full = self.history.len() > self.redundancy && is_past(&self.history[0]);
         let oldest = self.next.saturating_sub(WINDOW);
         let low = if full {
             self.history[0].next.max(oldest)
         } else {
             oldest
         };
+        let asked = self.asked.filter(|(from, _)| *from < low);
+        let low = asked.map_or(low, |(from, _)| from.max(oldest));
+        self.asked = asked.and_then(|(from, reports)| Some((from, reports.checked_sub(1)?)));
         if low < self.next {
             self.unwritten.push((low, self.next));
         }
@@ -243,6 +332,13 @@ impl ReceivedLog {
                 self.unwritten.push((late_low, late_high));
             }
         }
+        if let Some(last) = self.last_report {
+            let bytes = (self.bytes_received - self.bytes_reported) as f64;
+            let received_per_s = bytes / now.since(last).as_secs_f64().max(1e-6);
+            self.received_per_s += (received_per_s - self.received_per_s) * GAIN;
+            self.set_interval();
+        }
+        self.bytes_reported = self.bytes_received;
         self.sample_stride = (self.packets_since_report / 16).max(1);
         self.packets_since_report = 0;
         self.pending = false;
@@ -450,6 +546,35 @@ mod tests {
             fed_back > 0 && fed_back * 1000 < arrived,
             "{fed_back} of {arrived} bytes"
         );
+    }
+
+    /// Reports in the last of three seconds, with a packet each `gap`.
+    fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
+        let mut log = ReceivedLog::new(rtt);
+        let (mut now, mut reports) = (Time::default(), 0);
+        for number in 0.. {
+            now = now + gap;
+            if now > Time(3_000_000_000) {
+                return reports;
+            }
+            log.insert(number, 1500, true, now);
+            while log.report_due().is_some_and(|due| due <= now) {
+                log.write_report(&mut Vec::new(), 1400, now);
+                reports += usize::from(now > Time(2_000_000_000));
+            }
+        }
+        unreachable!("time goes on")
+    }
+
+    #[test]
+    fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        // 1 Gbit/s: a fiftieth of a percent.
+        assert!((100..=320).contains(&reports_per_s(ms(200), us(12))));
+        // 10 Mbit/s: eight a round trip.
+        assert!((38..=42).contains(&reports_per_s(ms(200), us(1200))));
+        // The same at 3 ms, which hold three packets.
+        assert!((45..=60).contains(&reports_per_s(ms(3), us(1200))));
     }
 
     #[test]

@@ -10,10 +10,14 @@
 //!                     | crypto offset (2) | crypto bytes | MAC (16)
 //! hello answer   0xc2 | destination connection ID (4) | timestamp (8) | source connection ID (4)
 //!                     | crypto offset (2) | crypto bytes | MAC (16)
+//! cookie         0xc3 | destination connection ID (4) | timestamp (8) | cookie (16) | MAC (16)
+//! with cookie    0xc4 | key ID (8) | timestamp (8) | source connection ID (4) | cookie (16)
+//!                     | crypto offset (2) | crypto bytes | MAC (16)
 //! ```
 
 use aws_lc_rs::{constant_time, digest, hmac};
 
+use super::cookie::{COOKIE_SIZE, Cookie};
 use crate::{
     identity::PublicKey,
     wire::{
@@ -74,6 +78,8 @@ pub(crate) struct Hello<'a> {
     /// Nanoseconds since the Unix epoch at which the initiator began this attempt.
     pub(crate) timestamp: u64,
     pub(crate) source: ConnectionId,
+    /// Of an initiator that was asked for one.
+    pub(crate) cookie: Option<Cookie>,
     pub(crate) crypto_offset: u16,
     pub(crate) crypto: &'a [u8],
 }
@@ -91,8 +97,9 @@ impl<'a> Hello<'a> {
     pub(crate) fn read(datagram: &'a [u8]) -> Result<Self, Malformed> {
         let body = datagram.split_last_chunk::<MAC_SIZE>().ok_or(Malformed)?.0;
         let mut reader = Reader(body);
-        let from = match reader.byte()? {
-            packet::HELLO => Sender::Initiator(KeyId(reader.array()?)),
+        let kind = reader.byte()?;
+        let from = match kind {
+            packet::HELLO | packet::HELLO_WITH_COOKIE => Sender::Initiator(KeyId(reader.array()?)),
             packet::HELLO_ANSWER => Sender::Responder(ConnectionId(reader.array()?)),
             _ => return Err(Malformed),
         };
@@ -100,6 +107,10 @@ impl<'a> Hello<'a> {
             from,
             timestamp: u64::from_be_bytes(reader.array()?),
             source: ConnectionId(reader.array()?),
+            cookie: match kind {
+                packet::HELLO_WITH_COOKIE => Some(reader.array()?),
+                _ => None,
+            },
             crypto_offset: u16::from_be_bytes(reader.array()?),
             crypto: reader.rest(),
         })
@@ -110,7 +121,10 @@ impl<'a> Hello<'a> {
         let start = out.len();
         match self.from {
             Sender::Initiator(id) => {
-                out.push(packet::HELLO);
+                out.push(match self.cookie {
+                    None => packet::HELLO,
+                    Some(_) => packet::HELLO_WITH_COOKIE,
+                });
                 out.extend_from_slice(&id.0);
             }
             Sender::Responder(to) => {
@@ -120,11 +134,57 @@ impl<'a> Hello<'a> {
         }
         out.extend_from_slice(&self.timestamp.to_be_bytes());
         out.extend_from_slice(&self.source.0);
+        if let (Sender::Initiator(_), Some(cookie)) = (self.from, &self.cookie) {
+            out.extend_from_slice(cookie);
+        }
         out.extend_from_slice(&self.crypto_offset.to_be_bytes());
         out.extend_from_slice(self.crypto);
-        let mac = key.mac(&out[start..]);
-        out.extend_from_slice(&mac.as_ref()[..MAC_SIZE]);
+        put_mac(out, start, key);
     }
+}
+
+/// What a responder under load says to a first flight: show this. Its MAC is not yet checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CookieReply {
+    /// The initiator's connection ID.
+    pub(crate) to: ConnectionId,
+    /// That of the first flight.
+    pub(crate) timestamp: u64,
+    pub(crate) cookie: Cookie,
+}
+
+impl CookieReply {
+    /// Bytes that it takes.
+    pub(crate) const SIZE: usize = 1 + 4 + 8 + COOKIE_SIZE + MAC_SIZE;
+
+    pub(crate) fn read(datagram: &[u8]) -> Result<Self, Malformed> {
+        let body = datagram.split_last_chunk::<MAC_SIZE>().ok_or(Malformed)?.0;
+        let mut reader = Reader(body);
+        if reader.byte()? != packet::COOKIE || datagram.len() != Self::SIZE {
+            return Err(Malformed);
+        }
+        Ok(Self {
+            to: ConnectionId(reader.array()?),
+            timestamp: u64::from_be_bytes(reader.array()?),
+            cookie: reader.array()?,
+        })
+    }
+
+    /// Appends the datagram with its MAC.
+    pub(crate) fn put(&self, out: &mut Vec<u8>, key: &EnvelopeKey) {
+        let start = out.len();
+        out.push(packet::COOKIE);
+        out.extend_from_slice(&self.to.0);
+        out.extend_from_slice(&self.timestamp.to_be_bytes());
+        out.extend_from_slice(&self.cookie);
+        put_mac(out, start, key);
+    }
+}
+
+/// Appends the MAC of what stands behind `start`.
+fn put_mac(out: &mut Vec<u8>, start: usize, key: &EnvelopeKey) {
+    let mac = key.mac(&out[start..]);
+    out.extend_from_slice(&mac.as_ref()[..MAC_SIZE]);
 }
 
 #[cfg(test)]
@@ -136,22 +196,47 @@ mod tests {
     fn a_hello_reads_back_and_any_flipped_bit_breaks_its_mac() {
         let [a, b] = [[1; 32], [2; 32]].map(|seed| Identity::from_seed(seed).public_key());
         let key = EnvelopeKey::new(&a, &b);
-        let hello = Hello {
+        let mut hello = Hello {
             from: Sender::Initiator(KeyId::of(&b)),
             timestamp: 42,
             source: ConnectionId([9; 4]),
+            cookie: None,
             crypto_offset: 3,
             crypto: b"client hello",
         };
+        for cookie in [None, Some([7; 16])] {
+            hello.cookie = cookie;
+            let mut datagram = Vec::new();
+            hello.put(&mut datagram, &key);
+            assert!(
+                !EnvelopeKey::new(&b, &a).verify(&datagram),
+                "the roles are part of the key"
+            );
+            let read = Hello::read(&datagram).expect("it was just written");
+            assert_eq!((read.timestamp, read.crypto), (42, &b"client hello"[..]));
+            assert_eq!(read.cookie, cookie);
+            assert_is_covered(&key, datagram);
+        }
+    }
+
+    #[test]
+    fn a_cookie_reads_back_and_any_flipped_bit_breaks_its_mac() {
+        let [a, b] = [[1; 32], [2; 32]].map(|seed| Identity::from_seed(seed).public_key());
+        let key = EnvelopeKey::new(&a, &b);
+        let reply = CookieReply {
+            to: ConnectionId([9; 4]),
+            timestamp: 42,
+            cookie: [7; 16],
+        };
         let mut datagram = Vec::new();
-        hello.put(&mut datagram, &key);
+        reply.put(&mut datagram, &key);
+        assert_eq!(datagram.len(), CookieReply::SIZE);
+        assert_eq!(CookieReply::read(&datagram), Ok(reply));
+        assert_is_covered(&key, datagram);
+    }
+
+    fn assert_is_covered(key: &EnvelopeKey, mut datagram: Vec<u8>) {
         assert!(key.verify(&datagram));
-        assert!(
-            !EnvelopeKey::new(&b, &a).verify(&datagram),
-            "the roles are part of the key"
-        );
-        let read = Hello::read(&datagram).expect("it was just written");
-        assert_eq!((read.timestamp, read.crypto), (42, &b"client hello"[..]));
         for bit in 0..datagram.len() * 8 {
             datagram[bit / 8] ^= 1 << (bit % 8);
             assert!(!key.verify(&datagram), "bit {bit} is not covered");

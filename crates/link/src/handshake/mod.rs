@@ -4,6 +4,7 @@
 //! and `Handshake` (under handshake keys). Nothing is acknowledged: the next flight of the other
 //! side says that ours arrived, so each side repeats its last flight until it sees it.
 
+pub(crate) mod cookie;
 pub(crate) mod envelope;
 pub(crate) mod tls;
 
@@ -133,11 +134,11 @@ impl Handshake {
         self.next_number += 1;
     }
 
-    /// Opens a packet under handshake keys. Returns the offset and the crypto bytes in it.
+    /// Opens a packet under handshake keys. Returns its number, and the offset and the crypto bytes in it.
     pub(crate) fn open_packet<'a>(
         &self,
         datagram: &'a mut [u8],
-    ) -> Result<(u16, &'a [u8]), Malformed> {
+    ) -> Result<(u32, u16, &'a [u8]), Malformed> {
         let keys = self.keys.as_ref().ok_or(Malformed)?;
         let number: [u8; 4] = datagram[5..9]
             .try_into()
@@ -145,7 +146,7 @@ impl Handshake {
         let number = u32::from_be_bytes(number);
         let payload = packet::open(datagram, number.into(), keys.remote.packet.as_ref())?;
         let (offset, bytes) = payload.split_first_chunk::<2>().ok_or(Malformed)?;
-        Ok((u16::from_be_bytes(*offset), bytes))
+        Ok((number, u16::from_be_bytes(*offset), bytes))
     }
 
     /// Whether the peer has proved its identity and all keys are made.
@@ -233,9 +234,20 @@ pub(crate) const CRYPTO_PART_MAX: usize = 1150;
 const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Identity;
+
+    /// What comes of a handshake on either side.
+    pub(crate) fn complete() -> [(Keys, Secrets, Parameters); 2] {
+        let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
+        let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");
+        let at_b = TlsConfig::new(&b, &a.public_key()).expect("the keys are valid");
+        let mut client = Handshake::client(&at_a, &parameters(1)).expect("TLS starts");
+        let mut server = Handshake::server(&at_b, &parameters(2)).expect("TLS starts");
+        exchange(&mut client, &mut server).expect("they know each other");
+        [client, server].map(|mut side| side.take_result().expect("it is complete"))
+    }
 
     fn parameters(instance: u64) -> Parameters {
         Parameters {
@@ -266,14 +278,7 @@ mod tests {
 
     #[test]
     fn two_pinned_identities_agree_on_keys_and_parameters() {
-        let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
-        let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");
-        let at_b = TlsConfig::new(&b, &a.public_key()).expect("the keys are valid");
-        let mut client = Handshake::client(&at_a, &parameters(1)).expect("TLS starts");
-        let mut server = Handshake::server(&at_b, &parameters(2)).expect("TLS starts");
-        exchange(&mut client, &mut server).expect("both keys are the pinned ones");
-        let (_, _, seen_by_client) = client.take_result().expect("the handshake is complete");
-        let (_, _, seen_by_server) = server.take_result().expect("the handshake is complete");
+        let [(.., seen_by_client), (.., seen_by_server)] = complete();
         assert_eq!((seen_by_client.instance, seen_by_server.instance), (2, 1));
     }
 

@@ -5,7 +5,9 @@
 //! path take seconds, with the same figures on every run of a seed. A [`Crowd`] holds several such
 //! pairs and models of TCP that share one path.
 
+mod adversary;
 mod crowd;
+mod flow;
 mod pair;
 mod record;
 
@@ -20,12 +22,14 @@ use wansim::{Counters, Duplex, PathConfig, Radio};
 
 use self::pair::{Datagram, Pair, PairConfig};
 use crate::{
-    Class, Endpoint, PeerView,
+    Class, Ecn, Endpoint, PeerView,
     congestion::{Controller, PathMemory},
 };
 
 pub use self::{
-    crowd::{Crowd, CrowdConfig, FlowConfig, FlowKind, MakeLaw},
+    adversary::{Adversary, AdversaryConfig},
+    crowd::{Crowd, CrowdConfig},
+    flow::{FlowConfig, FlowKind, MakeLaw},
     pair::{MakeController, Progress, Side, TransferId},
     record::{Record, Sample},
 };
@@ -42,6 +46,20 @@ pub struct World {
     recorded: Vec<Vec<u8>>,
     /// How many datagrams went to each address.
     sent_to: HashMap<SocketAddr, u64>,
+    adversary: Option<Adversary>,
+    marking: Marking,
+    marked: u64,
+}
+
+/// What the paths of a world make of congestion marks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Marking {
+    /// They clear whatever packets say of them.
+    Cleared,
+    /// They drop packets that are capable of them.
+    Dropped,
+    /// They mark capable packets that find a queue of so much time.
+    Beyond(Duration),
 }
 
 /// Makes the controller of each new connection.
@@ -91,6 +109,9 @@ impl World {
             recording: None,
             recorded: Vec::new(),
             sent_to: HashMap::new(),
+            adversary: None,
+            marking: Marking::Cleared,
+            marked: 0,
         }
     }
 
@@ -179,6 +200,9 @@ impl World {
     /// Restarts one side: everything it knew is gone, nobody was told.
     pub fn restart(&mut self, side: Side, config: &WorldConfig) {
         self.pair.restart(side, config.pair(), self.now);
+        if let Some(adversary) = &mut self.adversary {
+            adversary.on_restart(side);
+        }
     }
 
     /// Changes the caps of one side: on all that it sends, and on what both sides send each other.
@@ -189,6 +213,32 @@ impl World {
     /// Stops one side (as SIGSTOP does) or lets it go on: datagrams that arrive meanwhile are lost.
     pub fn set_stopped(&mut self, side: Side, is_stopped: bool) {
         self.pair.set_stopped(side, is_stopped);
+    }
+
+    /// Stops one side or both for a time, as a suspend does: datagrams that arrive meanwhile are lost. Their
+    /// clocks run on, or stand still with everything else.
+    pub fn suspend(&mut self, sides: &[Side], time: Duration, clock_runs_on: bool) {
+        for side in sides {
+            self.pair.set_stopped(*side, true);
+        }
+        self.run_for(time);
+        for side in sides {
+            self.pair.set_stopped(*side, false);
+            if !clock_runs_on {
+                self.pair.hold_clock(*side, time);
+            }
+        }
+    }
+
+    /// The clock of one side jumps ahead, between two moments.
+    pub fn jump_clock(&mut self, side: Side, by: Duration) {
+        self.pair.advance_clock(side, by);
+    }
+
+    /// The time of day that one side finds when it is restarted, in nanoseconds since the Unix epoch. At
+    /// first it is 1 700 000 000 s.
+    pub fn set_time_of_day(&mut self, side: Side, unix_ns: u64) {
+        self.pair.set_unix_ns(side, unix_ns);
     }
 
     /// Gives one side another address, as a NAT does that forgot its binding.
@@ -217,6 +267,33 @@ impl World {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
 
+    /// An adversary stands at the end of the paths from now on.
+    pub fn admit_adversary(&mut self, config: AdversaryConfig) {
+        self.adversary = Some(Adversary::new(config));
+    }
+
+    /// From now on the adversary lets everything pass.
+    pub fn calm_adversary(&mut self) {
+        if let Some(adversary) = &mut self.adversary {
+            adversary.rest();
+        }
+    }
+
+    /// The adversary, if there is one.
+    pub fn adversary(&self) -> Option<&Adversary> {
+        self.adversary.as_ref()
+    }
+
+    /// What the paths make of congestion marks; at first they clear them.
+    pub fn set_marking(&mut self, marking: Marking) {
+        self.marking = marking;
+    }
+
+    /// How many packets the paths have marked.
+    pub fn packets_marked(&self) -> u64 {
+        self.marked
+    }
+
     /// How many streams one side was told are lost.
     pub fn lost_streams(&self, side: Side) -> u64 {
         self.pair.lost_streams(side)
@@ -226,7 +303,9 @@ impl World {
         let far = self.now + Duration::from_secs(3600);
         let timeout = self.pair.next_timeout(self.now);
         let arrival = self.paths.next_arrival();
-        timeout.into_iter().chain(arrival).min().unwrap_or(far)
+        let held = self.adversary.as_ref().and_then(Adversary::next_due);
+        let times = timeout.into_iter().chain(arrival).chain(held);
+        times.min().unwrap_or(far)
     }
 
     fn step(&mut self) {
@@ -235,14 +314,49 @@ impl World {
                 if self.recording.is_some_and(|side| side != from) {
                     self.recorded.push(datagram.bytes.clone());
                 }
-                self.pair.deliver(from.other(), datagram, self.now);
+                match &mut self.adversary {
+                    None => self.pair.deliver(from.other(), datagram, self.now),
+                    Some(adversary) => {
+                        adversary.take(from, datagram, self.pair.addresses(), self.now);
+                    }
+                }
+            }
+        }
+        if let Some(adversary) = &mut self.adversary {
+            while let Some(held) = adversary.poll(self.now) {
+                let before = self.pair.endpoint(held.to).dropped();
+                self.pair.deliver(held.to, held.datagram.clone(), self.now);
+                if held.is_original && self.pair.endpoint(held.to).dropped() == before {
+                    adversary.record(held);
+                }
             }
         }
         for side in [Side::A, Side::B] {
-            let Self { paths, sent_to, .. } = self;
+            let Self {
+                paths,
+                sent_to,
+                adversary,
+                marking,
+                marked,
+                ..
+            } = self;
             let now = self.now;
-            self.pair.step(side, now, &mut |datagram| {
+            self.pair.step(side, now, &mut |mut datagram| {
+                if datagram.ecn == Ecn::Capable {
+                    match *marking {
+                        Marking::Cleared => datagram.ecn = Ecn::NotCapable,
+                        Marking::Dropped => return,
+                        Marking::Beyond(queue) if paths.queue_delay(side.way()) > queue => {
+                            datagram.ecn = Ecn::Marked;
+                            *marked += 1;
+                        }
+                        Marking::Beyond(_) => {}
+                    }
+                }
                 *sent_to.entry(datagram.to).or_default() += 1;
+                if let Some(adversary) = adversary {
+                    adversary.on_sent(&datagram);
+                }
                 paths.send(side.way(), datagram, now);
             });
         }

@@ -13,8 +13,8 @@ use units::{BitRate, ByteCount};
 use wansim::{Packet, Way};
 
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read, ReplayMemory,
-    StreamKey, Transmit,
+    Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read,
+    ReplayMemory, StreamKey,
     congestion::{Controller, PathMemory},
 };
 
@@ -94,6 +94,26 @@ struct Site {
     address: SocketAddr,
     instance: u64,
     is_stopped: bool,
+    clock: Clock,
+    /// Nanoseconds since the Unix epoch that it finds when it starts next.
+    unix_ns: u64,
+}
+
+/// The clock of a site, beside that of the world.
+#[derive(Debug, Clone, Copy, Default)]
+struct Clock {
+    ahead: Duration,
+    behind: Duration,
+}
+
+impl Clock {
+    fn local(self, now: Instant) -> Instant {
+        now + self.ahead - self.behind
+    }
+
+    fn of_world(self, local: Instant) -> Instant {
+        local + self.behind - self.ahead
+    }
 }
 
 struct Transfer {
@@ -112,6 +132,7 @@ struct Transfer {
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
+    pub(super) ecn: Ecn,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -133,10 +154,12 @@ impl Pair {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
         let sites = [Side::A, Side::B].map(|side| Site {
-            endpoint: endpoint(&config, side, 1, ReplayMemory::default(), start),
+            endpoint: endpoint(&config, side, 1, UNIX_NS, ReplayMemory::default(), start),
             address: addresses[side as usize],
             instance: 1,
             is_stopped: false,
+            clock: Clock::default(),
+            unix_ns: UNIX_NS,
         });
         Self {
             start,
@@ -192,8 +215,17 @@ impl Pair {
     pub(super) fn restart(&mut self, side: Side, config: PairConfig, now: Instant) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;
-        let memory = site.endpoint.replay_memory(now);
-        site.endpoint = endpoint(&config, side, site.instance, memory, now);
+        let local = site.clock.local(now);
+        let memory = site.endpoint.replay_memory(local);
+        site.endpoint = endpoint(&config, side, site.instance, site.unix_ns, memory, local);
+        // Its applications are gone, too.
+        let own = self.transfers.iter_mut().filter(|it| it.from == side);
+        for transfer in own.filter(|it| it.progress.confirmed.is_none()) {
+            transfer
+                .progress
+                .lost
+                .get_or_insert(LostReason::PeerRestarted);
+        }
     }
 
     pub(super) fn set_rate_max(&mut self, side: Side, all: Option<BitRate>, peer: Option<BitRate>) {
@@ -204,6 +236,24 @@ impl Pair {
 
     pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool) {
         self.sites[side as usize].is_stopped = is_stopped;
+    }
+
+    pub(super) fn addresses(&self) -> [SocketAddr; 2] {
+        [self.sites[0].address, self.sites[1].address]
+    }
+
+    pub(super) fn set_unix_ns(&mut self, side: Side, unix_ns: u64) {
+        self.sites[side as usize].unix_ns = unix_ns;
+    }
+
+    /// The clock of a side is so much later from now on.
+    pub(super) fn advance_clock(&mut self, side: Side, by: Duration) {
+        self.sites[side as usize].clock.ahead += by;
+    }
+
+    /// The clock of a side stood still for so long.
+    pub(super) fn hold_clock(&mut self, side: Side, by: Duration) {
+        self.sites[side as usize].clock.behind += by;
     }
 
     pub(super) fn set_address(&mut self, side: Side, address: SocketAddr) {
@@ -224,15 +274,21 @@ impl Pair {
     pub(super) fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8], now: Instant) {
         let mut bytes = bytes.to_vec();
         let site = &mut self.sites[to as usize];
-        site.endpoint.handle_datagram(&mut bytes, from, now);
+        let local = site.clock.local(now);
+        site.endpoint.handle_datagram(&mut bytes, from, local);
     }
 
     /// Hands a datagram to one side, if that has its address and runs.
     pub(super) fn deliver(&mut self, to: Side, mut datagram: Datagram, now: Instant) {
         let site = &mut self.sites[to as usize];
         if datagram.to == site.address && !site.is_stopped {
-            site.endpoint
-                .handle_datagram(&mut datagram.bytes, datagram.from, now);
+            let local = site.clock.local(now);
+            site.endpoint.handle_datagram_with_ecn(
+                &mut datagram.bytes,
+                datagram.from,
+                datagram.ecn,
+                local,
+            );
         }
     }
 
@@ -241,7 +297,12 @@ impl Pair {
         self.sites
             .iter_mut()
             .filter(|site| !site.is_stopped)
-            .filter_map(|site| site.endpoint.next_timeout(now))
+            .filter_map(|site| {
+                let local = site.clock.local(now);
+                let timeout = site.endpoint.next_timeout(local)?;
+                // What is due may have been so for longer than the world has stood.
+                Some(site.clock.of_world(timeout.max(local)))
+            })
             .min()
     }
 
@@ -251,7 +312,8 @@ impl Pair {
         if self.sites[side as usize].is_stopped {
             return;
         }
-        self.sites[side as usize].endpoint.handle_timeout(now);
+        let site = &mut self.sites[side as usize];
+        site.endpoint.handle_timeout(site.clock.local(now));
         self.handle_events(side, now);
         self.write(side, now);
         self.transmit(side, now, send);
@@ -263,9 +325,9 @@ impl Pair {
             let since_start = now - self.start;
             match event {
                 Event::Resolve { peer } => {
-                    self.sites[side as usize]
-                        .endpoint
-                        .set_address(peer, Some(other), now);
+                    let site = &mut self.sites[side as usize];
+                    let local = site.clock.local(now);
+                    site.endpoint.set_address(peer, Some(other), local);
                 }
                 Event::Connected { .. } | Event::Remember => {}
                 Event::Incoming { key, .. } => {
@@ -311,9 +373,10 @@ impl Pair {
         if index.is_some_and(|index| self.transfers[index].is_unread) {
             return;
         }
-        let endpoint = &mut self.sites[side as usize].endpoint;
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
         loop {
-            let read = endpoint.read(key, WRITE_BYTES, now);
+            let read = site.endpoint.read(key, WRITE_BYTES, local);
             let transfer = index.map(|index| &mut self.transfers[index]);
             match (read, transfer) {
                 (Read::Data(data), Some(transfer)) => {
@@ -336,14 +399,16 @@ impl Pair {
     }
 
     fn write(&mut self, side: Side, now: Instant) {
-        let endpoint = &mut self.sites[side as usize].endpoint;
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
+        let endpoint = &mut site.endpoint;
         for (index, transfer) in self.transfers.iter_mut().enumerate() {
             if transfer.from != side || transfer.is_finished || transfer.progress.lost.is_some() {
                 continue;
             }
             let Some(key) = transfer
                 .key
-                .or_else(|| endpoint.open(0, transfer.class, now))
+                .or_else(|| endpoint.open(0, transfer.class, local))
             else {
                 continue;
             };
@@ -366,14 +431,21 @@ impl Pair {
         let site = &mut self.sites[side as usize];
         loop {
             self.scratch.clear();
-            let transmit = site.endpoint.poll_transmit(&mut self.scratch, 44, now);
-            let Some(Transmit { to, segment_bytes }) = transmit else {
+            let local = site.clock.local(now);
+            let transmit = site.endpoint.poll_transmit(&mut self.scratch, 44, local);
+            let Some(transmit) = transmit else {
                 return;
             };
-            for bytes in self.scratch.chunks(segment_bytes) {
+            let ecn = if transmit.is_ecn_capable {
+                Ecn::Capable
+            } else {
+                Ecn::NotCapable
+            };
+            for bytes in self.scratch.chunks(transmit.segment_bytes) {
                 send(Datagram {
                     from: site.address,
-                    to,
+                    to: transmit.to,
+                    ecn,
                     bytes: bytes.to_vec(),
                 });
             }
@@ -385,16 +457,15 @@ fn endpoint(
     config: &PairConfig,
     side: Side,
     instance: u64,
+    unix_ns: u64,
     replay_memory: ReplayMemory,
     epoch: Instant,
 ) -> Endpoint {
-    let identity = Identity::from_seed([1 + side as u8; 32]);
-    let other = Identity::from_seed([2 - side as u8; 32]).public_key();
     let make = config.controller.clone();
     let endpoint = EndpointConfig {
-        identity,
+        identity: identity(side),
         peers: vec![EndpointPeer {
-            public_keys: vec![other],
+            public_keys: vec![identity(side.other()).public_key()],
             has_endpoint: side == Side::A,
             rate_max: None,
         }],
@@ -404,11 +475,15 @@ fn endpoint(
         seed: config.seed ^ (instance << 32) ^ (side as u64) << 48,
         instance: instance << 1 | side as u64,
         replay_memory,
-        unix_ns: 1_700_000_000_000_000_000,
+        unix_ns,
         pacing_quantum: Duration::from_micros(250),
         controller: Box::new(move |memory, rate_max| make(memory, rate_max)),
     };
     Endpoint::new(endpoint, epoch).expect("seeded keys are valid")
+}
+
+pub(super) fn identity(side: Side) -> Identity {
+    Identity::from_seed([1 + side as u8; 32])
 }
 
 fn pattern_buffer() -> &'static [u8] {
@@ -442,6 +517,8 @@ fn assert_pattern(data: &[u8], offset: u64) {
     }
 }
 
+/// The time of day at which sites start, unless they are told another.
+const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const IP_UDP_HEADERS: usize = 28;
 /// Period of the pattern that transfers carry; a prime, so that shifted slots are noticed.
 const PATTERN_BYTES: usize = 1_000_003;

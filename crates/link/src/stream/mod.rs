@@ -4,6 +4,7 @@
 //! sides find a slot by arithmetic: there is no list of ranges, and no limit to the number of gaps.
 
 mod copies;
+pub(crate) mod memory;
 pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod table;

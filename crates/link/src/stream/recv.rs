@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{SLOT_SIZE, table::CONTROL_WINDOW};
+use super::{SLOT_SIZE, memory::CONTROL_WINDOW};
 
 /// Slots in one slab.
 pub(crate) const SLAB_SLOTS: u64 = 64;
@@ -20,7 +20,8 @@ struct Slab {
 /// Lends slabs up to a bound, and keeps returned ones for reuse.
 #[derive(Debug)]
 pub(crate) struct SlabPool {
-    free: Vec<Slab>,
+    #[expect(clippy::vec_box, reason = "streams take and return boxes")]
+    free: Vec<Box<Slab>>,
     lent: usize,
     lent_max: usize,
     /// The most slabs ever lent at once.
@@ -53,19 +54,21 @@ impl SlabPool {
         self.lent_max = slabs.max(LENT_MIN);
     }
 
-    fn take(&mut self, is_essential: bool) -> Option<Slab> {
+    fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
         if self.lent >= self.lent_max && !is_essential {
             return None;
         }
         self.lent += 1;
         self.lent_peak = self.lent_peak.max(self.lent);
-        Some(self.free.pop().unwrap_or_else(|| Slab {
-            data: vec![0; SLAB_SIZE],
-            lens: [0; SLAB_SLOTS as usize],
+        Some(self.free.pop().unwrap_or_else(|| {
+            Box::new(Slab {
+                data: vec![0; SLAB_SIZE],
+                lens: [0; SLAB_SLOTS as usize],
+            })
         }))
     }
 
-    fn give_back(&mut self, mut slab: Slab) {
+    fn give_back(&mut self, mut slab: Box<Slab>) {
         self.lent -= 1;
         if self.free.len() < FREE_SLABS_MAX {
             slab.lens.fill(0);
@@ -102,7 +105,8 @@ pub(crate) enum RecvState {
 
 /// The receiving half of one stream.
 pub(crate) struct RecvHalf {
-    slabs: VecDeque<Option<Slab>>,
+    /// Boxed, since a peer may leave hundreds of places empty in each of thousands of streams.
+    slabs: VecDeque<Option<Box<Slab>>>,
     /// Number of the first slab in `slabs`.
     slab_base: u64,
     /// Index of the next slot to hand on.
@@ -177,15 +181,15 @@ impl RecvHalf {
         }
         let slab_number = index / SLAB_SLOTS;
         let at = (slab_number - self.slab_base) as usize;
-        if at >= self.slabs.len() {
-            self.slabs.resize_with(at + 1, || None);
-        }
-        if self.slabs[at].is_none() {
+        if self.slabs.get(at).is_none_or(Option::is_none) {
             // The slab that holds the next slot in order is always granted: it frees the others.
             let is_essential = slab_number == self.next / SLAB_SLOTS;
             let Some(slab) = pool.take(is_essential) else {
                 return Insert::NoMemory;
             };
+            if at >= self.slabs.len() {
+                self.slabs.resize_with(at + 1, || None);
+            }
             self.slabs[at] = Some(slab);
         }
         let slab = self.slabs[at].as_mut().expect("it was just put there");
@@ -404,6 +408,7 @@ mod tests {
             half.insert(5 * SLAB_SLOTS, b"x", &mut pool),
             Insert::NoMemory
         );
+        assert_eq!(half.slabs.len(), 5, "what is refused leaves no trace");
         assert_eq!(
             half.insert(0, b"x", &mut pool),
             Insert::New,

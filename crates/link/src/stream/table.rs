@@ -8,7 +8,8 @@ use std::{
 use super::{
     ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
-    recv::{RecvHalf, RecvState, SLAB_SLOTS, SlabPool},
+    memory::{CONTROL_WINDOW, Memory, streams_max},
+    recv::{RecvHalf, RecvState, SlabPool},
     send::SendHalf,
 };
 use crate::{recovery::Control, time::Time};
@@ -26,6 +27,8 @@ pub(crate) struct Stream {
     /// The application wants no more; arriving slots are discarded.
     pub(crate) stop_code: Option<u32>,
     in_ready_queue: bool,
+    /// Its credit waits to be told.
+    pub(crate) credit_queued: bool,
     /// The application was told that it may read and has not read since.
     pub(crate) told_readable: bool,
 }
@@ -43,16 +46,6 @@ pub(crate) enum StreamEvent {
     Stopped { stream: u32, code: u32 },
 }
 
-/// How many streams the peer may have open at once, with memory to spare.
-const STREAMS_MAX: u32 = 4096;
-/// Of the memory this fraction (one over it) is kept for sending, and as much for receiving.
-const FLOOR_SHARE: u64 = 4;
-/// A new bulk stream is promised this fraction (one over it) of what is not promised yet of the quarter
-/// that is kept for receiving. The rest is for windows that prove too small, and for the least that
-/// any stream gets.
-const INITIAL_SHARE: u64 = 4;
-/// Slots that a control stream may have outstanding.
-pub(crate) const CONTROL_WINDOW: u64 = 64;
 /// Slots that one bulk stream sends before the next one's turn.
 const QUANTUM_SLOTS: u32 = 32;
 
@@ -78,17 +71,8 @@ pub(crate) struct Streams {
     delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
     pub(crate) controls: VecDeque<Control>,
     pub(crate) events: VecDeque<StreamEvent>,
-    pub(crate) pool: SlabPool,
-    /// Slots that a bulk stream which we open may use at once.
-    pub(crate) initial_credit: u64,
-    /// The window for new streams that the peer was told last.
-    told_window: u64,
-    memory_max: u64,
-    /// Slots of memory promised to streams of the peer.
-    promised: u64,
+    pub(crate) memory: Memory,
     streams_max: u32,
-    /// Memory that unsent and unacknowledged bytes take.
-    send_buffered: u64,
 }
 
 /// Limits of a connection's streams.
@@ -120,41 +104,21 @@ impl Streams {
             delayed: BinaryHeap::new(),
             controls: VecDeque::new(),
             events: VecDeque::new(),
-            pool: SlabPool::new(limits.memory_max - limits.memory_max / FLOOR_SHARE),
-            initial_credit: limits.initial_credit,
-            told_window: first_initial_window(limits.memory_max),
-            memory_max: limits.memory_max,
-            promised: 0,
+            memory: Memory::new(limits.memory_max, limits.initial_credit),
             streams_max: streams_max(limits.memory_max),
-            send_buffered: 0,
         }
-    }
-
-    /// Slots that the bulk stream which the peer opens next may use at once: a share of what is
-    /// not promised yet, so that however many readers stall, there is room for one more.
-    pub(crate) fn initial_window(&self) -> u64 {
-        initial_window(initial_slots(self.memory_max).saturating_sub(self.promised))
-    }
-
-    /// The same for a stream of ours, from the peer's last word; each opening takes its share.
-    fn take_initial_credit(&mut self) -> u64 {
-        let credit = self.initial_credit;
-        self.initial_credit = (credit - credit / INITIAL_SHARE).max(CONTROL_WINDOW);
-        credit
     }
 
     /// Tells the peer when the window for new streams has changed much.
     fn tell_initial_window(&mut self) {
-        let window = self.initial_window();
-        if window.abs_diff(self.told_window) > self.told_window / 8 {
-            self.told_window = window;
+        if self.memory.initial_window_is_news() {
             self.controls.push_back(Control::InitialWindow);
         }
     }
 
     /// Doubles the window of a stream, or widens it by what may still be promised.
     pub(crate) fn widen(&mut self, number: u32, is_wanted: impl Fn(&RecvHalf) -> bool) -> bool {
-        let room = self.receive_slots_max().saturating_sub(self.promised);
+        let room = self.memory.room();
         let Some(stream) = self
             .get(number)
             .filter(|stream| stream.class == Class::Bulk)
@@ -167,44 +131,17 @@ impl Streams {
             return false;
         }
         stream.recv.widen(more);
-        self.promised += more;
+        self.memory.promise(more);
         self.tell_initial_window();
         true
     }
 
-    /// Slots that may be promised to streams of the peer. Sending and receiving share the memory; a
-    /// quarter is kept for each.
-    fn receive_slots_max(&self) -> u64 {
-        let sending = self.send_buffered.max(self.memory_max / FLOOR_SHARE);
-        slots(self.memory_max.saturating_sub(sending))
-    }
-
-    /// Bytes that unsent and unacknowledged data may take.
-    pub(crate) fn send_buffer_max(&self) -> u64 {
-        let receiving = self.promised * super::SLOT_SIZE as u64;
-        let floor = self.memory_max / FLOOR_SHARE;
-        self.memory_max - receiving.clamp(floor, self.memory_max - floor)
-    }
-
-    /// Bytes that unsent and unacknowledged data takes.
-    pub(crate) fn send_buffered(&self) -> u64 {
-        self.send_buffered
-    }
-
-    pub(crate) fn add_send_buffered(&mut self, bytes: usize) {
-        self.send_buffered += bytes as u64;
-        self.bound_pool();
-    }
-
-    pub(crate) fn remove_send_buffered(&mut self, bytes: usize) {
-        self.send_buffered -= bytes as u64;
-        self.bound_pool();
-    }
-
-    /// A peer may send more than it was promised; that must not take what sending uses.
-    fn bound_pool(&mut self) {
-        let sending = self.send_buffered.max(self.memory_max / FLOOR_SHARE);
-        self.pool.set_max(self.memory_max.saturating_sub(sending));
+    /// Tells the peer the credit of a stream; once, however often it is asked for before it is sent.
+    pub(crate) fn tell_credit(&mut self, number: u32) {
+        if let Some(stream) = self.get(number).filter(|stream| !stream.credit_queued) {
+            stream.credit_queued = true;
+            self.controls.push_back(Control::Credit(number));
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -219,7 +156,7 @@ impl Streams {
     /// The stream and the memory that its receiving half draws on.
     pub(crate) fn get_with_pool(&mut self, number: u32) -> Option<(&mut Stream, &mut SlabPool)> {
         let place = *self.by_number.get(&number)?;
-        Some((self.places[place as usize].as_mut()?, &mut self.pool))
+        Some((self.places[place as usize].as_mut()?, &mut self.memory.pool))
     }
 
     pub(crate) fn numbers(&self) -> Vec<u32> {
@@ -304,12 +241,10 @@ impl Streams {
         if !stream.send_done || !stream.recv_done {
             return;
         }
-        stream.recv.release(&mut self.pool);
-        let promised = match stream.class {
-            Class::Bulk => stream.recv.window() + 2 * SLAB_SLOTS,
-            Class::Control => 0,
-        };
-        self.promised = self.promised.saturating_sub(promised);
+        stream.recv.release(&mut self.memory.pool);
+        if stream.class == Class::Bulk {
+            self.memory.take_back(stream.recv.window());
+        }
         self.places[place as usize] = None;
         self.vacant.push(place);
         self.by_number.remove(&number);
@@ -540,17 +475,19 @@ impl Streams {
         let (credit, window) = match class {
             Class::Control => (CONTROL_WINDOW, CONTROL_WINDOW),
             // Both directions of a stream get a window; each side grants for what it receives.
-            Class::Bulk => (self.take_initial_credit(), self.initial_window()),
+            Class::Bulk => (
+                self.memory.take_initial_credit(),
+                self.memory.initial_window(),
+            ),
         };
         // The peer may not have heard yet that the window for new streams has shrunk.
         let limit = if class == Class::Bulk {
-            first_initial_window(self.memory_max)
+            self.memory.first_initial_window()
         } else {
             window
         };
         if class == Class::Bulk {
-            // Memory is lent by the slab: the first and the last may be used in part.
-            self.promised += window + 2 * SLAB_SLOTS;
+            self.memory.promise_stream(window);
         }
         let stream = Stream {
             number,
@@ -561,6 +498,7 @@ impl Streams {
             recv_done: false,
             stop_code: None,
             in_ready_queue: false,
+            credit_queued: false,
             told_readable: false,
         };
         let place = match self.vacant.pop() {
@@ -578,42 +516,13 @@ impl Streams {
     }
 }
 
-/// Slots that fit in `bytes`.
-fn slots(bytes: u64) -> u64 {
-    bytes / super::SLOT_SIZE as u64
-}
-
-/// Slots that new streams may be promised all together.
-fn initial_slots(memory_max: u64) -> u64 {
-    slots(memory_max / FLOOR_SHARE)
-}
-
-fn initial_window(free_slots: u64) -> u64 {
-    (free_slots / INITIAL_SHARE).max(CONTROL_WINDOW)
-}
-
-/// Slots that a bulk stream may use at once on a new connection whose receiver has `memory_max`
-/// bytes.
-pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
-    initial_window(initial_slots(memory_max))
-}
-
-/// Streams that the peer may have open at once: each must find one slab in half of `memory_max` bytes,
-/// and half of those are left for streams that have much to send.
-pub(crate) fn streams_max(memory_max: u64) -> u32 {
-    let slabs = memory_max / super::recv::SLAB_SIZE as u64;
-    u32::try_from(slabs / 4)
-        .unwrap_or(STREAMS_MAX)
-        .clamp(16, STREAMS_MAX)
-}
-
 /// The peer named a stream that cannot exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Violation;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::memory::FLOOR_SHARE, *};
 
     fn streams(memory_max: u64) -> Streams {
         Streams::new(
@@ -634,9 +543,45 @@ mod tests {
             while streams.widen(first, |_| true) {}
             for _ in 0..2 * streams_max(memory_max) {
                 streams.open(Class::Bulk, 0.0).expect("it is allowed");
-                assert!(streams.send_buffer_max() >= memory_max / FLOOR_SHARE);
+                assert!(streams.memory.send_buffer_max() >= memory_max / FLOOR_SHARE);
             }
         }
+    }
+
+    #[test]
+    fn a_peer_opens_what_it_may_in_any_order_and_no_more() {
+        let mut streams = streams(16 << 20);
+        let limit = streams.stream_limit();
+        let number = |count| {
+            let (class, by_initiator) = (Class::Bulk, false);
+            StreamNumber {
+                count,
+                class,
+                by_initiator,
+            }
+            .encode()
+        };
+        let mut opens = |count| {
+            let stream = streams.named_by_peer(number(count), 0.0);
+            stream.map(|stream| stream.is_some())
+        };
+        assert_eq!(opens(limit), Err(Violation));
+        for count in (0..limit).rev() {
+            assert_eq!(opens(count), Ok(true), "{count}");
+        }
+        assert_eq!(streams.len(), limit as usize);
+        assert!(streams.peer_skipped.is_empty());
+    }
+
+    #[test]
+    fn a_credit_waits_once_however_often_it_changes() {
+        let mut streams = streams(1 << 30);
+        let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        streams.controls.clear();
+        for _ in 0..100 {
+            streams.tell_credit(number);
+        }
+        assert_eq!(streams.controls, [Control::Credit(number)]);
     }
 
     #[test]

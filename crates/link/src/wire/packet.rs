@@ -3,7 +3,7 @@
 //! Three kinds of datagram exist, told apart by the first byte:
 //!
 //! ```text
-//! hello      0xc1 | 0xc2   in the clear under a MAC, see `handshake::envelope`
+//! hello      0xc1 to 0xc4  in the clear under a MAC, see `handshake::envelope`
 //! handshake  0xd1          connection ID (4), packet number (4), sealed crypto bytes
 //! data       0b010kpp11    connection ID (4), packet number (4), sealed frames
 //! ```
@@ -23,6 +23,10 @@ pub(crate) struct ConnectionId(pub(crate) [u8; 4]);
 pub(crate) const HELLO: u8 = 0xc1;
 /// First byte of the answer to a first flight.
 pub(crate) const HELLO_ANSWER: u8 = 0xc2;
+/// First byte of the answer to a first flight that asks for a cookie.
+pub(crate) const COOKIE: u8 = 0xc3;
+/// First byte of a first flight that shows a cookie.
+pub(crate) const HELLO_WITH_COOKIE: u8 = 0xc4;
 /// First byte of a packet under handshake keys.
 pub(crate) const HANDSHAKE: u8 = 0xd1;
 const DATA: u8 = 0b0100_0011;
@@ -41,6 +45,7 @@ pub(crate) const OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
 pub(crate) enum Kind {
     Hello,
     HelloAnswer,
+    Cookie,
     Handshake,
     Data,
 }
@@ -49,14 +54,15 @@ pub(crate) enum Kind {
 /// common place.
 pub(crate) fn classify(datagram: &[u8]) -> Result<(Kind, ConnectionId), Malformed> {
     let kind = match *datagram.first().ok_or(Malformed)? {
-        HELLO => return Ok((Kind::Hello, ConnectionId::default())),
+        HELLO | HELLO_WITH_COOKIE => return Ok((Kind::Hello, ConnectionId::default())),
         HELLO_ANSWER => Kind::HelloAnswer,
+        COOKIE => Kind::Cookie,
         HANDSHAKE => Kind::Handshake,
         first if first & DATA_MASK == DATA & DATA_MASK => Kind::Data,
         _ => return Err(Malformed),
     };
     let id = datagram.get(1..5).ok_or(Malformed)?;
-    if kind != Kind::HelloAnswer && datagram.len() < OVERHEAD {
+    if matches!(kind, Kind::Handshake | Kind::Data) && datagram.len() < OVERHEAD {
         return Err(Malformed);
     }
     Ok((

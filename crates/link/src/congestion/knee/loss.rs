@@ -5,9 +5,11 @@ use super::{Knee, State};
 impl Knee {
     pub(super) fn cut_for_loss(&mut self, now_s: f64) {
         let queue_s = self.measure.queue_s;
+        let threshold_cap_s = self.threshold_cap_s;
         if queue_s > 0.000_2 && matches!(self.state, State::Grow) {
             // Loss before the threshold: the queue is shallower than that.
-            self.threshold_cap_s = (queue_s / 2.0).max(0.000_3);
+            let least_s = 0.000_3f64.max(3.0 * self.packet_time_s());
+            self.threshold_cap_s = (queue_s / 2.0).max(least_s);
         }
         let loss = self.losses.since_cut.rate();
         let floor = self.losses.floor;
@@ -19,6 +21,7 @@ impl Knee {
         self.window = 0.9 * by_loss.min(by_delivery);
         self.state = State::LossDrain {
             window_before,
+            threshold_cap_s,
             loss_at_cut: loss,
             cut_s: now_s,
         };
@@ -29,65 +32,92 @@ impl Knee {
     pub(super) fn step_loss_drain(&mut self, now_s: f64) {
         let State::LossDrain {
             window_before,
+            threshold_cap_s,
             loss_at_cut,
             cut_s,
         } = self.state
         else {
             return;
         };
-        let wanted = (self.window / self.packet).clamp(16.0, 400.0);
+        if self.losses.cut_was_wrong() {
+            self.window = window_before;
+            self.threshold_cap_s = threshold_cap_s;
+            self.is_gentle = false;
+            self.mark_cut(now_s);
+            self.enter_grow(now_s);
+            return;
+        }
+        let packets = self.losses.since_cut.packets;
         let is_late = now_s - cut_s > 3.0 + 2.0 * self.round_s();
-        if self.losses.since_cut.packets < wanted && !is_late {
+        let wanted = (self.window / self.packet).clamp(16.0, 400.0);
+        if packets < wanted && !is_late {
             return;
         }
         let loss = self.losses.since_cut.rate();
         let floor = self.losses.floor;
         let is_gone = loss - floor <= (loss_at_cut - floor) / 2.0 && !self.losses.excess(0.02, 4.0);
-        if is_gone || self.losses.since_cut.packets < 8.0 {
+        if is_gone || packets < 8.0 {
             if loss <= floor + 0.005 {
                 self.losses.learn(f64::INFINITY);
             }
             self.enter_grow(now_s);
             return;
         }
+        if self.variance(loss, packets) > DEVIATION_MAX.powi(2) && !is_late {
+            return;
+        }
         let resume = self.window;
         self.window /= 4.0;
         self.state = State::Experiment {
             window_before,
+            threshold_cap_s,
             loss_before: loss,
+            packets_before: packets,
             resume,
             began_s: now_s,
         };
         self.mark_cut(now_s);
     }
 
+    /// Variance of the logarithm of the fraction delivered, seen in so many packets.
+    fn variance(&self, loss: f64, packets: f64) -> f64 {
+        let odds = loss / (1.0 - loss).max(0.01);
+        odds * self.losses.dispersion(loss).min(20.0) / packets.max(1.0)
+    }
+
+    /// Goes on until it is beyond chance whether a quarter of the rate gets more through.
     pub(super) fn step_experiment(&mut self, now_s: f64) {
         let State::Experiment {
             window_before,
+            threshold_cap_s,
             loss_before,
+            packets_before,
             resume,
             began_s,
         } = self.state
         else {
             return;
         };
-        let odds = loss_before / (1.0 - loss_before).max(0.01);
-        let dispersion = self.losses.dispersion();
-        let wanted = (200.0 * odds * dispersion.min(10.0)).clamp(64.0, 800.0);
         let packets = self.losses.since_cut.packets;
-        if packets < wanted && (now_s - began_s < 3.0 || packets < 16.0) {
+        if packets < 64.0 && now_s - began_s < 3.0 || packets < 16.0 {
             return;
         }
         let loss = self.losses.since_cut.rate();
-        let change = ((1.0 - loss).max(0.01) / (1.0 - loss_before).max(0.01))
-            .ln()
-            .abs();
-        let noise = (odds * dispersion.min(20.0) / packets.max(1.0)).sqrt();
-        if change < 0.08 + noise && noise < 0.2 {
-            // A quarter of the rate loses as much: it is the path.
-            self.losses
-                .set_floor(loss.max(0.5 * (loss + loss_before)), packets);
+        let gain = ((1.0 - loss).max(0.01) / (1.0 - loss_before).max(0.01)).ln();
+        let variance =
+            self.variance(loss_before, packets_before) + self.variance(loss.max(0.01), packets);
+        let is_certain = (gain - GAIN).abs() > 2.0 * variance.sqrt();
+        let is_late = now_s - began_s > 5.0 && packets >= 64.0;
+        if !is_certain && !is_late {
+            return;
+        }
+        if gain < GAIN {
+            // A quarter of the rate loses as much: it is the path, and the cut was for nothing.
+            let together =
+                (loss * packets + loss_before * packets_before) / (packets + packets_before);
+            self.losses.set_floor(together, packets + packets_before);
             self.window = window_before;
+            self.threshold_cap_s = threshold_cap_s;
             self.is_gentle = false;
         } else {
             self.window = 0.9 * resume;
@@ -96,3 +126,9 @@ impl Knee {
         self.enter_grow(now_s);
     }
 }
+
+/// The delivered fraction must grow by this, as a logarithm, to speak for congestion: five senders at
+/// an overloaded bottleneck, one of which falls to a quarter, gain 0.16.
+const GAIN: f64 = 0.1;
+/// The loss before the experiment is known at least this well, as the deviation of the same.
+const DEVIATION_MAX: f64 = 0.035;

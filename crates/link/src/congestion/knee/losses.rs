@@ -20,7 +20,13 @@ pub(super) struct Losses {
     pub(super) since_cut: Tally,
     /// A longer past, up to [`WINDOW_MAX`] packets.
     window: Tally,
+    /// Packets of the first round, sent before `first_until_s`.
+    first: Tally,
+    first_until_s: f64,
     cut_s: f64,
+    /// Losses that led to the last cut, and how many packets have turned up since that had been given up.
+    losses_at_cut: f64,
+    late_since_cut: f64,
     last_was_lost: bool,
     run: f64,
     run_mean: f64,
@@ -33,13 +39,19 @@ pub(super) struct Losses {
 const WINDOW_MAX: f64 = 20_000.0;
 const FLOOR_PACKETS_MAX: f64 = 3000.0;
 const RUN_MEAN_MAX: f64 = 100.0;
+/// A rise of the floor to this loss is never worth an experiment.
+const EXPECTED_MIN: f64 = 0.02;
 
 impl Losses {
     pub(super) fn new(floor: Option<f64>) -> Self {
         Self {
             since_cut: Tally::default(),
             window: Tally::default(),
+            first: Tally::default(),
+            first_until_s: f64::INFINITY,
             cut_s: 0.0,
+            losses_at_cut: 0.0,
+            late_since_cut: 0.0,
             last_was_lost: false,
             run: 0.0,
             run_mean: 1.0,
@@ -50,8 +62,20 @@ impl Losses {
 
     /// Counts from packets sent after `now_s` on.
     pub(super) fn begin_count(&mut self, now_s: f64) {
+        self.losses_at_cut = self.since_cut.losses;
+        self.late_since_cut = 0.0;
         self.since_cut = Tally::default();
         self.cut_s = now_s;
+    }
+
+    /// Whether most of the losses that led to the last cut were none: the packets were late.
+    pub(super) fn cut_was_wrong(&self) -> bool {
+        self.losses_at_cut >= 1.0 && self.late_since_cut > 0.5 * self.losses_at_cut
+    }
+
+    /// The first round is over: what is sent from now on may be too much.
+    pub(super) fn end_first_round(&mut self, now_s: f64) {
+        self.first_until_s = self.first_until_s.min(now_s);
     }
 
     pub(super) fn update(&mut self, resolved: &[Resolved], late: usize) {
@@ -64,13 +88,12 @@ impl Losses {
                 self.run = 0.0;
             }
             self.last_was_lost = packet.lost;
-            let counts_now = packet.sent_s > self.cut_s;
-            for tally in
-                std::iter::once(&mut self.window).chain(counts_now.then_some(&mut self.since_cut))
-            {
-                tally.packets += 1.0;
-                tally.losses += f64::from(u8::from(packet.lost));
-                tally.runs += f64::from(u8::from(begins_run));
+            self.window.add(packet, begins_run);
+            if packet.sent_s > self.cut_s {
+                self.since_cut.add(packet, begins_run);
+            }
+            if packet.sent_s < self.first_until_s {
+                self.first.add(packet, begins_run);
             }
             if self.window.packets >= WINDOW_MAX {
                 self.deflate();
@@ -78,7 +101,8 @@ impl Losses {
             }
         }
         // What was given up wrongly was no loss.
-        for tally in [&mut self.window, &mut self.since_cut] {
+        self.late_since_cut += late as f64;
+        for tally in [&mut self.window, &mut self.since_cut, &mut self.first] {
             tally.losses = (tally.losses - late as f64).max(0.0);
         }
         self.deflate();
@@ -107,6 +131,27 @@ impl Losses {
         self.floor_packets = (self.floor_packets + packets).min(FLOOR_PACKETS_MAX);
     }
 
+    /// As [`learn`](Self::learn), unless more is lost than the floor allows for: a loss that has just
+    /// begun may be our doing after all, and is for an experiment to judge.
+    pub(super) fn learn_expected(&mut self) {
+        let Tally {
+            packets, losses, ..
+        } = self.since_cut;
+        let variance = packets * self.floor * (1.0 - self.floor) * self.dispersion(self.floor);
+        let expected = self.floor * packets + self.run_mean + 3.0 * variance.sqrt();
+        if losses <= expected.max(EXPECTED_MIN * packets) {
+            self.learn(f64::INFINITY);
+        }
+    }
+
+    /// Takes the first round for the floor, as far as it goes: it was sent far below capacity.
+    pub(super) fn learn_first(&mut self) {
+        if self.first.packets > self.floor_packets {
+            self.floor = self.first.rate();
+            self.floor_packets = self.first.packets;
+        }
+    }
+
     /// Sets the floor to what an experiment has shown.
     pub(super) fn set_floor(&mut self, floor: f64, packets: f64) {
         self.floor = floor;
@@ -114,9 +159,9 @@ impl Losses {
         self.window = Tally::default();
     }
 
-    /// How much more the counts vary than independent losses would.
-    pub(super) fn dispersion(&self) -> f64 {
-        (2.0 * self.run_mean * (1.0 - self.floor) - 1.0).max(1.0)
+    /// How much more the counts vary than independent losses at the rate `loss` would.
+    pub(super) fn dispersion(&self, loss: f64) -> f64 {
+        (2.0 * self.run_mean * (1.0 - loss) - 1.0).max(1.0)
     }
 
     /// Whether losses since the cut exceed the floor by the fraction `threshold`, in at least
@@ -139,7 +184,7 @@ impl Losses {
         {
             return false;
         }
-        let dispersion = self.dispersion();
+        let dispersion = self.dispersion(floor);
         let is_uncertain = self.floor_packets < 400.0 || dispersion > 3.0;
         let assumed = if is_uncertain {
             floor.max(loss / 2.0)
@@ -165,6 +210,12 @@ impl Losses {
 }
 
 impl Tally {
+    fn add(&mut self, packet: &Resolved, begins_run: bool) {
+        self.packets += 1.0;
+        self.losses += f64::from(u8::from(packet.lost));
+        self.runs += f64::from(u8::from(begins_run));
+    }
+
     /// The fraction lost.
     pub(super) fn rate(&self) -> f64 {
         if self.packets > 0.0 {

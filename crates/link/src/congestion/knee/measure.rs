@@ -2,16 +2,18 @@
 
 use std::collections::VecDeque;
 
-use crate::congestion::{Arrival, Digest};
+use crate::{
+    congestion::{Arrival, Digest},
+    overtakers::Overtakers,
+};
 
 /// Delays and rates of the path, from receive times.
 #[derive(Debug)]
 pub(super) struct Measure {
+    overtakers: Overtakers,
     delay_base: WindowedMin,
     rtt_base: WindowedMin,
-    /// Smallest one-way delay of the bucket being filled, with its count and first receive time.
-    bucket: Option<Bucket>,
-    bucket_is_fresh: bool,
+    bucket: Bucket,
     /// Queueing delay, one way, in seconds.
     pub(super) queue_s: f64,
     /// When the packets that `queue_s` is about were sent.
@@ -26,20 +28,26 @@ pub(super) struct Measure {
     pub(super) capacity: Option<f64>,
     /// Negated, so that the least is the highest capacity of the recent past.
     capacity_peak: WindowedMin,
+    /// Negated, so that the least is the longest queueing delay of the recent past.
+    queue_peak: WindowedMin,
     /// Delivered bytes per second.
     pub(super) delivered: Option<f64>,
     /// Capacity as the spreading of a packet train shows it.
     pub(super) train: Option<Train>,
+    /// The packet of the newest train that arrived first.
+    train_first: Option<Arrival>,
     last_report_s: f64,
-    /// The longest time between two reports of late.
-    pub(super) report_gap_s: f64,
+    /// Negated, so that the least is the longest time between two reports of late.
+    report_gap: WindowedMin,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// One-way delays of packets that arrived one after the other.
+#[derive(Debug, Default)]
 struct Bucket {
-    delay_min_s: f64,
-    count: u32,
+    delays_s: Vec<f64>,
     first_received_s: f64,
+    /// Whether they were sent after the last cut.
+    is_fresh: bool,
 }
 
 /// What a packet train shows of the capacity.
@@ -62,6 +70,14 @@ const BASE_WINDOW_S: f64 = 30.0;
 const BASE_PARTS: f64 = 15.0;
 /// A spread shorter than this is the receiver's timer, not the path.
 const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
+/// Trains are a round trip apart, and their packets leave at once.
+const TRAIN_SENT_WITHIN_S: f64 = 0.000_9;
+/// Delays of which the least is taken, over an eighth of a round trip at least.
+const BUCKET_COUNT: usize = 4;
+/// Two round trips and this much longer the link goes on without a report, if it has met with that
+/// before, within this time.
+const REPORT_GAP_MAX_S: f64 = 0.3;
+const REPORT_GAP_WINDOW_S: f64 = 10.0;
 
 impl WindowedMin {
     fn new() -> Self {
@@ -98,10 +114,10 @@ impl WindowedMin {
 impl Measure {
     pub(super) fn new() -> Self {
         Self {
+            overtakers: Overtakers::new(),
             delay_base: WindowedMin::new(),
             rtt_base: WindowedMin::new(),
-            bucket: None,
-            bucket_is_fresh: false,
+            bucket: Bucket::default(),
             queue_s: 0.0,
             queue_sent_s: 0.0,
             queue_since_s: 0.0,
@@ -110,10 +126,12 @@ impl Measure {
             received: VecDeque::new(),
             capacity: None,
             capacity_peak: WindowedMin::new(),
+            queue_peak: WindowedMin::new(),
             delivered: None,
             train: None,
+            train_first: None,
             last_report_s: 0.0,
-            report_gap_s: 0.0,
+            report_gap: WindowedMin::new(),
         }
     }
 
@@ -136,12 +154,24 @@ impl Measure {
         self.capacity_peak.get().map(|negated| -negated)
     }
 
+    /// The longest time between two reports of late: bursts of losses take reports, too.
+    pub(super) fn report_gap_s(&self) -> f64 {
+        self.report_gap.get().map_or(0.0, |negated| -negated)
+    }
+
+    /// Whether the queue is about as long as it was at its longest of late.
+    pub(super) fn queue_is_at_peak(&self) -> bool {
+        self.queue_peak
+            .get()
+            .is_some_and(|negated| self.queue_s >= -0.9 * negated)
+    }
+
     /// A cut: whether the queue empties is told by packets sent after `now_s` only.
     pub(super) fn forget_queue(&mut self, now_s: f64) {
         self.queue_since_s = now_s;
         self.queue_is_fresh = false;
-        self.bucket_is_fresh = false;
-        self.bucket = None;
+        self.bucket.is_fresh = false;
+        self.bucket.delays_s.clear();
     }
 
     /// Takes the present delay for the base: the route has changed.
@@ -162,9 +192,9 @@ impl Measure {
         }
         let base_s = self.base_rtt_s();
         if self.last_report_s > 0.0 {
-            let gap_s = now_s - self.last_report_s;
-            // Fades within a few round trips.
-            self.report_gap_s = gap_s.max(self.report_gap_s * 0.95).min(2.0 * base_s + 0.1);
+            let gap_s = (now_s - self.last_report_s).min(2.0 * base_s + REPORT_GAP_MAX_S);
+            self.report_gap
+                .insert(-gap_s, now_s, REPORT_GAP_WINDOW_S.max(20.0 * base_s));
         }
         self.last_report_s = now_s;
         for arrival in digest.arrivals {
@@ -180,9 +210,6 @@ impl Measure {
     }
 
     fn on_arrival(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) {
-        let delay_s = arrival.received_s - arrival.sent_s;
-        self.delay_base
-            .insert(delay_s, now_s, BASE_WINDOW_S.max(20.0 * base_s));
         if self
             .points
             .back()
@@ -194,42 +221,66 @@ impl Measure {
             return;
         }
         let is_fresh = arrival.sent_s > self.queue_since_s;
-        if is_fresh && !self.bucket_is_fresh {
-            self.bucket = None;
-            self.bucket_is_fresh = true;
+        if is_fresh && !self.bucket.is_fresh {
+            self.bucket.delays_s.clear();
+            self.bucket.is_fresh = true;
         }
-        let bucket = self.bucket.get_or_insert(Bucket {
-            delay_min_s: delay_s,
-            count: 0,
-            first_received_s: arrival.received_s,
-        });
-        bucket.delay_min_s = bucket.delay_min_s.min(delay_s);
-        bucket.count += 1;
-        let span_s = arrival.received_s - bucket.first_received_s;
-        if bucket.count >= 4 && span_s >= base_s / 8.0 {
-            let base_delay_s = self.delay_base.get().unwrap_or(bucket.delay_min_s);
-            self.queue_s = (bucket.delay_min_s - base_delay_s).max(0.0);
+        if self.bucket.delays_s.is_empty() {
+            self.bucket.first_received_s = arrival.received_s;
+        }
+        self.bucket
+            .delays_s
+            .push(arrival.received_s - arrival.sent_s);
+        let span_s = arrival.received_s - self.bucket.first_received_s;
+        if self.bucket.delays_s.len() >= BUCKET_COUNT && span_s >= base_s / 8.0 {
             self.queue_sent_s = arrival.sent_s;
-            self.queue_is_fresh = self.bucket_is_fresh;
-            self.bucket = None;
+            self.judge_bucket(base_s, now_s);
         }
     }
 
-    fn measure_train(&mut self, arrivals: &[Arrival]) {
-        let mut train = arrivals.iter().filter(|arrival| arrival.in_train);
-        let Some(first) = train.next() else { return };
-        let Some(last) = train.next_back() else {
-            return;
+    fn judge_bucket(&mut self, base_s: f64, now_s: f64) {
+        let visible_s = (base_s / 16.0).max(0.002);
+        let bound_s = self.overtakers.bound_s(&self.bucket.delays_s, visible_s);
+        let least = |bound_s: f64| {
+            let delays_s = self.bucket.delays_s.iter().copied();
+            delays_s
+                .filter(|delay_s| *delay_s >= bound_s)
+                .reduce(f64::min)
         };
-        if last.number < first.number + 8 {
-            return;
+        let least_s = least(bound_s)
+            .or_else(|| least(f64::NEG_INFINITY))
+            .unwrap_or(0.0);
+        let window_s = BASE_WINDOW_S.max(20.0 * base_s);
+        self.delay_base.insert(least_s, now_s, window_s);
+        let delay_base_s = self.delay_base.get().unwrap_or(least_s);
+        self.queue_s = (least_s - delay_base_s).max(0.0);
+        self.queue_peak.insert(-self.queue_s, now_s, window_s);
+        self.queue_is_fresh = self.bucket.is_fresh;
+        self.bucket.delays_s.clear();
+    }
+
+    /// A train may be told of in several reports: it is measured anew with each.
+    fn measure_train(&mut self, arrivals: &[Arrival]) {
+        for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
+            let first = match self.train_first {
+                Some(first) if arrival.sent_s - first.sent_s < TRAIN_SENT_WITHIN_S => first,
+                _ => *self.train_first.insert(*arrival),
+            };
+            if arrival.number < first.number + 8 {
+                continue;
+            }
+            let spread_s = arrival.received_s - first.received_s;
+            let bytes = (arrival.sent_bytes_before - first.sent_bytes_before) as f64;
+            let rate = bytes / spread_s.max(TRAIN_SPREAD_MIN_S);
+            let is_lower_bound = spread_s <= TRAIN_SPREAD_MIN_S;
+            // A lower bound says nothing against a higher rate.
+            if !is_lower_bound || self.train.is_none_or(|train| train.rate < rate) {
+                self.train = Some(Train {
+                    rate,
+                    is_lower_bound,
+                });
+            }
         }
-        let spread_s = last.received_s - first.received_s;
-        let bytes = (last.sent_bytes_before - first.sent_bytes_before) as f64;
-        self.train = Some(Train {
-            rate: bytes / spread_s.max(TRAIN_SPREAD_MIN_S),
-            is_lower_bound: spread_s <= TRAIN_SPREAD_MIN_S,
-        });
     }
 
     fn measure_capacity(&mut self, base_s: f64) {

@@ -38,7 +38,7 @@ pub struct Knee {
     window: f64,
     /// Size of a packet on the wire, moving average, in bytes.
     packet: f64,
-    /// Capacity from an earlier connection, until the first report.
+    /// Capacity from an earlier connection, until a train is measured.
     cached: Option<f64>,
     /// Lowest the threshold of queueing delay may have to go, for shallow queues.
     threshold_cap_s: f64,
@@ -53,10 +53,14 @@ pub struct Knee {
     score: f64,
     /// The last cut was for loss: grow gently.
     is_gentle: bool,
+    first_window: f64,
     train_wanted: usize,
+    train_asked_s: f64,
     reorder_window_s: f64,
     sent_any: bool,
     last_report_s: f64,
+    /// When the application, not this, was last what held us back.
+    limited_s: f64,
     window_before_series: f64,
     last_fail: Option<Fail>,
 }
@@ -88,13 +92,16 @@ enum State {
     /// After a cut for loss: is it gone?
     LossDrain {
         window_before: f64,
+        threshold_cap_s: f64,
         loss_at_cut: f64,
         cut_s: f64,
     },
     /// Still losing: is it less at a quarter of the rate?
     Experiment {
         window_before: f64,
+        threshold_cap_s: f64,
         loss_before: f64,
+        packets_before: f64,
         resume: f64,
         began_s: f64,
     },
@@ -114,20 +121,20 @@ enum State {
     },
 }
 
-/// Packets of the first train, and of later ones.
-const FIRST_TRAIN: usize = 32;
-const LATER_TRAIN: usize = 16;
-/// A floor is learned while starting only up to this loss: beyond, a crowd that starts together is
-/// taken for a lossy path.
-const START_FLOOR_MAX: f64 = 0.125;
 /// Packets before anything is measured.
 const PACKET_GUESS: f64 = 1500.0;
+/// A path that holds fewer packets than this is short: its queue is what fills it.
+const SHORT: f64 = 16.0;
+/// The link goes on without a report for this long at least.
+const REPORT_GAP_MIN_S: f64 = 0.3;
 /// After this long without a report the window is validated anew.
 const STALE_S: f64 = 30.0;
 
 impl Knee {
     /// A controller that knows `memory` of the path.
     pub fn new(share: Share, memory: Option<PathMemory>) -> Self {
+        let cached = memory.map(|memory| memory.capacity_bytes_per_s);
+        let first_train = Self::first_train(cached);
         Self {
             share,
             measure: Measure::new(),
@@ -136,9 +143,9 @@ impl Knee {
                 delivered_before: 0.0,
                 flat_rounds: 0,
             },
-            window: FIRST_TRAIN as f64 * PACKET_GUESS,
+            window: first_train as f64 * PACKET_GUESS,
             packet: PACKET_GUESS,
-            cached: memory.map(|memory| memory.capacity_bytes_per_s),
+            cached,
             threshold_cap_s: f64::INFINITY,
             round_began_s: 0.0,
             gain: 0.0,
@@ -147,10 +154,13 @@ impl Knee {
             known_capacity: 0.0,
             score: 0.0,
             is_gentle: false,
-            train_wanted: FIRST_TRAIN,
+            first_window: first_train as f64 * PACKET_GUESS,
+            train_wanted: first_train,
+            train_asked_s: 0.0,
             reorder_window_s: 0.0,
             sent_any: false,
             last_report_s: 0.0,
+            limited_s: f64::NEG_INFINITY,
             window_before_series: 0.0,
             last_fail: None,
         }
@@ -168,9 +178,14 @@ impl Knee {
         let rate = self.window / self.rtt_s();
         match self.state {
             // A tiny base RTT must not stop the flow.
+            State::Drain { capacity, .. } if self.is_short(capacity) => rate.max(0.8 * capacity),
             State::Drain { capacity, .. } => rate.max(0.6 * capacity),
             _ => rate,
         }
+    }
+
+    fn is_short(&self, capacity: f64) -> bool {
+        capacity * self.base_s() < SHORT * self.packet
     }
 
     fn packet_time_s(&self) -> f64 {
@@ -212,29 +227,21 @@ impl Knee {
             let loss = self.losses.since_cut.rate();
             capacity *= (1.0 - loss) / (1.0 - self.losses.floor);
         }
+        if self.last_report_s - self.limited_s < self.rtt_s() {
+            // What was measured over a pause is too little: a queue comes of what was sent.
+            let peak = self.measure.capacity_peak().unwrap_or(capacity);
+            capacity = capacity.max(peak.min(1.8 * sent));
+        }
         capacity.max(sent)
     }
 
     /// Growth by the packets that a report resolved.
     fn grow(&mut self, bytes: f64, now_s: f64) {
         let base_s = self.base_s();
+        // A report after a pause resolves several round trips at once: growth is by round trips.
+        let bytes = bytes.min(self.window);
         match &mut self.state {
-            State::Start { .. } => {
-                let train = self.measure.train.map_or(0.0, |train| train.rate);
-                let is_bound = self.measure.train.is_none_or(|train| train.is_lower_bound);
-                let target = 0.9 * train * base_s;
-                // Under pacing x-fold growth a round trip solves ln x = gain / x.
-                let gain = if 8.0 * self.window < target {
-                    16.6
-                } else if 4.0 * self.window < target {
-                    5.5
-                } else if self.window > target && !is_bound {
-                    0.35
-                } else {
-                    1.386
-                };
-                self.window += gain * bytes;
-            }
+            State::Start { .. } => self.grow_start(bytes),
             State::Grow => {
                 let share = self.rtt_s() / self.round_s();
                 self.window += self.gain * bytes * share;
@@ -255,6 +262,7 @@ impl Controller for Knee {
         if !self.sent_any {
             self.sent_any = true;
             self.round_began_s = now_s;
+            self.train_asked_s = now_s;
             self.last_report_s = now_s;
         }
         if bytes > 1000 {
@@ -273,18 +281,10 @@ impl Controller for Knee {
         self.reorder_window_s = digest.reorder_window_s;
         self.measure.update(digest, now_s);
         self.losses.update(digest.resolved, digest.late.len());
-        if let Some(cached) = self.cached.filter(|_| digest.rtt_s.is_some()) {
-            self.cached = None;
-            let rate = self.measure.train.map_or(cached, |train| {
-                if train.is_lower_bound {
-                    cached
-                } else {
-                    train.rate.min(cached)
-                }
-            });
-            self.window = self.window.max(0.9 * rate * self.base_s());
-        }
-        if !digest.app_limited {
+        self.take_up_cached(digest.rtt_s.is_some());
+        if digest.app_limited {
+            self.limited_s = now_s;
+        } else {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
             self.grow(bytes as f64, now_s);
         }
@@ -312,12 +312,18 @@ impl Controller for Knee {
         let base_s = self.base_s();
         let reordered = (self.reorder_window_s - base_s / 8.0).max(0.0) / base_s;
         let slack = 1.0 + 0.25 * self.losses.floor + reordered;
-        let between_reports = self.rate() * (base_s / 8.0 + self.measure.report_gap_s);
+        let between_reports =
+            self.rate() * (base_s / 8.0 + self.measure.report_gap_s().max(REPORT_GAP_MIN_S));
         1.25 * self.window * slack + 4.0 * self.packet + between_reports
     }
 
-    fn take_train(&mut self) -> usize {
-        std::mem::take(&mut self.train_wanted)
+    fn take_train(&mut self, room_bytes: f64) -> usize {
+        let fits = self.train_wanted as f64 * self.packet <= room_bytes;
+        if fits {
+            std::mem::take(&mut self.train_wanted)
+        } else {
+            0
+        }
     }
 
     fn memory(&self) -> Option<PathMemory> {

@@ -96,7 +96,7 @@ impl Knee {
             let is_over = now_s - emptied_s > 2.0 * self.round_s();
             if self.losses.since_cut.packets >= wanted || is_over || app_limited {
                 if !self.losses.excess(0.02, 4.0) {
-                    self.losses.learn(f64::INFINITY);
+                    self.losses.learn_expected();
                 }
                 if tries == 0 {
                     self.score = (self.score - 0.5).max(0.0);
@@ -116,7 +116,12 @@ impl Knee {
         // Until the cut is felt, and then as long as our own queue needs to drain at what the
         // bottleneck passes beyond our rate.
         let base_s = self.base_s();
-        let spare = 1.0 - 0.95 * base_s / (base_s + queue_max_s);
+        let ours = 0.95 * base_s / (base_s + queue_max_s);
+        let spare = if self.is_short(capacity) {
+            0.2
+        } else {
+            1.0 - ours
+        };
         let patience_s = 1.25 * base_s.max(0.010) + queue_max_s + queue_max_s / spare;
         // Judged by packets that crossed the path then; none do while the application is idle.
         if self.measure.queue_sent_s + base_s > cut_s + patience_s && self.measure.queue_is_fresh {

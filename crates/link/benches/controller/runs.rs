@@ -1,0 +1,121 @@
+//! What the scenarios share: how a run ends, and what must hold in each.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use link::{
+    Policy,
+    sim::{Crowd, FlowKind, Record},
+};
+use units::BitRate;
+use wansim::{PathConfig, Policer};
+
+use crate::bench::{Line, S, ours, trace};
+
+/// Whether each run is printed over time.
+pub(crate) static TRACED: AtomicBool = AtomicBool::new(false);
+
+/// What may never happen, in any run of the bench.
+static BROKEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Notes where a pair's pacing rate is no number, nothing, or far beyond what the line can pass.
+fn check_invariants(line: &Line, seed: u64, record: &Record) {
+    let mut broken = Vec::new();
+    for flow in 0..record.flows() {
+        let samples = record.samples(flow).iter();
+        for sample in samples.filter(|sample| sample.allowed_bytes_per_s != 0.0) {
+            let rate = sample.allowed_bytes_per_s * 8.0;
+            let is_start = sample.state == "start";
+            if !rate.is_finite() || rate <= 0.0 || (!is_start && rate > 4.0 * line.bits_per_s()) {
+                broken.push(format!(
+                    "{line:?}, seed {seed}: {rate:.3e} bit/s in state {}",
+                    sample.state
+                ));
+                break;
+            }
+        }
+    }
+    let mut all = BROKEN
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    all.append(&mut broken);
+}
+
+pub(crate) fn print_invariants() -> bool {
+    let mut broken = BROKEN
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    broken.sort();
+    println!(
+        "{:>2}  {:<52} {:<28} {:>9} {:>9} {:>9}  {:>7}",
+        18,
+        "invariants of every run above",
+        "rate > 4x the line, or none",
+        "<= 0",
+        "",
+        broken.len(),
+        broken.len()
+    );
+    for text in broken.iter().take(5) {
+        println!("    {text}");
+    }
+    println!(
+        "    {}",
+        if broken.is_empty() {
+            "reached"
+        } else {
+            "MISSED"
+        }
+    );
+    broken.is_empty()
+}
+
+pub(crate) fn fair() -> FlowKind {
+    ours(Policy::Fair)
+}
+
+/// A policer of 100 Mbit/s behind a line of 1 Gbit/s, with a bucket of so much time.
+pub(crate) fn policed(bucket: Duration, loss: f64) -> (Line, PathConfig) {
+    let line = Line::new(100, 40, 1.0).losing(loss);
+    let path = PathConfig {
+        rate: Some(BitRate::gbit(1)),
+        policer: Some(Policer {
+            rate: line.rate,
+            burst: line.rate.bytes_in(bucket),
+        }),
+        ..line.path()
+    };
+    (line, path)
+}
+
+/// Runs to the end and checks what must hold always.
+pub(crate) fn finish(crowd: &mut Crowd, line: &Line, seed: u64, end: Duration) {
+    crowd.run_to(end);
+    check_invariants(line, seed, crowd.record());
+    if TRACED.load(Ordering::Relaxed) {
+        print!("{}", trace(crowd.record()));
+    }
+}
+
+/// As [`finish`], with the time counted from when the first flow's connection stands: a handshake at
+/// 64 % loss may take ten seconds, and is judged elsewhere. Returns when that was.
+pub(crate) fn finish_connected(
+    crowd: &mut Crowd,
+    line: &Line,
+    seed: u64,
+    time: Duration,
+) -> Duration {
+    while crowd.connected(0).is_none() && crowd.now() < HANDSHAKE_MAX {
+        crowd.run_to(crowd.now() + S);
+    }
+    let connected = crowd.connected(0).unwrap_or(HANDSHAKE_MAX);
+    finish(crowd, line, seed, connected + time);
+    connected
+}
+
+const HANDSHAKE_MAX: Duration = Duration::from_secs(120);

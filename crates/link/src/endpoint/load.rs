@@ -1,0 +1,158 @@
+//! Handshakes beside others: who may begin one when some are in progress already.
+//!
+//! First flights that come here were made by somebody who knows both public keys, and TLS is costly. The
+//! peer itself has one handshake in progress, two at times. So a further one takes a cookie, which shows
+//! that whoever asks receives at the address it comes from: a flood from invented addresses begins
+//! nothing, and the peer, which answers, gets in.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{Endpoint, attempt::Attempt};
+use crate::{
+    handshake::envelope::{CookieReply, Hello},
+    time::Time,
+    wire::packet::ConnectionId,
+};
+
+/// Handshakes in progress at most.
+const ATTEMPTS_MAX: usize = 256;
+/// Handshakes in progress that peers began, beyond which any other takes a cookie.
+const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
+/// Handshakes of one peer in progress at most. More are others that know its public key.
+const ATTEMPTS_PER_PEER: usize = 4;
+/// ... and beyond which another takes a cookie.
+const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
+/// A handshake in progress of an address that has shown a cookie is not given up for another before this
+/// time.
+const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
+/// Cookies that wait to be sent at most: more than come between two turns of the driver. The peer's is among
+/// those of a flood.
+const REPLIES_MAX: usize = 1024;
+
+impl Endpoint {
+    /// Whether a first flight of a peer's key may begin a handshake; `is_proven` if it shows a good cookie.
+    /// Makes room for it, or asks for a cookie.
+    pub(super) fn admit(
+        &mut self,
+        hello: &Hello<'_>,
+        (peer, key): (usize, usize),
+        from: SocketAddr,
+        len: usize,
+        is_proven: bool,
+        now: Time,
+    ) -> bool {
+        let begun_by_peers = self.attempts.values().filter(|it| !it.we_initiate);
+        let in_progress = begun_by_peers.clone().count();
+        let of_peer: Vec<_> = begun_by_peers.filter(|it| it.peer == peer).collect();
+        let is_crowded = of_peer.len() >= ATTEMPTS_PER_PEER_WITHOUT_COOKIE
+            || in_progress >= ATTEMPTS_WITHOUT_COOKIE;
+        if is_crowded && !is_proven {
+            self.dropped.crowded += 1;
+            self.ask_for_cookie(hello, (peer, key), from, len, now);
+            return false;
+        }
+        let displaced = match room(&of_peer, &from, now) {
+            Room::Free => None,
+            Room::InPlaceOf(id) => Some(id),
+            Room::None => {
+                self.dropped.crowded += 1;
+                return false;
+            }
+        };
+        if let Some(id) = displaced {
+            self.attempts.remove(&id);
+        }
+        if self.attempts.len() >= ATTEMPTS_MAX {
+            self.dropped.crowded += 1;
+            return false;
+        }
+        true
+    }
+
+    fn ask_for_cookie(
+        &mut self,
+        hello: &Hello<'_>,
+        (peer, key): (usize, usize),
+        from: SocketAddr,
+        len: usize,
+        now: Time,
+    ) {
+        // Nobody is sent more than he sent.
+        if len < CookieReply::SIZE || self.replies.len() >= REPLIES_MAX {
+            return;
+        }
+        let reply = CookieReply {
+            to: hello.source,
+            timestamp: hello.timestamp,
+            cookie: self.cookies.bake(&from, now),
+        };
+        let mut out = Vec::with_capacity(CookieReply::SIZE);
+        reply.put(&mut out, &self.peers[peer].keys[key].inward);
+        self.replies.push_back((from, out));
+    }
+
+    /// A responder asks for a cookie: what we say goes there once more, with the cookie.
+    pub(super) fn on_cookie(&mut self, id: ConnectionId, datagram: &[u8], now: Time) {
+        let Ok(reply) = CookieReply::read(datagram) else {
+            self.dropped.malformed += 1;
+            return;
+        };
+        let Some(attempt) = self.attempts.get_mut(&id).filter(|it| it.we_initiate) else {
+            if !self.connections.contains_key(&id) {
+                self.dropped.unknown_connection += 1;
+            }
+            return;
+        };
+        let key = &self.peers[attempt.peer].keys[attempt.key];
+        if !key.outward.verify(datagram) {
+            self.dropped.bad_mac += 1;
+            return;
+        }
+        let began_unix_ns = self.config.unix_ns.saturating_add(attempt.began.0);
+        if !(began_unix_ns..=attempt.timestamp).contains(&reply.timestamp) {
+            self.dropped.replayed += 1;
+            return;
+        }
+        // Each flight that was on its way brings one. Once the responder answers, none is needed.
+        if attempt.peer_id.is_none() && attempt.cookie != Some(reply.cookie) {
+            attempt.cookie = Some(reply.cookie);
+            attempt.on_progress(now);
+        }
+    }
+}
+
+enum Room {
+    Free,
+    InPlaceOf(ConnectionId),
+    None,
+}
+
+/// Room for another handshake of a peer that has these in progress. Each host that has shown a cookie gets
+/// one, and what came without goes first.
+fn room(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Room {
+    let unproven = of_peer.iter().filter(|it| !it.is_proven);
+    let proven = of_peer.iter().filter(|it| it.is_proven);
+    let host = from.ip().to_canonical();
+    let mut of_host = proven
+        .clone()
+        .filter(|it| it.remote.ip().to_canonical() == host);
+    if let Some(same) = of_host.next() {
+        return in_place_of_stale(same, now);
+    }
+    if of_peer.len() < ATTEMPTS_PER_PEER {
+        return Room::Free;
+    }
+    if let Some(oldest) = unproven.min_by_key(|it| it.began) {
+        return Room::InPlaceOf(oldest.our_id);
+    }
+    let oldest = proven.min_by_key(|it| it.began);
+    oldest.map_or(Room::None, |oldest| in_place_of_stale(oldest, now))
+}
+
+fn in_place_of_stale(attempt: &Attempt, now: Time) -> Room {
+    if now.since(attempt.began) < ATTEMPT_FRESH {
+        Room::None
+    } else {
+        Room::InPlaceOf(attempt.our_id)
+    }
+}

@@ -1,0 +1,512 @@
+//! An adversary between two sites, in virtual time.
+//!
+//! It stands where the paths end, sees every datagram that comes out of them, and has none of the sites'
+//! keys; it may know both public keys. What it hands over beside or instead of what came is drawn from its
+//! seed: repetitions, old datagrams, changed and cut ones, the sites' own thrown back at them, invented
+//! ones, from the sites' addresses and from strangers'. It keeps account of what strangers may be sent:
+//! nothing for what it made up or has handed over before, and at most three times the bytes of what the
+//! sites made and it alone brought.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Side,
+    pair::{Datagram, identity},
+};
+use crate::{
+    AMPLIFICATION_MAX, Ecn,
+    handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
+    wire::packet::{self, ConnectionId, HANDSHAKE, Kind},
+};
+
+/// What an adversary is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct AdversaryConfig {
+    /// Seed of everything it does.
+    pub seed: u64,
+    /// Whether it also takes, holds back, changes and redirects what the sites send. Otherwise it only adds.
+    pub meddles: bool,
+    /// Whether it knows the public keys of both sites, and so can form first flights.
+    pub knows_public_keys: bool,
+}
+
+/// An adversary, and the account of what it did.
+#[derive(Debug)]
+pub struct Adversary {
+    config: AdversaryConfig,
+    random: Random,
+    is_resting: bool,
+    mood: Mood,
+    mood_ends: Option<Instant>,
+    /// What is to be handed over, by time and then in order.
+    held: BTreeMap<(Instant, u64), Held>,
+    order: u64,
+    /// What each side has been handed as the other made it, the newest of it, and handshakes apart.
+    recorded: [VecDeque<Vec<u8>>; 2],
+    recorded_handshakes: [VecDeque<Vec<u8>>; 2],
+    /// Handshakes from before a side's last restart.
+    old_handshakes: [VecDeque<Vec<u8>>; 2],
+    /// For first flights from site A, if it can form them.
+    envelope: Option<(EnvelopeKey, KeyId)>,
+    deeds: BTreeMap<&'static str, u64>,
+    accounts: HashMap<SocketAddr, Account>,
+}
+
+/// What is to be handed over.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) to: Side,
+    pub(super) datagram: Datagram,
+    /// As its sender made it.
+    pub(super) is_original: bool,
+}
+
+/// What one stranger was sent, and may be.
+#[derive(Debug, Default, Clone, Copy)]
+struct Account {
+    bytes_owed: u64,
+    bytes_sent: u64,
+    /// What was sent there has reached the peer, too: the address may have proved to be the peer's.
+    is_relayed: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mood {
+    /// Everything of the sites passes.
+    Calm,
+    /// Much of it does not pass as it is.
+    Wild,
+    /// Nothing from this side passes, or nothing at all.
+    Cut(Option<Side>),
+    /// What site A sends comes from this address, and what is sent there reaches A.
+    Relay(SocketAddr),
+}
+
+impl Adversary {
+    pub(super) fn new(config: AdversaryConfig) -> Self {
+        Self {
+            config,
+            random: Random(config.seed),
+            is_resting: false,
+            mood: Mood::Calm,
+            mood_ends: None,
+            held: BTreeMap::new(),
+            order: 0,
+            recorded: Default::default(),
+            recorded_handshakes: Default::default(),
+            old_handshakes: Default::default(),
+            envelope: config.knows_public_keys.then(|| {
+                let [a, b] = [Side::A, Side::B].map(|side| identity(side).public_key());
+                (EnvelopeKey::new(&b, &a), KeyId::of(&a))
+            }),
+            deeds: BTreeMap::new(),
+            accounts: HashMap::new(),
+        }
+    }
+
+    /// From now on everything passes.
+    pub(super) fn rest(&mut self) {
+        self.is_resting = true;
+    }
+
+    /// A side has forgotten which first flights it took in and did not connect by.
+    pub(super) fn on_restart(&mut self, side: Side) {
+        let side = side as usize;
+        self.old_handshakes[side] = std::mem::take(&mut self.recorded_handshakes[side]);
+    }
+
+    /// What it did, and how often.
+    pub fn deeds(&self) -> &BTreeMap<&'static str, u64> {
+        &self.deeds
+    }
+
+    /// How many datagrams it made, changed, withheld, delayed or brought from elsewhere.
+    pub fn deeds_in_all(&self) -> u64 {
+        self.deeds.values().sum()
+    }
+
+    /// Strangers that were sent more than they may be, with the bytes that they may be and were sent.
+    pub fn overpaid(&self) -> Vec<(SocketAddr, u64, u64)> {
+        let accounts = self.accounts.iter();
+        let over = accounts
+            .filter(|(_, account)| account.bytes_sent > account.bytes_owed && !account.is_relayed);
+        over.map(|(address, account)| (*address, account.bytes_owed, account.bytes_sent))
+            .collect()
+    }
+
+    /// How many strangers were sent anything.
+    pub fn strangers_answered(&self) -> usize {
+        let accounts = self.accounts.values();
+        accounts.filter(|account| account.bytes_sent > 0).count()
+    }
+
+    /// A site has sent something.
+    pub(super) fn on_sent(&mut self, datagram: &Datagram) {
+        if is_stranger(&datagram.to) {
+            let account = self.accounts.entry(datagram.to).or_default();
+            account.bytes_sent += datagram.bytes.len() as u64;
+        }
+    }
+
+    /// A datagram from one side comes out of its path.
+    pub(super) fn take(
+        &mut self,
+        from: Side,
+        datagram: Datagram,
+        sites: [SocketAddr; 2],
+        now: Instant,
+    ) {
+        let to = from.other();
+        if self.is_resting {
+            self.hand_over(to, datagram, true, now);
+            return;
+        }
+        if self.mood_ends.is_none_or(|end| end <= now) {
+            self.change_mood(now);
+        }
+        if datagram.to != sites[to as usize] {
+            self.take_answer(to, datagram, sites, now);
+            return;
+        }
+        let copy = datagram.clone();
+        match self.mood {
+            Mood::Calm => self.hand_over(to, datagram, true, now),
+            Mood::Wild => self.mistreat(to, datagram, now),
+            Mood::Cut(only) if only.is_none_or(|side| side == from) => self.count("withheld"),
+            Mood::Relay(address) if from == Side::A => {
+                self.count("relayed");
+                let from = address;
+                self.hand_over(to, Datagram { from, ..datagram }, true, now);
+            }
+            Mood::Cut(_) | Mood::Relay(_) => self.hand_over(to, datagram, true, now),
+        }
+        while self.random.chance(0.5) {
+            self.add(to, &copy, sites, now);
+        }
+    }
+
+    /// When it has something to hand over.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.held.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// The next datagram that it hands over by `now`.
+    pub(super) fn poll(&mut self, now: Instant) -> Option<Held> {
+        let entry = self.held.first_entry().filter(|held| held.key().0 <= now)?;
+        Some(entry.remove())
+    }
+
+    /// What was handed over as its sender made it was taken in. What a side drops, since it has no keys yet
+    /// perhaps, it may take in when it comes again.
+    pub(super) fn record(&mut self, held: Held) {
+        let kind = packet::classify(&held.datagram.bytes).map(|(kind, _)| kind);
+        let recorded = match kind {
+            Ok(Kind::Data) => &mut self.recorded,
+            _ => &mut self.recorded_handshakes,
+        };
+        let recorded = &mut recorded[held.to as usize];
+        if recorded.len() == RECORDED_MAX {
+            recorded.pop_front();
+        }
+        recorded.push_back(held.datagram.bytes);
+    }
+
+    fn count(&mut self, deed: &'static str) {
+        *self.deeds.entry(deed).or_default() += 1;
+    }
+
+    fn hand_over(&mut self, to: Side, datagram: Datagram, is_original: bool, at: Instant) {
+        self.order += 1;
+        let held = Held {
+            to,
+            datagram,
+            is_original,
+        };
+        self.held.insert((at, self.order), held);
+    }
+
+    fn change_mood(&mut self, now: Instant) {
+        let (mood, longest_ms) = match self.random.below(8) {
+            _ if !self.config.meddles => (Mood::Calm, 1000),
+            0..=3 => (Mood::Calm, 800),
+            4 | 5 => (Mood::Wild, 800),
+            6 => {
+                let sides = [None, Some(Side::A), Some(Side::B)];
+                (Mood::Cut(sides[self.random.below(3)]), 2500)
+            }
+            _ => {
+                let port = 1 + self.random.below(60_000) as u16;
+                (Mood::Relay((RELAYS, port).into()), 1500)
+            }
+        };
+        self.mood = mood;
+        let lasts = Duration::from_millis(20 + self.random.below(longest_ms) as u64);
+        self.mood_ends = Some(now + lasts);
+    }
+
+    /// Something that a site sent to neither site.
+    fn take_answer(&mut self, to: Side, datagram: Datagram, sites: [SocketAddr; 2], now: Instant) {
+        let is_relayed = matches!(self.mood, Mood::Relay(address) if address == datagram.to);
+        if is_relayed || self.random.chance(0.03) {
+            self.accounts.entry(datagram.to).or_default().is_relayed = true;
+            self.count(if is_relayed {
+                "relayed"
+            } else {
+                "brought home"
+            });
+            let to_site = sites[to as usize];
+            self.hand_over(
+                to,
+                Datagram {
+                    to: to_site,
+                    ..datagram
+                },
+                true,
+                now,
+            );
+        } else if self.random.chance(0.2) {
+            self.count("thrown back");
+            let thrown = Datagram {
+                from: datagram.to,
+                to: datagram.from,
+                ecn: Ecn::NotCapable,
+                bytes: datagram.bytes,
+            };
+            self.hand_over(to.other(), thrown, false, now);
+        }
+    }
+
+    /// Something that a site sent does not pass as it is, perhaps.
+    fn mistreat(&mut self, to: Side, mut datagram: Datagram, now: Instant) {
+        match self.random.below(20) {
+            0 | 1 => self.count("withheld"),
+            2 | 3 => {
+                self.count("delayed");
+                let at = now + Duration::from_micros(self.random.below(300_000) as u64);
+                self.hand_over(to, datagram, true, at);
+            }
+            4 | 5 => {
+                self.count("changed");
+                self.change(&mut datagram.bytes);
+                self.hand_over(to, datagram, false, now);
+            }
+            // A handshake packet proves the address that it comes from.
+            6 if datagram.bytes[0] != HANDSHAKE => {
+                self.count("redirected");
+                datagram.from = self.stranger();
+                self.owe_for(&datagram);
+                self.hand_over(to, datagram, true, now);
+            }
+            _ => self.hand_over(to, datagram, true, now),
+        }
+    }
+
+    /// Hands over something more to `to`, beside `present`.
+    fn add(&mut self, to: Side, present: &Datagram, sites: [SocketAddr; 2], now: Instant) {
+        let mut datagram = Datagram {
+            from: sites[to.other() as usize],
+            to: sites[to as usize],
+            ecn: Ecn::NotCapable,
+            bytes: Vec::new(),
+        };
+        // What a stranger brings must have arrived before.
+        let is_strange = self.random.chance(0.3);
+        if is_strange {
+            datagram.from = self.stranger();
+        }
+        let (of_peer, is_old) = match self.random.below(10) {
+            0 | 1 => (self.pick_handshake(to), false),
+            2 => (
+                pick(&mut self.random, &self.old_handshakes[to as usize]),
+                true,
+            ),
+            _ => (self.pick(to), false),
+        };
+        let name = match self.random.below(9) {
+            0 | 1 => {
+                datagram.bytes = of_peer;
+                // So many forged ones push what it took in out of a side's memory, as a restart does.
+                if is_strange && (is_old || self.envelope.is_some()) {
+                    self.owe_for(&datagram);
+                }
+                "replayed"
+            }
+            2 if !is_strange => {
+                datagram.bytes.clone_from(&present.bytes);
+                "repeated"
+            }
+            2..=4 => {
+                datagram.bytes = of_peer;
+                self.change(&mut datagram.bytes);
+                "changed"
+            }
+            5 => {
+                datagram.bytes = if self.random.chance(0.5) {
+                    self.pick(to.other())
+                } else {
+                    self.pick_handshake(to.other())
+                };
+                "reflected"
+            }
+            6 if self.envelope.is_some() => {
+                datagram.bytes = self.forge(to, present);
+                if is_strange {
+                    self.owe_for(&datagram);
+                }
+                "forged"
+            }
+            _ => {
+                datagram.bytes = self.invent(&of_peer);
+                "invented"
+            }
+        };
+        self.count(name);
+        let at = now + Duration::from_micros(self.random.below(50_000) as u64);
+        self.hand_over(to, datagram, false, at);
+    }
+
+    /// Whoever brings this may be sent three times as much.
+    fn owe_for(&mut self, datagram: &Datagram) {
+        let account = self.accounts.entry(datagram.from).or_default();
+        account.bytes_owed += AMPLIFICATION_MAX as u64 * datagram.bytes.len() as u64;
+    }
+
+    /// One of the strangers, who are few enough to come again.
+    fn stranger(&mut self) -> SocketAddr {
+        (STRANGERS, 1 + self.random.below(1000) as u16).into()
+    }
+
+    fn pick(&mut self, to: Side) -> Vec<u8> {
+        pick(&mut self.random, &self.recorded[to as usize])
+    }
+
+    fn pick_handshake(&mut self, to: Side) -> Vec<u8> {
+        pick(&mut self.random, &self.recorded_handshakes[to as usize])
+    }
+
+    fn change(&mut self, bytes: &mut Vec<u8>) {
+        let random = &mut self.random;
+        let before = bytes.clone();
+        match random.below(5) {
+            0 | 1 => {
+                for _ in 0..=random.below(4) {
+                    let at = random.below(bytes.len());
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= 1 << random.below(8);
+                    }
+                }
+            }
+            // In the header.
+            2 => {
+                let at = random.below(bytes.len().min(21));
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = random.below(256) as u8;
+                }
+            }
+            3 => bytes.truncate(random.below(bytes.len())),
+            _ => {
+                let len = random.below(40);
+                bytes.extend((0..len).map(|_| random.below(256) as u8));
+            }
+        }
+        if *bytes == before {
+            bytes.push(0);
+        }
+    }
+
+    /// Noise with a header that may be of `like`.
+    fn invent(&mut self, like: &[u8]) -> Vec<u8> {
+        let random = &mut self.random;
+        let len = random.below(200) * random.below(8);
+        let mut bytes: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+        let copied = random.below(22).min(len).min(like.len());
+        bytes[..copied].copy_from_slice(&like[..copied]);
+        bytes
+    }
+
+    /// A first flight with a right MAC, or an answer to one.
+    fn forge(&mut self, to: Side, present: &Datagram) -> Vec<u8> {
+        let of_initiator = self.pick_handshake(Side::B);
+        let seen = Hello::read(&of_initiator).ok();
+        let Some((key, key_id)) = &self.envelope else {
+            return Vec::new();
+        };
+        let random = &mut self.random;
+        let noise: Vec<u8> = (0..random.below(300)).map(|at| at as u8).collect();
+        let source = match seen {
+            Some(seen) if self.config.meddles && random.chance(0.2) => seen.source,
+            _ => ConnectionId((random.next() as u32).to_be_bytes()),
+        };
+        let timestamp = match (random.below(3), seen) {
+            (0, Some(seen)) => seen.timestamp + random.below(1_000_000_000) as u64,
+            (1, _) => random.next(),
+            _ => 1_700_000_000_000_000_000,
+        };
+        let crypto = match seen {
+            Some(seen) if random.chance(0.7) => seen.crypto,
+            _ => &noise,
+        };
+        let from = match to {
+            Side::B => Sender::Initiator(*key_id),
+            Side::A => Sender::Responder(match present.bytes.get(1..5) {
+                Some(id) if self.config.meddles => {
+                    ConnectionId(id.try_into().expect("the slice has four bytes"))
+                }
+                _ => source,
+            }),
+        };
+        let hello = Hello {
+            from,
+            timestamp,
+            source,
+            cookie: None,
+            crypto_offset: if random.chance(0.8) { 0 } else { 1150 },
+            crypto,
+        };
+        let mut out = Vec::new();
+        hello.put(&mut out, key);
+        out
+    }
+}
+
+fn pick(random: &mut Random, from: &VecDeque<Vec<u8>>) -> Vec<u8> {
+    let at = random.below(from.len());
+    from.get(at).cloned().unwrap_or_default()
+}
+
+fn is_stranger(address: &SocketAddr) -> bool {
+    address.ip() == STRANGERS
+}
+
+/// SplitMix64.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// Less than `bound`; 0 if that is 0.
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
+    }
+}
+
+/// Where strangers are, and those that relay everything for a while.
+const STRANGERS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 66));
+const RELAYS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 66));
+/// Datagrams remembered for each side, and handshakes as many.
+const RECORDED_MAX: usize = 512;

@@ -1,0 +1,174 @@
+//! The memory of a connection's streams: what of it is promised to the peer, lent to arriving data, and
+//! left for sending.
+//!
+//! Both directions share one bound, and a quarter is kept for each. What a stream may have outstanding
+//! is promised here and kept by the stream itself.
+
+use super::{
+    SLOT_SIZE,
+    recv::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
+};
+
+/// How many streams the peer may have open at once, with memory to spare.
+const STREAMS_MAX: u32 = 4096;
+/// Of the memory this fraction (one over it) is kept for sending, and as much for receiving.
+pub(super) const FLOOR_SHARE: u64 = 4;
+/// New bulk streams are promised this fraction (one over it) of the memory all together, as far as
+/// sending leaves it, and each of them ...
+const INITIAL_POOL_SHARE: u64 = 2;
+/// ... this fraction (one over it) of what is not promised yet: with 1 GiB the first can fill 1 Gbit/s
+/// over 1 s at once. The rest is for windows that prove too small, and for the least that any stream
+/// gets.
+const INITIAL_SHARE: u64 = 4;
+/// Slots that a control stream may have outstanding.
+pub(crate) const CONTROL_WINDOW: u64 = 64;
+
+/// What the streams of a connection have of its memory.
+pub(crate) struct Memory {
+    pub(crate) pool: SlabPool,
+    max: u64,
+    /// Slots of memory promised to streams of the peer.
+    promised: u64,
+    /// Memory that unsent and unacknowledged bytes take.
+    send_buffered: u64,
+    /// Slots that a bulk stream which we open may use at once.
+    initial_credit: u64,
+    /// The window for new streams that the peer was told last.
+    told_window: u64,
+}
+
+impl Memory {
+    /// `max` bytes for both directions; the peer lets a bulk stream of ours use `initial_credit` slots at
+    /// once.
+    pub(crate) fn new(max: u64, initial_credit: u64) -> Self {
+        Self {
+            pool: SlabPool::new(max - max / FLOOR_SHARE),
+            max,
+            promised: 0,
+            send_buffered: 0,
+            initial_credit,
+            told_window: first_initial_window(max),
+        }
+    }
+
+    /// Slots that the bulk stream which the peer opens next may use at once: a share of what is
+    /// not promised yet, so that however many readers stall, there is room for one more.
+    pub(crate) fn initial_window(&self) -> u64 {
+        let unpromised = initial_slots(self.max).saturating_sub(self.promised);
+        initial_window(unpromised.min(self.room()))
+    }
+
+    /// The same when nothing was promised yet: the most that the peer may ever have been told.
+    pub(crate) fn first_initial_window(&self) -> u64 {
+        first_initial_window(self.max)
+    }
+
+    /// The same for a stream of ours, from the peer's last word; each opening takes its share.
+    pub(crate) fn take_initial_credit(&mut self) -> u64 {
+        let credit = self.initial_credit;
+        self.initial_credit = (credit - credit / INITIAL_SHARE).max(CONTROL_WINDOW);
+        credit
+    }
+
+    /// The peer's last word.
+    pub(crate) fn set_initial_credit(&mut self, slots: u64) {
+        self.initial_credit = slots.max(CONTROL_WINDOW);
+    }
+
+    /// Whether the peer must be told that the window for new streams has changed much. It counts as told.
+    pub(crate) fn initial_window_is_news(&mut self) -> bool {
+        let window = self.initial_window();
+        let is_news = window.abs_diff(self.told_window) > self.told_window / 8;
+        if is_news {
+            self.told_window = window;
+        }
+        is_news
+    }
+
+    /// A bulk stream begins, with a window of so many slots.
+    pub(crate) fn promise_stream(&mut self, window: u64) {
+        self.promise(promised_to_stream(window));
+    }
+
+    /// A stream's window becomes so many slots wider.
+    pub(crate) fn promise(&mut self, slots: u64) {
+        self.promised += slots;
+    }
+
+    /// A bulk stream with such a window is over.
+    pub(crate) fn take_back(&mut self, window: u64) {
+        self.promised = self.promised.saturating_sub(promised_to_stream(window));
+    }
+
+    /// Slots that may still be promised to streams of the peer.
+    pub(crate) fn room(&self) -> u64 {
+        slots(self.max - self.sending()).saturating_sub(self.promised)
+    }
+
+    /// Bytes that unsent and unacknowledged data may take.
+    pub(crate) fn send_buffer_max(&self) -> u64 {
+        let receiving = self.promised * SLOT_SIZE as u64;
+        let floor = self.max / FLOOR_SHARE;
+        self.max - receiving.clamp(floor, self.max - floor)
+    }
+
+    /// Bytes that unsent and unacknowledged data takes.
+    pub(crate) fn send_buffered(&self) -> u64 {
+        self.send_buffered
+    }
+
+    pub(crate) fn add_send_buffered(&mut self, bytes: usize) {
+        self.send_buffered += bytes as u64;
+        self.bound_pool();
+    }
+
+    pub(crate) fn remove_send_buffered(&mut self, bytes: usize) {
+        self.send_buffered -= bytes as u64;
+        self.bound_pool();
+    }
+
+    /// A peer may send more than it was promised; that must not take what sending uses.
+    fn bound_pool(&mut self) {
+        self.pool.set_max(self.max - self.sending());
+    }
+
+    /// What sending takes, or is kept for it.
+    fn sending(&self) -> u64 {
+        let floor = self.max / FLOOR_SHARE;
+        self.send_buffered.clamp(floor, self.max)
+    }
+}
+
+/// Memory is lent by the slab: the first and the last may be used in part.
+fn promised_to_stream(window: u64) -> u64 {
+    window + 2 * SLAB_SLOTS
+}
+
+/// Slots that fit in `bytes`.
+fn slots(bytes: u64) -> u64 {
+    bytes / SLOT_SIZE as u64
+}
+
+/// Slots that new streams may be promised all together.
+fn initial_slots(memory_max: u64) -> u64 {
+    slots(memory_max / INITIAL_POOL_SHARE)
+}
+
+fn initial_window(free_slots: u64) -> u64 {
+    (free_slots / INITIAL_SHARE).max(CONTROL_WINDOW)
+}
+
+/// Slots that a bulk stream may use at once on a new connection whose receiver has `memory_max`
+/// bytes.
+pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
+    initial_window(initial_slots(memory_max))
+}
+
+/// Streams that the peer may have open at once: each must find one slab in half of `memory_max` bytes,
+/// and half of those are left for streams that have much to send.
+pub(crate) fn streams_max(memory_max: u64) -> u32 {
+    let slabs = memory_max / SLAB_SIZE as u64;
+    u32::try_from(slabs / 4)
+        .unwrap_or(STREAMS_MAX)
+        .clamp(16, STREAMS_MAX)
+}

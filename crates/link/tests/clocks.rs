@@ -1,0 +1,162 @@
+//! What the link makes of clocks that jump or stand still, in virtual time.
+
+use std::time::Duration;
+
+use link::{
+    Class, LostReason, Policy, congestion,
+    sim::{Side, TransferId, World, WorldConfig},
+};
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+const RTT: Duration = Duration::from_millis(100);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn config(seed: u64) -> WorldConfig {
+    let rate = BitRate::mbit(100);
+    let path = PathConfig {
+        rate: Some(rate),
+        queue: PathConfig::default_queue(rate, RTT),
+        delay: RTT / 2,
+        loss: 0.001,
+        ..PathConfig::default()
+    };
+    WorldConfig {
+        forward: path.clone(),
+        backward: path,
+        seed,
+        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
+        memory_max: ByteCount::mebibytes(256),
+        idle_timeout: Duration::from_secs(120),
+    }
+}
+
+/// A transfer of 40 MB that has delivered a quarter; alone it takes four seconds.
+fn under_way(world: &mut World) -> TransferId {
+    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(40));
+    let quarter = ByteCount::megabytes(10);
+    let reached = world.run_until(Duration::from_secs(60), |w| {
+        w.progress(id).delivered > quarter
+    });
+    assert!(reached, "the transfer must be under way");
+    id
+}
+
+const SIDES: [&[Side]; 3] = [&[Side::A], &[Side::B], &[Side::A, Side::B]];
+/// Alone the rest of the transfer takes 2.6 s.
+const REST_MAX: Duration = Duration::from_millis(3300);
+
+/// How long it takes from now on.
+fn run_to_end(world: &mut World, id: TransferId) -> Duration {
+    let before = world.now();
+    world.run_to_end(id, Duration::from_secs(120));
+    let progress = world.progress(id);
+    let took = progress.confirmed.and_then(|end| end.checked_sub(before));
+    took.unwrap_or_else(|| panic!("it did not end: {progress:?}"))
+}
+
+#[test]
+fn a_clock_that_jumps_an_hour_ahead_holds_nothing_up() {
+    for sides in SIDES {
+        for seed in 1..=3 {
+            let mut world = World::new(&config(seed));
+            let id = under_way(&mut world);
+            for side in sides {
+                world.jump_clock(*side, HOUR);
+            }
+            let took = run_to_end(&mut world, id);
+            assert!(took < REST_MAX, "{sides:?}, seed {seed}: {took:?}");
+        }
+    }
+}
+
+/// A suspend that the clock counts, or one that it does not, as when a virtual machine stands still.
+#[test]
+fn a_suspended_machine_goes_on_where_it_was() {
+    for sides in SIDES {
+        for clock_runs_on in [true, false] {
+            for seconds in [5, 100] {
+                let mut world = World::new(&config(1));
+                let id = under_way(&mut world);
+                world.suspend(sides, Duration::from_secs(seconds), clock_runs_on);
+                assert!(world.progress(id).confirmed.is_none());
+                let took = run_to_end(&mut world, id);
+                let what = format!("{sides:?} for {seconds} s, {clock_runs_on}");
+                assert!(took < REST_MAX, "{what}: {took:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
+    for clock_runs_on in [true, false] {
+        let mut world = World::new(&config(1));
+        let id = under_way(&mut world);
+        world.suspend(&[Side::A, Side::B], HOUR, clock_runs_on);
+        let took = run_to_end(&mut world, id);
+        assert!(took < REST_MAX, "{took:?}");
+    }
+}
+
+/// The peer has given up after two minutes.
+#[test]
+fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
+    for side in [Side::A, Side::B] {
+        // A clock that stood still does not tell how long that was.
+        for (clock_runs_on, bound_s) in [(true, 6), (false, 25)] {
+            let what = format!("{side:?}, {clock_runs_on}");
+            let mut world = World::new(&config(1));
+            let id = under_way(&mut world);
+            world.suspend(&[side], HOUR, clock_runs_on);
+            let bound = Duration::from_secs(bound_s);
+            let told = world.run_until(bound, |world| world.lost_streams(side) > 0);
+            assert!(told, "{what}: its application waits in vain");
+            let lost = world.progress(id).lost;
+            let silence = match lost {
+                Some(LostReason::Silence(silence)) => silence,
+                other => panic!("{what}: {other:?}"),
+            };
+            assert!(!clock_runs_on || silence > HOUR, "{what}: {silence:?}");
+            let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+            let took = world.run_to_end(again, Duration::from_secs(5));
+            assert!(took.is_some(), "{what}: {:?}", world.progress(again));
+        }
+    }
+}
+
+#[test]
+fn after_a_long_sleep_the_link_is_up_within_two_seconds() {
+    for side in [Side::A, Side::B] {
+        let mut world = World::new(&config(1));
+        under_way(&mut world);
+        world.suspend(&[side], HOUR, true);
+        world.run_for(RTT);
+        let up = |world: &World| world.endpoint(side).is_up(0);
+        assert!(!up(&world), "what it had is in doubt");
+        assert!(world.run_until(Duration::from_secs(2), up), "{side:?}");
+    }
+}
+
+/// The time of day matters at a start, and to those who begin handshakes.
+#[test]
+fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
+    const NOW_NS: u64 = 1_700_000_000_000_000_000;
+    const YEAR_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
+    let config = config(1);
+    let mut world = World::new(&config);
+    let times = [NOW_NS, NOW_NS + YEAR_NS, NOW_NS, NOW_NS - YEAR_NS, 0];
+    for (start, unix_ns) in times.into_iter().enumerate() {
+        world.set_time_of_day(Side::A, unix_ns);
+        world.restart(Side::A, &config);
+        world.run_for(Duration::from_secs(1));
+        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+        let took = world.run_to_end(id, Duration::from_secs(5));
+        assert!(took.is_some(), "start {start}: {:?}", world.progress(id));
+        // That of the side which waits matters to nobody.
+        world.set_time_of_day(Side::B, NOW_NS + unix_ns % 7 * YEAR_NS);
+        world.restart(Side::B, &config);
+        world.run_for(Duration::from_secs(5));
+    }
+    assert_eq!(world.endpoint(Side::B).dropped().replayed, 0);
+}
