@@ -39,7 +39,7 @@ fn counting(function: &str, bound: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-#[library_benchmark(config = counting("sender_turn", 8_000))]
+#[library_benchmark(config = counting("sender_turn", 8_200))]
 #[bench::clean(args = (0), setup = losing)]
 #[bench::losing_one_percent(args = (10), setup = losing)]
 fn sender(mut steady: Steady) -> Steady {
@@ -47,7 +47,7 @@ fn sender(mut steady: Steady) -> Steady {
     steady
 }
 
-#[library_benchmark(config = counting("receiver_turn", 8_200))]
+#[library_benchmark(config = counting("receiver_turn", 8_300))]
 #[bench::clean(args = (0), setup = losing)]
 #[bench::losing_one_percent(args = (10), setup = losing)]
 fn receiver(mut steady: Steady) -> Steady {
