@@ -139,6 +139,8 @@ struct Sent {
     in_train: bool,
     /// Sent as capable of congestion marks.
     is_capable: bool,
+    /// It was given up since no report spoke of it, and may not have been late at all.
+    untold: bool,
     contents: Contents,
 }
 
@@ -188,6 +190,8 @@ pub(crate) struct SentLog {
 const LOSS_GAIN: f64 = 1.0 / 512.0;
 /// The reorder window is at least this, so that timer noise is not taken for loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
+/// ... and at most four round-trip times or this.
+const REORDER_WINDOW_MAX: Duration = Duration::from_secs(1);
 /// A packet of which no report speaks is given up after this time more, at the least.
 const UNTOLD_MIN: Duration = Duration::from_millis(15);
 /// Packets of feedback alone whose fate the peer leaves open: a minute of them at the fastest pace. Honest
@@ -274,6 +278,7 @@ impl SentLog {
             state: State::InFlight,
             eliciting,
             in_train,
+            untold: false,
             is_capable: self.is_marking,
             contents,
         });
@@ -319,12 +324,12 @@ impl SentLog {
                     self.mark_arrived(number, now, outcome);
                 }
             } else {
-                self.give_up(low.max(self.resolved)..high, give_up_before, outcome);
+                self.give_up(low.max(self.resolved)..high, give_up_before, false, outcome);
             }
         })?;
         // None above the largest had arrived.
         let above = (report.largest + 1).max(self.resolved);
-        self.give_up(above..next, give_up_before, outcome);
+        self.give_up(above..next, give_up_before, false, outcome);
         report.for_each_sample(|sample| {
             if let Some(sent) = self.get(sample.number) {
                 outcome.arrivals.push(Arrival {
@@ -350,7 +355,7 @@ impl SentLog {
             && self.get(self.resolved).is_some_and(is_hole)
         {
             self.asked = now;
-            self.asked_until = now + base_rtt.mul_f64(1.25) + UNTOLD_MIN;
+            self.asked_until = now + 2 * base_rtt + 2 * UNTOLD_MIN;
             outcome.ask = true;
         }
         let untold_before = if now < self.asked_until {
@@ -404,9 +409,8 @@ impl SentLog {
 
     /// How much later than its neighbours a packet may arrive before it counts as lost.
     pub(crate) fn reorder_window(&self, base_rtt: Duration, now: Time) -> Duration {
-        let age = now.since(self.lateness_learned).as_secs_f64();
-        let faded = 0.5f64.powf(age / LATENESS_HALF_LIFE.as_secs_f64());
-        let learned = self.lateness.mul_f64(1.1 * faded);
+        let learned = self.lateness_faded(now).mul_f64(1.1);
+        let learned = learned.min((4 * base_rtt).max(REORDER_WINDOW_MAX));
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
     }
 
@@ -436,9 +440,10 @@ impl SentLog {
         outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
         let late = self.reference.since(sent.time);
-        if 2 * late >= self.lateness {
-            // Packets go on being late: what was learned of them does not fade.
-            self.lateness_learned = now;
+        // Of a packet of which no report spoke it is the reports that are late.
+        let was_in_flight = before == State::InFlight;
+        if !sent.untold && (!was_in_flight || now >= self.asked_until) {
+            self.learn_lateness(late, was_in_flight, now);
         }
         if before == State::InFlight {
             if eliciting {
@@ -456,11 +461,32 @@ impl SentLog {
             outcome.late.push(number);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
         }
-        self.lateness = self.lateness.max(late);
     }
 
-    /// Gives up those of `numbers` that are in flight and were sent before `time`.
-    fn give_up(&mut self, numbers: Range<u64>, time: Time, outcome: &mut Outcome) {
+    /// Learns that a packet which was given up was `late`, or from one that was not that packets go on
+    /// being late.
+    fn learn_lateness(&mut self, late: Duration, was_in_flight: bool, now: Time) {
+        let faded = self.lateness_faded(now);
+        if late > faded && !was_in_flight {
+            self.lateness = late;
+            self.lateness_learned = now;
+        } else if 2 * late >= self.lateness {
+            self.lateness_learned = now;
+        } else if 2 * late >= faded {
+            self.lateness = faded;
+            self.lateness_learned = now;
+        }
+    }
+
+    fn lateness_faded(&self, now: Time) -> Duration {
+        let age = now.since(self.lateness_learned).as_secs_f64();
+        let faded = 0.5f64.powf(age / LATENESS_HALF_LIFE.as_secs_f64());
+        self.lateness.mul_f64(faded)
+    }
+
+    /// Gives up those of `numbers` that are in flight and were sent before `time`, not because a
+    /// report told them to be missing if `is_untold`, but since none spoke of them.
+    fn give_up(&mut self, numbers: Range<u64>, time: Time, is_untold: bool, outcome: &mut Outcome) {
         for number in numbers {
             let sent = &mut self.packets[(number - self.base) as usize];
             if sent.time >= time {
@@ -470,6 +496,7 @@ impl SentLog {
                 continue;
             }
             sent.state = State::GivenUp;
+            sent.untold = is_untold;
             sent.contents.for_each(|item| outcome.lost.push(item));
             if sent.eliciting {
                 self.bytes_in_flight -= u64::from(sent.bytes);
@@ -484,7 +511,8 @@ impl SentLog {
     /// before `untold_before`.
     fn resolve(&mut self, untold_before: Time, outage_end: Time, outcome: &mut Outcome) {
         while self.resolved < self.next_number() {
-            self.give_up(self.resolved..self.resolved + 1, untold_before, outcome);
+            let next = self.resolved..self.resolved + 1;
+            self.give_up(next, untold_before, true, outcome);
             let sent = &mut self.packets[(self.resolved - self.base) as usize];
             let lost = match sent.state {
                 State::Arrived => false,
@@ -693,6 +721,22 @@ mod tests {
             sent.packets_lost > 100,
             "what was not told has to be sent again"
         );
+    }
+
+    #[test]
+    fn what_one_very_late_packet_taught_gives_way_to_what_others_teach() {
+        let mut sent = SentLog::new();
+        sent.learn_lateness(Duration::from_secs(2), false, ms(0));
+        let window = |sent: &SentLog, now| sent.reorder_window(RTT, now);
+        assert_eq!(window(&sent, ms(0)), REORDER_WINDOW_MAX);
+        assert!(window(&sent, ms(60_000)) < Duration::from_millis(40));
+        let late = Duration::from_millis(100);
+        sent.learn_lateness(late, false, ms(60_000));
+        for second in 60..200 {
+            sent.learn_lateness(late * 9 / 10, true, ms(second * 1000));
+        }
+        let kept = window(&sent, ms(200_000));
+        assert!((100..=120).contains(&kept.as_millis()), "{kept:?}");
     }
 
     #[test]

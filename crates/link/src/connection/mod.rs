@@ -244,8 +244,13 @@ pub enum Read {
 const CLOSE_PATH_SHRUNK: u32 = 1;
 
 /// IP and UDP headers of a datagram.
-pub(crate) const fn ip_overhead(remote: &SocketAddr) -> usize {
-    if remote.is_ipv4() { 28 } else { 48 }
+pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
+    // An IPv4 peer of an IPv6 socket has a mapped address, and packets of IPv4.
+    if remote.ip().to_canonical().is_ipv4() {
+        28
+    } else {
+        48
+    }
 }
 
 /// An idle connection sends something this often, so that NATs and the peer remember it.

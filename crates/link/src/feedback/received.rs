@@ -35,6 +35,8 @@ pub(crate) struct ReceivedLog {
     received_per_s: f64,
     report_bytes: f64,
     bytes_reported: u64,
+    /// What the present report takes so far, in all its frames.
+    written_bytes: f64,
     /// Time between two packets of the sender, moving average.
     packet_gap_s: f64,
     last_report: Option<Time>,
@@ -57,7 +59,7 @@ pub(crate) const WINDOW: u64 = 1 << 20;
 /// Packets that are told again when the peer asks: over a second at 1 Gbit/s.
 const ASKED_MAX: u64 = 1 << 17;
 /// Receive times in one report at most.
-const SAMPLES_MAX: usize = 32;
+pub(super) const SAMPLES_MAX: usize = 32;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
 const FIELDS_SIZE_MAX: usize = 5 * 8 + 2 * 4;
 /// One report is made of so many packets that carry only reports.
@@ -78,7 +80,7 @@ const SHARE: f64 = 0.000_5;
 const SHORT: f64 = 16.0;
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
 /// A longer time between packets is a pause of the sender's.
-const GAP_MAX_S: f64 = 0.05;
+const GAP_MAX_S: f64 = 0.010;
 /// Bytes of headers and of a report's fields.
 const REPORT_OVERHEAD: f64 = 70.0;
 /// Weight of one report in the moving averages.
@@ -104,6 +106,7 @@ impl ReceivedLog {
             received_per_s: 0.0,
             report_bytes: REPORT_OVERHEAD,
             bytes_reported: 0,
+            written_bytes: 0.0,
             packet_gap_s: 0.0,
             last_report: None,
             pending: false,
@@ -226,9 +229,10 @@ impl ReceivedLog {
 
     /// The peer lacks what was told of packets from `number` on: the next reports tell it again.
     pub(crate) fn tell_from(&mut self, number: u64) {
-        let oldest = self.next.saturating_sub(ASKED_MAX);
-        self.asked = Some((number.max(oldest), self.redundancy));
-        self.pending = true;
+        if self.asked.is_none() {
+            self.asked = Some((number, self.redundancy));
+            self.pending = true;
+        }
     }
 
     /// When the next report is due; `None` while there is nothing to say.
@@ -293,8 +297,7 @@ impl ReceivedLog {
         )
         .with_parts(&samples, &blocks)
         .put(out);
-        let report_bytes = REPORT_OVERHEAD + (samples.len() + blocks.len()) as f64;
-        self.report_bytes += (report_bytes - self.report_bytes) * GAIN;
+        self.written_bytes += REPORT_OVERHEAD + (samples.len() + blocks.len()) as f64;
     }
 
     fn begin_report(&mut self, now: Time) {
@@ -318,16 +321,21 @@ impl ReceivedLog {
         } else {
             oldest
         };
-        let asked = self.asked.filter(|(from, _)| *from < low);
-        let low = asked.map_or(low, |(from, _)| from.max(oldest));
-        self.asked = asked.and_then(|(from, reports)| Some((from, reports.checked_sub(1)?)));
+        let asked_oldest = self.next.saturating_sub(ASKED_MAX);
+        let asked = self.asked.map(|(from, _)| from.max(asked_oldest));
+        let low = asked.map_or(low, |from| low.min(from));
+        self.asked = self
+            .asked
+            .and_then(|(from, reports)| Some((from, reports.checked_sub(1).filter(|n| *n > 0)?)));
         if low < self.next {
             self.unwritten.push((low, self.next));
         }
-        let late = self.history.iter().filter_map(|made| made.late);
+        let told_of_late = self.history.iter().rev().take(self.redundancy);
+        let late = told_of_late.filter_map(|made| made.late);
         let late = late.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         if let Some((late_low, late_high)) = late {
-            let (late_low, late_high) = (late_low.max(oldest), late_high.min(low));
+            let late_low = late_low.max(self.next.saturating_sub(ASKED_MAX));
+            let late_high = late_high.min(low);
             if late_low < late_high {
                 self.unwritten.push((late_low, late_high));
             }
@@ -336,8 +344,10 @@ impl ReceivedLog {
             let bytes = (self.bytes_received - self.bytes_reported) as f64;
             let received_per_s = bytes / now.since(last).as_secs_f64().max(1e-6);
             self.received_per_s += (received_per_s - self.received_per_s) * GAIN;
+            self.report_bytes += (self.written_bytes - self.report_bytes) * GAIN;
             self.set_interval();
         }
+        self.written_bytes = 0.0;
         self.bytes_reported = self.bytes_received;
         self.sample_stride = (self.packets_since_report / 16).max(1);
         self.packets_since_report = 0;

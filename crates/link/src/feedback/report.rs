@@ -112,7 +112,10 @@ impl<'a> Report<'a> {
             number: self.largest,
             time_us: self.largest_time_us,
         };
-        while !reader.is_empty() {
+        for _ in 0..super::received::SAMPLES_MAX {
+            if reader.is_empty() {
+                return Ok(());
+            }
             sample.number = sample
                 .number
                 .checked_sub(reader.varint()?)
@@ -120,7 +123,7 @@ impl<'a> Report<'a> {
             sample.time_us = sample.time_us.saturating_sub(reader.varint()?);
             visit(sample);
         }
-        Ok(())
+        reader.is_empty().then_some(()).ok_or(Malformed)
     }
 
     /// Calls `visit` for each run of packets of one fate: first number, one past the last, and whether

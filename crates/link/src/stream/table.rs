@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeSet, BinaryHeap, VecDeque},
 };
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     recv::{RecvHalf, RecvState, SlabPool},
     send::SendHalf,
 };
-use crate::{recovery::Control, time::Time};
+use crate::{id_map::IdMap, recovery::Control, time::Time};
 
 /// One stream, both halves.
 pub(crate) struct Stream {
@@ -53,7 +53,7 @@ const QUANTUM_SLOTS: u32 = 32;
 pub(crate) struct Streams {
     places: Vec<Option<Stream>>,
     vacant: Vec<u32>,
-    by_number: HashMap<u32, u32>,
+    by_number: IdMap<u32, u32>,
     we_initiated: bool,
     next_count: u32,
     /// Streams that the peer lets us open, in all.
@@ -89,7 +89,7 @@ impl Streams {
         Self {
             places: Vec::new(),
             vacant: Vec::new(),
-            by_number: HashMap::new(),
+            by_number: IdMap::default(),
             we_initiated,
             next_count: 0,
             peer_limit: limits.peer_limit,

@@ -25,9 +25,11 @@ impl Knee {
             self.measure.queue_is_fresh && self.measure.queue_s <= self.threshold_s() / 2.0;
         let round_is_over = now_s - self.round_began_s >= self.round_s();
         // On a lossy path what the full queue drops drowns in what the path loses: its length tells.
-        let drops_drown = self.losses.floor >= 0.005 && self.losses.since_cut.packets >= 100.0;
-        let any_excess = self.losses.any_excess()
-            || drops_drown && self.measure.queue_is_fresh && self.measure.queue_is_at_peak();
+        let is_long = self.measure.queue_is_fresh && self.measure.queue_s > self.threshold_s();
+        let since_cut_s = now_s - self.losses.cut_s;
+        let drops_drown = self.losses.floor >= 0.005 && since_cut_s >= 8.0 * self.rtt_s();
+        let any_excess =
+            self.losses.any_excess() || drops_drown && is_long && self.measure.queue_is_at_peak();
         let base_s = self.base_s();
         let rtt_s = self.rtt_s();
         let mut is_alone = false;

@@ -23,7 +23,7 @@ pub(super) struct Losses {
     /// Packets of the first round, sent before `first_until_s`.
     first: Tally,
     first_until_s: f64,
-    cut_s: f64,
+    pub(super) cut_s: f64,
     /// Losses that led to the last cut, and how many packets have turned up since that had been given up.
     losses_at_cut: f64,
     late_since_cut: f64,

@@ -65,6 +65,8 @@ struct WindowedMin {
     minima: VecDeque<(f64, f64)>,
 }
 
+/// A peer that claims to have held a report for all of the round trip must not make it nothing.
+const BASE_RTT_MIN_S: f64 = 50e-6;
 /// The minimum is taken over this time, in 15 parts.
 const BASE_WINDOW_S: f64 = 30.0;
 const BASE_PARTS: f64 = 15.0;
@@ -74,6 +76,10 @@ const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
 const TRAIN_SENT_WITHIN_S: f64 = 0.000_9;
 /// Delays of which the least is taken, over an eighth of a round trip at least.
 const BUCKET_COUNT: usize = 4;
+/// However little time a peer's clock says has passed.
+const BUCKET_COUNT_MAX: usize = 4096;
+/// Arrivals that the capacity is measured on.
+const POINTS_MAX: usize = 4096;
 /// Two round trips and this much longer the link goes on without a report, if it has met with that
 /// before, within this time.
 const REPORT_GAP_MAX_S: f64 = 0.3;
@@ -137,7 +143,7 @@ impl Measure {
 
     /// The least round-trip time of the recent past; 100 ms before any sample.
     pub(super) fn base_rtt_s(&self) -> f64 {
-        self.rtt_base.get().unwrap_or(0.1)
+        self.rtt_base.get().unwrap_or(0.1).max(BASE_RTT_MIN_S)
     }
 
     /// As if it had measured this.
@@ -191,7 +197,7 @@ impl Measure {
             self.rtt_base.insert(rtt_s, now_s, window_s);
         }
         let base_s = self.base_rtt_s();
-        if self.last_report_s > 0.0 {
+        if self.last_report_s > 0.0 && !digest.app_limited {
             let gap_s = (now_s - self.last_report_s).min(2.0 * base_s + REPORT_GAP_MAX_S);
             self.report_gap
                 .insert(-gap_s, now_s, REPORT_GAP_WINDOW_S.max(20.0 * base_s));
@@ -215,6 +221,9 @@ impl Measure {
             .back()
             .is_none_or(|last| last.number < arrival.number)
         {
+            if self.points.len() == POINTS_MAX {
+                self.points.pop_front();
+            }
             self.points.push_back(*arrival);
         }
         if arrival.in_train {
@@ -232,7 +241,8 @@ impl Measure {
             .delays_s
             .push(arrival.received_s - arrival.sent_s);
         let span_s = arrival.received_s - self.bucket.first_received_s;
-        if self.bucket.delays_s.len() >= BUCKET_COUNT && span_s >= base_s / 8.0 {
+        let count = self.bucket.delays_s.len();
+        if count >= BUCKET_COUNT && span_s >= base_s / 8.0 || count >= BUCKET_COUNT_MAX {
             self.queue_sent_s = arrival.sent_s;
             self.judge_bucket(base_s, now_s);
         }

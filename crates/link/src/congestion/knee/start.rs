@@ -91,10 +91,12 @@ impl Knee {
         let train = match self.measure.train {
             Some(train) if train.is_lower_bound => f64::INFINITY,
             Some(train) => train.rate,
-            None if self.rounds_in_state >= 2 => f64::INFINITY,
             None => return,
         };
-        if is_rtt_known {
+        if !matches!(self.state, State::Start { .. }) {
+            // What was measured since is newer.
+            self.cached = None;
+        } else if is_rtt_known {
             self.cached = None;
             self.window = self.window.max(0.9 * train.min(cached) * self.base_s());
         }
