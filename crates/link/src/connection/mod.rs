@@ -439,6 +439,7 @@ impl Connection {
                 self.expects_until = Time::default();
                 if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
                     stream.recv_done = true;
+                    self.streams.return_window(number);
                     self.streams.controls.push_back(Control::Done(number));
                 }
             }

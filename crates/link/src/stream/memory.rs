@@ -13,12 +13,10 @@ use super::{
 const STREAMS_MAX: u32 = 4096;
 /// Of the memory this fraction (one over it) is kept for sending, and as much for receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;
-/// New bulk streams are promised this fraction (one over it) of the memory all together, as far as
-/// sending leaves it, and each of them ...
-const INITIAL_POOL_SHARE: u64 = 2;
-/// ... this fraction (one over it) of what is not promised yet: with 1 GiB the first can fill 1 Gbit/s
-/// over 1 s at once. The rest is for windows that prove too small, and for the least that any stream
-/// gets.
+/// A new bulk stream is promised this fraction (one over it) of what may still be promised, or of five
+/// eighths of the memory if that is less: with 1 GiB the first can fill 1 Gbit/s over 1 s until its window
+/// moves. The rest is for further streams, for windows that prove too small, and for the least that any
+/// stream gets.
 const INITIAL_SHARE: u64 = 4;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
@@ -51,11 +49,10 @@ impl Memory {
         }
     }
 
-    /// Slots that the bulk stream which the peer opens next may use at once: a share of what is
-    /// not promised yet, so that however many readers stall, there is room for one more.
+    /// Slots that the bulk stream which the peer opens next may use at once: a share of what is not
+    /// promised yet, so that however many readers stall, there is room for one more.
     pub(crate) fn initial_window(&self) -> u64 {
-        let unpromised = initial_slots(self.max).saturating_sub(self.promised);
-        initial_window(unpromised.min(self.room()))
+        initial_window(initial_slots(self.max).min(self.room()))
     }
 
     /// The same when nothing was promised yet: the most that the peer may ever have been told.
@@ -105,6 +102,11 @@ impl Memory {
         slots(self.max - self.sending()).saturating_sub(self.promised)
     }
 
+    /// The same for windows that prove too small, which leave a new stream's window.
+    pub(crate) fn room_to_widen(&self) -> u64 {
+        self.room().saturating_sub(first_initial_window(self.max))
+    }
+
     /// Bytes that unsent and unacknowledged data may take.
     pub(crate) fn send_buffer_max(&self) -> u64 {
         let receiving = self.promised * SLOT_SIZE as u64;
@@ -151,7 +153,7 @@ fn slots(bytes: u64) -> u64 {
 
 /// Slots that new streams may be promised all together.
 fn initial_slots(memory_max: u64) -> u64 {
-    slots(memory_max / INITIAL_POOL_SHARE)
+    slots(memory_max / 8 * 5)
 }
 
 fn initial_window(free_slots: u64) -> u64 {

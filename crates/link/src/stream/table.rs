@@ -24,6 +24,8 @@ pub(crate) struct Stream {
     pub(crate) send_done: bool,
     /// We have everything the peer sent and it knows, or both sides gave it up.
     pub(crate) recv_done: bool,
+    /// What its window promised has been taken back.
+    window_returned: bool,
     /// The application wants no more; arriving slots are discarded.
     pub(crate) stop_code: Option<u32>,
     in_ready_queue: bool,
@@ -116,9 +118,22 @@ impl Streams {
         }
     }
 
-    /// Doubles the window of a stream, or widens it by what may still be promised.
+    /// All of a stream has been read: what it was promised is for the next, before the peer opens it.
+    pub(crate) fn return_window(&mut self, number: u32) {
+        let Some(stream) = self.get(number) else {
+            return;
+        };
+        if stream.class == Class::Bulk && !std::mem::replace(&mut stream.window_returned, true) {
+            let window = stream.recv.window();
+            self.memory.take_back(window);
+            self.tell_initial_window();
+        }
+    }
+
+    /// Doubles the window of a stream, or widens it by what may still be promised and new streams do
+    /// not need.
     pub(crate) fn widen(&mut self, number: u32, is_wanted: impl Fn(&RecvHalf) -> bool) -> bool {
-        let room = self.memory.room();
+        let room = self.memory.room_to_widen();
         let Some(stream) = self
             .get(number)
             .filter(|stream| stream.class == Class::Bulk)
@@ -242,7 +257,7 @@ impl Streams {
             return;
         }
         stream.recv.release(&mut self.memory.pool);
-        if stream.class == Class::Bulk {
+        if stream.class == Class::Bulk && !stream.window_returned {
             self.memory.take_back(stream.recv.window());
         }
         self.places[place as usize] = None;
@@ -495,6 +510,7 @@ impl Streams {
             send: SendHalf::new(credit),
             recv: RecvHalf::new(window, limit, now_s),
             send_done: false,
+            window_returned: false,
             recv_done: false,
             stop_code: None,
             in_ready_queue: false,
