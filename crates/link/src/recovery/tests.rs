@@ -1,0 +1,218 @@
+use super::*;
+use crate::{feedback::received::ReceivedLog, wire::varint::Reader};
+
+const RTT: Duration = Duration::from_millis(80);
+
+fn ms(ms: u64) -> Time {
+    Time(ms * 1_000_000)
+}
+
+fn report(sent: &mut SentLog, received: &mut ReceivedLog, now: Time) -> Outcome {
+    let mut bytes = Vec::new();
+    received.write_report(&mut bytes, 1400, now);
+    let report = Report::read(&mut Reader(&bytes)).expect("our own report");
+    let mut outcome = Outcome::default();
+    sent.on_report(&report, now + RTT / 2, RTT, Time::default(), &mut outcome)
+        .expect("the report is about packets that were sent");
+    outcome
+}
+
+fn item(number: u64) -> Item {
+    Item::Chunk(ChunkRef {
+        slot: 0,
+        stream: 0,
+        index: number,
+    })
+}
+
+fn send_every_ms(sent: &mut SentLog, count: u64) {
+    for number in 0..count {
+        let mut contents = Contents::default();
+        contents.push(item(number));
+        sent.push(ms(number), 1500, true, false, 0.0, contents);
+    }
+}
+
+#[test]
+fn a_gap_is_lost_only_after_the_reorder_window() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 30);
+    for number in (0..8).filter(|n| *n != 3) {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+    }
+    let outcome = report(&mut sent, &mut received, ms(7) + RTT / 2);
+    assert!(
+        outcome.lost.is_empty(),
+        "4 ms are less than an eighth of 80 ms"
+    );
+    assert_eq!(outcome.resolved.len(), 3, "packet 3 holds up the order");
+    for number in 8..15 {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+    }
+    let outcome = report(&mut sent, &mut received, ms(14) + RTT / 2);
+    assert_eq!(outcome.lost, [item(3)]);
+    assert_eq!(
+        outcome.resolved.iter().filter(|packet| packet.lost).count(),
+        1
+    );
+    assert_eq!(outcome.resolved.len(), 12);
+}
+
+#[test]
+fn the_last_packet_is_known_to_be_lost_without_a_later_one() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 5);
+    for number in 0..4 {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+    }
+    let outcome = report(&mut sent, &mut received, ms(3) + RTT / 2);
+    assert!(outcome.lost.is_empty());
+    let outcome = report(&mut sent, &mut received, ms(16) + RTT / 2);
+    assert_eq!(
+        outcome.lost,
+        [item(4)],
+        "the path had 12 ms more than it needed"
+    );
+    assert_eq!(sent.bytes_in_flight(), 0);
+}
+
+#[test]
+fn a_peer_that_tells_nothing_of_our_reports_is_noticed() {
+    let mut sent = SentLog::new();
+    for number in 0..=REPORTS_OPEN_MAX {
+        assert!(!sent.is_overfull(), "{number}");
+        sent.push(ms(number), 60, false, false, 0.0, Contents::default());
+    }
+    assert!(sent.is_overfull());
+}
+
+#[test]
+fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    for number in 0..40 {
+        let is_eliciting = number % 3 == 2;
+        sent.push(
+            ms(number),
+            60,
+            is_eliciting,
+            false,
+            0.0,
+            Contents::default(),
+        );
+    }
+    assert_eq!(sent.oldest_in_flight(), Some(ms(2)));
+    for number in 0..=20 {
+        received.insert(number, 60, true, ms(number) + RTT / 2);
+    }
+    let outcome = report(&mut sent, &mut received, ms(20) + RTT / 2);
+    assert_eq!(outcome.resolved.len(), 7);
+    assert_eq!(sent.oldest_in_flight(), Some(ms(23)));
+}
+
+#[test]
+fn a_packet_that_turns_up_late_widens_the_reorder_window() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 60);
+    for number in (0..50).filter(|n| *n != 3) {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+    }
+    let outcome = report(&mut sent, &mut received, ms(49) + RTT / 2);
+    assert_eq!(outcome.lost, [item(3)]);
+    received.insert(3, 1500, true, ms(50) + RTT / 2);
+    let outcome = report(&mut sent, &mut received, ms(50) + RTT / 2);
+    assert_eq!(
+        (outcome.late.as_slice(), outcome.arrived.as_slice()),
+        (&[3][..], &[item(3)][..])
+    );
+    assert_eq!(sent.packets_lost, 0, "the loss is taken back");
+    assert!(sent.reorder_window(RTT, ms(90)) > Duration::from_millis(46));
+}
+
+#[test]
+fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 700);
+    for number in 0..200u64 {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        if number % 10 == 9 {
+            // None of these reports arrives.
+            received.write_report(&mut Vec::new(), 1400, ms(number) + RTT / 2);
+        }
+    }
+    let outcome = report(&mut sent, &mut received, ms(200) + RTT / 2);
+    assert!(outcome.ask && outcome.lost.is_empty());
+    assert_eq!(sent.resolved(), 0);
+    received.tell_from(sent.resolved());
+    let outcome = report(&mut sent, &mut received, ms(210) + RTT / 2);
+    assert!(!outcome.ask && outcome.lost.is_empty(), "all have arrived");
+    assert_eq!(sent.resolved(), 200);
+}
+
+#[test]
+fn packets_are_given_up_if_the_answer_does_not_come() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 700);
+    for number in 0..600u64 {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        if number % 10 != 9 {
+            continue;
+        }
+        let now = ms(number) + RTT / 2;
+        if number < 200 {
+            received.write_report(&mut Vec::new(), 1400, now);
+        } else {
+            let outcome = report(&mut sent, &mut received, now);
+            assert_eq!(outcome.ask, number == 209, "once is enough");
+        }
+    }
+    assert_eq!(sent.resolved(), 600);
+    assert!(
+        sent.packets_lost > 100,
+        "what was not told has to be sent again"
+    );
+}
+
+#[test]
+fn what_one_very_late_packet_taught_gives_way_to_what_others_teach() {
+    let mut sent = SentLog::new();
+    sent.learn_lateness(Duration::from_secs(2), false, ms(0));
+    let window = |sent: &SentLog, now| sent.reorder_window(RTT, now);
+    assert_eq!(window(&sent, ms(0)), REORDER_WINDOW_MAX);
+    assert!(window(&sent, ms(60_000)) < Duration::from_millis(40));
+    let late = Duration::from_millis(100);
+    sent.learn_lateness(late, false, ms(60_000));
+    for second in 60..200 {
+        sent.learn_lateness(late * 9 / 10, true, ms(second * 1000));
+    }
+    let kept = window(&sent, ms(200_000));
+    assert!((100..=120).contains(&kept.as_millis()), "{kept:?}");
+}
+
+#[test]
+fn a_report_older_than_anything_remembered_changes_nothing() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 30);
+    received.insert(0, 1500, true, ms(0) + RTT / 2);
+    let mut old = Vec::new();
+    received.write_report(&mut old, 1400, ms(0) + RTT / 2);
+    for number in 1..30 {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+    }
+    report(&mut sent, &mut received, ms(30) + RTT / 2);
+    sent.forget(ms(5000), Duration::from_secs(1));
+    for number in 30..40 {
+        sent.push(
+            ms(5000 + number),
+            1500,
+            true,
+            false,
+            0.0,
+            Contents::default(),
+        );
+    }
+    let old = Report::read(&mut Reader(&old)).expect("our own report");
+    let mut outcome = Outcome::default();
+    sent.on_report(&old, ms(5100), RTT, Time::default(), &mut outcome)
+        .expect("it is about packets that were sent");
+    assert!(outcome.lost.is_empty() && outcome.resolved.is_empty());
+}
