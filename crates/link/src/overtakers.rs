@@ -5,54 +5,64 @@
 
 use std::collections::VecDeque;
 
-/// Tells packets that arrive much earlier than most, as long as they are few.
+/// Tells packets that arrive earlier than any path that is known, as long as they are few.
 #[derive(Debug)]
 pub(crate) struct Overtakers {
     /// Delays of the newest packets, in seconds.
     recent_s: VecDeque<f64>,
-    sorted_s: Vec<f64>,
+    /// Since when the earlier ones have been more than a few.
+    many_since_s: Option<f64>,
 }
 
 /// Delays that are compared.
 const COMPARED: usize = 64;
-/// A shorter delay that more than one packet in so many has is the path's.
+/// Fewer tell nothing of a path that is not known yet.
+const COMPARED_MIN: usize = 16;
+/// A shorter delay that one packet in so many has is the path's.
 const OVERTAKERS_EACH: usize = 8;
-/// So many quartiles below the median lie a uniform jitter, and a queue that drains.
-const SPREAD: f64 = 3.0;
+/// After a pause those that overtake come first, and alone for as long as they are early. So many times
+/// that, and they are the path.
+const ALONE_MAX: f64 = 2.0;
 
 impl Overtakers {
     pub(crate) fn new() -> Self {
         Self {
             recent_s: VecDeque::with_capacity(COMPARED),
-            sorted_s: Vec::with_capacity(COMPARED),
+            many_since_s: None,
         }
     }
 
-    /// Takes in the delays of further packets. Those below the result are overtakers'; a difference
-    /// below `least_s` is none.
-    pub(crate) fn bound_s(&mut self, delays_s: &[f64], least_s: f64) -> f64 {
-        for delay_s in delays_s {
-            if self.recent_s.len() == COMPARED {
-                self.recent_s.pop_front();
-            }
-            self.recent_s.push_back(*delay_s);
+    /// Takes in the delay of a packet that arrived at `at_s`, and tells whether it overtook the others.
+    ///
+    /// `base_s` is the least delay of the path, if that is known; a difference below `least_s` is none.
+    pub(crate) fn is_one(
+        &mut self,
+        delay_s: f64,
+        at_s: f64,
+        base_s: Option<f64>,
+        least_s: f64,
+    ) -> bool {
+        if self.recent_s.len() == COMPARED {
+            self.recent_s.pop_front();
         }
-        self.sorted_s.clear();
-        self.sorted_s.extend(&self.recent_s);
-        self.sorted_s.sort_unstable_by(f64::total_cmp);
-        let len = self.sorted_s.len();
-        let (Some(quartile_s), Some(median_s)) =
-            (self.sorted_s.get(len / 4), self.sorted_s.get(len / 2))
-        else {
-            return f64::NEG_INFINITY;
+        self.recent_s.push_back(delay_s);
+        let Some(base_s) = base_s.or_else(|| self.median_s()) else {
+            return true;
         };
-        let bound_s = median_s - (SPREAD * (median_s - quartile_s)).max(least_s);
-        let below = self.sorted_s.partition_point(|delay_s| *delay_s < bound_s);
-        if below <= (len / OVERTAKERS_EACH).max(1) {
-            bound_s
-        } else {
-            f64::NEG_INFINITY
+        let is_early = |delay_s: f64| delay_s < base_s - least_s;
+        let earlier = self.recent_s.iter().filter(|delay_s| is_early(**delay_s));
+        if earlier.count() < (self.recent_s.len() / OVERTAKERS_EACH).max(2) {
+            self.many_since_s = None;
+            return is_early(delay_s);
         }
+        let many_since_s = *self.many_since_s.get_or_insert(at_s);
+        is_early(delay_s) && at_s - many_since_s < ALONE_MAX * (base_s - delay_s)
+    }
+
+    fn median_s(&self) -> Option<f64> {
+        let mut sorted_s: Vec<f64> = self.recent_s.iter().copied().collect();
+        sorted_s.sort_unstable_by(f64::total_cmp);
+        (sorted_s.len() >= COMPARED_MIN).then(|| sorted_s[sorted_s.len() / 2])
     }
 }
 
@@ -60,39 +70,66 @@ impl Overtakers {
 mod tests {
     use super::*;
 
-    /// How many of 2000 packets are told for overtakers, sixteen at a time.
-    fn told(delay_s: impl Fn(u32) -> f64) -> usize {
+    /// Which of 4000 packets, one each 100 us, are told for overtakers, if the others make the base; the
+    /// first sixteen are not known from the others yet.
+    fn told(delay_s: impl Fn(u32) -> f64) -> Vec<u32> {
         let mut overtakers = Overtakers::new();
-        let mut told = 0;
-        for first in (0..2000).step_by(16) {
-            let delays_s: Vec<f64> = (first..first + 16).map(&delay_s).collect();
-            let bound_s = overtakers.bound_s(&delays_s, 0.001);
-            told += delays_s
-                .iter()
-                .filter(|delay_s| **delay_s < bound_s)
-                .count();
+        let mut base_s = None;
+        let mut told = Vec::new();
+        let sent_s = |number: u32| f64::from(number) * 1e-4 + if number < 2000 { 0.0 } else { 1.0 };
+        let mut packets: Vec<u32> = (0..4000).collect();
+        packets.sort_by(|a, b| (sent_s(*a) + delay_s(*a)).total_cmp(&(sent_s(*b) + delay_s(*b))));
+        for number in packets {
+            let delay_s = delay_s(number);
+            if overtakers.is_one(delay_s, sent_s(number) + delay_s, base_s, 0.001) {
+                told.push(number);
+            } else {
+                base_s = Some(base_s.map_or(delay_s, |least: f64| least.min(delay_s)));
+            }
         }
         told
     }
 
+    /// Every hundredth packet skips the delay.
+    fn skips(number: u32) -> bool {
+        number % 100 == 7
+    }
+
     #[test]
-    fn one_in_a_hundred_that_skips_the_delay_is_told_from_the_first() {
-        assert_eq!(told(|number| if number % 100 == 7 { 0.0 } else { 0.1 }), 20);
+    fn one_in_a_hundred_that_skips_the_delay_is_told_also_after_a_pause() {
+        let told = told(|number| if skips(number) { 0.0 } else { 0.1 });
+        assert_eq!(told.iter().filter(|number| skips(**number)).count(), 40);
+        assert!(told.len() < 40 + COMPARED_MIN);
+    }
+
+    #[test]
+    fn a_queue_that_grows_and_drains_hides_no_overtaker() {
+        let queue_s = |number: u32| f64::from(number % 500) * 1e-4;
+        let told = told(|number| queue_s(number) + if skips(number) { 0.0 } else { 0.1 });
+        assert_eq!(told.iter().filter(|number| skips(**number)).count(), 40);
     }
 
     #[test]
     fn where_one_in_five_is_earlier_the_others_are_late() {
-        assert_eq!(told(|number| if number % 5 == 0 { 0.0 } else { 0.1 }), 0);
+        let told = told(|number| if number % 5 == 4 { 0.0 } else { 0.1 });
+        assert!(
+            told.iter().all(|number| *number < 2000),
+            "within a fifth of a second"
+        );
     }
 
     #[test]
     fn jitter_and_queues_that_drain_are_no_overtaking() {
-        assert_eq!(told(|number| f64::from(number * 7919 % 1000) * 5e-6), 0);
-        assert_eq!(told(|number| 0.1 - f64::from(number) * 4e-5), 0);
+        assert!(told(|number| f64::from(number * 7919 % 1000) * 5e-6).len() < 2 * COMPARED_MIN);
+        assert!(told(|number| 0.5 - f64::from(number) * 4e-5).len() < 2 * COMPARED_MIN);
     }
 
     #[test]
-    fn a_shorter_route_is_taken_up_within_sixteen_packets() {
-        assert!(told(|number| if number < 1000 { 0.1 } else { 0.05 }) <= 8);
+    fn a_shorter_route_is_taken_up_when_its_packets_have_come_alone_for_long_enough() {
+        let told = told(|number| if number < 3000 { 0.1 } else { 0.05 });
+        assert!(
+            told.iter().all(|number| *number < 3000 + 1000 + 16),
+            "{told:?}"
+        );
     }
 }

@@ -5,8 +5,11 @@
 //! packets that turn up after they were given up. Packets are *resolved* in the order of their
 //! numbers, so that counts of arrivals and losses are never biased.
 
+mod lateness;
+
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
+use self::lateness::Lateness;
 use crate::{feedback::report::Report, stream::ChunkRef, time::Time, wire::Malformed};
 
 /// What a packet carried that must arrive.
@@ -94,8 +97,9 @@ pub(crate) struct Outcome {
     pub(crate) lost: Vec<Item>,
     /// Packets resolved, in the order of their numbers.
     pub(crate) resolved: Vec<Resolved>,
-    /// Packets that arrived after they were given up.
-    pub(crate) late: Vec<u64>,
+    /// When those packets were sent that arrived after they were given up, in seconds since the endpoint's
+    /// epoch.
+    pub(crate) late_sent_s: Vec<f64>,
     /// Receive times, oldest first.
     pub(crate) arrivals: Vec<Arrival>,
     /// A round-trip time measured on the newest packet.
@@ -119,7 +123,7 @@ impl Outcome {
         self.arrived.clear();
         self.lost.clear();
         self.resolved.clear();
-        self.late.clear();
+        self.late_sent_s.clear();
         self.arrivals.clear();
         self.rtt = None;
         self.ask = false;
@@ -172,11 +176,16 @@ pub(crate) struct SentLog {
     /// A round trip that began before was partly slept through.
     slept_until: Time,
     /// Learned from packets given up wrongly: how late they were.
-    lateness: Duration,
-    lateness_learned: Time,
+    lateness: Lateness,
+    /// ... and from packets of which reports spoke too late: for how much longer reports are waited for.
+    report_lateness: Lateness,
+    /// The reorder window when the newest report came.
+    window: Duration,
     /// Fraction of our own packets that do not arrive, moving average over resolved packets.
     loss: f64,
     loss_samples: u64,
+    /// The same of late.
+    recent_loss: f64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
     /// When we last asked of packets that no report speaks of, and until when the peer may answer.
@@ -188,17 +197,20 @@ pub(crate) struct SentLog {
 
 /// Weight of one packet in the moving average of losses.
 const LOSS_GAIN: f64 = 1.0 / 512.0;
+const RECENT_LOSS_GAIN: f64 = 1.0 / 64.0;
 /// The reorder window is at least this, so that timer noise is not taken for loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
-/// ... and at most four round-trip times or this.
-const REORDER_WINDOW_MAX: Duration = Duration::from_secs(1);
+/// Nothing is waited for any longer than four round-trip times or this.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 /// A packet of which no report speaks is given up after this time more, at the least.
 const UNTOLD_MIN: Duration = Duration::from_millis(15);
 /// Packets of feedback alone whose fate the peer leaves open: a minute of them at the fastest pace. Honest
 /// peers tell of each sixteenth.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
-/// A learned lateness halves in this time.
-const LATENESS_HALF_LIFE: Duration = Duration::from_secs(10);
+
+fn wait_max(base_rtt: Duration) -> Duration {
+    (4 * base_rtt).max(WAIT_MAX)
+}
 
 impl SentLog {
     pub(crate) fn new() -> Self {
@@ -212,10 +224,12 @@ impl SentLog {
             reports_open: 0,
             reference: Time::default(),
             slept_until: Time::default(),
-            lateness: Duration::ZERO,
-            lateness_learned: Time::default(),
+            lateness: Lateness::default(),
+            report_lateness: Lateness::default(),
+            window: Duration::ZERO,
             loss: 0.0,
             loss_samples: 0,
+            recent_loss: 0.0,
             packets_lost: 0,
             packets_late: 0,
             asked: Time::default(),
@@ -248,6 +262,11 @@ impl SentLog {
     /// The moving average of the fraction of packets lost.
     pub(crate) fn loss(&self) -> f64 {
         self.loss
+    }
+
+    /// The larger of that average and one over fewer packets.
+    pub(crate) fn loss_of_late(&self) -> f64 {
+        self.loss.max(self.recent_loss)
     }
 
     /// How many packets that average is made of.
@@ -310,9 +329,10 @@ impl SentLog {
         // When the frame was made the path had had time for everything sent up to here.
         // One that waited for longer than the packet exists is by a clock that has jumped.
         let waited = Duration::from_micros(report.delay_us);
-        let judged = self.get(report.largest).map(|sent| sent.time + waited);
+        let judged = self.get(report.front.number).map(|sent| sent.time + waited);
         let judged = judged.filter(|judged| *judged <= now);
         let window = self.reorder_window(base_rtt, now);
+        self.window = window;
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
         outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
         let mut told_from = report.largest;
@@ -345,6 +365,7 @@ impl SentLog {
         self.reference = self.reference.max(judged.unwrap_or_default());
         // Reports no longer speak of packets this old; what they said may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
+        let untold = untold.max(self.report_lateness.wait(now).min(wait_max(base_rtt)));
         // It would be settled had any report spoken of it.
         let is_hole = |sent: &Sent| {
             let is_new = sent.time >= self.asked;
@@ -375,7 +396,7 @@ impl SentLog {
 
     /// The times of the newest packet that a report tells of, if it tells of it first.
     pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<Timing> {
-        let sent = self.get(report.largest)?;
+        let sent = self.get(report.front.number)?;
         let is_news = sent.state != State::Arrived && sent.eliciting;
         let judged = sent.time + Duration::from_micros(report.delay_us);
         if !is_news || sent.time < self.slept_until || judged > now {
@@ -383,7 +404,7 @@ impl SentLog {
         }
         Some(Timing {
             rtt: now.since(judged),
-            forward_s: report.largest_time_us as f64 * 1e-6 - sent.time.0 as f64 * 1e-9,
+            forward_s: report.front.time_us as f64 * 1e-6 - sent.time.0 as f64 * 1e-9,
         })
     }
 
@@ -409,8 +430,7 @@ impl SentLog {
 
     /// How much later than its neighbours a packet may arrive before it counts as lost.
     pub(crate) fn reorder_window(&self, base_rtt: Duration, now: Time) -> Duration {
-        let learned = self.lateness_faded(now).mul_f64(1.1);
-        let learned = learned.min((4 * base_rtt).max(REORDER_WINDOW_MAX));
+        let learned = self.lateness.wait(now).min(wait_max(base_rtt));
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
     }
 
@@ -439,11 +459,19 @@ impl SentLog {
         sent.contents = Contents::default();
         outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
+        let untold = sent.untold;
+        let sent_s = sent.time.0 as f64 * 1e-9;
         let late = self.reference.since(sent.time);
-        // Of a packet of which no report spoke it is the reports that are late.
         let was_in_flight = before == State::InFlight;
-        if !sent.untold && (!was_in_flight || now >= self.asked_until) {
-            self.learn_lateness(late, was_in_flight, now);
+        if !was_in_flight || now >= self.asked_until {
+            // Of a packet of which no report spoke it is the reports that are late.
+            if !sent.untold {
+                self.lateness.learn(late, was_in_flight, now);
+            }
+            if sent.untold || was_in_flight && late > self.window {
+                let late = late.saturating_sub(self.window);
+                self.report_lateness.learn(late, was_in_flight, now);
+            }
         }
         if before == State::InFlight {
             if eliciting {
@@ -457,31 +485,10 @@ impl SentLog {
             self.packets_late += 1;
             self.packets_lost = self.packets_lost.saturating_sub(1);
         }
-        if eliciting && before == State::Lost {
-            outcome.late.push(number);
+        if eliciting && before == State::Lost && !untold {
+            outcome.late_sent_s.push(sent_s);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
         }
-    }
-
-    /// Learns that a packet which was given up was `late`, or from one that was not that packets go on
-    /// being late.
-    fn learn_lateness(&mut self, late: Duration, was_in_flight: bool, now: Time) {
-        let faded = self.lateness_faded(now);
-        if late > faded && !was_in_flight {
-            self.lateness = late;
-            self.lateness_learned = now;
-        } else if 2 * late >= self.lateness {
-            self.lateness_learned = now;
-        } else if 2 * late >= faded {
-            self.lateness = faded;
-            self.lateness_learned = now;
-        }
-    }
-
-    fn lateness_faded(&self, now: Time) -> Duration {
-        let age = now.since(self.lateness_learned).as_secs_f64();
-        let faded = 0.5f64.powf(age / LATENESS_HALF_LIFE.as_secs_f64());
-        self.lateness.mul_f64(faded)
     }
 
     /// Gives up those of `numbers` that are in flight and were sent before `time`, not because a
@@ -523,7 +530,8 @@ impl SentLog {
             if lost {
                 sent.state = State::Lost;
             }
-            let exempt = lost && sent.time < outage_end;
+            // Of what no report speaks nothing is known: to count it as lost would be to count reports.
+            let exempt = lost && (sent.time < outage_end || sent.untold);
             let is_probe = matches!(
                 sent.contents.first,
                 Some(Item::Control(Control::MtuProbe(_)))
@@ -532,6 +540,8 @@ impl SentLog {
                 self.loss_samples += 1;
                 let gain = LOSS_GAIN.max(1.0 / self.loss_samples as f64);
                 self.loss += (f64::from(u8::from(lost)) - self.loss) * gain;
+                let gain = RECENT_LOSS_GAIN.max(1.0 / self.loss_samples as f64);
+                self.recent_loss += (f64::from(u8::from(lost)) - self.recent_loss) * gain;
             }
             if sent.eliciting && !exempt {
                 outcome.resolved.push(Resolved {

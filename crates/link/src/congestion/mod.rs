@@ -19,8 +19,9 @@ pub use crate::recovery::{Arrival, Resolved};
 pub struct Digest<'a> {
     /// Packets whose fate became known, in the order of their numbers.
     pub resolved: &'a [Resolved],
-    /// Packets that arrived after they were given up.
-    pub late: &'a [u64],
+    /// When those packets were sent that arrived after they were given up, in seconds since the endpoint's
+    /// epoch.
+    pub late_sent_s: &'a [f64],
     /// Receive times of some packets, oldest first.
     pub arrivals: &'a [Arrival],
     /// Bytes that the peer has received in all, and when it said so, in seconds of its clock.

@@ -344,15 +344,15 @@ impl Connection {
             self.begin_close(CLOSE_PATH_SHRUNK);
         }
         self.ecn.on_arrived(outcome.capable);
-        self.received.set_report_loss(self.sent.loss());
+        self.received.set_report_loss(self.sent.loss_of_late());
         let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
         let digest = Digest {
             resolved: &outcome.resolved,
-            late: &outcome.late,
+            late_sent_s: &outcome.late_sent_s,
             arrivals: &outcome.arrivals,
             received: (
                 report.bytes_received,
-                (report.largest_time_us + report.delay_us) as f64 * 1e-6 - ahead_s,
+                (report.front.time_us + report.delay_us) as f64 * 1e-6 - ahead_s,
             ),
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),

@@ -41,9 +41,11 @@ impl Rtt {
     /// Takes in a sample, unless it is that of a packet that overtook the others. Returns whether it
     /// does.
     pub(crate) fn sample(&mut self, rtt: Duration, now: Time) -> bool {
-        let rtt_s = rtt.as_secs_f64();
+        let base_s = self.base().as_secs_f64();
         let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);
-        if rtt_s < self.overtakers.bound_s(&[rtt_s], visible_s) {
+        let now_s = now.seconds_since(Time::default());
+        let overtakers = &mut self.overtakers;
+        if self.has_sample && overtakers.is_one(rtt.as_secs_f64(), now_s, Some(base_s), visible_s) {
             return false;
         }
         if self.has_sample {

@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::report::{self, Report, Sample};
+use super::{
+    front::Front,
+    report::{self, Report, Sample},
+};
 use crate::{time::Time, wire::varint};
 
 /// Which packets have arrived, as a bitmap over the last [`WINDOW`] packet numbers.
@@ -11,7 +14,11 @@ pub(crate) struct ReceivedLog {
     words: Box<[u64]>,
     /// One past the highest packet number that has arrived.
     next: u64,
+    /// When that one arrived.
     largest_time: Time,
+    recent: Front,
+    /// The packet sampled last.
+    front: Sample,
     bytes_received: u64,
 
     /// For each of the last reports: `next` when it was made, and the range of packets below the
@@ -60,8 +67,10 @@ pub(crate) const WINDOW: u64 = 1 << 20;
 const ASKED_MAX: u64 = 1 << 17;
 /// Receive times in one report at most.
 pub(super) const SAMPLES_MAX: usize = 32;
+/// Samples are so many for the packets that each is chosen out of.
+const SAMPLED_EACH: usize = 8;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
-const FIELDS_SIZE_MAX: usize = 5 * 8 + 2 * 4;
+const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
 /// One report is made of so many packets that carry only reports.
 const REPORTS_PER_REPORT: u64 = 16;
 /// In how many reports an arrival is told on a path that loses few of them.
@@ -76,6 +85,9 @@ const INTERVAL_MAX: Duration = Duration::from_millis(50);
 /// get lost, and elsewhere.
 const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
+/// ... and otherwise, unless that leaves less than five a round trip.
+const SHARE_MAX: f64 = 0.000_9;
+const INTERVAL_DEAR_MAX: Duration = Duration::from_millis(80);
 /// A path that holds fewer packets than this is short.
 const SHORT: f64 = 16.0;
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
@@ -92,6 +104,8 @@ impl ReceivedLog {
             words: vec![0; (WINDOW / 64) as usize].into_boxed_slice(),
             next: 0,
             largest_time: Time::default(),
+            recent: Front::new(),
+            front: Sample::default(),
             bytes_received: 0,
             history: VecDeque::with_capacity(REDUNDANCY_MAX + 1),
             late: None,
@@ -130,10 +144,16 @@ impl ReceivedLog {
         } else {
             SHARE
         };
-        let affordable_s = self.report_bytes / (share * self.received_per_s).max(1.0);
+        let apart = |share: f64| self.report_bytes / (share * self.received_per_s).max(1.0);
         let least = (self.rtt / 64).max(INTERVAL_MIN);
-        let affordable = Duration::from_secs_f64(affordable_s).max(least);
+        let affordable = Duration::from_secs_f64(apart(share)).max(least);
         self.interval = self.interval_max().min(affordable);
+        if self.loss < LOSS_MIN {
+            // Where much is reordered reports are long.
+            let dear = Duration::from_secs_f64(apart(SHARE_MAX));
+            let rarest = (self.rtt / 5).clamp(2 * INTERVAL_MIN, INTERVAL_DEAR_MAX);
+            self.interval = self.interval.max(dear.min(rarest));
+        }
     }
 
     /// Eight reports a round trip; on a path that holds a few packets only, one for so many: where both
@@ -186,29 +206,18 @@ impl ReceivedLog {
             self.measure_gap(number + 1 - self.next, now);
             self.advance(number);
             self.largest_time = now;
-            let due = self
-                .samples
-                .last()
-                .is_none_or(|s| number >= s.number + self.sample_stride);
-            if due {
-                if self.samples.len() == SAMPLES_MAX {
-                    let mut keep = false;
-                    self.samples.retain(|_| {
-                        keep = !keep;
-                        keep
-                    });
-                    self.sample_stride *= 2;
-                }
-                self.samples.push(Sample {
-                    number,
-                    time_us: now.as_micros(),
-                });
-            }
         } else if self.history.back().is_some_and(|made| number < made.next) {
             let (low, high) = self.late.unwrap_or((number, number + 1));
             self.late = Some((low.min(number), high.max(number + 1)));
         }
         self.words[word(number)] |= bit(number);
+        self.recent.push(Sample {
+            number,
+            time_us: now.as_micros(),
+        });
+        if self.packets_since_report.is_multiple_of(self.sample_stride) {
+            self.sample();
+        }
         self.bytes_received += bytes as u64;
         self.packets_since_report += 1;
         // Reports are reported too, now and then: their sender must learn how many are lost.
@@ -216,6 +225,27 @@ impl ReceivedLog {
         if wants_report {
             self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
         }
+    }
+
+    /// Samples the packet that speaks for the path now.
+    fn sample(&mut self) {
+        let Some((front, compared)) = self.recent.choose(self.rtt) else {
+            return;
+        };
+        self.sample_stride = self.sample_stride.max((compared / SAMPLED_EACH) as u64);
+        if self.front == front {
+            return;
+        }
+        self.front = front;
+        if self.samples.len() == SAMPLES_MAX {
+            let mut keep = false;
+            self.samples.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.sample_stride *= 2;
+        }
+        self.samples.push(front);
     }
 
     /// `packets` more have been sent since the newest before.
@@ -265,16 +295,13 @@ impl ReceivedLog {
         }
         let largest = self.next - 1;
         let mut samples = Vec::with_capacity(SAMPLES_MAX * 4);
-        let mut previous = Sample {
-            number: largest,
-            time_us: self.largest_time.as_micros(),
-        };
+        let front = self.front;
+        let mut previous = front;
         for sample in self.samples.iter().rev() {
-            varint::put(&mut samples, previous.number - sample.number);
-            varint::put(
-                &mut samples,
-                previous.time_us.saturating_sub(sample.time_us),
-            );
+            let step = sample.number as i64 - previous.number as i64;
+            varint::put_signed(&mut samples, step);
+            let step_us = sample.time_us as i64 - previous.time_us as i64;
+            varint::put_signed(&mut samples, step_us);
             previous = *sample;
         }
         self.samples.clear();
@@ -288,15 +315,10 @@ impl ReceivedLog {
                 break;
             }
         }
-        let delay = now.since(self.largest_time).as_micros() as u64;
-        Report::new(
-            largest,
-            self.largest_time.as_micros(),
-            delay,
-            self.bytes_received,
-        )
-        .with_parts(&samples, &blocks)
-        .put(out);
+        let delay = now.as_micros().saturating_sub(front.time_us);
+        Report::new(largest, front, delay, self.bytes_received)
+            .with_parts(&samples, &blocks)
+            .put(out);
         self.written_bytes += REPORT_OVERHEAD + (samples.len() + blocks.len()) as f64;
     }
 
@@ -349,7 +371,7 @@ impl ReceivedLog {
         }
         self.written_bytes = 0.0;
         self.bytes_reported = self.bytes_received;
-        self.sample_stride = (self.packets_since_report / 16).max(1);
+        self.sample_stride = 1;
         self.packets_since_report = 0;
         self.pending = false;
         self.last_report = Some(now);
@@ -458,143 +480,4 @@ fn bit(number: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::wire::varint::Reader;
-
-    fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
-        let report = Report::read(&mut Reader(bytes)).expect("our own report is well formed");
-        let mut told = BTreeSet::new();
-        report
-            .for_each_run(|low, high, received| {
-                if received {
-                    told.extend(low..high);
-                }
-            })
-            .expect("blocks are well formed");
-        report
-            .for_each_sample(|sample| assert!(sample.number <= report.largest))
-            .expect("samples too");
-        (told, report.largest)
-    }
-
-    proptest! {
-        /// Any later report replaces up to three lost ones in a row.
-        #[test]
-        fn a_report_tells_all_that_arrived_in_the_last_four(
-            arrivals in prop::collection::vec((0u64..40, any::<bool>(), 0u64..200), 1..400),
-            space in 120usize..1300,
-        ) {
-            let mut log = ReceivedLog::new(Duration::from_millis(80));
-            let mut base = 0;
-            let mut by_report: Vec<BTreeSet<u64>> = vec![BTreeSet::new()];
-            let mut all = BTreeSet::new();
-            let mut now = Time::default();
-            for (step, report, back) in arrivals {
-                base += step;
-                let number = if back % 7 == 0 { base.saturating_sub(back) } else { base };
-                now = now + Duration::from_micros(100);
-                prop_assert_eq!(log.is_new(number), !all.contains(&number));
-                if !log.is_new(number) {
-                    continue;
-                }
-                log.insert(number, 1500, true, now);
-                all.insert(number);
-                by_report.last_mut().expect("never empty").insert(number);
-                if !report {
-                    continue;
-                }
-                let mut seen = BTreeSet::new();
-                loop {
-                    let mut out = Vec::new();
-                    log.write_report(&mut out, space, now);
-                    prop_assert!(out.len() <= space);
-                    seen.extend(told(&out).0);
-                    if log.report_due() != Some(Time::default()) {
-                        break;
-                    }
-                }
-                prop_assert!(seen.is_subset(&all), "nothing is told that did not arrive");
-                for recent in by_report.iter().rev().take(REDUNDANCY_MIN) {
-                    prop_assert!(recent.is_subset(&seen), "{recent:?} not all in {seen:?}");
-                }
-                by_report.push(BTreeSet::new());
-            }
-        }
-
-        #[test]
-        fn any_bytes_decode_to_a_report_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            if let Ok(report) = Report::read(&mut Reader(&bytes)) {
-                let _ = report.for_each_sample(|_| {});
-                let _ = report.for_each_run(|low, high, _| assert!(low < high));
-            }
-        }
-    }
-
-    #[test]
-    fn a_clean_round_trip_costs_less_than_a_thousandth() {
-        let mut log = ReceivedLog::new(Duration::from_millis(200));
-        let (mut now, mut fed_back, mut arrived) = (Time::default(), 0, 0);
-        for number in 0..100_000u64 {
-            now = now + Duration::from_micros(12);
-            if number % 1000 == 500 {
-                continue;
-            }
-            log.insert(number, 1500, true, now);
-            arrived += 1500;
-            while log.report_due().is_some_and(|due| due <= now) {
-                let mut out = Vec::new();
-                log.write_report(&mut out, 1400, now);
-                fed_back += out.len() + 70;
-            }
-        }
-        assert!(
-            fed_back > 0 && fed_back * 1000 < arrived,
-            "{fed_back} of {arrived} bytes"
-        );
-    }
-
-    /// Reports in the last of three seconds, with a packet each `gap`.
-    fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
-        let mut log = ReceivedLog::new(rtt);
-        let (mut now, mut reports) = (Time::default(), 0);
-        for number in 0.. {
-            now = now + gap;
-            if now > Time(3_000_000_000) {
-                return reports;
-            }
-            log.insert(number, 1500, true, now);
-            while log.report_due().is_some_and(|due| due <= now) {
-                log.write_report(&mut Vec::new(), 1400, now);
-                reports += usize::from(now > Time(2_000_000_000));
-            }
-        }
-        unreachable!("time goes on")
-    }
-
-    #[test]
-    fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
-        let (ms, us) = (Duration::from_millis, Duration::from_micros);
-        // 1 Gbit/s: a fiftieth of a percent.
-        assert!((100..=320).contains(&reports_per_s(ms(200), us(12))));
-        // 10 Mbit/s: eight a round trip.
-        assert!((38..=42).contains(&reports_per_s(ms(200), us(1200))));
-        // The same at 3 ms, which hold three packets.
-        assert!((45..=60).contains(&reports_per_s(ms(3), us(1200))));
-    }
-
-    #[test]
-    fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
-        let mut log = ReceivedLog::new(Duration::from_millis(1));
-        log.insert(0, 1, true, Time::default());
-        log.insert(WINDOW - 1, 1, true, Time::default());
-        assert!(log.is_new(1) && !log.is_new(0));
-        log.insert(WINDOW + 5, 1, true, Time::default());
-        assert!(!log.is_new(5), "it left the window");
-        assert!(log.is_new(6));
-    }
-}
+mod tests;

@@ -1,16 +1,16 @@
 //! One report on the wire.
 //!
 //! ```text
-//! largest | time of largest, us | delay, us | bytes received
+//! largest | front, counted back from largest | time of front, us | delay, us | bytes received
 //!   | length of samples | samples | length of blocks | blocks
-//! sample:  packet number, counted back | receive time in us, counted back
+//! sample:  packet number | receive time in us; both signed, less those of the one before
 //! block:   first packet number, counted back from largest | count | kind | runs or bits
 //! ```
 //!
 //! A report that does not fit a packet is told in several frames. Each speaks for itself: a packet that a
 //! block covers and does not name had not arrived when the frame was made.
 //!
-//! Samples run backwards from `largest`, each relative to the one before. Runs alternate between
+//! Samples run backwards in time from `front`, each relative to the one before. Runs alternate between
 //! received and missing, received first; bits are least significant first.
 
 use crate::wire::{
@@ -23,8 +23,8 @@ use crate::wire::{
 pub(crate) struct Report<'a> {
     /// The highest packet number that has arrived.
     pub(crate) largest: u64,
-    /// When it arrived, by the receiver's clock in microseconds.
-    pub(crate) largest_time_us: u64,
+    /// A packet that arrived lately and speaks for the path, and when, by the receiver's clock.
+    pub(crate) front: Sample,
     /// How long after that the report was made, in microseconds.
     pub(crate) delay_us: u64,
     /// Bytes of all distinct packets that have arrived, headers included.
@@ -34,7 +34,7 @@ pub(crate) struct Report<'a> {
 }
 
 /// When one packet arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) number: u64,
     pub(crate) time_us: u64,
@@ -47,9 +47,13 @@ pub(super) const BITS: u8 = 1;
 
 impl<'a> Report<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let largest = reader.varint()?;
         let report = Self {
-            largest: reader.varint()?,
-            largest_time_us: reader.varint()?,
+            largest,
+            front: Sample {
+                number: largest.checked_sub(reader.varint()?).ok_or(Malformed)?,
+                time_us: reader.varint()?,
+            },
             delay_us: reader.varint()?,
             bytes_received: reader.varint()?,
             samples: {
@@ -68,7 +72,8 @@ impl<'a> Report<'a> {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         for value in [
             self.largest,
-            self.largest_time_us,
+            self.largest - self.front.number,
+            self.front.time_us,
             self.delay_us,
             self.bytes_received,
         ] {
@@ -89,15 +94,10 @@ impl<'a> Report<'a> {
     }
 
     /// A report without samples and blocks.
-    pub(super) fn new(
-        largest: u64,
-        largest_time_us: u64,
-        delay_us: u64,
-        bytes_received: u64,
-    ) -> Self {
+    pub(super) fn new(largest: u64, front: Sample, delay_us: u64, bytes_received: u64) -> Self {
         Self {
             largest,
-            largest_time_us,
+            front,
             delay_us,
             bytes_received,
             samples: &[],
@@ -105,22 +105,23 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Calls `visit` for each sample, newest first.
+    /// Calls `visit` for each sample, the last one first.
     pub(crate) fn for_each_sample(&self, mut visit: impl FnMut(Sample)) -> Result<(), Malformed> {
         let mut reader = Reader(self.samples);
-        let mut sample = Sample {
-            number: self.largest,
-            time_us: self.largest_time_us,
-        };
+        let mut sample = self.front;
         for _ in 0..super::received::SAMPLES_MAX {
             if reader.is_empty() {
                 return Ok(());
             }
             sample.number = sample
                 .number
-                .checked_sub(reader.varint()?)
+                .checked_add_signed(reader.signed()?)
+                .filter(|number| *number <= self.largest)
                 .ok_or(Malformed)?;
-            sample.time_us = sample.time_us.saturating_sub(reader.varint()?);
+            sample.time_us = sample
+                .time_us
+                .checked_add_signed(reader.signed()?)
+                .ok_or(Malformed)?;
             visit(sample);
         }
         reader.is_empty().then_some(()).ok_or(Malformed)

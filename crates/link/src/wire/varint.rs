@@ -33,6 +33,11 @@ pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     }
 }
 
+/// Appends a number of either sign, such that small ones stay short.
+pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
+    put(out, ((value << 1) ^ (value >> 63)) as u64);
+}
+
 /// Takes bytes off the front of a slice, each step checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
@@ -73,6 +78,12 @@ impl<'a> Reader<'a> {
         u32::try_from(self.varint()?).map_err(|_| Malformed)
     }
 
+    /// What [`put_signed`] appended.
+    pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
@@ -109,6 +120,13 @@ mod tests {
             let mut reader = Reader(&out);
             prop_assert_eq!(reader.varint(), Ok(value));
             prop_assert!(reader.is_empty());
+        }
+
+        #[test]
+        fn what_is_put_with_a_sign_reads_back(value in -(1i64 << 61)..1 << 61) {
+            let mut out = Vec::new();
+            put_signed(&mut out, value);
+            prop_assert_eq!(Reader(&out).signed(), Ok(value));
         }
     }
 }

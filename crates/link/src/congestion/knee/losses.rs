@@ -78,7 +78,7 @@ impl Losses {
         self.first_until_s = self.first_until_s.min(now_s);
     }
 
-    pub(super) fn update(&mut self, resolved: &[Resolved], late: usize) {
+    pub(super) fn update(&mut self, resolved: &[Resolved], late_sent_s: &[f64]) {
         for packet in resolved {
             let begins_run = packet.lost && !self.last_was_lost;
             if packet.lost {
@@ -101,9 +101,15 @@ impl Losses {
             }
         }
         // What was given up wrongly was no loss.
-        self.late_since_cut += late as f64;
-        for tally in [&mut self.window, &mut self.since_cut, &mut self.first] {
-            tally.losses = (tally.losses - late as f64).max(0.0);
+        for sent_s in late_sent_s {
+            self.late_since_cut += 1.0;
+            self.window.take_back_loss();
+            if *sent_s > self.cut_s {
+                self.since_cut.take_back_loss();
+            }
+            if *sent_s < self.first_until_s {
+                self.first.take_back_loss();
+            }
         }
         self.deflate();
     }
@@ -216,6 +222,10 @@ impl Tally {
         self.runs += f64::from(u8::from(begins_run));
     }
 
+    fn take_back_loss(&mut self) {
+        self.losses = (self.losses - 1.0).max(0.0);
+    }
+
     /// The fraction lost.
     pub(super) fn rate(&self) -> f64 {
         if self.packets > 0.0 {
@@ -245,28 +255,34 @@ mod tests {
     #[test]
     fn losses_at_the_floor_are_not_in_excess_and_twice_the_floor_is() {
         let mut losses = Losses::new(None);
-        losses.update(&resolved(4000, |number| number % 10 == 0), 0);
+        losses.update(&resolved(4000, |number| number % 10 == 0), &[]);
         losses.learn(f64::INFINITY);
         assert!((losses.floor - 0.1).abs() < 0.001);
         losses.begin_count(0.5);
-        losses.update(&resolved(1000, |number| number % 10 == 0), 0);
+        losses.update(&resolved(1000, |number| number % 10 == 0), &[]);
         assert!(!losses.excess(0.02, 4.0));
         losses.begin_count(0.5);
-        losses.update(&resolved(1000, |number| number % 5 == 0), 0);
+        losses.update(&resolved(1000, |number| number % 5 == 0), &[]);
         assert!(losses.excess(0.02, 4.0));
     }
 
     #[test]
     fn a_clean_window_lowers_the_floor_at_once() {
         let mut losses = Losses::new(Some(0.3));
-        losses.update(&resolved(1000, |_| false), 0);
+        losses.update(&resolved(1000, |_| false), &[]);
         assert!(losses.floor <= 0.003, "{}", losses.floor);
     }
 
     #[test]
     fn packets_that_turn_up_late_are_taken_back() {
         let mut losses = Losses::new(None);
-        losses.update(&resolved(100, |number| number < 20), 20);
+        losses.update(&resolved(100, |number| number < 20), &[1.001; 20]);
         assert_eq!(losses.since_cut.losses, 0.0);
+        losses.begin_count(1.005);
+        losses.update(&resolved(100, |number| number >= 80), &[1.001; 20]);
+        assert_eq!(
+            losses.since_cut.losses, 20.0,
+            "those were of before the cut"
+        );
     }
 }

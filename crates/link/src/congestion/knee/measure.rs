@@ -13,6 +13,8 @@ pub(super) struct Measure {
     overtakers: Overtakers,
     delay_base: WindowedMin,
     rtt_base: WindowedMin,
+    /// The highest packet number whose arrival was told, but for those of overtakers.
+    newest: u64,
     bucket: Bucket,
     /// Queueing delay, one way, in seconds.
     pub(super) queue_s: f64,
@@ -44,7 +46,9 @@ pub(super) struct Measure {
 /// One-way delays of packets that arrived one after the other.
 #[derive(Debug, Default)]
 struct Bucket {
-    delays_s: Vec<f64>,
+    count: usize,
+    /// The packet with the least delay.
+    fastest: Option<Arrival>,
     first_received_s: f64,
     /// Whether they were sent after the last cut.
     is_fresh: bool,
@@ -66,7 +70,7 @@ struct WindowedMin {
 }
 
 /// A peer that claims to have held a report for all of the round trip must not make it nothing.
-const BASE_RTT_MIN_S: f64 = 50e-6;
+const BASE_RTT_MIN_S: f64 = 0.001;
 /// The minimum is taken over this time, in 15 parts.
 const BASE_WINDOW_S: f64 = 30.0;
 const BASE_PARTS: f64 = 15.0;
@@ -84,6 +88,28 @@ const POINTS_MAX: usize = 4096;
 /// before, within this time.
 const REPORT_GAP_MAX_S: f64 = 0.3;
 const REPORT_GAP_WINDOW_S: f64 = 10.0;
+
+impl Bucket {
+    fn clear(&mut self) {
+        self.count = 0;
+        self.fastest = None;
+    }
+
+    fn push(&mut self, arrival: &Arrival) {
+        let delay_s = |arrival: &Arrival| arrival.received_s - arrival.sent_s;
+        // A clock that has jumped may put it before the first.
+        if self.count == 0 || arrival.received_s < self.first_received_s {
+            self.first_received_s = arrival.received_s;
+        }
+        self.count += 1;
+        if self
+            .fastest
+            .is_none_or(|fastest| delay_s(arrival) < delay_s(&fastest))
+        {
+            self.fastest = Some(*arrival);
+        }
+    }
+}
 
 impl WindowedMin {
     fn new() -> Self {
@@ -123,6 +149,7 @@ impl Measure {
             overtakers: Overtakers::new(),
             delay_base: WindowedMin::new(),
             rtt_base: WindowedMin::new(),
+            newest: 0,
             bucket: Bucket::default(),
             queue_s: 0.0,
             queue_sent_s: 0.0,
@@ -177,7 +204,7 @@ impl Measure {
         self.queue_since_s = now_s;
         self.queue_is_fresh = false;
         self.bucket.is_fresh = false;
-        self.bucket.delays_s.clear();
+        self.bucket.clear();
     }
 
     /// Takes the present delay for the base: the route has changed.
@@ -204,7 +231,14 @@ impl Measure {
         }
         self.last_report_s = now_s;
         for arrival in digest.arrivals {
-            self.on_arrival(arrival, base_s, now_s);
+            if self.is_overtaker(arrival, base_s) {
+                continue;
+            }
+            // Those that come in last when the sender has paused are late ones.
+            if self.newest < arrival.number {
+                self.newest = arrival.number;
+                self.on_arrival(arrival, base_s, now_s);
+            }
         }
         self.measure_train(digest.arrivals);
         self.measure_capacity(base_s);
@@ -215,33 +249,28 @@ impl Measure {
         self.measure_delivered(digest.received, base_s);
     }
 
+    fn is_overtaker(&mut self, arrival: &Arrival, base_s: f64) -> bool {
+        let delay_s = arrival.received_s - arrival.sent_s;
+        let visible_s = (base_s / 16.0).max(0.002);
+        let delay_base_s = self.delay_base.get();
+        let overtakers = &mut self.overtakers;
+        overtakers.is_one(delay_s, arrival.received_s, delay_base_s, visible_s)
+            // A train is not measured by its delays.
+            && !(arrival.in_train && delay_base_s.is_none())
+    }
+
     fn on_arrival(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) {
-        if self
-            .points
-            .back()
-            .is_none_or(|last| last.number < arrival.number)
-        {
-            if self.points.len() == POINTS_MAX {
-                self.points.pop_front();
-            }
-            self.points.push_back(*arrival);
-        }
         if arrival.in_train {
             return;
         }
         let is_fresh = arrival.sent_s > self.queue_since_s;
         if is_fresh && !self.bucket.is_fresh {
-            self.bucket.delays_s.clear();
+            self.bucket.clear();
             self.bucket.is_fresh = true;
         }
-        if self.bucket.delays_s.is_empty() {
-            self.bucket.first_received_s = arrival.received_s;
-        }
-        self.bucket
-            .delays_s
-            .push(arrival.received_s - arrival.sent_s);
+        self.bucket.push(arrival);
         let span_s = arrival.received_s - self.bucket.first_received_s;
-        let count = self.bucket.delays_s.len();
+        let count = self.bucket.count;
         if count >= BUCKET_COUNT && span_s >= base_s / 8.0 || count >= BUCKET_COUNT_MAX {
             self.queue_sent_s = arrival.sent_s;
             self.judge_bucket(base_s, now_s);
@@ -249,24 +278,27 @@ impl Measure {
     }
 
     fn judge_bucket(&mut self, base_s: f64, now_s: f64) {
-        let visible_s = (base_s / 16.0).max(0.002);
-        let bound_s = self.overtakers.bound_s(&self.bucket.delays_s, visible_s);
-        let least = |bound_s: f64| {
-            let delays_s = self.bucket.delays_s.iter().copied();
-            delays_s
-                .filter(|delay_s| *delay_s >= bound_s)
-                .reduce(f64::min)
+        let Some(fastest) = self.bucket.fastest else {
+            return;
         };
-        let least_s = least(bound_s)
-            .or_else(|| least(f64::NEG_INFINITY))
-            .unwrap_or(0.0);
+        if self
+            .points
+            .back()
+            .is_none_or(|last| last.number < fastest.number)
+        {
+            if self.points.len() == POINTS_MAX {
+                self.points.pop_front();
+            }
+            self.points.push_back(fastest);
+        }
+        let least_s = fastest.received_s - fastest.sent_s;
         let window_s = BASE_WINDOW_S.max(20.0 * base_s);
         self.delay_base.insert(least_s, now_s, window_s);
         let delay_base_s = self.delay_base.get().unwrap_or(least_s);
         self.queue_s = (least_s - delay_base_s).max(0.0);
         self.queue_peak.insert(-self.queue_s, now_s, window_s);
         self.queue_is_fresh = self.bucket.is_fresh;
-        self.bucket.delays_s.clear();
+        self.bucket.clear();
     }
 
     /// A train may be told of in several reports: it is measured anew with each.

@@ -280,7 +280,7 @@ impl Controller for Knee {
         self.last_report_s = now_s;
         self.reorder_window_s = digest.reorder_window_s;
         self.measure.update(digest, now_s);
-        self.losses.update(digest.resolved, digest.late.len());
+        self.losses.update(digest.resolved, digest.late_sent_s);
         self.take_up_cached(digest.rtt_s.is_some());
         if digest.app_limited {
             self.limited_s = now_s;

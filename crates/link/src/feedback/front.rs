@@ -1,0 +1,117 @@
+//! Which of the packets that have just arrived speaks for the path.
+//!
+//! Rates and queues show in the times at which packets arrive that went the common way. Packets that come
+//! late or early tell of their own way only, and on some paths they are many.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::report::Sample;
+
+/// The packets that arrived last.
+#[derive(Debug)]
+pub(super) struct Front {
+    recent: VecDeque<Sample>,
+}
+
+/// Arrivals that are compared at most.
+const COMPARED_MAX: usize = 256;
+/// Which part of them may have overtaken the others.
+const OVERTAKERS_EACH: usize = 32;
+
+impl Front {
+    pub(super) fn new() -> Self {
+        Self {
+            recent: VecDeque::with_capacity(COMPARED_MAX),
+        }
+    }
+
+    pub(super) fn push(&mut self, arrival: Sample) {
+        if self.recent.len() == COMPARED_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(arrival);
+    }
+
+    /// Of the packets of the last eighth of a round trip the one with the highest number, but for a few
+    /// that may have overtaken the others. Late ones do not count, nor does jitter much. Also out of how
+    /// many it was chosen.
+    pub(super) fn choose(&self, rtt: Duration) -> Option<(Sample, usize)> {
+        let newest_us = self.recent.back()?.time_us;
+        let since_us = newest_us.saturating_sub(rtt.as_micros() as u64 / 8);
+        let newest_first = self.recent.iter().rev();
+        let count = newest_first
+            .clone()
+            .take_while(|arrival| arrival.time_us >= since_us)
+            .count();
+        let overtakers = match count {
+            1 => 0,
+            _ => count.div_ceil(OVERTAKERS_EACH),
+        };
+        // The highest so far, highest first.
+        let mut highest = [Sample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
+        let highest = &mut highest[..=overtakers];
+        for arrival in newest_first.take(count) {
+            let at = highest.partition_point(|higher| higher.number > arrival.number);
+            if at <= overtakers {
+                highest[at..].rotate_right(1);
+                highest[at] = *arrival;
+            }
+        }
+        Some((highest[overtakers], count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    /// The delays of the packets chosen, in microseconds, if one is sent each 12 us for 60 ms.
+    fn chosen_us(delay_us: impl Fn(u64) -> u64) -> Vec<u64> {
+        let mut front = Front::new();
+        let mut arrivals: Vec<Sample> = (0..5000)
+            .map(|number| Sample {
+                number,
+                time_us: number * 12 + delay_us(number),
+            })
+            .collect();
+        arrivals.sort_by_key(|arrival| arrival.time_us);
+        let mut chosen_us = Vec::new();
+        for arrival in arrivals {
+            front.push(arrival);
+            let (chosen, _) = front.choose(RTT).expect("one has arrived");
+            chosen_us.push(chosen.time_us - chosen.number * 12);
+        }
+        chosen_us
+    }
+
+    #[test]
+    fn packets_in_order_are_chosen_a_few_late() {
+        assert!(chosen_us(|_| 10_000).iter().all(|us| *us == 10_000));
+    }
+
+    #[test]
+    fn the_few_that_skip_the_delay_are_not_chosen_among_others() {
+        let chosen_us = chosen_us(|number| if number % 100 == 7 { 0 } else { 10_000 });
+        // They come first, and alone.
+        assert!(chosen_us[100..].iter().all(|us| *us == 10_000));
+    }
+
+    #[test]
+    fn late_ones_are_not_chosen_however_many_while_others_arrive() {
+        let chosen_us = chosen_us(|number| if number % 5 == 0 { 10_000 } else { 40_000 });
+        let others = chosen_us.iter().filter(|us| **us == 10_000).count();
+        // At the end only late ones arrive.
+        assert!(others > 2500, "{others}");
+        assert!(chosen_us[100..2600].iter().all(|us| *us == 10_000));
+    }
+
+    #[test]
+    fn of_jitter_little_is_left() {
+        let chosen_us = chosen_us(|number| number * 7919 % 10_000);
+        let settled = &chosen_us[500..4000];
+        let most = settled.iter().max().expect("some were chosen");
+        assert!(*most < 2000, "{most} of 10000 us");
+    }
+}

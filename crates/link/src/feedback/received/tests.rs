@@ -1,0 +1,138 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::varint::Reader;
+
+fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
+    let report = Report::read(&mut Reader(bytes)).expect("our own report is well formed");
+    let mut told = BTreeSet::new();
+    report
+        .for_each_run(|low, high, received| {
+            if received {
+                told.extend(low..high);
+            }
+        })
+        .expect("blocks are well formed");
+    report
+        .for_each_sample(|sample| assert!(sample.number <= report.largest))
+        .expect("samples too");
+    (told, report.largest)
+}
+
+proptest! {
+    /// Any later report replaces up to three lost ones in a row.
+    #[test]
+    fn a_report_tells_all_that_arrived_in_the_last_four(
+        arrivals in prop::collection::vec((0u64..40, any::<bool>(), 0u64..200), 1..400),
+        space in 120usize..1300,
+    ) {
+        let mut log = ReceivedLog::new(Duration::from_millis(80));
+        let mut base = 0;
+        let mut by_report: Vec<BTreeSet<u64>> = vec![BTreeSet::new()];
+        let mut all = BTreeSet::new();
+        let mut now = Time::default();
+        for (step, report, back) in arrivals {
+            base += step;
+            let number = if back % 7 == 0 { base.saturating_sub(back) } else { base };
+            now = now + Duration::from_micros(100);
+            prop_assert_eq!(log.is_new(number), !all.contains(&number));
+            if !log.is_new(number) {
+                continue;
+            }
+            log.insert(number, 1500, true, now);
+            all.insert(number);
+            by_report.last_mut().expect("never empty").insert(number);
+            if !report {
+                continue;
+            }
+            let mut seen = BTreeSet::new();
+            loop {
+                let mut out = Vec::new();
+                log.write_report(&mut out, space, now);
+                prop_assert!(out.len() <= space);
+                seen.extend(told(&out).0);
+                if log.report_due() != Some(Time::default()) {
+                    break;
+                }
+            }
+            prop_assert!(seen.is_subset(&all), "nothing is told that did not arrive");
+            for recent in by_report.iter().rev().take(REDUNDANCY_MIN) {
+                prop_assert!(recent.is_subset(&seen), "{recent:?} not all in {seen:?}");
+            }
+            by_report.push(BTreeSet::new());
+        }
+    }
+
+    #[test]
+    fn any_bytes_decode_to_a_report_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(report) = Report::read(&mut Reader(&bytes)) {
+            let _ = report.for_each_sample(|_| {});
+            let _ = report.for_each_run(|low, high, _| assert!(low < high));
+        }
+    }
+}
+
+#[test]
+fn a_clean_round_trip_costs_less_than_a_thousandth() {
+    let mut log = ReceivedLog::new(Duration::from_millis(200));
+    let (mut now, mut fed_back, mut arrived) = (Time::default(), 0, 0);
+    for number in 0..100_000u64 {
+        now = now + Duration::from_micros(12);
+        if number % 1000 == 500 {
+            continue;
+        }
+        log.insert(number, 1500, true, now);
+        arrived += 1500;
+        while log.report_due().is_some_and(|due| due <= now) {
+            let mut out = Vec::new();
+            log.write_report(&mut out, 1400, now);
+            fed_back += out.len() + 70;
+        }
+    }
+    assert!(
+        fed_back > 0 && fed_back * 1000 < arrived,
+        "{fed_back} of {arrived} bytes"
+    );
+}
+
+/// Reports in the last of three seconds, with a packet each `gap`.
+fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
+    let mut log = ReceivedLog::new(rtt);
+    let (mut now, mut reports) = (Time::default(), 0);
+    for number in 0.. {
+        now = now + gap;
+        if now > Time(3_000_000_000) {
+            return reports;
+        }
+        log.insert(number, 1500, true, now);
+        while log.report_due().is_some_and(|due| due <= now) {
+            log.write_report(&mut Vec::new(), 1400, now);
+            reports += usize::from(now > Time(2_000_000_000));
+        }
+    }
+    unreachable!("time goes on")
+}
+
+#[test]
+fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
+    let (ms, us) = (Duration::from_millis, Duration::from_micros);
+    // 1 Gbit/s: a fiftieth of a percent.
+    assert!((100..=320).contains(&reports_per_s(ms(200), us(12))));
+    // 10 Mbit/s: eight a round trip, or five where those are dear.
+    assert!((24..=42).contains(&reports_per_s(ms(200), us(1200))));
+    // The same at 3 ms, which hold three packets.
+    assert!((45..=60).contains(&reports_per_s(ms(3), us(1200))));
+}
+
+#[test]
+fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
+    let mut log = ReceivedLog::new(Duration::from_millis(1));
+    log.insert(0, 1, true, Time::default());
+    log.insert(WINDOW - 1, 1, true, Time::default());
+    assert!(log.is_new(1) && !log.is_new(0));
+    log.insert(WINDOW + 5, 1, true, Time::default());
+    assert!(!log.is_new(5), "it left the window");
+    assert!(log.is_new(6));
+}

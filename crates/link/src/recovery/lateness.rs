@@ -1,0 +1,66 @@
+//! How late things turned up that had been given up, learned and slowly forgotten.
+
+use std::time::Duration;
+
+use crate::time::Time;
+
+/// The longest lateness of the recent past.
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    longest: Duration,
+    learned: Time,
+}
+
+/// A learned lateness halves in this time.
+const HALF_LIFE: Duration = Duration::from_secs(10);
+/// What is waited for is this much later.
+const MARGIN: f64 = 1.1;
+
+impl Lateness {
+    /// Learns that something which was given up was `late`; or, if it was waited for, that things go on
+    /// being late.
+    pub(super) fn learn(&mut self, late: Duration, was_waited_for: bool, now: Time) {
+        let faded = self.faded(now);
+        if late > faded && !was_waited_for {
+            self.longest = late;
+            self.learned = now;
+        } else if 2 * late >= self.longest {
+            self.learned = now;
+        } else if 2 * late >= faded {
+            self.longest = faded;
+            self.learned = now;
+        }
+    }
+
+    /// How long to wait at `now`.
+    pub(super) fn wait(&self, now: Time) -> Duration {
+        self.faded(now).mul_f64(MARGIN)
+    }
+
+    fn faded(&self, now: Time) -> Duration {
+        let age = now.since(self.learned).as_secs_f64();
+        let faded = 0.5f64.powf(age / HALF_LIFE.as_secs_f64());
+        self.longest.mul_f64(faded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn what_is_waited_for_keeps_the_wait_and_what_is_long_past_fades() {
+        let late = Duration::from_millis(100);
+        let mut lateness = Lateness::default();
+        lateness.learn(Duration::from_secs(2), false, Time(0));
+        assert!(lateness.wait(Time(60 * SECOND)) < Duration::from_millis(40));
+        lateness.learn(late, false, Time(60 * SECOND));
+        for second in 61..200 {
+            lateness.learn(late * 9 / 10, true, Time(second * SECOND));
+        }
+        let wait = lateness.wait(Time(200 * SECOND));
+        assert!(wait > late && wait < late * 12 / 10, "{wait:?}");
+    }
+}
