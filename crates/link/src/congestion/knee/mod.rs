@@ -51,6 +51,8 @@ pub struct Knee {
     known_capacity: f64,
     /// Drains that failed at the first try, decaying: evidence of company.
     score: f64,
+    /// A drain has emptied the queue at least once: the base delay is the path's.
+    has_emptied: bool,
     /// The last cut was for loss: grow gently.
     is_gentle: bool,
     first_window: f64,
@@ -153,6 +155,7 @@ impl Knee {
             rounds_in_state: 0,
             known_capacity: 0.0,
             score: 0.0,
+            has_emptied: false,
             is_gentle: false,
             first_window: first_train as f64 * PACKET_GUESS,
             train_wanted: first_train,
