@@ -18,7 +18,15 @@ impl Knee {
         let by_delivery = self.measure.delivered.map_or(f64::INFINITY, |delivered| {
             delivered / (1.0 - floor) * self.base_s()
         });
-        self.window = 0.9 * by_loss.min(by_delivery);
+        let mut passed = by_loss.min(by_delivery);
+        if matches!(self.state, State::Policed) {
+            // Growth was slow: what seems to pass much less is a burst.
+            passed = passed.max(0.8 * self.window);
+        }
+        self.window = 0.9 * passed;
+        if let Some(policed) = self.cut_policed(passed, now_s) {
+            self.window = policed;
+        }
         self.state = State::LossDrain {
             window_before,
             threshold_cap_s,
@@ -43,6 +51,7 @@ impl Knee {
             self.window = window_before;
             self.threshold_cap_s = threshold_cap_s;
             self.is_gentle = false;
+            self.forget_policer();
             self.mark_cut(now_s);
             self.enter_grow(now_s);
             return;
@@ -55,12 +64,12 @@ impl Knee {
         }
         let loss = self.losses.since_cut.rate();
         let floor = self.losses.floor;
-        let is_gone = loss - floor <= (loss_at_cut - floor) / 2.0 && !self.losses.excess(0.02, 4.0);
+        // A cut may come at the first losses: then a few more, of others that share the limit, are few.
+        let excess_before = (loss_at_cut - floor).max(2.0 * FEW * (1.0 - floor));
+        let is_gone = loss - floor <= excess_before / 2.0 && !self.losses.excess(0.02, 4.0);
         if is_gone || packets < 8.0 {
-            if loss <= floor + 0.005 {
-                self.losses.learn(f64::INFINITY);
-            }
-            self.enter_grow(now_s);
+            self.losses.learn_near();
+            self.resume(now_s);
             return;
         }
         if self.variance(loss, packets) > DEVIATION_MAX.powi(2) && !is_late {
@@ -119,14 +128,17 @@ impl Knee {
             self.window = window_before;
             self.threshold_cap_s = threshold_cap_s;
             self.is_gentle = false;
+            self.forget_policer();
         } else {
             self.window = 0.9 * resume;
         }
         self.mark_cut(now_s);
-        self.enter_grow(now_s);
+        self.resume(now_s);
     }
 }
 
+/// Losses beyond the floor that do not speak against a cut.
+const FEW: f64 = 0.02;
 /// The delivered fraction must grow by this, as a logarithm, to speak for congestion: five senders at
 /// an overloaded bottleneck, one of which falls to a quarter, gain 0.16.
 const GAIN: f64 = 0.1;

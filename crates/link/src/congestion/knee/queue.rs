@@ -2,6 +2,11 @@
 
 use super::{Fail, Knee, Share, State};
 
+/// Rounds of gentle growth without a signal: the limit that dropped is gone.
+const GENTLE_ROUNDS: u32 = 25;
+/// Losses beyond the floor and what is tolerated that show, soon after a cut for loss, that more is due.
+const SURPLUS_MIN: f64 = 16.0;
+
 impl Knee {
     pub(super) fn enter_grow(&mut self, now_s: f64) {
         self.state = State::Grow;
@@ -24,7 +29,8 @@ impl Knee {
             self.enter_drain(capacity, 0, now_s);
             return;
         }
-        if self.losses.excess(0.02, 4.0) {
+        let is_again = self.is_gentle && self.losses.has_surplus(SURPLUS_MIN);
+        if self.losses.excess(0.02, 4.0) || is_again {
             self.cut_for_loss(now_s);
             return;
         }
@@ -39,7 +45,10 @@ impl Knee {
         }
         self.rounds_in_state += 1;
         let known = self.known_capacity * self.base_s();
-        if self.is_gentle && self.rounds_in_state < 25 {
+        if self.rounds_in_state == GENTLE_ROUNDS {
+            self.forget_policer();
+        }
+        if self.is_gentle && self.rounds_in_state < GENTLE_ROUNDS {
             self.gain *= 1.15;
         } else if self.window < 0.85 * known {
             self.gain = 0.25;
@@ -71,6 +80,7 @@ impl Knee {
             tries,
         };
         self.is_gentle = false;
+        self.forget_policer();
         self.mark_cut(now_s);
     }
 
