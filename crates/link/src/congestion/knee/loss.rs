@@ -72,7 +72,8 @@ impl Knee {
             self.resume(now_s);
             return;
         }
-        if self.variance(loss, packets) > DEVIATION_MAX.powi(2) && !is_late {
+        let deviation_max = DEVIATION_MAX.min(self.telling_gain(loss) / 2.0);
+        if self.variance(loss, packets) > deviation_max.powi(2) && !is_late {
             return;
         }
         let resume = self.window;
@@ -92,6 +93,12 @@ impl Knee {
     fn variance(&self, loss: f64, packets: f64) -> f64 {
         let odds = loss / (1.0 - loss).max(0.01);
         odds * self.losses.dispersion(loss).min(20.0) / packets.max(1.0)
+    }
+
+    /// The gain that speaks for congestion after `loss`: half of all that there is to gain, at most.
+    fn telling_gain(&self, loss: f64) -> f64 {
+        let all = ((1.0 - self.losses.floor) / (1.0 - loss).max(0.01)).ln();
+        (all / 2.0).clamp(GAIN_MIN, GAIN)
     }
 
     /// Goes on until it is beyond chance whether a quarter of the rate gets more through.
@@ -115,12 +122,13 @@ impl Knee {
         let gain = ((1.0 - loss).max(0.01) / (1.0 - loss_before).max(0.01)).ln();
         let variance =
             self.variance(loss_before, packets_before) + self.variance(loss.max(0.01), packets);
-        let is_certain = (gain - GAIN).abs() > 2.0 * variance.sqrt();
+        let telling = self.telling_gain(loss_before);
+        let is_certain = (gain - telling).abs() > 2.0 * variance.sqrt();
         let is_late = now_s - began_s > 5.0 && packets >= 64.0;
         if !is_certain && !is_late {
             return;
         }
-        if gain < GAIN {
+        if gain < telling {
             // A quarter of the rate loses as much: it is the path, and the cut was for nothing.
             let together =
                 (loss * packets + loss_before * packets_before) / (packets + packets_before);
@@ -142,5 +150,57 @@ const FEW: f64 = 0.02;
 /// The delivered fraction must grow by this, as a logarithm, to speak for congestion: five senders at
 /// an overloaded bottleneck, one of which falls to a quarter, gain 0.16.
 const GAIN: f64 = 0.1;
+/// A gain below this is chance: more packets would take too long.
+const GAIN_MIN: f64 = 0.02;
 /// The loss before the experiment is known at least this well, as the deviation of the same.
 const DEVIATION_MAX: f64 = 0.035;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{Controller, Resolved, knee::Share};
+
+    /// An experiment after 8 % of 400 packets, at a quarter of which each `every` is lost.
+    fn experiment(every: u64) -> Knee {
+        let mut knee = Knee::new(Share::Fair, None);
+        knee.measure.pretend(0.1, 10e6, 1.0);
+        knee.losses.set_floor(0.001, 3000.0);
+        knee.state = State::Experiment {
+            window_before: 1e6,
+            threshold_cap_s: f64::INFINITY,
+            loss_before: 0.08,
+            packets_before: 400.0,
+            resume: 0.8e6,
+            began_s: 1.0,
+        };
+        knee.mark_cut(1.0);
+        let resolved: Vec<_> = (0..1200)
+            .map(|number| Resolved {
+                number,
+                bytes: 1500,
+                sent_s: 2.0,
+                window_bytes: 0.2e6,
+                lost: number % every == every - 1,
+            })
+            .collect();
+        knee.losses.update(&resolved, 0);
+        knee.step_experiment(2.5);
+        knee
+    }
+
+    #[test]
+    fn a_small_loss_that_a_quarter_of_the_rate_does_not_have_was_congestion() {
+        let knee = experiment(u64::MAX);
+        assert_eq!(knee.state(), "grow");
+        assert!(knee.window < 0.8e6);
+        assert!(knee.losses.floor < 0.002);
+    }
+
+    #[test]
+    fn a_small_loss_that_a_quarter_of_the_rate_has_as_well_is_the_path_s() {
+        let knee = experiment(12);
+        assert_eq!(knee.state(), "grow");
+        assert_eq!(knee.window, 1e6);
+        assert!((knee.losses.floor - 0.082).abs() < 0.005);
+    }
+}
