@@ -1,7 +1,8 @@
-//! The window law of CUBIC (RFC 9438), for the time in company of loss-based flows.
+//! The window law of CUBIC (RFC 9438), for the time in company of loss-based flows and at
+//! policers.
 
 /// A CUBIC window, in bytes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Cubic {
     window_max: f64,
     epoch_s: f64,
@@ -13,6 +14,8 @@ pub(super) struct Cubic {
 /// RFC 9438 section 5: C in packets per cubed second, and the multiplicative decrease.
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
+/// The decrease on a lossy path.
+const BETA_LOSSY: f64 = 0.85;
 
 impl Cubic {
     /// Starts at `window`, taken for a window just cut.
@@ -49,6 +52,21 @@ impl Cubic {
         self.reno = self.window_epoch;
         self.epoch_s = now_s;
         self.window_epoch
+    }
+
+    /// Cuts `window` for losses beyond those of a lossy path, where nobody is left who halves on each.
+    /// Less than [`cut`](Self::cut) does, as chance may have had a part in it. Returns the new one.
+    pub(super) fn cut_lossy(&mut self, window: f64, now_s: f64) -> f64 {
+        self.window_max = window;
+        self.window_epoch = window * BETA_LOSSY;
+        self.reno = self.window_epoch;
+        self.epoch_s = now_s;
+        self.window_epoch
+    }
+
+    /// The window at which the last loss came.
+    pub(super) fn window_max(&self) -> f64 {
+        self.window_max
     }
 
     /// Forgets the time spent on a test of the queue.

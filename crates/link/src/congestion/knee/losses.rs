@@ -26,6 +26,9 @@ pub(super) struct Losses {
     pub(super) cut_s: f64,
     /// Losses that led to the last cut, and how many packets have turned up since that had been given up.
     losses_at_cut: f64,
+    /// Losses since the cut beyond the floor and [`TOLERANCE`], counted anew whenever there are none:
+    /// an excess that begins long after the cut is not diluted.
+    surplus: f64,
     late_since_cut: f64,
     last_was_lost: bool,
     run: f64,
@@ -39,8 +42,18 @@ pub(super) struct Losses {
 const WINDOW_MAX: f64 = 20_000.0;
 const FLOOR_PACKETS_MAX: f64 = 3000.0;
 const RUN_MEAN_MAX: f64 = 100.0;
+/// Longer runs on average are bursts: a policer that drops four packets of five makes runs of five.
+const RUN_LONG: f64 = 6.0;
 /// A rise of the floor to this loss is never worth an experiment.
 const EXPECTED_MIN: f64 = 0.02;
+/// A floor from fewer packets is uncertain.
+const KNOWN_MIN: f64 = 400.0;
+/// A count to be taken for the floor has this many packets at least.
+const LONG_MIN: f64 = 500.0;
+/// Below this floor single losses count.
+const NEARLY_NOTHING: f64 = 0.005;
+/// An excess below this fraction of what should arrive is not looked for.
+const TOLERANCE: f64 = 0.02;
 
 impl Losses {
     pub(super) fn new(floor: Option<f64>) -> Self {
@@ -51,6 +64,7 @@ impl Losses {
             first_until_s: f64::INFINITY,
             cut_s: 0.0,
             losses_at_cut: 0.0,
+            surplus: 0.0,
             late_since_cut: 0.0,
             last_was_lost: false,
             run: 0.0,
@@ -64,6 +78,7 @@ impl Losses {
     pub(super) fn begin_count(&mut self, now_s: f64) {
         self.losses_at_cut = self.since_cut.losses;
         self.late_since_cut = 0.0;
+        self.surplus = 0.0;
         self.since_cut = Tally::default();
         self.cut_s = now_s;
     }
@@ -79,6 +94,7 @@ impl Losses {
     }
 
     pub(super) fn update(&mut self, resolved: &[Resolved], late_sent_s: &[f64]) {
+        let allowed = self.floor + self.tolerance();
         for packet in resolved {
             let begins_run = packet.lost && !self.last_was_lost;
             if packet.lost {
@@ -91,6 +107,7 @@ impl Losses {
             self.window.add(packet, begins_run);
             if packet.sent_s > self.cut_s {
                 self.since_cut.add(packet, begins_run);
+                self.surplus = (self.surplus + f64::from(u8::from(packet.lost)) - allowed).max(0.0);
             }
             if packet.sent_s < self.first_until_s {
                 self.first.add(packet, begins_run);
@@ -106,6 +123,7 @@ impl Losses {
             self.window.take_back_loss();
             if *sent_s > self.cut_s {
                 self.since_cut.take_back_loss();
+                self.surplus = (self.surplus - 1.0).max(0.0);
             }
             if *sent_s < self.first_until_s {
                 self.first.take_back_loss();
@@ -150,6 +168,29 @@ impl Losses {
         }
     }
 
+    /// As [`learn`](Self::learn), unless more is lost than half a percent beyond the floor. Chance counts
+    /// both ways: to learn only from what is below the floor would lower it time and again.
+    pub(super) fn learn_near(&mut self) {
+        let Tally {
+            packets, losses, ..
+        } = self.since_cut;
+        let chance = 2.0 * (packets * self.variance()).sqrt();
+        if losses <= (self.floor + 0.005) * packets + chance {
+            self.learn(f64::INFINITY);
+        }
+    }
+
+    /// Takes the count since the cut for the floor once it is the longer of the two, unless it is beyond
+    /// what is tolerated: the sender is below where it was cut.
+    pub(super) fn learn_longer(&mut self) {
+        let Tally { packets, .. } = self.since_cut;
+        let loss = self.since_cut.rate();
+        if packets > self.floor_packets.max(LONG_MIN) && loss <= self.floor + self.tolerance() {
+            self.floor = loss;
+            self.floor_packets = packets.min(FLOOR_PACKETS_MAX);
+        }
+    }
+
     /// Takes the first round for the floor, as far as it goes: it was sent far below capacity.
     pub(super) fn learn_first(&mut self) {
         if self.first.packets > self.floor_packets {
@@ -190,24 +231,60 @@ impl Losses {
         {
             return false;
         }
-        let dispersion = self.dispersion(floor);
-        let is_uncertain = self.floor_packets < 400.0 || dispersion > 3.0;
-        let assumed = if is_uncertain {
-            floor.max(loss / 2.0)
-        } else {
-            floor
-        };
-        let variance = assumed
-            * (1.0 - assumed)
-            * dispersion
-            * (1.0 / packets + 1.0 / self.floor_packets.max(20.0));
+        let variance = self.variance() * (1.0 / packets + 1.0 / self.floor_packets.max(20.0));
         let deviation = packets * variance.sqrt();
         losses > floor * packets + runs_min.max(4.0 * deviation)
     }
 
+    /// Whether the path is known to lose nearly nothing by itself.
+    pub(super) fn is_path_clean(&self) -> bool {
+        self.floor < NEARLY_NOTHING && self.floor_packets >= KNOWN_MIN
+    }
+
+    /// What may be lost beyond the floor: little, and as much as the floor is uncertain.
+    fn tolerance(&self) -> f64 {
+        let deviation = (self.variance() / self.floor_packets.max(20.0)).sqrt();
+        TOLERANCE * (1.0 - self.floor) + 2.0 * deviation
+    }
+
+    /// Variance of the loss of one packet at the floor, or, while that is uncertain, at half of what is
+    /// lost now.
+    fn variance(&self) -> f64 {
+        let dispersion = self.dispersion(self.floor);
+        let is_uncertain = self.floor_packets < KNOWN_MIN || dispersion > 3.0;
+        let assumed = if is_uncertain {
+            self.floor.max(self.since_cut.rate() / 2.0)
+        } else {
+            self.floor
+        };
+        assumed * (1.0 - assumed) * dispersion
+    }
+
+    /// Whether the newest packets lose more than the floor allows, by `losses_min` at least.
+    ///
+    /// A cumulative sum (E. S. Page, Continuous inspection schemes, 1954). By chance it comes to so much
+    /// once in exp(10) / 2 * variance / tolerance^2 packets: at a floor of 10 %, in a million or more.
+    pub(super) fn has_surplus(&self, losses_min: f64) -> bool {
+        !self.is_bursty() && self.surplus > losses_min + 5.0 * self.variance() / self.tolerance()
+    }
+
+    /// Whether losses come in bursts. A policer's do not: it passes a packet whenever it can.
+    pub(super) fn is_bursty(&self) -> bool {
+        self.run_mean > RUN_LONG
+    }
+
+    /// Whether to yield at a limit without a queue: on a clean path as CUBIC does.
+    pub(super) fn begins_to_exceed(&self) -> bool {
+        if self.is_path_clean() {
+            self.any_excess()
+        } else {
+            self.has_surplus(1.0)
+        }
+    }
+
     /// As [`excess`](Self::excess), for a path that loses nearly nothing: every loss but one counts.
     pub(super) fn any_excess(&self) -> bool {
-        if self.floor < 0.005 {
+        if self.floor < NEARLY_NOTHING {
             self.since_cut.losses > 1.0 + 2.0 * self.floor * self.since_cut.packets
         } else {
             self.excess(0.0, 1.0)
@@ -264,6 +341,55 @@ mod tests {
         losses.begin_count(0.5);
         losses.update(&resolved(1000, |number| number % 5 == 0), &[]);
         assert!(losses.excess(0.02, 4.0));
+    }
+
+    /// Losses with a floor of 10 % from 3000 packets, counting anew.
+    fn at_a_tenth() -> Losses {
+        let mut losses = Losses::new(None);
+        losses.set_floor(0.1, 3000.0);
+        losses
+    }
+
+    #[test]
+    fn an_excess_that_begins_late_is_not_diluted_by_what_went_before() {
+        let mut losses = at_a_tenth();
+        losses.update(&resolved(19_000, |number| number % 10 == 0), &[]);
+        assert!(!losses.has_surplus(1.0));
+        losses.update(&resolved(600, |number| number % 5 == 0), &[]);
+        assert!(!losses.excess(0.02, 4.0), "the mean does not tell");
+        assert!(losses.has_surplus(1.0));
+    }
+
+    #[test]
+    fn bursts_are_no_surplus() {
+        let mut losses = at_a_tenth();
+        losses.update(&resolved(4000, |number| number % 100 < 30), &[]);
+        assert!(losses.is_bursty());
+        assert!(!losses.has_surplus(1.0));
+    }
+
+    #[test]
+    fn counts_that_chance_moves_both_ways_leave_the_floor_where_it_is() {
+        let mut losses = at_a_tenth();
+        for round in 0..40 {
+            let every = if round % 2 == 0 { 9 } else { 11 };
+            losses.begin_count(0.5);
+            losses.update(&resolved(400, |number| number % every == 0), &[]);
+            losses.learn_near();
+        }
+        assert!((losses.floor - 0.1).abs() < 0.005, "{}", losses.floor);
+    }
+
+    #[test]
+    fn a_count_longer_than_the_floor_s_takes_its_place_unless_it_is_in_excess() {
+        let mut losses = at_a_tenth();
+        losses.update(&resolved(4000, |number| number % 9 == 0), &[]);
+        losses.learn_longer();
+        assert!((losses.floor - 0.111).abs() < 0.001, "{}", losses.floor);
+        losses.begin_count(0.5);
+        losses.update(&resolved(4000, |number| number % 5 == 0), &[]);
+        losses.learn_longer();
+        assert!((losses.floor - 0.111).abs() < 0.001, "{}", losses.floor);
     }
 
     #[test]

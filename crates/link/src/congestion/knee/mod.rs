@@ -5,13 +5,15 @@
 //! packets are paced at window / (base RTT + queueing delay). Growth goes on until one-way queueing
 //! delay shows; then a drain must empty the queue. A drain that fails means company. Loss acts only
 //! in excess of a floor; the floor is learned below capacity, raised by experiment, and lowered by
-//! every cleaner window. How well that does is printed by the benches of this crate.
+//! every cleaner window. Where loss without a queue is the only sign of a limit, as at a policer, CUBIC's
+//! law rules, too. How well that does is printed by the benches of this crate.
 
 mod company;
 mod cubic;
 mod loss;
 mod losses;
 mod measure;
+mod policed;
 mod queue;
 mod start;
 
@@ -51,8 +53,16 @@ pub struct Knee {
     known_capacity: f64,
     /// Drains that failed at the first try, decaying: evidence of company.
     score: f64,
+    /// A drain has emptied the queue at least once: the base delay is the path's.
+    has_emptied: bool,
     /// The last cut was for loss: grow gently.
     is_gentle: bool,
+    /// Cuts for loss without a queue, since there last was another signal.
+    policer_cuts: u32,
+    /// CUBIC's law, once such cuts have shown a limit that drops instead of queueing.
+    policed: Option<Cubic>,
+    /// The largest window that passed when it dropped.
+    policer_limit: f64,
     first_window: f64,
     train_wanted: usize,
     train_asked_s: f64,
@@ -105,6 +115,8 @@ enum State {
         resume: f64,
         began_s: f64,
     },
+    /// Below a limit that drops instead of queueing: CUBIC's law, too.
+    Policed,
     /// Others keep the queue full: CUBIC's law.
     Compete {
         cubic: Cubic,
@@ -153,7 +165,11 @@ impl Knee {
             rounds_in_state: 0,
             known_capacity: 0.0,
             score: 0.0,
+            has_emptied: false,
             is_gentle: false,
+            policer_cuts: 0,
+            policed: None,
+            policer_limit: 0.0,
             first_window: first_train as f64 * PACKET_GUESS,
             train_wanted: first_train,
             train_asked_s: 0.0,
@@ -246,6 +262,7 @@ impl Knee {
                 let share = self.rtt_s() / self.round_s();
                 self.window += self.gain * bytes * share;
             }
+            State::Policed => self.grow_policed(bytes, now_s),
             State::Compete { cubic, .. } => {
                 let rtt_s = base_s + self.measure.queue_s;
                 self.window = cubic
@@ -274,9 +291,11 @@ impl Controller for Knee {
         if now_s - self.last_report_s > STALE_S && !matches!(self.state, State::Start { .. }) {
             // What was known of the path is old: keep the rate as a guess and look again.
             self.measure = Measure::new();
+            self.forget_policer();
             self.mark_cut(now_s);
             self.enter_grow(now_s);
         }
+        let since_report_s = now_s - self.last_report_s;
         self.last_report_s = now_s;
         self.reorder_window_s = digest.reorder_window_s;
         self.measure.update(digest, now_s);
@@ -284,6 +303,9 @@ impl Controller for Knee {
         self.take_up_cached(digest.rtt_s.is_some());
         if digest.app_limited {
             self.limited_s = now_s;
+            if let Some(cubic) = &mut self.policed {
+                cubic.pause(since_report_s);
+            }
         } else {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
             self.grow(bytes as f64, now_s);
@@ -294,6 +316,7 @@ impl Controller for Knee {
             State::Drain { .. } => self.step_drain(digest.app_limited, now_s),
             State::LossDrain { .. } => self.step_loss_drain(now_s),
             State::Experiment { .. } => self.step_experiment(now_s),
+            State::Policed => self.step_policed(now_s),
             State::Compete { .. } => self.step_compete(now_s),
             State::CompeteTest { .. } => self.step_compete_test(now_s),
         }
@@ -341,6 +364,7 @@ impl Controller for Knee {
             State::Drain { .. } => "drain",
             State::LossDrain { .. } => "loss drain",
             State::Experiment { .. } => "experiment",
+            State::Policed => "policed",
             State::Compete { .. } => "compete",
             State::CompeteTest { .. } => "compete test",
         }

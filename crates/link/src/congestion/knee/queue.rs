@@ -2,6 +2,11 @@
 
 use super::{Fail, Knee, Share, State};
 
+/// Rounds of gentle growth without a signal: the limit that dropped is gone.
+const GENTLE_ROUNDS: u32 = 25;
+/// Losses beyond the floor and what is tolerated that show, soon after a cut for loss, that more is due.
+const SURPLUS_MIN: f64 = 16.0;
+
 impl Knee {
     pub(super) fn enter_grow(&mut self, now_s: f64) {
         self.state = State::Grow;
@@ -24,7 +29,8 @@ impl Knee {
             self.enter_drain(capacity, 0, now_s);
             return;
         }
-        if self.losses.excess(0.02, 4.0) {
+        let is_again = self.is_gentle && self.losses.has_surplus(SURPLUS_MIN);
+        if self.losses.excess(0.02, 4.0) || is_again {
             self.cut_for_loss(now_s);
             return;
         }
@@ -39,7 +45,10 @@ impl Knee {
         }
         self.rounds_in_state += 1;
         let known = self.known_capacity * self.base_s();
-        if self.is_gentle && self.rounds_in_state < 25 {
+        if self.rounds_in_state == GENTLE_ROUNDS {
+            self.forget_policer();
+        }
+        if self.is_gentle && self.rounds_in_state < GENTLE_ROUNDS {
             self.gain *= 1.15;
         } else if self.window < 0.85 * known {
             self.gain = 0.25;
@@ -71,6 +80,7 @@ impl Knee {
             tries,
         };
         self.is_gentle = false;
+        self.forget_policer();
         self.mark_cut(now_s);
     }
 
@@ -111,6 +121,7 @@ impl Knee {
             if let State::Drain { emptied_s, .. } = &mut self.state {
                 *emptied_s = Some(now_s);
             }
+            self.has_emptied = true;
             return;
         }
         // Until the cut is felt, and then as long as our own queue needs to drain at what the
@@ -144,7 +155,8 @@ impl Knee {
         let missed_s = (fail.window - self.window) / peak;
         let is_telling = missed_s > 0.15 * fail.queue_s;
         let is_unmoved = (queue_s - fail.queue_s).abs() < 0.03 * fail.queue_s.max(0.001);
-        if tries >= 1 && is_telling && is_unmoved {
+        // Nor does it in a queue that a crowd keeps full: who has never seen it empty may have begun in one.
+        if self.has_emptied && tries >= 1 && is_telling && is_unmoved {
             self.measure.rebase(now_s);
             self.window = 0.9 * fail.capacity * self.base_s();
             self.last_fail = None;
@@ -176,6 +188,7 @@ mod tests {
     fn fails_until_decided(mut queue_s: impl FnMut(u32) -> f64) -> (Knee, u32) {
         let mut knee = Knee::new(Share::Fair, None);
         knee.measure.pretend(0.1, 10e6, 1.0);
+        knee.has_emptied = true;
         knee.window = 2e6;
         knee.measure.queue_s = queue_s(0);
         knee.enter_drain(10e6, 0, 1.0);
@@ -207,6 +220,20 @@ mod tests {
         assert_eq!(knee.state(), "grow");
         assert!((knee.base_s() - 0.2).abs() < 1e-9);
         assert!((knee.rate() / 9e6 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_queue_that_was_never_seen_empty_is_no_longer_route() {
+        let mut knee = Knee::new(Share::Fair, None);
+        knee.measure.pretend(0.1, 10e6, 1.0);
+        knee.window = 2e6;
+        knee.measure.queue_s = 0.1;
+        knee.enter_drain(10e6, 0, 1.0);
+        for fails in 0..3 {
+            knee.fail_drain(10e6 * 0.5f64.powi(fails), fails as u32, 2.0);
+        }
+        assert_eq!(knee.state(), "compete");
+        assert!((knee.base_s() - 0.1).abs() < 1e-9);
     }
 
     #[test]

@@ -1,0 +1,206 @@
+//! At a limit that drops instead of queueing, as a policer does: CUBIC's law between the cuts.
+//!
+//! Nothing but loss tells such a limit, and whoever shares it halves on one. A law that waits for a
+//! certain fraction to be lost would take it all, so from the second cut in a row for loss without a
+//! queue on, this one yields as CUBIC does.
+
+use super::{Knee, State, cubic::Cubic};
+
+/// Queueing delay up to this is none: the loss came from a limit without a queue.
+const NO_QUEUE_S: f64 = 0.000_2;
+/// So many cuts in a row for loss without a queue mean such a limit.
+const CUTS: u32 = 2;
+/// Below this fraction of where it dropped, what is lost on a lossy path is the path's.
+const BELOW: f64 = 0.95;
+/// This far beyond where it dropped and still no loss: the limit is gone.
+const BEYOND: f64 = 1.5;
+
+impl Knee {
+    /// A cut for loss is due at a limit that passes the window `passed`. Returns how far CUBIC's law
+    /// cuts, if the limit has no queue.
+    pub(super) fn cut_policed(&mut self, passed: f64, now_s: f64) -> Option<f64> {
+        if self.measure.queue_s > NO_QUEUE_S || self.losses.is_bursty() {
+            self.forget_policer();
+            return None;
+        }
+        self.policer_cuts += 1;
+        self.policer_limit = self.policer_limit.max(passed);
+        if self.policer_cuts < CUTS {
+            return None;
+        }
+        let cubic = self
+            .policed
+            .get_or_insert_with(|| Cubic::new(passed, now_s));
+        Some(if self.losses.is_path_clean() {
+            cubic.cut(passed, now_s)
+        } else {
+            cubic.cut_lossy(passed, now_s)
+        })
+    }
+
+    /// The last signal was another than loss without a queue.
+    pub(super) fn forget_policer(&mut self) {
+        self.policed = None;
+        self.policer_limit = 0.0;
+        self.policer_cuts = 0;
+    }
+
+    /// One report's worth of CUBIC's law.
+    pub(super) fn step_policed(&mut self, now_s: f64) {
+        let last = self.policed.map_or(0.0, |cubic| cubic.window_max());
+        if self.window < BELOW * last && !self.losses.is_path_clean() {
+            self.losses.learn_longer();
+        }
+        if self.measure.queue_is_fresh && self.measure.queue_s > self.threshold_s() {
+            let capacity = self.capacity();
+            self.enter_drain(capacity, 0, now_s);
+        } else if self.losses.begins_to_exceed() || self.losses.excess(0.02, 4.0) {
+            self.cut_for_loss(now_s);
+        } else if self.window > BEYOND * self.policer_limit {
+            self.policed = None;
+            self.mark_cut(now_s);
+            self.enter_grow(now_s);
+        }
+    }
+
+    /// Growth by `acked` bytes.
+    pub(super) fn grow_policed(&mut self, acked: f64, now_s: f64) {
+        let (rtt_s, packet) = (self.rtt_s(), self.packet);
+        if let Some(cubic) = &mut self.policed {
+            self.window = self.window.max(cubic.window(now_s, rtt_s, packet, acked));
+        }
+    }
+
+    /// Goes on after a cut: by CUBIC's law at a limit without a queue.
+    pub(super) fn resume(&mut self, now_s: f64) {
+        if self.policed.is_some() {
+            self.state = State::Policed;
+            self.begin_round(now_s);
+        } else {
+            self.enter_grow(now_s);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{Controller, Digest, Resolved, knee::Share};
+
+    const WINDOW: f64 = 1_500_000.0;
+
+    fn resolved(count: u64, sent_s: f64, is_lost: impl Fn(u64) -> bool) -> Vec<Resolved> {
+        (0..count)
+            .map(|number| Resolved {
+                number,
+                bytes: 1500,
+                sent_s,
+                window_bytes: WINDOW,
+                lost: is_lost(number),
+            })
+            .collect()
+    }
+
+    /// Growing at 100 ms on a path that is known to lose `floor`.
+    fn growing(floor: f64) -> Knee {
+        let mut knee = Knee::new(Share::Fair, None);
+        knee.measure.pretend(0.1, WINDOW / 0.1, 1.0);
+        knee.losses.set_floor(floor, 3000.0);
+        knee.window = WINDOW;
+        knee.enter_grow(1.0);
+        knee.mark_cut(1.0);
+        knee
+    }
+
+    /// A cut for an excess of losses from `now_s` on, after which it is gone.
+    fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
+        knee.losses
+            .update(&resolved(1000, now_s, |number| number % 4 == 0), &[]);
+        assert!(knee.losses.excess(0.02, 4.0));
+        knee.cut_for_loss(now_s);
+        let after = resolved(1000, now_s + 0.5, |number| {
+            number % floor_every == floor_every - 1
+        });
+        knee.losses.update(&after, &[]);
+        knee.step_loss_drain(now_s + 0.6);
+    }
+
+    /// At a limit that has dropped at a window of 1.5 MB.
+    fn policed(floor: f64, floor_every: u64) -> Knee {
+        let mut knee = growing(floor);
+        drop_some(&mut knee, floor_every, 2.0);
+        assert_eq!(knee.state(), "grow", "one cut may be anything");
+        knee.window = WINDOW / 0.75;
+        drop_some(&mut knee, floor_every, 4.0);
+        assert_eq!(knee.state(), "policed");
+        knee
+    }
+
+    #[test]
+    fn at_a_limit_without_a_queue_two_losses_are_yielded_to_as_cubic_does() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.window = WINDOW;
+        knee.losses
+            .update(&resolved(1000, 6.0, |number| number % 600 == 599), &[]);
+        knee.step_policed(6.0);
+        assert_eq!(knee.state(), "policed", "the first may be the path's");
+        knee.losses
+            .update(&resolved(1000, 6.0, |number| number % 600 == 599), &[]);
+        knee.step_policed(6.1);
+        assert_eq!(knee.state(), "loss drain");
+        assert!((knee.window / WINDOW - 0.7).abs() < 0.01);
+    }
+
+    #[test]
+    fn on_a_lossy_path_only_what_exceeds_the_floor_is_yielded_to() {
+        let mut knee = policed(0.1, 10);
+        knee.window = WINDOW;
+        knee.losses
+            .update(&resolved(2000, 6.0, |number| number % 10 == 0), &[]);
+        knee.step_policed(6.0);
+        assert_eq!(knee.state(), "policed");
+        knee.losses
+            .update(&resolved(1000, 6.0, |number| number % 5 == 0), &[]);
+        knee.step_policed(6.1);
+        assert_eq!(knee.state(), "loss drain");
+        assert!((0.75..0.9).contains(&(knee.window / WINDOW)));
+    }
+
+    #[test]
+    fn a_queue_ends_it() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.measure.queue_s = 0.02;
+        knee.measure.queue_is_fresh = true;
+        knee.step_policed(6.0);
+        assert_eq!(knee.state(), "drain");
+        assert!(knee.policed.is_none());
+    }
+
+    #[test]
+    fn a_limit_that_is_gone_ends_it() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.window = 2.0 * WINDOW;
+        knee.step_policed(6.0);
+        assert_eq!(knee.state(), "grow");
+    }
+
+    #[test]
+    fn time_without_anything_to_send_is_no_time_to_grow() {
+        let mut knee = policed(0.0, u64::MAX);
+        let before = knee.window;
+        for second in 5..65 {
+            let idle = Digest {
+                app_limited: true,
+                ..Digest::default()
+            };
+            knee.on_report(&idle, f64::from(second));
+        }
+        let packet = resolved(1, 65.0, |_| false);
+        let busy = Digest {
+            resolved: &packet,
+            ..Digest::default()
+        };
+        knee.on_report(&busy, 65.0);
+        assert!(knee.window < 1.1 * before, "{}", knee.window / before);
+    }
+}
