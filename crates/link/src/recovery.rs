@@ -6,10 +6,11 @@
 //! numbers, so that counts of arrivals and losses are never biased.
 
 mod lateness;
+mod spoken;
 
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
-use self::lateness::Lateness;
+use self::{lateness::Lateness, spoken::Spoken};
 use crate::{feedback::report::Report, stream::ChunkRef, time::Time, wire::Malformed};
 
 /// What a packet carried that must arrive.
@@ -145,6 +146,8 @@ struct Sent {
     is_capable: bool,
     /// It was given up since no report spoke of it, and may not have been late at all.
     untold: bool,
+    /// Congestion control is shown it neither as lost nor as late.
+    is_exempt: bool,
     contents: Contents,
 }
 
@@ -179,6 +182,7 @@ pub(crate) struct SentLog {
     lateness: Lateness,
     /// ... and from packets of which reports spoke too late: for how much longer reports are waited for.
     report_lateness: Lateness,
+    spoken: Spoken,
     /// The reorder window when the newest report came.
     window: Duration,
     /// Fraction of our own packets that do not arrive, moving average over resolved packets.
@@ -226,6 +230,7 @@ impl SentLog {
             slept_until: Time::default(),
             lateness: Lateness::default(),
             report_lateness: Lateness::default(),
+            spoken: Spoken::default(),
             window: Duration::ZERO,
             loss: 0.0,
             loss_samples: 0,
@@ -298,6 +303,7 @@ impl SentLog {
             eliciting,
             in_train,
             untold: false,
+            is_exempt: false,
             is_capable: self.is_marking,
             contents,
         });
@@ -338,6 +344,7 @@ impl SentLog {
         let mut told_from = report.largest;
         report.for_each_run(|low, high, received| {
             told_from = told_from.min(low);
+            self.spoken.insert(low..high);
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
                 for number in low..high {
@@ -385,6 +392,7 @@ impl SentLog {
             self.reference - window - untold
         };
         self.resolve(untold_before, outage_end, outcome);
+        self.spoken.forget_below(self.resolved);
         self.advance_oldest_open();
         Ok(())
     }
@@ -459,7 +467,7 @@ impl SentLog {
         sent.contents = Contents::default();
         outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
-        let untold = sent.untold;
+        let is_exempt = sent.is_exempt;
         let sent_s = sent.time.0 as f64 * 1e-9;
         let late = self.reference.since(sent.time);
         let was_in_flight = before == State::InFlight;
@@ -485,7 +493,7 @@ impl SentLog {
             self.packets_late += 1;
             self.packets_lost = self.packets_lost.saturating_sub(1);
         }
-        if eliciting && before == State::Lost && !untold {
+        if eliciting && before == State::Lost && !is_exempt {
             outcome.late_sent_s.push(sent_s);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
         }
@@ -530,8 +538,10 @@ impl SentLog {
             if lost {
                 sent.state = State::Lost;
             }
-            // Of what no report speaks nothing is known: to count it as lost would be to count reports.
-            let exempt = lost && (sent.time < outage_end || sent.untold);
+            // Of what no report spoke nothing is known: to count it as lost would be to count reports.
+            let unknown = sent.untold && !self.spoken.contains(self.resolved);
+            let exempt = lost && (sent.time < outage_end || unknown);
+            sent.is_exempt = exempt;
             let is_probe = matches!(
                 sent.contents.first,
                 Some(Item::Control(Control::MtuProbe(_)))

@@ -124,7 +124,9 @@ impl Knee {
             self.variance(loss_before, packets_before) + self.variance(loss.max(0.01), packets);
         let telling = self.telling_gain(loss_before);
         let is_certain = (gain - telling).abs() > 2.0 * variance.sqrt();
-        let is_late = now_s - began_s > 5.0 && packets >= 64.0;
+        // More packets than it is compared with add little.
+        let patience_s = if packets >= packets_before { 2.5 } else { 5.0 };
+        let is_late = now_s - began_s > patience_s && packets >= 64.0;
         if !is_certain && !is_late {
             return;
         }

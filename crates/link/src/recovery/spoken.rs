@@ -1,0 +1,76 @@
+//! Which packets reports have spoken of, whether as received or as missing.
+
+use std::{collections::VecDeque, ops::Range};
+
+/// Ranges of packet numbers, lowest first, with gaps between them.
+#[derive(Debug, Default)]
+pub(super) struct Spoken {
+    ranges: VecDeque<Range<u64>>,
+}
+
+/// Reports of a peer that leaves holes are remembered no better than this.
+const RANGES_MAX: usize = 64;
+
+impl Spoken {
+    pub(super) fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let at = self.ranges.partition_point(|r| r.end < range.start);
+        let mut joined = range;
+        while let Some(next) = self.ranges.get(at).filter(|r| r.start <= joined.end) {
+            joined = joined.start.min(next.start)..joined.end.max(next.end);
+            self.ranges.remove(at);
+        }
+        self.ranges.insert(at, joined);
+        if self.ranges.len() > RANGES_MAX {
+            self.ranges.pop_front();
+        }
+    }
+
+    pub(super) fn contains(&self, number: u64) -> bool {
+        let at = self.ranges.partition_point(|r| r.end <= number);
+        self.ranges.get(at).is_some_and(|r| r.contains(&number))
+    }
+
+    /// What is below `number` will not be asked for any more.
+    pub(super) fn forget_below(&mut self, number: u64) {
+        while self.ranges.front().is_some_and(|r| r.end <= number) {
+            self.ranges.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn as_a_set_of_numbers(ranges in prop::collection::vec((0u64..200, 0u64..20), 0..40)) {
+            let (mut spoken, mut expected) = (Spoken::default(), BTreeSet::new());
+            for (low, count) in ranges {
+                spoken.insert(low..low + count);
+                expected.extend(low..low + count);
+                for number in 0..230 {
+                    prop_assert_eq!(spoken.contains(number), expected.contains(&number));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn holes_without_end_cost_no_memory() {
+        let mut spoken = Spoken::default();
+        for number in 0..10_000 {
+            spoken.insert(2 * number..2 * number + 1);
+        }
+        assert_eq!(spoken.ranges.len(), RANGES_MAX);
+        spoken.forget_below(20_000);
+        assert!(spoken.ranges.is_empty());
+    }
+}
