@@ -183,6 +183,8 @@ pub(crate) struct SentLog {
     /// ... and from packets of which reports spoke too late: for how much longer reports are waited for.
     report_lateness: Lateness,
     spoken: Spoken,
+    /// Packets below were sent before the reorder window, and are given up if reports spoke of them.
+    judged_until: u64,
     /// The reorder window when the newest report came.
     window: Duration,
     /// Fraction of our own packets that do not arrive, moving average over resolved packets.
@@ -231,6 +233,7 @@ impl SentLog {
             lateness: Lateness::default(),
             report_lateness: Lateness::default(),
             spoken: Spoken::default(),
+            judged_until: 0,
             window: Duration::ZERO,
             loss: 0.0,
             loss_samples: 0,
@@ -370,6 +373,7 @@ impl SentLog {
         })?;
         outcome.arrivals.reverse();
         self.reference = self.reference.max(judged.unwrap_or_default());
+        self.give_up_spoken(self.reference - window, outcome);
         // Reports no longer speak of packets this old; what they said may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
         let untold = untold.max(self.report_lateness.wait(now).min(wait_max(base_rtt)));
@@ -519,6 +523,22 @@ impl SentLog {
             } else {
                 self.reports_open -= 1;
             }
+        }
+    }
+
+    /// Gives up packets that were sent before `time` and told to be missing, if only by reports that came
+    /// before their time was up.
+    fn give_up_spoken(&mut self, time: Time, outcome: &mut Outcome) {
+        self.judged_until = self.judged_until.max(self.resolved);
+        while self
+            .get(self.judged_until)
+            .is_some_and(|sent| sent.time < time)
+        {
+            if self.spoken.contains(self.judged_until) {
+                let number = self.judged_until..self.judged_until + 1;
+                self.give_up(number, time, false, outcome);
+            }
+            self.judged_until += 1;
         }
     }
 

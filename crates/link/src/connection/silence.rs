@@ -14,6 +14,10 @@ const DOUBT_SLACK: Duration = Duration::from_millis(10);
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// After a sleep longer than the idle timeout the peer has so long, and four round trips, to be heard.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
+/// Questions into the silence are a round trip apart within these bounds; an eighth of one at first.
+const PROBE_PAUSE_MIN: Duration = Duration::from_millis(25);
+const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
+const OFTEN_UNTIL: Duration = Duration::from_secs(5);
 /// How often the controller learns that time passes.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
@@ -98,6 +102,19 @@ impl Connection {
         });
         let due = as_receiver.into_iter().chain(as_sender).min()?;
         Some(due.max(self.last_doubt + rtt / 2))
+    }
+
+    /// How long after one question into the silence the next is asked. At first often: where packets get lost
+    /// in bursts, each that is sent brings the end of the burst nearer.
+    pub(super) fn probe_pause(&self, now: Time) -> Duration {
+        let rtt = self.rtt.smoothed();
+        let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
+        match self.silent_since {
+            Some(since) if now.since(since) < OFTEN_UNTIL => {
+                (rtt / 8).max(PROBE_PAUSE_MIN).min(pause)
+            }
+            _ => pause,
+        }
     }
 
     /// When the lack of any report must be taken for silence: long after one was due for the oldest

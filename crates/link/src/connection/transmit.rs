@@ -207,9 +207,7 @@ impl Connection {
             if self.next_probe > now {
                 return None;
             }
-            let pause = self.rtt.smoothed();
-            self.next_probe =
-                now + pause.clamp(Duration::from_millis(50), Duration::from_millis(500));
+            self.next_probe = now + self.probe_pause(now);
             return Some(self.write_single(out, to, &Frame::Ping, now));
         }
         if self.mtu.probe_due().is_some_and(|due| due <= now) {

@@ -200,3 +200,29 @@ fn a_report_older_than_anything_remembered_changes_nothing() {
         .expect("it is about packets that were sent");
     assert!(outcome.lost.is_empty() && outcome.resolved.is_empty());
 }
+
+#[test]
+fn what_a_report_told_to_be_missing_needs_no_further_report() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 400);
+    for number in (0..300u64).filter(|number| *number != 3) {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        let now = ms(number) + RTT / 2;
+        match number {
+            // Within the reorder window.
+            8 => {
+                let outcome = report(&mut sent, &mut received, now);
+                assert!(outcome.lost.is_empty());
+            }
+            // The reports after it are lost, and the next tells no more of packet 3.
+            18 | 28 | 38 | 48 | 58 | 68 => {
+                received.write_report(&mut Vec::new(), 1400, now);
+            }
+            299 => {
+                let outcome = report(&mut sent, &mut received, now);
+                assert!(outcome.lost.contains(&item(3)));
+            }
+            _ => {}
+        }
+    }
+}
