@@ -87,7 +87,6 @@ const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
 /// ... and otherwise, unless that leaves less than five a round trip.
 const SHARE_MAX: f64 = 0.000_9;
-const INTERVAL_DEAR_MAX: Duration = Duration::from_millis(80);
 /// A path that holds fewer packets than this is short.
 const SHORT: f64 = 16.0;
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
@@ -151,7 +150,7 @@ impl ReceivedLog {
         if self.loss < LOSS_MIN {
             // Where much is reordered reports are long.
             let dear = Duration::from_secs_f64(apart(SHARE_MAX));
-            let rarest = (self.rtt / 5).clamp(2 * INTERVAL_MIN, INTERVAL_DEAR_MAX);
+            let rarest = (self.interval * 8 / 5).max(2 * INTERVAL_MIN);
             self.interval = self.interval.max(dear.min(rarest));
         }
     }

@@ -70,7 +70,7 @@ struct WindowedMin {
 }
 
 /// A peer that claims to have held a report for all of the round trip must not make it nothing.
-const BASE_RTT_MIN_S: f64 = 0.001;
+const BASE_RTT_MIN_S: f64 = 0.002;
 /// The minimum is taken over this time, in 15 parts.
 const BASE_WINDOW_S: f64 = 30.0;
 const BASE_PARTS: f64 = 15.0;
