@@ -103,7 +103,7 @@ pub(crate) struct Outcome {
     pub(crate) late_sent_s: Vec<f64>,
     /// Receive times, oldest first.
     pub(crate) arrivals: Vec<Arrival>,
-    /// A round-trip time measured on the newest packet.
+    /// A round-trip time measured on the report's front.
     pub(crate) rtt: Option<Duration>,
     /// Reports were lost that no later one replaces: the peer is to be asked.
     pub(crate) ask: bool,
@@ -111,7 +111,7 @@ pub(crate) struct Outcome {
     pub(crate) capable: u64,
 }
 
-/// What a report tells of the newest packet, where that is news.
+/// What a report tells of its front, where that is news.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) rtt: Duration,
@@ -185,8 +185,9 @@ pub(crate) struct SentLog {
     spoken: Spoken,
     /// Packets below were sent before the reorder window, and are given up if reports spoke of them.
     judged_until: u64,
-    /// The reorder window when the newest report came.
+    /// The reorder window, and the longest wait that there is, when the newest report came.
     window: Duration,
+    wait_max: Duration,
     /// Fraction of our own packets that do not arrive, moving average over resolved packets.
     loss: f64,
     loss_samples: u64,
@@ -235,6 +236,7 @@ impl SentLog {
             spoken: Spoken::default(),
             judged_until: 0,
             window: Duration::ZERO,
+            wait_max: WAIT_MAX,
             loss: 0.0,
             loss_samples: 0,
             recent_loss: 0.0,
@@ -273,7 +275,7 @@ impl SentLog {
     }
 
     /// The larger of that average and one over fewer packets.
-    pub(crate) fn loss_of_late(&self) -> f64 {
+    pub(crate) fn recent_loss_max(&self) -> f64 {
         self.loss.max(self.recent_loss)
     }
 
@@ -342,12 +344,17 @@ impl SentLog {
         let judged = judged.filter(|judged| *judged <= now);
         let window = self.reorder_window(base_rtt, now);
         self.window = window;
+        self.wait_max = wait_max(base_rtt);
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
         outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
         let mut told_from = report.largest;
+        let mut spoken = 0..0;
         report.for_each_run(|low, high, received| {
             told_from = told_from.min(low);
-            self.spoken.insert(low..high);
+            if low != spoken.end {
+                self.spoken.insert(std::mem::replace(&mut spoken, low..low));
+            }
+            spoken.end = high;
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
                 for number in low..high {
@@ -357,6 +364,7 @@ impl SentLog {
                 self.give_up(low.max(self.resolved)..high, give_up_before, false, outcome);
             }
         })?;
+        self.spoken.insert(spoken);
         // None above the largest had arrived.
         let above = (report.largest + 1).max(self.resolved);
         self.give_up(above..next, give_up_before, false, outcome);
@@ -406,7 +414,7 @@ impl SentLog {
         self.slept_until = now;
     }
 
-    /// The times of the newest packet that a report tells of, if it tells of it first.
+    /// The times of the front of a report, if it tells of it first.
     pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<Timing> {
         let sent = self.get(report.front.number)?;
         let is_news = sent.state != State::Arrived && sent.eliciting;
@@ -473,7 +481,7 @@ impl SentLog {
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
         let is_exempt = sent.is_exempt;
         let sent_s = sent.time.0 as f64 * 1e-9;
-        let late = self.reference.since(sent.time);
+        let late = self.reference.since(sent.time).min(self.wait_max);
         let was_in_flight = before == State::InFlight;
         if !was_in_flight || now >= self.asked_until {
             // Of a packet of which no report spoke it is the reports that are late.
@@ -500,6 +508,7 @@ impl SentLog {
         if eliciting && before == State::Lost && !is_exempt {
             outcome.late_sent_s.push(sent_s);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
+            self.recent_loss = (self.recent_loss - RECENT_LOSS_GAIN).max(0.0);
         }
     }
 

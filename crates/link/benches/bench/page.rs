@@ -59,7 +59,7 @@ impl Plot {
                 match record.sample(flow, span.end).state {
                     "" | "none" => Mood::Absent,
                     "compete" | "compete test" => Mood::Company,
-                    "loss drain" | "experiment" => Mood::Loss,
+                    "loss drain" | "experiment" | "policed" => Mood::Loss,
                     _ => Mood::Alone,
                 }
             })

@@ -26,7 +26,7 @@ pub struct Digest<'a> {
     pub arrivals: &'a [Arrival],
     /// Bytes that the peer has received in all, and when it said so, in seconds of its clock.
     pub received: (u64, f64),
-    /// A round-trip time measured on the newest packet, without the peer's delay, in seconds.
+    /// A round-trip time measured on the report's front, without the peer's delay, in seconds.
     pub rtt_s: Option<f64>,
     /// Bytes whose fate is unknown.
     pub bytes_in_flight: u64,

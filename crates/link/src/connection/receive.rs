@@ -344,7 +344,7 @@ impl Connection {
             self.begin_close(CLOSE_PATH_SHRUNK);
         }
         self.ecn.on_arrived(outcome.capable);
-        self.received.set_report_loss(self.sent.loss_of_late());
+        self.received.set_report_loss(self.sent.recent_loss_max());
         let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
         let digest = Digest {
             resolved: &outcome.resolved,

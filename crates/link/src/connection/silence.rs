@@ -14,7 +14,8 @@ const DOUBT_SLACK: Duration = Duration::from_millis(10);
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// After a sleep longer than the idle timeout the peer has so long, and four round trips, to be heard.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
-/// Questions into the silence are a round trip apart within these bounds; an eighth of one at first.
+/// Questions into the silence are a round trip apart within these bounds; an eighth of one at first, until
+/// this time and five round trips after the peer was heard last.
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(25);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
 const OFTEN_UNTIL: Duration = Duration::from_secs(5);
@@ -110,7 +111,7 @@ impl Connection {
         let rtt = self.rtt.smoothed();
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
         match self.silent_since {
-            Some(since) if now.since(since) < OFTEN_UNTIL => {
+            Some(since) if now.since(since) < OFTEN_UNTIL + 5 * rtt => {
                 (rtt / 8).max(PROBE_PAUSE_MIN).min(pause)
             }
             _ => pause,

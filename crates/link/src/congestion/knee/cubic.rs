@@ -64,7 +64,7 @@ impl Cubic {
         self.window_epoch
     }
 
-    /// The window at which the last loss came.
+    /// The window that growth levels off at: where the last loss came, or less of late.
     pub(super) fn window_max(&self) -> f64 {
         self.window_max
     }

@@ -1,6 +1,6 @@
 //! What a loss in excess of the floor leads to: a cut, and if that does not help, an experiment.
 
-use super::{Knee, State};
+use super::{Knee, State, cubic::Cubic};
 
 impl Knee {
     pub(super) fn cut_for_loss(&mut self, now_s: f64) {
@@ -141,6 +141,9 @@ impl Knee {
             self.forget_policer();
         } else {
             self.window = 0.9 * resume;
+            if let Some(cubic) = &mut self.policed {
+                *cubic = Cubic::new(self.window, now_s);
+            }
         }
         self.mark_cut(now_s);
         self.resume(now_s);

@@ -24,12 +24,14 @@ pub(super) struct Losses {
     first: Tally,
     first_until_s: f64,
     pub(super) cut_s: f64,
-    /// Losses that led to the last cut, and how many packets have turned up since that had been given up.
+    /// Losses that led to the last cut, and how many of those packets have turned up since.
     losses_at_cut: f64,
+    late_since_cut: f64,
     /// Losses since the cut beyond the floor and [`TOLERANCE`], counted anew whenever there are none:
     /// an excess that begins long after the cut is not diluted.
     surplus: f64,
-    late_since_cut: f64,
+    /// [`learn_longer`](Self::learn_longer) has learned since the cut.
+    has_learned_longer: bool,
     last_was_lost: bool,
     run: f64,
     run_mean: f64,
@@ -64,8 +66,9 @@ impl Losses {
             first_until_s: f64::INFINITY,
             cut_s: 0.0,
             losses_at_cut: 0.0,
-            surplus: 0.0,
             late_since_cut: 0.0,
+            surplus: 0.0,
+            has_learned_longer: false,
             last_was_lost: false,
             run: 0.0,
             run_mean: 1.0,
@@ -79,6 +82,7 @@ impl Losses {
         self.losses_at_cut = self.since_cut.losses;
         self.late_since_cut = 0.0;
         self.surplus = 0.0;
+        self.has_learned_longer = false;
         self.since_cut = Tally::default();
         self.cut_s = now_s;
     }
@@ -119,11 +123,12 @@ impl Losses {
         }
         // What was given up wrongly was no loss.
         for sent_s in late_sent_s {
-            self.late_since_cut += 1.0;
             self.window.take_back_loss();
             if *sent_s > self.cut_s {
                 self.since_cut.take_back_loss();
                 self.surplus = (self.surplus - 1.0).max(0.0);
+            } else {
+                self.late_since_cut += 1.0;
             }
             if *sent_s < self.first_until_s {
                 self.first.take_back_loss();
@@ -181,13 +186,18 @@ impl Losses {
     }
 
     /// Takes the count since the cut for the floor once it is the longer of the two, unless it is beyond
-    /// what is tolerated: the sender is below where it was cut.
+    /// what is tolerated: the sender is below where it was cut. Once for each cut: what others add little by
+    /// little would be learned for the path's.
     pub(super) fn learn_longer(&mut self) {
+        if self.has_learned_longer {
+            return;
+        }
         let Tally { packets, .. } = self.since_cut;
         let loss = self.since_cut.rate();
         if packets > self.floor_packets.max(LONG_MIN) && loss <= self.floor + self.tolerance() {
             self.floor = loss;
             self.floor_packets = packets.min(FLOOR_PACKETS_MAX);
+            self.has_learned_longer = true;
         }
     }
 
@@ -410,5 +420,10 @@ mod tests {
             losses.since_cut.losses, 20.0,
             "those were of before the cut"
         );
+        losses.begin_count(1.5);
+        losses.update(&[], &[1.6; 20]);
+        assert!(!losses.cut_was_wrong(), "those were sent after it");
+        losses.update(&[], &[1.4; 20]);
+        assert!(losses.cut_was_wrong());
     }
 }

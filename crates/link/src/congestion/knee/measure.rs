@@ -69,7 +69,8 @@ struct WindowedMin {
     minima: VecDeque<(f64, f64)>,
 }
 
-/// A peer that claims to have held a report for all of the round trip must not make it nothing.
+/// Reports are at least a millisecond apart: what happens in less time than two cannot be steered. Nor must
+/// a peer that claims to have held a report for all of the round trip make it nothing.
 const BASE_RTT_MIN_S: f64 = 0.002;
 /// The minimum is taken over this time, in 15 parts.
 const BASE_WINDOW_S: f64 = 30.0;
@@ -260,6 +261,10 @@ impl Measure {
     }
 
     fn on_arrival(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) {
+        if self.points.len() == POINTS_MAX {
+            self.points.pop_front();
+        }
+        self.points.push_back(*arrival);
         if arrival.in_train {
             return;
         }
@@ -281,16 +286,6 @@ impl Measure {
         let Some(fastest) = self.bucket.fastest else {
             return;
         };
-        if self
-            .points
-            .back()
-            .is_none_or(|last| last.number < fastest.number)
-        {
-            if self.points.len() == POINTS_MAX {
-                self.points.pop_front();
-            }
-            self.points.push_back(fastest);
-        }
         let least_s = fastest.received_s - fastest.sent_s;
         let window_s = BASE_WINDOW_S.max(20.0 * base_s);
         self.delay_base.insert(least_s, now_s, window_s);

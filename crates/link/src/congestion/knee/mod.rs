@@ -291,6 +291,7 @@ impl Controller for Knee {
         if now_s - self.last_report_s > STALE_S && !matches!(self.state, State::Start { .. }) {
             // What was known of the path is old: keep the rate as a guess and look again.
             self.measure = Measure::new();
+            self.has_emptied = false;
             self.forget_policer();
             self.mark_cut(now_s);
             self.enter_grow(now_s);
@@ -301,11 +302,20 @@ impl Controller for Knee {
         self.measure.update(digest, now_s);
         self.losses.update(digest.resolved, digest.late_sent_s);
         self.take_up_cached(digest.rtt_s.is_some());
+        // Time without anything to send, or without reports, is no time to grow.
+        let idle_s = if digest.app_limited {
+            since_report_s
+        } else {
+            (since_report_s - 2.0 * self.round_s()).max(0.0)
+        };
+        if let Some(cubic) = &mut self.policed {
+            cubic.pause(idle_s);
+        }
+        if let State::Compete { cubic, .. } = &mut self.state {
+            cubic.pause(idle_s);
+        }
         if digest.app_limited {
             self.limited_s = now_s;
-            if let Some(cubic) = &mut self.policed {
-                cubic.pause(since_report_s);
-            }
         } else {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
             self.grow(bytes as f64, now_s);

@@ -57,7 +57,9 @@ impl Knee {
         } else if self.losses.begins_to_exceed() || self.losses.excess(0.02, 4.0) {
             self.cut_for_loss(now_s);
         } else if self.window > BEYOND * self.policer_limit {
-            self.policed = None;
+            self.window = BEYOND * self.policer_limit;
+            self.is_gentle = false;
+            self.forget_policer();
             self.mark_cut(now_s);
             self.enter_grow(now_s);
         }
@@ -179,9 +181,45 @@ mod tests {
     #[test]
     fn a_limit_that_is_gone_ends_it() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.window = 2.0 * WINDOW;
+        knee.window = 10.0 * WINDOW;
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "grow");
+        assert!(knee.policed.is_none() && !knee.is_gentle);
+        assert!(knee.window < 2.1 * WINDOW, "no leap");
+    }
+
+    #[test]
+    fn a_gap_between_reports_is_no_time_to_grow() {
+        let mut knee = policed(0.0, u64::MAX);
+        let before = knee.window;
+        let packet = resolved(1, 5.0, |_| false);
+        for at_s in [5.0, 25.0] {
+            let digest = Digest {
+                resolved: &packet,
+                ..Digest::default()
+            };
+            knee.on_report(&digest, at_s);
+        }
+        assert!(knee.window < 1.1 * before, "{}", knee.window / before);
+    }
+
+    #[test]
+    fn what_an_experiment_has_shown_to_be_too_much_is_not_regained_at_once() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.window = WINDOW;
+        let lossy = |sent_s| resolved(2000, sent_s, |number| number % 5 == 0);
+        knee.losses.update(&lossy(6.0), &[]);
+        knee.step_policed(6.0);
+        assert_eq!(knee.state(), "loss drain");
+        knee.losses.update(&lossy(6.5), &[]);
+        knee.step_loss_drain(6.6);
+        assert_eq!(knee.state(), "experiment");
+        let resume = 4.0 * knee.window;
+        knee.losses.update(&resolved(2000, 7.0, |_| false), &[]);
+        knee.step_experiment(9.0);
+        assert_eq!(knee.state(), "policed");
+        knee.grow_policed(1500.0, 9.1);
+        assert!(knee.window <= resume, "{} of {resume}", knee.window);
     }
 
     #[test]
