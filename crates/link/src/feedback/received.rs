@@ -68,7 +68,7 @@ const ASKED_MAX: u64 = 1 << 17;
 /// Receive times in one report at most.
 pub(super) const SAMPLES_MAX: usize = 32;
 /// Samples are so many for the packets that each is chosen out of.
-const SAMPLED_EACH: usize = 8;
+const SAMPLED_EACH: usize = 16;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
 /// One report is made of so many packets that carry only reports.

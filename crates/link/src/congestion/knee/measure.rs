@@ -16,6 +16,8 @@ pub(super) struct Measure {
     /// The highest packet number whose arrival was told, but for those of overtakers.
     newest: u64,
     bucket: Bucket,
+    /// The least delay in the bucket before, in seconds.
+    least_before_s: Option<f64>,
     /// Queueing delay, one way, in seconds.
     pub(super) queue_s: f64,
     /// When the packets that `queue_s` is about were sent.
@@ -152,6 +154,7 @@ impl Measure {
             rtt_base: WindowedMin::new(),
             newest: 0,
             bucket: Bucket::default(),
+            least_before_s: None,
             queue_s: 0.0,
             queue_sent_s: 0.0,
             queue_since_s: 0.0,
@@ -288,7 +291,10 @@ impl Measure {
         };
         let least_s = fastest.received_s - fastest.sent_s;
         let window_s = BASE_WINDOW_S.max(20.0 * base_s);
-        self.delay_base.insert(least_s, now_s, window_s);
+        // What only one bucket saw may be a hiccup of a clock or a scheduler.
+        let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
+        self.least_before_s = Some(least_s);
+        self.delay_base.insert(seen_twice_s, now_s, window_s);
         let delay_base_s = self.delay_base.get().unwrap_or(least_s);
         self.queue_s = (least_s - delay_base_s).max(0.0);
         self.queue_peak.insert(-self.queue_s, now_s, window_s);
@@ -361,5 +367,71 @@ impl Measure {
         if span_s >= span_min_s {
             self.delivered = Some((received.0 - first.0.min(received.0)) as f64 / span_s);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The queueing delay seen after a packet each millisecond, `delay_ms` late each.
+    fn queue_ms(count: u64, delay_ms: impl Fn(u64) -> f64) -> f64 {
+        let mut measure = Measure::new();
+        for number in 0..count {
+            let sent_s = number as f64 * 1e-3;
+            let arrivals = [Arrival {
+                number: number + 1,
+                sent_s,
+                received_s: sent_s + delay_ms(number) * 1e-3,
+                sent_bytes_before: number * 1500,
+                in_train: false,
+            }];
+            let digest = Digest {
+                arrivals: &arrivals,
+                rtt_s: Some(0.02),
+                ..Digest::default()
+            };
+            measure.update(&digest, sent_s + 0.02);
+        }
+        measure.queue_s * 1e3
+    }
+
+    #[test]
+    fn a_base_is_believed_when_two_buckets_have_seen_it() {
+        let hiccup = |number| if number == 500 { 9.0 } else { 10.0 };
+        assert!(queue_ms(1000, hiccup) < 0.001);
+        let shorter = |number| {
+            if (500..600).contains(&number) {
+                9.0
+            } else {
+                10.0
+            }
+        };
+        assert!((queue_ms(1000, shorter) - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn packets_that_come_in_last_and_late_are_no_queue() {
+        // The last ten were sent before the others, and come in after a pause.
+        let late = |number| if number < 990 { 10.0 } else { 110.0 };
+        let in_order = queue_ms(1000, late);
+        assert!(in_order > 90.0, "that is one: {in_order}");
+        let mut measure = Measure::new();
+        let arrival = |number: u64, delay_s: f64| Arrival {
+            number,
+            sent_s: number as f64 * 1e-3,
+            received_s: number as f64 * 1e-3 + delay_s,
+            sent_bytes_before: number * 1500,
+            in_train: false,
+        };
+        let mut arrivals: Vec<Arrival> = (20..1000).map(|number| arrival(number, 0.01)).collect();
+        arrivals.extend((1..20).map(|number| arrival(number, 1.1)));
+        let digest = Digest {
+            arrivals: &arrivals,
+            rtt_s: Some(0.02),
+            ..Digest::default()
+        };
+        measure.update(&digest, 1.2);
+        assert!(measure.queue_s < 1e-6);
     }
 }
