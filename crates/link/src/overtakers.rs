@@ -121,8 +121,9 @@ mod tests {
 
     #[test]
     fn jitter_and_queues_that_drain_are_no_overtaking() {
+        // The first are not known from others yet, and jitter shows its least only by and by.
         assert!(told(|number| f64::from(number * 7919 % 1000) * 5e-6).len() < 2 * COMPARED_MIN);
-        assert!(told(|number| 0.5 - f64::from(number) * 4e-5).len() < 2 * COMPARED_MIN);
+        assert!(told(|number| 0.5 - f64::from(number) * 4e-5).len() < COMPARED_MIN);
     }
 
     #[test]

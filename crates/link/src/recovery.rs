@@ -68,8 +68,6 @@ pub struct Resolved {
     pub bytes: usize,
     /// When it was sent, in seconds since the endpoint's epoch.
     pub sent_s: f64,
-    /// The controller's window when it was sent, in bytes.
-    pub window_bytes: f64,
     /// Whether it was given up.
     pub lost: bool,
 }
@@ -136,7 +134,6 @@ impl Outcome {
 struct Sent {
     time: Time,
     bytes_before: u64,
-    window_bytes: f32,
     bytes: u16,
     state: State,
     /// Counts towards what is in flight and towards loss; packets of feedback only do not.
@@ -296,13 +293,11 @@ impl SentLog {
         bytes: usize,
         eliciting: bool,
         in_train: bool,
-        window_bytes: f64,
         contents: Contents,
     ) {
         self.packets.push_back(Sent {
             time: now,
             bytes_before: self.bytes_sent,
-            window_bytes: window_bytes as f32,
             bytes: bytes as u16,
             state: State::InFlight,
             eliciting,
@@ -587,7 +582,6 @@ impl SentLog {
                     number: self.resolved,
                     bytes: usize::from(sent.bytes),
                     sent_s: sent.time.0 as f64 * 1e-9,
-                    window_bytes: f64::from(sent.window_bytes),
                     lost,
                 });
             }

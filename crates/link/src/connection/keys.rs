@@ -2,10 +2,7 @@
 
 use rustls::quic::{HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Secrets};
 
-use crate::wire::{
-    Malformed,
-    packet::{self},
-};
+use crate::wire::{Malformed, packet, varint};
 
 /// Seals and opens data packets, and moves both directions to fresh keys together.
 pub(crate) struct KeyRing {
@@ -98,6 +95,9 @@ impl KeyRing {
     ) -> Result<Option<(u64, &'a [u8])>, Malformed> {
         let (truncated, phase) = packet::unmask(datagram, self.remote_mask.as_ref())?;
         let number = packet::expand_number(truncated, expected);
+        if number > varint::MAX {
+            return Err(Malformed);
+        }
         if !is_new(number) {
             return Ok(None);
         }
@@ -169,6 +169,16 @@ mod tests {
             assert!(opens(&mut b, seal(&mut a, round)), "and so on");
             assert!(opens(&mut a, seal(&mut b, round)));
             assert_eq!(a.phase, b.phase);
+        }
+    }
+
+    #[test]
+    fn a_number_that_no_report_could_tell_is_refused() {
+        let [mut a, mut b] = rings();
+        for (number, is_told) in [(varint::MAX, true), (varint::MAX + 1, false)] {
+            let mut packet = seal(&mut a, number);
+            let opened = b.open(&mut packet, varint::MAX, |_| true);
+            assert_eq!(opened.is_ok(), is_told);
         }
     }
 

@@ -176,7 +176,6 @@ mod tests {
             number: 0,
             bytes,
             sent_s,
-            window_bytes: 0.0,
             lost,
         }
     }

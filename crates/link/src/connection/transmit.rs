@@ -500,10 +500,9 @@ impl Connection {
         self.keys.seal(out, start, number);
         let len = out.len() - start;
         let wire_bytes = len + ip_overhead(&self.remote);
-        let window = self.controller.window_bytes();
         self.sent.is_marking = self.ecn.is_marking();
         self.sent
-            .push(now, wire_bytes, eliciting, in_train, window, contents);
+            .push(now, wire_bytes, eliciting, in_train, contents);
         if eliciting {
             self.controller
                 .on_sent(number, wire_bytes, now.seconds_since(Time::default()));

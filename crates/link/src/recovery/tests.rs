@@ -29,7 +29,7 @@ fn send_every_ms(sent: &mut SentLog, count: u64) {
     for number in 0..count {
         let mut contents = Contents::default();
         contents.push(item(number));
-        sent.push(ms(number), 1500, true, false, 0.0, contents);
+        sent.push(ms(number), 1500, true, false, contents);
     }
 }
 
@@ -81,7 +81,7 @@ fn a_peer_that_tells_nothing_of_our_reports_is_noticed() {
     let mut sent = SentLog::new();
     for number in 0..=REPORTS_OPEN_MAX {
         assert!(!sent.is_overfull(), "{number}");
-        sent.push(ms(number), 60, false, false, 0.0, Contents::default());
+        sent.push(ms(number), 60, false, false, Contents::default());
     }
     assert!(sent.is_overfull());
 }
@@ -91,14 +91,7 @@ fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
     let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
     for number in 0..40 {
         let is_eliciting = number % 3 == 2;
-        sent.push(
-            ms(number),
-            60,
-            is_eliciting,
-            false,
-            0.0,
-            Contents::default(),
-        );
+        sent.push(ms(number), 60, is_eliciting, false, Contents::default());
     }
     assert_eq!(sent.oldest_in_flight(), Some(ms(2)));
     for number in 0..=20 {
@@ -185,14 +178,7 @@ fn a_report_older_than_anything_remembered_changes_nothing() {
     report(&mut sent, &mut received, ms(30) + RTT / 2);
     sent.forget(ms(5000), Duration::from_secs(1));
     for number in 30..40 {
-        sent.push(
-            ms(5000 + number),
-            1500,
-            true,
-            false,
-            0.0,
-            Contents::default(),
-        );
+        sent.push(ms(5000 + number), 1500, true, false, Contents::default());
     }
     let old = Report::read(&mut Reader(&old)).expect("our own report");
     let mut outcome = Outcome::default();
@@ -225,4 +211,60 @@ fn what_a_report_told_to_be_missing_needs_no_further_report() {
             _ => {}
         }
     }
+}
+
+#[test]
+fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 700);
+    let (mut shown_lost, mut shown_late, mut sent_again) = (0, 0, 0);
+    let mut count = |outcome: &Outcome| {
+        shown_lost += outcome.resolved.iter().filter(|packet| packet.lost).count();
+        shown_late += outcome.late_sent_s.len();
+        sent_again += outcome.lost.len();
+    };
+    for number in 0..600u64 {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        let now = ms(number) + RTT / 2;
+        match number {
+            0..200 if number % 10 == 9 => {
+                // None of these reports arrives, and the question that follows does not either.
+                received.write_report(&mut Vec::new(), 1400, now);
+            }
+            200.. if number % 10 == 9 => count(&report(&mut sent, &mut received, now)),
+            _ => {}
+        }
+    }
+    received.tell_from(0);
+    count(&report(&mut sent, &mut received, ms(600) + RTT / 2));
+    assert!(sent_again > 100);
+    assert_eq!((shown_lost, shown_late), (0, 0));
+}
+
+#[test]
+fn reports_that_were_late_are_waited_for_the_next_time() {
+    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    send_every_ms(&mut sent, 2000);
+    let mut sent_again = [0, 0];
+    for number in 0..1600u64 {
+        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        let now = ms(number) + RTT / 2;
+        let half = usize::from(number >= 800);
+        // Twice the reports on 200 packets are lost; what they said comes 280 ms later.
+        let outcome = match number % 800 {
+            100..300 if number % 10 == 9 => {
+                received.write_report(&mut Vec::new(), 1400, now);
+                continue;
+            }
+            580 => {
+                received.tell_from(sent.resolved().min(number - 480));
+                report(&mut sent, &mut received, now)
+            }
+            _ if number % 10 == 9 => report(&mut sent, &mut received, now),
+            _ => continue,
+        };
+        sent_again[half] += outcome.lost.len();
+    }
+    assert!(sent_again[0] > 50, "{sent_again:?}");
+    assert!(sent_again[1] < sent_again[0] / 2, "{sent_again:?}");
 }

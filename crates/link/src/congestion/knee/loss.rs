@@ -163,7 +163,10 @@ const DEVIATION_MAX: f64 = 0.035;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::{Controller, Resolved, knee::Share};
+    use crate::congestion::{
+        Controller,
+        knee::{Share, resolved_at},
+    };
 
     /// An experiment after 8 % of 400 packets, at a quarter of which each `every` is lost.
     fn experiment(every: u64) -> Knee {
@@ -179,15 +182,7 @@ mod tests {
             began_s: 1.0,
         };
         knee.mark_cut(1.0);
-        let resolved: Vec<_> = (0..1200)
-            .map(|number| Resolved {
-                number,
-                bytes: 1500,
-                sent_s: 2.0,
-                window_bytes: 0.2e6,
-                lost: number % every == every - 1,
-            })
-            .collect();
+        let resolved = resolved_at(2.0, 1200, |number| number % every == every - 1);
         knee.losses.update(&resolved, &[]);
         knee.step_experiment(2.5);
         knee

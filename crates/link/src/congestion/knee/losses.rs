@@ -326,17 +326,10 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::knee::resolved_at;
 
     fn resolved(count: u64, is_lost: impl Fn(u64) -> bool) -> Vec<Resolved> {
-        (0..count)
-            .map(|number| Resolved {
-                number,
-                bytes: 1500,
-                sent_s: 1.0 + number as f64 * 1e-4,
-                window_bytes: 1e6,
-                lost: is_lost(number),
-            })
-            .collect()
+        resolved_at(1.01, count, is_lost)
     }
 
     #[test]

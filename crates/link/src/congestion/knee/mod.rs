@@ -384,3 +384,20 @@ impl Controller for Knee {
         self.measure.queue_s
     }
 }
+
+/// So many packets of 1500 bytes, all sent at `sent_s`.
+#[cfg(test)]
+fn resolved_at(
+    sent_s: f64,
+    count: u64,
+    is_lost: impl Fn(u64) -> bool,
+) -> Vec<crate::congestion::Resolved> {
+    (0..count)
+        .map(|number| crate::congestion::Resolved {
+            number,
+            bytes: 1500,
+            sent_s,
+            lost: is_lost(number),
+        })
+        .collect()
+}

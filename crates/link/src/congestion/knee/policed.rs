@@ -87,21 +87,12 @@ impl Knee {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::{Controller, Digest, Resolved, knee::Share};
+    use crate::congestion::{
+        Controller, Digest,
+        knee::{Share, resolved_at},
+    };
 
     const WINDOW: f64 = 1_500_000.0;
-
-    fn resolved(count: u64, sent_s: f64, is_lost: impl Fn(u64) -> bool) -> Vec<Resolved> {
-        (0..count)
-            .map(|number| Resolved {
-                number,
-                bytes: 1500,
-                sent_s,
-                window_bytes: WINDOW,
-                lost: is_lost(number),
-            })
-            .collect()
-    }
 
     /// Growing at 100 ms on a path that is known to lose `floor`.
     fn growing(floor: f64) -> Knee {
@@ -117,10 +108,10 @@ mod tests {
     /// A cut for an excess of losses from `now_s` on, after which it is gone.
     fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
         knee.losses
-            .update(&resolved(1000, now_s, |number| number % 4 == 0), &[]);
+            .update(&resolved_at(now_s, 1000, |number| number % 4 == 0), &[]);
         assert!(knee.losses.excess(0.02, 4.0));
         knee.cut_for_loss(now_s);
-        let after = resolved(1000, now_s + 0.5, |number| {
+        let after = resolved_at(now_s + 0.5, 1000, |number| {
             number % floor_every == floor_every - 1
         });
         knee.losses.update(&after, &[]);
@@ -143,11 +134,11 @@ mod tests {
         let mut knee = policed(0.0, u64::MAX);
         knee.window = WINDOW;
         knee.losses
-            .update(&resolved(1000, 6.0, |number| number % 600 == 599), &[]);
+            .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "policed", "the first may be the path's");
         knee.losses
-            .update(&resolved(1000, 6.0, |number| number % 600 == 599), &[]);
+            .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
         knee.step_policed(6.1);
         assert_eq!(knee.state(), "loss drain");
         assert!((knee.window / WINDOW - 0.7).abs() < 0.01);
@@ -158,11 +149,11 @@ mod tests {
         let mut knee = policed(0.1, 10);
         knee.window = WINDOW;
         knee.losses
-            .update(&resolved(2000, 6.0, |number| number % 10 == 0), &[]);
+            .update(&resolved_at(6.0, 2000, |number| number % 10 == 0), &[]);
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "policed");
         knee.losses
-            .update(&resolved(1000, 6.0, |number| number % 5 == 0), &[]);
+            .update(&resolved_at(6.0, 1000, |number| number % 5 == 0), &[]);
         knee.step_policed(6.1);
         assert_eq!(knee.state(), "loss drain");
         assert!((0.75..0.9).contains(&(knee.window / WINDOW)));
@@ -192,7 +183,7 @@ mod tests {
     fn a_gap_between_reports_is_no_time_to_grow() {
         let mut knee = policed(0.0, u64::MAX);
         let before = knee.window;
-        let packet = resolved(1, 5.0, |_| false);
+        let packet = resolved_at(5.0, 1, |_| false);
         for at_s in [5.0, 25.0] {
             let digest = Digest {
                 resolved: &packet,
@@ -207,7 +198,7 @@ mod tests {
     fn what_an_experiment_has_shown_to_be_too_much_is_not_regained_at_once() {
         let mut knee = policed(0.0, u64::MAX);
         knee.window = WINDOW;
-        let lossy = |sent_s| resolved(2000, sent_s, |number| number % 5 == 0);
+        let lossy = |sent_s| resolved_at(sent_s, 2000, |number| number % 5 == 0);
         knee.losses.update(&lossy(6.0), &[]);
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "loss drain");
@@ -215,7 +206,7 @@ mod tests {
         knee.step_loss_drain(6.6);
         assert_eq!(knee.state(), "experiment");
         let resume = 4.0 * knee.window;
-        knee.losses.update(&resolved(2000, 7.0, |_| false), &[]);
+        knee.losses.update(&resolved_at(7.0, 2000, |_| false), &[]);
         knee.step_experiment(9.0);
         assert_eq!(knee.state(), "policed");
         knee.grow_policed(1500.0, 9.1);
@@ -233,7 +224,7 @@ mod tests {
             };
             knee.on_report(&idle, f64::from(second));
         }
-        let packet = resolved(1, 65.0, |_| false);
+        let packet = resolved_at(65.0, 1, |_| false);
         let busy = Digest {
             resolved: &packet,
             ..Digest::default()

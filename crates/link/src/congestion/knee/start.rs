@@ -144,8 +144,8 @@ impl Knee {
 #[cfg(test)]
 mod tests {
     use crate::congestion::{
-        Arrival, Controller, Digest, PathMemory, Resolved,
-        knee::{Knee, Share},
+        Arrival, Controller, Digest, PathMemory,
+        knee::{Knee, Share, resolved_at},
     };
 
     /// The report on a first train of 32 packets that a path of so many bytes per second spread, of
@@ -160,15 +160,7 @@ mod tests {
             in_train: true,
         };
         let arrivals: Vec<_> = (0..32).filter(|n| !is_lost(*n)).map(arrival).collect();
-        let resolved: Vec<_> = (0..32)
-            .map(|number| Resolved {
-                number,
-                bytes: 1500,
-                sent_s: 0.001,
-                window_bytes: 48_000.0,
-                lost: is_lost(number),
-            })
-            .collect();
+        let resolved = resolved_at(0.001, 32, is_lost);
         let digest = Digest {
             resolved: &resolved,
             arrivals: &arrivals,
