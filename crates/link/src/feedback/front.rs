@@ -38,11 +38,10 @@ impl Front {
     pub(super) fn choose(&self, rtt: Duration) -> Option<(Sample, usize)> {
         let newest_us = self.recent.back()?.time_us;
         let since_us = newest_us.saturating_sub(rtt.as_micros() as u64 / 8);
-        let newest_first = self.recent.iter().rev();
-        let count = newest_first
-            .clone()
-            .take_while(|arrival| arrival.time_us >= since_us)
-            .count();
+        let older = self
+            .recent
+            .partition_point(|arrival| arrival.time_us < since_us);
+        let count = self.recent.len() - older;
         let overtakers = match count {
             // Too few to tell; the sender still may.
             0..4 => 0,
@@ -51,7 +50,11 @@ impl Front {
         // The highest so far, highest first.
         let mut highest = [Sample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
         let highest = &mut highest[..=overtakers];
-        for arrival in newest_first.take(count) {
+        for (place, arrival) in self.recent.range(older..).rev().enumerate() {
+            // True of all but a few where packets come in order.
+            if place > overtakers && arrival.number <= highest[overtakers].number {
+                continue;
+            }
             let at = highest.partition_point(|higher| higher.number > arrival.number);
             if at <= overtakers {
                 highest[at..].rotate_right(1);
