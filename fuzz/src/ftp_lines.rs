@@ -2,8 +2,8 @@
 //! reply, an address and a logon.
 
 use ftp::{
-    address::{announced_port, epsv_argument},
-    command::{Command, PassiveForm},
+    address::{ActiveForm, PassiveForm, active_address, announced_port, epsv_argument},
+    command::Command,
     line::{Line, LineSplitter},
     logon::{Logon, split_port},
     reply::ReplyTracker,
@@ -61,8 +61,11 @@ fn read_command(line: &[u8]) {
         assert!(shown.contains("***"));
     }
     let _ = epsv_argument(command.argument());
+    for form in [ActiveForm::Port, ActiveForm::Eprt, ActiveForm::Lprt] {
+        let _ = active_address(form, command.argument());
+    }
     if let Ok(logon) = Logon::parse(command.argument()) {
-        assert!(logon.port != 0 && !logon.host.is_empty() && !logon.user.is_empty());
+        assert!(logon.server.port != 0 && !logon.server.host.is_empty() && !logon.user.is_empty());
     }
     if let Ok(text) = std::str::from_utf8(command.argument())
         && let Some((host, port)) = split_port(text)
@@ -73,9 +76,10 @@ fn read_command(line: &[u8]) {
 
 /// Lines of clients and servers.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let lines: [&[u8]; 10] = [
+    let lines: [&[u8]; 11] = [
         b"USER joe@ftp.example.com:2121\r\nPASS secret\r\nPASV\r\nRETR a file\r\n",
         b"USER joe%host\r\nUSER joe@[2001:db8::1]:21\nEPSV ALL\r\nEPSV 2\r\n",
+        b"PORT 10,0,0,1,4,1\r\nEPRT |2|::1|1025|\r\nLPRT 4,4,10,0,0,1,2,4,1\r\n",
         b"\xff\xf4\xff\xf2ABOR\r\n",
         b"STOR \xff\xffname\r\nSITE RESPONSE x\r\n",
         b"227 Entering Passive Mode (10,0,0,1,4,1).\r\n",

@@ -10,14 +10,14 @@ use std::{
 };
 
 use ftp::session::{
-    Stage, Tag, TransferId,
-    far::{self, FarSession, Opening},
+    Mode, Stage, Tag, TransferId,
+    far::{self, DataWay, FarSession, Manner, Opening},
     near::{self, DataEvent, FrontDoor, NearSession, Order},
 };
 
 use crate::Tape;
 
-const CLIENT_LINES: [&str; 22] = [
+const CLIENT_LINES: [&str; 28] = [
     "USER joe",
     "PASS x",
     "PASV",
@@ -34,6 +34,12 @@ const CLIENT_LINES: [&str; 22] = [
     "STAT",
     "REIN",
     "PORT 1,2,3,4,5,6",
+    "PORT 127,0,0,1,4,1",
+    "EPRT |2|::1|1025|",
+    "TYPE I",
+    "SYST",
+    "PWD",
+    "CWD a",
     "AUTH TLS",
     "XYZZY",
     "FEAT",
@@ -42,7 +48,7 @@ const CLIENT_LINES: [&str; 22] = [
     "",
 ];
 
-const SERVER_LINES: [&str; 24] = [
+const SERVER_LINES: [&str; 26] = [
     "220 ready",
     "220-ready",
     "120 wait",
@@ -67,12 +73,14 @@ const SERVER_LINES: [&str; 24] = [
     "530 no",
     "421 bye",
     "loose",
+    "257 name",
+    "200 ok",
 ];
 
 struct World {
     near: NearSession,
     far: Option<FarSession>,
-    server_is_v6: bool,
+    manner: Manner,
     to_far: VecDeque<near::Output>,
     to_near: VecDeque<far::Output>,
     /// Numbers the server's lines, so that each is known again.
@@ -106,12 +114,24 @@ pub(crate) fn play(data: &[u8]) -> usize {
     } else {
         Ipv6Addr::LOCALHOST.into()
     };
-    let server_is_v6 = setup & 4 != 0;
+    let mode = if setup & 8 == 0 {
+        Mode::Strict
+    } else {
+        Mode::Fast
+    };
+    let manner = Manner {
+        server_is_v6: setup & 4 != 0,
+        data: if setup & 16 == 0 {
+            DataWay::Passive
+        } else {
+            DataWay::Active
+        },
+        mode,
+    };
     let mut world = World {
-        near: NearSession::new(front, local),
-        far: (front == FrontDoor::Fixed)
-            .then(|| FarSession::new(Opening::RelayGreeting, server_is_v6)),
-        server_is_v6,
+        near: NearSession::new(front, mode, local, local),
+        far: (front == FrontDoor::Fixed).then(|| FarSession::new(Opening::RelayGreeting, manner)),
+        manner,
         to_far: VecDeque::new(),
         to_near: VecDeque::new(),
         lines: 0,
@@ -167,7 +187,7 @@ impl World {
                 if let Some(transfer) = self.listening.pop_front() {
                     let at = SocketAddr::new(local, 5000);
                     let input = if tape.byte().is_multiple_of(8) {
-                        near::Input::NotListening(transfer)
+                        near::Input::NoData(transfer)
                     } else {
                         near::Input::Listening { transfer, at }
                     };
@@ -231,6 +251,9 @@ impl World {
             match output {
                 near::Output::ToClient(line) => self.client_reads(&line),
                 near::Output::Listen(transfer) => self.listening.push_back(transfer),
+                near::Output::Dial { at, .. } => {
+                    assert!(at.port() >= 1024 && at.ip().is_loopback());
+                }
                 near::Output::Order(transfer, Order::Kill) => {
                     self.given_up.insert(transfer);
                 }
@@ -269,13 +292,20 @@ impl World {
             result.is_ok() || self.logons > 1,
             "the near half keeps to the limit"
         );
+        let mut listening = false;
         while let Some(output) = far.poll() {
             match &output {
                 far::Output::ToServer { line, .. } => assert!(!line.contains(&b'\n')),
                 far::Output::Connect { port, .. } => assert_ne!(*port, 0),
+                far::Output::Listen(_) => listening = true,
                 _ => {}
             }
             self.to_near.push_back(output);
+        }
+        if listening {
+            self.lines += 1;
+            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 6000));
+            self.far(far::Input::Listening((!self.lines.is_multiple_of(7)).then_some(at)));
         }
     }
 
@@ -285,20 +315,32 @@ impl World {
                 self.logons += 1;
                 let line = [b"USER ".as_slice(), &logon.user].concat();
                 let opening = Opening::ConsumeGreeting { id, line };
-                self.far = Some(FarSession::new(opening, self.server_is_v6));
+                self.far = Some(FarSession::new(opening, self.manner));
                 self.to_near.clear();
             }
-            Some(near::Output::Command { id, line, synch }) => {
+            Some(near::Output::Command {
+                id,
+                line,
+                synch,
+                answered,
+            }) => {
                 assert!(!line.contains(&b'\n'), "one line only");
                 self.far(far::Input::Command {
                     id,
                     line: &line,
                     synch,
+                    answered,
                 });
             }
-            Some(near::Output::Passive { id, transfer, form }) => {
-                self.far(far::Input::Passive { id, transfer, form });
-            }
+            Some(near::Output::OpenData {
+                id,
+                transfer,
+                answered,
+            }) => self.far(far::Input::Data {
+                id,
+                transfer,
+                answered,
+            }),
             Some(near::Output::LeaveServer) => self.far(far::Input::ClientGone),
             _ => {}
         }
@@ -316,9 +358,16 @@ impl World {
                 }
                 self.near(near::Input::FarReply { tag, line: &line });
             }
-            Some(far::Output::PassiveReady { id, transfer }) => {
-                self.near(near::Input::PassiveReady { id, transfer });
-            }
+            Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
+            Some(far::Output::Foreseen {
+                subject,
+                answer,
+                last,
+            }) => self.near(near::Input::Foreseen {
+                subject,
+                answer: answer.as_deref(),
+                last,
+            }),
             Some(far::Output::Close) => self.near(near::Input::ServerClosed),
             _ => {}
         }
@@ -383,6 +432,24 @@ pub fn seeds() -> Vec<Vec<u8>> {
         [&[0], &passive[..], &upload, &over].concat(),
         [&[4], &passive[..], &abort, &over].concat(),
         [&[1], &client("USER joe@host")[..], &passive, &download].concat(),
+        [
+            &[8],
+            &server("220 ready")[..],
+            &client("PASS x"),
+            &server("230 in"),
+            &client("PWD"),
+            &server("502 no"),
+            &server("500 what"),
+            &server("257 name"),
+            &client("TYPE I"),
+            &client("PASV"),
+            &server("200 ok"),
+            &server("227 (10,0,0,1,4,1)"),
+            &[11, 1],
+            &download,
+        ]
+        .concat(),
+        [&[16], &client("PORT 127,0,0,1,4,1")[..], &server("200 ok"), &upload].concat(),
         [
             &[3],
             &client("USER joe")[..],

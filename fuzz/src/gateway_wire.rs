@@ -1,10 +1,7 @@
 //! What two gateways say to each other: any bytes decode to a message or are refused, a message
 //! reads back as it was written, and pieces of any size make no difference.
 
-use ftp::{
-    command::PassiveForm,
-    session::{CommandId, Stage, Tag, TransferId},
-};
+use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
 use gateway::{
     target::{Endpoint, Host},
     wire::{Decoder, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode, encode},
@@ -78,11 +75,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
             session: 9,
             target: target("ftp.example.com"),
             logon: None,
+            mode: Mode::Fast,
+            server_data: DataWay::Passive,
         },
         Service::FtpSession {
             session: 9,
             target: target("10.0.0.1"),
             logon: Some((id, b"USER joe".to_vec())),
+            mode: Mode::Strict,
+            server_data: DataWay::Active,
         },
         Service::FtpData {
             session: 9,
@@ -93,12 +94,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         NearMessage::Command {
             id,
             synch: false,
+            answered: true,
             line: b"RETR file".to_vec(),
         },
-        NearMessage::Passive {
+        NearMessage::Data {
             id,
             transfer,
-            form: PassiveForm::Epsv,
+            answered: false,
         },
         NearMessage::Abandon(transfer),
     ];
@@ -108,13 +110,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
         stage: Stage::Final,
         code: 226,
         last: true,
+        foresees: true,
     };
     let far = [
         FarMessage::Reply {
             tag,
             line: b"226 done".to_vec(),
         },
-        FarMessage::PassiveReady { id, transfer },
+        FarMessage::DataReady(id),
+        FarMessage::Foreseen {
+            subject: Subject::Features,
+            answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),
+            last: true,
+        },
         FarMessage::Refused {
             code: 425,
             text: "not reached".into(),

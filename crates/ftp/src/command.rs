@@ -5,6 +5,8 @@
 
 use std::{borrow::Cow, fmt};
 
+use crate::address::{ActiveForm, PassiveForm};
+
 /// A parsed copy of a command line.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command<'a> {
@@ -21,9 +23,11 @@ pub enum Kind {
     User,
     /// `PASS`.
     Pass,
-    /// `PASV`, `EPSV`: asks for a passive data connection.
+    /// `PASV`, `EPSV`, `LPSV`: asks for a passive data connection.
     Passive(PassiveForm),
-    /// `PORT`, `EPRT`, `LPRT`, `LPSV` and other forms of data connection that are not offered.
+    /// `PORT`, `EPRT`, `LPRT`: names where the client awaits the data connection.
+    Active(ActiveForm),
+    /// `SPAS`, `SSCN` and other forms of data connection that are not offered.
     OtherData,
     /// `AUTH`, `PBSZ`, `PROT`, `CCC` and their kin.
     Protection,
@@ -33,19 +37,12 @@ pub enum Kind {
     Abort,
     /// `QUIT`.
     Quit,
+    /// `TYPE`: how the bytes of transfers are meant.
+    Type,
     /// May overtake a running transfer: `STAT`, `NOOP`, `REIN`.
     Overtaking,
     /// Anything else.
     Other,
-}
-
-/// The two ways to ask for a passive data connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PassiveForm {
-    /// `PASV` (RFC 959): the answer carries an IPv4 address.
-    Pasv,
-    /// `EPSV` (RFC 2428): the answer carries a port only.
-    Epsv,
 }
 
 /// Which way the bytes of a transfer go, seen from the client.
@@ -107,14 +104,17 @@ impl<'a> Command<'a> {
             "PASS" => Kind::Pass,
             "PASV" => Kind::Passive(PassiveForm::Pasv),
             "EPSV" => Kind::Passive(PassiveForm::Epsv),
-            "PORT" | "EPRT" | "LPRT" | "LPSV" | "SPAS" | "SPOR" | "CPSV" | "SSCN" => {
-                Kind::OtherData
-            }
+            "LPSV" => Kind::Passive(PassiveForm::Lpsv),
+            "PORT" => Kind::Active(ActiveForm::Port),
+            "EPRT" => Kind::Active(ActiveForm::Eprt),
+            "LPRT" => Kind::Active(ActiveForm::Lprt),
+            "SPAS" | "SPOR" | "CPSV" | "SSCN" => Kind::OtherData,
             "AUTH" | "ADAT" | "PBSZ" | "PROT" | "CCC" | "MIC" | "CONF" | "ENC" => Kind::Protection,
             "RETR" | "LIST" | "NLST" | "MLSD" => Kind::Transfer(Direction::Download),
             "STOR" | "STOU" | "APPE" => Kind::Transfer(Direction::Upload),
             "ABOR" => Kind::Abort,
             "QUIT" => Kind::Quit,
+            "TYPE" => Kind::Type,
             "STAT" | "NOOP" | "REIN" => Kind::Overtaking,
             _ => Kind::Other,
         }

@@ -1,14 +1,22 @@
-//! The proxy logon `USER name@host[:port]`: which account on which server.
+//! Proxy logons: which account on which server. Either `USER name@host[:port]` says both, or `HOST`,
+//! `OPEN` or `SITE` names the server and `USER` the account.
 //!
 //! The last `@` splits, since account names contain `@`. Without any `@` a `%` splits instead.
 //! Whether the host is a proper name or address, and allowed, is the gateway's business.
 
-/// The argument of a proxy logon, taken apart.
+/// A proxy logon, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logon {
     /// The account on the server, as it is sent there.
     pub user: Vec<u8>,
-    /// The server as the client wrote it, without brackets.
+    /// The server.
+    pub server: Server,
+}
+
+/// A server as a client writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Name or address, without brackets.
     pub host: String,
     /// The port; 21 where none was named.
     pub port: u16,
@@ -21,13 +29,14 @@ pub enum LogonError {
     #[error("no server named")]
     NoServer,
     /// Something stands where the server should, but it is none.
-    #[error("malformed server after the last @")]
+    #[error("malformed server")]
     Malformed,
 }
 
 impl Logon {
-    /// Reads `name@host`, `name@host:port`, `name@[v6]:port`, `name@host port` and the same with
-    /// `%` for `@`.
+    /// Reads the argument of `USER`: `name@host`, `name@host:port`, `name@[v6]:port`,
+    /// `name@host port` and the same with `%` for `@`. Behind a further space may stand an account on
+    /// the gateway, which is ignored: there are none.
     ///
     /// # Errors
     /// [`LogonError`] when no server is named, or what is there cannot be one.
@@ -38,18 +47,34 @@ impl Logon {
             .or_else(|| argument.iter().rposition(|&b| b == b'%'))
             .ok_or(LogonError::NoServer)?;
         let user = argument[..split].to_vec();
-        let server = std::str::from_utf8(&argument[split + 1..])
-            .map_err(|_| LogonError::Malformed)?
-            .trim_ascii();
-        let (host, port) = split_port(server).ok_or(LogonError::Malformed)?;
-        if user.is_empty() || host.is_empty() || host.len() > HOST_MAX {
+        let server = &argument[split + 1..];
+        let server = match server.iter().position(|&b| b == b' ') {
+            Some(space) if !server[space + 1..].iter().all(u8::is_ascii_digit) => &server[..space],
+            _ => server,
+        };
+        if user.is_empty() {
             return Err(LogonError::Malformed);
         }
-        Ok(Self {
-            user,
-            host: host.to_owned(),
-            port,
-        })
+        let server = Server::parse(server)?;
+        Ok(Self { user, server })
+    }
+}
+
+impl Server {
+    /// Reads the forms that [`split_port`] does.
+    ///
+    /// # Errors
+    /// [`LogonError`] when there is no server, or what is there cannot be one.
+    pub fn parse(argument: &[u8]) -> Result<Self, LogonError> {
+        let text = std::str::from_utf8(argument)
+            .map_err(|_| LogonError::Malformed)?
+            .trim_ascii();
+        let (host, port) = split_port(text).ok_or(LogonError::Malformed)?;
+        if host.is_empty() || host.len() > HOST_MAX {
+            return Err(LogonError::Malformed);
+        }
+        let host = host.to_owned();
+        Ok(Self { host, port })
     }
 }
 
@@ -101,8 +126,8 @@ mod tests {
         Logon::parse(text.as_bytes()).map(|l| {
             (
                 String::from_utf8_lossy(&l.user).into_owned(),
-                l.host,
-                l.port,
+                l.server.host,
+                l.server.port,
             )
         })
     }
@@ -133,6 +158,10 @@ mod tests {
             is("joe", "ftp.example.org", 21)
         );
         assert_eq!(
+            parse("joe@ftp.example.org fwuser"),
+            is("joe", "ftp.example.org", 21)
+        );
+        assert_eq!(
             parse("joe%x@ftp.example.org"),
             is("joe%x", "ftp.example.org", 21)
         );
@@ -158,7 +187,7 @@ mod tests {
         #[test]
         fn any_bytes_can_be_read(argument in proptest::collection::vec(any::<u8>(), 0..80)) {
             if let Ok(logon) = Logon::parse(&argument) {
-                prop_assert!(logon.port != 0 && !logon.host.is_empty());
+                prop_assert!(logon.server.port != 0 && !logon.server.host.is_empty());
             }
         }
     }

@@ -9,7 +9,7 @@
 
 use std::{io, time::Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use link::{RecvStream, SendStream, StreamError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -58,6 +58,19 @@ pub(crate) async fn to_link(
     }
 }
 
+/// Writes what has come from the link to TCP.
+pub(crate) async fn write(
+    tcp: &mut WriteHalf<'_>,
+    bytes: Bytes,
+    meter: &Meter,
+) -> Result<(), PumpError> {
+    let before = Instant::now();
+    tcp.write_all(&bytes).await?;
+    meter.moved(bytes.len());
+    meter.waited_for_tcp(before.elapsed());
+    Ok(())
+}
+
 /// Moves bytes from the link to TCP until the verified end of the stream, which becomes a FIN.
 pub(crate) async fn from_link(
     recv: &mut RecvStream,
@@ -69,13 +82,9 @@ pub(crate) async fn from_link(
         let Some(bytes) = recv.read().await? else {
             return Ok(socket::end_orderly(tcp).await?);
         };
-        let read = Instant::now();
-        meter.waited_for_link(read - before);
-        let count = bytes.len();
-        tcp.write_all(&bytes).await?;
-        meter.moved(count);
+        meter.waited_for_link(before.elapsed());
+        write(tcp, bytes, meter).await?;
         before = Instant::now();
-        meter.waited_for_tcp(before - read);
     }
 }
 

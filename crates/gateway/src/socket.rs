@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsRawFd, BorrowedFd},
     time::{Duration, Instant},
 };
@@ -11,8 +12,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::AsyncWriteExt,
-    net::{TcpStream, tcp::WriteHalf},
+    net::{TcpListener, TcpSocket, TcpStream, tcp::WriteHalf},
 };
+
+use tracing::info;
 
 nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
 
@@ -39,6 +42,62 @@ pub(crate) fn tune_data(stream: &TcpStream) -> io::Result<()> {
     keep_alive(&socket)?;
     socket.set_tcp_notsent_lowat(UNSENT_MAX_BYTES)?;
     socket.set_linger(Some(Duration::ZERO))
+}
+
+/// A listener for one data connection; port 0 is any.
+///
+/// # Errors
+/// That of the system.
+pub(crate) fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(ip, port);
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM.nonblocking(),
+        None,
+    )?;
+    socket.bind(&address.into())?;
+    socket.listen(1)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Connects from `local`, which the other end compares with the control connection's address.
+///
+/// # Errors
+/// That of the system; [`io::ErrorKind::TimedOut`] after `patience`.
+pub(crate) async fn connect_from(
+    local: IpAddr,
+    to: SocketAddr,
+    patience: Duration,
+) -> io::Result<TcpStream> {
+    let socket = match to {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A listener for both families gives IPv4 clients as mapped addresses.
+    let local = match to {
+        SocketAddr::V4(_) => local.to_canonical(),
+        SocketAddr::V6(_) => local,
+    };
+    socket.bind(SocketAddr::new(local, 0))?;
+    tokio::time::timeout(patience, socket.connect(to))
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Accepts the first connection from `peer`; all others are reset.
+pub(crate) async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => {
+                return stream;
+            }
+            Ok((stream, from)) => {
+                info!(%from, "a stranger at the data port");
+                abort(stream);
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
 }
 
 /// Bounds what the kernel takes from a client ahead of the gateway: it counts against the time in
@@ -127,6 +186,9 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.
 const STALLED: Duration = Duration::from_secs(30);
+
+/// Out of descriptors, most likely: others may close some.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Unsent bytes that the kernel takes from the gateway: a few milliseconds at 1 Gbit/s.
 const UNSENT_MAX_BYTES: u32 = 512 * 1024;

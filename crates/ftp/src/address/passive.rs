@@ -1,11 +1,20 @@
-//! The replies to `PASV` and `EPSV`, read and written, and the argument of `EPSV`.
+//! The replies to `PASV`, `EPSV` and `LPSV`, read and written, and the argument of `EPSV`.
 //!
 //! The address in a server's `227` is not read at all: a data connection goes to the peer of the
 //! control connection and nowhere else.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::command::PassiveForm;
+/// The ways to ask for a passive data connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassiveForm {
+    /// `PASV` (RFC 959): the answer carries an IPv4 address.
+    Pasv,
+    /// `EPSV` (RFC 2428): the answer carries a port only.
+    Epsv,
+    /// `LPSV` (RFC 1639): the answer carries an address of either family. Servers are not asked so.
+    Lpsv,
+}
 
 /// What the argument of `EPSV` asks for (RFC 2428 section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +49,7 @@ pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
     let port = match form {
         PassiveForm::Pasv => pasv_port(text),
         PassiveForm::Epsv => epsv_port(text),
+        PassiveForm::Lpsv => None,
     };
     port.filter(|&port| port != 0)
 }
@@ -107,12 +117,25 @@ pub fn epsv_reply(port: u16) -> String {
     format!("229 Entering Extended Passive Mode (|||{port}|)")
 }
 
+/// The reply to `LPSV`.
+fn lpsv_reply(at: SocketAddr) -> String {
+    let (family, octets) = match at.ip().to_canonical() {
+        IpAddr::V4(ip) => (4, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (6, ip.octets().to_vec()),
+    };
+    let [high, low] = at.port().to_be_bytes();
+    let address: String = octets.iter().map(|octet| format!("{octet},")).collect();
+    let length = octets.len();
+    format!("228 Entering Long Passive Mode ({family},{length},{address}2,{high},{low})")
+}
+
 /// The reply line to `form` that announces `at`; `None` where PASV cannot carry the address.
 pub fn passive_reply(form: PassiveForm, at: SocketAddr) -> Option<String> {
     match (form, at.ip().to_canonical()) {
         (PassiveForm::Epsv, _) => Some(epsv_reply(at.port())),
-        (PassiveForm::Pasv, std::net::IpAddr::V4(v4)) => Some(pasv_reply(v4, at.port())),
-        (PassiveForm::Pasv, std::net::IpAddr::V6(_)) => None,
+        (PassiveForm::Lpsv, _) => Some(lpsv_reply(at)),
+        (PassiveForm::Pasv, IpAddr::V4(v4)) => Some(pasv_reply(v4, at.port())),
+        (PassiveForm::Pasv, IpAddr::V6(_)) => None,
     }
 }
 
@@ -158,6 +181,19 @@ mod tests {
         assert_eq!(epsv("229 ok (|||66446|)"), None);
         assert_eq!(epsv("229 ok (|||6446)"), None);
         assert_eq!(epsv("229 ok"), None);
+    }
+
+    #[test]
+    fn the_reply_to_lpsv_carries_either_family() {
+        let reply = |at: &str| passive_reply(PassiveForm::Lpsv, at.parse().expect("an address"));
+        assert_eq!(
+            reply("10.0.0.1:1025").as_deref(),
+            Some("228 Entering Long Passive Mode (4,4,10,0,0,1,2,4,1)")
+        );
+        assert_eq!(
+            reply("[::1]:1025").as_deref(),
+            Some("228 Entering Long Passive Mode (6,16,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,1,2,4,1)")
+        );
     }
 
     #[test]

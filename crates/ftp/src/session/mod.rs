@@ -10,6 +10,50 @@ pub mod near;
 
 use crate::command::{Command, Kind};
 
+/// What a pair of gateways may do beside relaying, for fewer round trips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// The gateways answer by themselves what is safe to answer, and ask the server ahead for what
+    /// clients ask next. A refusal that the client would have got at `PASV`, `PORT` or `TYPE` it gets
+    /// at the transfer.
+    #[default]
+    Fast,
+    /// Each command of the client's is one of the server's, and each reply too.
+    Strict,
+}
+
+/// What the server is asked ahead, in fast mode: nothing that changes anything there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// `SYST`.
+    System,
+    /// `FEAT`.
+    Features,
+    /// `PWD`.
+    Directory,
+}
+
+impl Subject {
+    /// The subject that a command without argument asks for.
+    pub fn of(verb: &str) -> Option<Self> {
+        match verb {
+            "SYST" => Some(Self::System),
+            "FEAT" => Some(Self::Features),
+            "PWD" | "XPWD" => Some(Self::Directory),
+            _ => None,
+        }
+    }
+
+    /// The command that asks for it.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::System => "SYST",
+            Self::Features => "FEAT",
+            Self::Directory => "PWD",
+        }
+    }
+}
+
 /// Numbers the commands of one session from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CommandId(pub u32);
@@ -31,6 +75,8 @@ pub struct Tag {
     pub code: u16,
     /// The line ends its reply.
     pub last: bool,
+    /// What the client may ask next has been asked already, and follows.
+    pub foresees: bool,
 }
 
 /// Where in the answer to a command a reply stands.
@@ -42,11 +88,12 @@ pub enum Stage {
     Final,
 }
 
-/// The gateway's own answer to a command that it does not offer, if it is one.
-fn refusal(command: &Command<'_>, epsv_only: bool) -> Option<&'static str> {
+/// The gateway's own answer to a command that is for gateways and never for a server.
+fn refusal(command: &Command<'_>) -> Option<&'static str> {
     match command.kind() {
-        Kind::OtherData if epsv_only => Some("501 gateway: only EPSV is allowed after EPSV ALL"),
-        Kind::OtherData => Some("502 gateway: active mode is not offered here, use PASV or EPSV"),
+        Kind::Passive(_) | Kind::Active(_) | Kind::OtherData => {
+            Some("502 gateway: this form of data connection is not offered here")
+        }
         Kind::Protection => Some("502 gateway: TLS is not offered here"),
         _ => None,
     }

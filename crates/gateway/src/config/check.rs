@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use ftp::session::{Mode, far::DataWay};
 use link::{Identity, LinkConfig, PeerConfig, Policy, PublicKey};
 use toml::Spanned;
 use units::{BitRate, ByteCount};
@@ -230,7 +231,11 @@ fn ftp_door(
         .as_ref()
         .map(passive_ports)
         .transpose()?;
+    let mode = mode(section.mode.as_ref())?;
+    let server_data = server_data(section.server_data.as_ref())?;
     Ok(FtpDoor {
+        mode,
+        server_data,
         listen: section.listen.into_inner(),
         target: section.target.map(Spanned::into_inner),
         clients: section.clients,
@@ -255,43 +260,41 @@ fn forward(
     })
 }
 
+fn mode(name: Option<&Spanned<String>>) -> Result<Mode, Problem> {
+    let Some(name) = name else {
+        return Ok(Mode::default());
+    };
+    match name.get_ref().as_str() {
+        "fast" => Ok(Mode::Fast),
+        "strict" => Ok(Mode::Strict),
+        other => Err(problem(
+            name,
+            format!("unknown mode {other:?}, expected \"fast\" or \"strict\""),
+        )),
+    }
+}
+
+fn server_data(name: Option<&Spanned<String>>) -> Result<DataWay, Problem> {
+    let Some(name) = name else {
+        return Ok(DataWay::default());
+    };
+    match name.get_ref().as_str() {
+        "passive" => Ok(DataWay::Passive),
+        "active" => Ok(DataWay::Active),
+        other => Err(problem(
+            name,
+            format!("unknown server_data {other:?}, expected \"passive\" or \"active\""),
+        )),
+    }
+}
+
 /// Keys of the contract whose feature does not exist yet.
 fn not_yet(section: &FtpSection) -> Result<(), Problem> {
-    if let Some(mode) = &section.mode {
-        match mode.get_ref().as_str() {
-            "strict" => {}
-            "fast" => {
-                return Err(problem(
-                    mode,
-                    "mode \"fast\" does not exist yet, expected \"strict\"",
-                ));
-            }
-            other => {
-                return Err(problem(
-                    mode,
-                    format!("unknown mode {other:?}, expected \"strict\""),
-                ));
-            }
-        }
-    }
     if let Some(transparent) = section.transparent.as_ref().filter(|t| *t.get_ref()) {
         return Err(problem(
             transparent,
             "transparent = true does not exist yet, expected false",
         ));
-    }
-    if let Some(data) = &section.server_data {
-        match data.get_ref().as_str() {
-            "passive" => {}
-            "active" => {
-                let message = "server_data \"active\" does not exist yet, expected \"passive\"";
-                return Err(problem(data, message));
-            }
-            other => {
-                let message = format!("unknown server_data {other:?}, expected \"passive\"");
-                return Err(problem(data, message));
-            }
-        }
     }
     tls_off(
         section.tls.as_ref(),

@@ -13,6 +13,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ftp::session::{Mode, far::DataWay};
+
 use crate::target::{AllowList, Endpoint, Host, Network, ServesPattern};
 
 /// A gateway's configuration, checked.
@@ -60,6 +62,10 @@ pub struct FtpDoor {
     pub via: Option<usize>,
     /// Ports to listen on for data; `None`: whatever the system gives.
     pub passive_ports: Option<RangeInclusive<u16>>,
+    /// What the gateways may do beside relaying.
+    pub mode: Mode,
+    /// Which side opens the data connections between far gateway and server.
+    pub server_data: DataWay,
     /// Address to announce in `227` instead of the one the client connected to.
     pub external_address: Option<IpAddr>,
 }

@@ -1,18 +1,23 @@
-//! The server's data connection: connected as soon as the server announces its port, joined with
-//! the link stream that the near side opened for it.
+//! The server's data connection: connected as soon as the server announces its port, or accepted, and
+//! joined with the link stream that the near side opened for it.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use ftp::session::TransferId;
 use link::{RecvStream, SendStream, StreamError};
 use tokio::{
-    net::{TcpSocket, TcpStream},
+    net::{TcpListener, TcpStream},
     sync::{mpsc, oneshot, watch},
     time::{sleep, timeout},
 };
 use tracing::{debug, info};
 
-use super::dial::CONNECT_PATIENCE;
+use super::{DataStream, dial::CONNECT_PATIENCE};
 use crate::{
     relay::{self, PumpError},
     socket,
@@ -24,18 +29,28 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Abort {
     No,
+    /// A server that has not connected need not any more.
+    Unlisten,
     /// The server gets a moment to close by itself.
     Soon,
     Now,
 }
 
+/// How the server's data connection comes about.
+pub(super) enum ServerLeg {
+    /// The server listens there.
+    Dial(SocketAddr),
+    /// The server connects here, from this address.
+    Accept(TcpListener, IpAddr),
+}
+
 /// Everything that one data connection needs.
 pub(super) struct DataConnection {
     pub(super) id: TransferId,
-    pub(super) server: SocketAddr,
+    pub(super) leg: ServerLeg,
     /// Where the control connection comes from: servers compare.
     pub(super) local: SocketAddr,
-    pub(super) streams: oneshot::Receiver<(SendStream, RecvStream)>,
+    pub(super) streams: oneshot::Receiver<DataStream>,
     pub(super) abort: watch::Receiver<Abort>,
     /// Told when the server does not accept the connection.
     pub(super) refused: mpsc::Sender<TransferId>,
@@ -45,48 +60,51 @@ pub(super) struct DataConnection {
 impl DataConnection {
     pub(super) async fn run(mut self) {
         let connected = tokio::select! {
-            connected = connect(self.server, self.local) => connected,
+            connected = connect(self.leg, self.local) => connected,
             _ = self.abort.wait_for(|a| *a != Abort::No) => Err(io::ErrorKind::Interrupted.into()),
         };
         if let Err(error) = &connected {
-            info!(transfer = self.id.0, server = %self.server, %error, "no data connection");
+            info!(transfer = self.id.0, %error, "no data connection");
             let _ = self.refused.send(self.id).await;
         }
-        let Ok(Ok((send, recv))) = timeout(STREAM_PATIENCE, self.streams).await else {
+        let Ok(Ok(streams)) = timeout(STREAM_PATIENCE, self.streams).await else {
             if let Ok(stream) = connected {
                 socket::abort(stream);
             }
             return;
         };
         match connected {
-            Ok(stream) => join(stream, send, recv, self.abort, &self.transfer, self.id).await,
-            Err(_) => give_up(send, recv, reset::UNREACHABLE),
+            Ok(stream) => join(stream, streams, self.abort, &self.transfer).await,
+            Err(_) => give_up(streams.send, streams.recv, reset::UNREACHABLE),
         }
     }
 }
 
-async fn connect(server: SocketAddr, local: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if server.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
+async fn connect(leg: ServerLeg, local: SocketAddr) -> io::Result<TcpStream> {
+    let stream = match leg {
+        ServerLeg::Dial(to) => socket::connect_from(local.ip(), to, CONNECT_PATIENCE).await?,
+        ServerLeg::Accept(listener, server) => {
+            timeout(ACCEPT_PATIENCE, socket::accept_from(&listener, server))
+                .await
+                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        }
     };
-    socket.bind(SocketAddr::new(local.ip(), 0))?;
-    let stream = timeout(CONNECT_PATIENCE, socket.connect(server))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     socket::tune_data(&stream)?;
     Ok(stream)
 }
 
 async fn join(
     mut stream: TcpStream,
-    mut send: SendStream,
-    mut recv: RecvStream,
+    streams: DataStream,
     mut abort: watch::Receiver<Abort>,
     transfer: &Transfer,
-    id: TransferId,
 ) {
+    let DataStream {
+        transfer: id,
+        mut send,
+        mut recv,
+        first,
+    } = streams;
     let ended = {
         let (mut reader, mut writer) = stream.split();
         let meters = transfer.meters();
@@ -99,7 +117,12 @@ async fn join(
             }
         };
         let up = async {
-            match relay::from_link(&mut recv, &mut writer, &meters.1).await {
+            let meter = &meters.1;
+            let relayed = match relay::write(&mut writer, first, meter).await {
+                Ok(()) => relay::from_link(&mut recv, &mut writer, meter).await,
+                Err(error) => Err(error),
+            };
+            match relayed {
                 // The server takes no more; it may still send, and its reply says why.
                 Err(PumpError::Tcp(_)) => {
                     recv.stop(reset::ABORTED);
@@ -132,7 +155,11 @@ async fn join(
 /// Resolves when an abort is ordered. The end of the session is no order: a server may close its
 /// control connection behind its last reply, with data still on the way.
 async fn aborted(abort: &mut watch::Receiver<Abort>) {
-    if abort.wait_for(|a| *a != Abort::No).await.is_err() {
+    if abort
+        .wait_for(|a| matches!(a, Abort::Soon | Abort::Now))
+        .await
+        .is_err()
+    {
         std::future::pending().await
     }
 }
@@ -141,6 +168,9 @@ fn give_up(mut send: SendStream, mut recv: RecvStream, code: u32) {
     send.reset(code);
     recv.stop(code);
 }
+
+/// Time for a server to connect, from when it has been told where.
+const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time by which the server's announcement may precede the link stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(30);

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use ftp::session::TransferId;
 use link::{Incoming, PeerId, RecvStream, SendStream};
 use tokio::{
@@ -27,7 +28,14 @@ use crate::{
 };
 
 /// A link stream of a data connection, on its way to its session.
-type DataStream = (TransferId, SendStream, RecvStream);
+#[derive(Debug)]
+struct DataStream {
+    transfer: TransferId,
+    send: SendStream,
+    recv: RecvStream,
+    /// What has come of the data together with the first message.
+    first: Bytes,
+}
 
 /// Finds the session to which a data connection's stream belongs.
 #[derive(Debug, Default)]
@@ -114,6 +122,8 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
             session,
             target,
             logon,
+            mode,
+            server_data,
         } => {
             let span = info_span!("ftp", session, %target);
             let _open = shared.registry.session();
@@ -123,6 +133,8 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
                 session,
                 target,
                 logon,
+                mode,
+                server_data,
                 send,
                 recv,
                 decoder,
@@ -135,7 +147,14 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
             match timeout(PAIRING_PATIENCE, shared.pairing.find((peer, session))).await {
                 Ok(sender) => {
                     // Dropped if the session is gone, which resets the stream.
-                    let _ = sender.send((transfer, send, recv)).await;
+                    let first = decoder.into_rest();
+                    let stream = DataStream {
+                        transfer,
+                        send,
+                        recv,
+                        first,
+                    };
+                    let _ = sender.send(stream).await;
                 }
                 Err(_) => {
                     debug!(session, "a data connection of no session");

@@ -11,8 +11,8 @@ use std::{
 use ftp::{
     line::{Line, LineSplitter, REPLY_MAX},
     session::{
-        CommandId, TransferId,
-        far::{FarSession, Input, Opening, Output},
+        CommandId, Mode, TransferId,
+        far::{DataWay, FarSession, Input, Manner, Opening, Output},
     },
 };
 use link::{PeerId, RecvStream, SendStream, StreamError};
@@ -30,7 +30,7 @@ use tracing::{Instrument, debug, info, warn};
 
 use super::{
     DataStream,
-    data::{Abort, DataConnection},
+    data::{Abort, DataConnection, ServerLeg},
     dial,
 };
 use crate::{
@@ -47,6 +47,8 @@ pub(super) struct Opened {
     pub(super) session: u64,
     pub(super) target: Endpoint,
     pub(super) logon: Option<(CommandId, Vec<u8>)>,
+    pub(super) mode: Mode,
+    pub(super) server_data: DataWay,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) decoder: Decoder,
@@ -87,7 +89,7 @@ enum SessionError {
 
 struct Data {
     abort: watch::Sender<Abort>,
-    streams: Option<oneshot::Sender<(SendStream, RecvStream)>>,
+    streams: Option<oneshot::Sender<DataStream>>,
     /// The connection itself keeps it, so that its end counts.
     transfer: Weak<Transfer>,
 }
@@ -104,7 +106,7 @@ struct Session<'a> {
     send: SendStream,
     data: BTreeMap<TransferId, Data>,
     /// Streams whose data connection the server has not announced yet.
-    early: BTreeMap<TransferId, (SendStream, RecvStream)>,
+    early: BTreeMap<TransferId, DataStream>,
     refused: mpsc::Sender<TransferId>,
     closing: bool,
 }
@@ -127,7 +129,14 @@ async fn run(opened: Opened, stream: TcpStream, shared: &Arc<Shared>) -> Result<
         server,
         local,
         writer,
-        far: FarSession::new(opening, server.ip().to_canonical().is_ipv6()),
+        far: FarSession::new(
+            opening,
+            Manner {
+                server_is_v6: server.ip().to_canonical().is_ipv6(),
+                data: opened.server_data,
+                mode: opened.mode,
+            },
+        ),
         send: opened.send,
         data: BTreeMap::new(),
         early: BTreeMap::new(),
@@ -188,7 +197,7 @@ impl Session<'_> {
                         self.far.handle(Input::ClientGone)?;
                     }
                 },
-                Some((id, send, recv)) = streams.recv() => self.pair(id, send, recv),
+                Some(stream) = streams.recv() => self.pair(stream),
                 Some(id) = refusals.recv() => self.far.handle(Input::DataRefused(id))?,
                 _ = ticks.tick() => self.tell_limits().await?,
                 () = self.shared.cut_short() => return Err(StreamError::Closed.into()),
@@ -217,16 +226,26 @@ impl Session<'_> {
     fn near_said(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
         while let Some(message) = decoder.next_message()? {
             match message {
-                NearMessage::Command { id, synch, line } => {
-                    self.far.handle(Input::Command {
-                        id,
-                        line: &line,
-                        synch,
-                    })?;
-                }
-                NearMessage::Passive { id, transfer, form } => {
-                    self.far.handle(Input::Passive { id, transfer, form })?;
-                }
+                NearMessage::Command {
+                    id,
+                    synch,
+                    answered,
+                    line,
+                } => self.far.handle(Input::Command {
+                    id,
+                    line: &line,
+                    synch,
+                    answered,
+                })?,
+                NearMessage::Data {
+                    id,
+                    transfer,
+                    answered,
+                } => self.far.handle(Input::Data {
+                    id,
+                    transfer,
+                    answered,
+                })?,
                 NearMessage::Abandon(transfer) => self.far.handle(Input::Abandon(transfer))?,
             }
         }
@@ -241,11 +260,28 @@ impl Session<'_> {
                 Output::Reply { tag, line } => {
                     self.tell_near(&FarMessage::Reply { tag, line }).await?;
                 }
-                Output::PassiveReady { id, transfer } => {
-                    self.tell_near(&FarMessage::PassiveReady { id, transfer })
-                        .await?;
+                Output::DataReady(id) => self.tell_near(&FarMessage::DataReady(id)).await?,
+                Output::Foreseen {
+                    subject,
+                    answer,
+                    last,
+                } => {
+                    let message = FarMessage::Foreseen {
+                        subject,
+                        answer,
+                        last,
+                    };
+                    self.tell_near(&message).await?;
                 }
-                Output::Connect { transfer, port } => self.connect(transfer, port),
+                Output::Connect { transfer, port } => {
+                    let to = SocketAddr::new(self.server.ip(), port);
+                    self.start_data(transfer, ServerLeg::Dial(to));
+                }
+                Output::Listen(transfer) => {
+                    let at = self.listen(transfer);
+                    self.far.handle(Input::Listening(at))?;
+                }
+                Output::Unlisten(transfer) => self.order(transfer, Abort::Unlisten),
                 Output::Abort { transfer, grace } => self.abort(transfer, grace),
                 Output::Close => self.closing = true,
             }
@@ -276,7 +312,23 @@ impl Session<'_> {
         }
     }
 
-    fn connect(&mut self, id: TransferId, port: u16) {
+    /// Listens for the server's data connection. Returns where.
+    fn listen(&mut self, id: TransferId) -> Option<SocketAddr> {
+        let listener = socket::listen(self.local.ip().to_canonical(), 0);
+        match listener.and_then(|l| Ok((l.local_addr()?, l))) {
+            Ok((at, listener)) => {
+                let server = self.server.ip();
+                self.start_data(id, ServerLeg::Accept(listener, server));
+                Some(at)
+            }
+            Err(error) => {
+                warn!(%error, "no port for a data connection");
+                None
+            }
+        }
+    }
+
+    fn start_data(&mut self, id: TransferId, leg: ServerLeg) {
         let (name, peer) = (self.target.to_string(), self.shared.peer_name(self.peer));
         let transfer = self
             .shared
@@ -287,7 +339,7 @@ impl Session<'_> {
         let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
             id,
-            server: SocketAddr::new(self.server.ip(), port),
+            leg,
             local: self.local,
             streams,
             abort: aborted,
@@ -309,16 +361,17 @@ impl Session<'_> {
                 transfer: open,
             },
         );
-        if let Some((send, recv)) = self.early.remove(&id) {
-            self.pair(id, send, recv);
+        if let Some(stream) = self.early.remove(&id) {
+            self.pair(stream);
         }
     }
 
-    fn pair(&mut self, id: TransferId, send: SendStream, recv: RecvStream) {
+    fn pair(&mut self, stream: DataStream) {
+        let id = stream.transfer;
         match self.data.get_mut(&id).and_then(|data| data.streams.take()) {
-            Some(sender) => drop(sender.send((send, recv))),
+            Some(sender) => drop(sender.send(stream)),
             None => {
-                self.early.insert(id, (send, recv));
+                self.early.insert(id, stream);
                 // Those whose PASV was refused are never asked for again.
                 if self.early.len() > EARLY_MAX {
                     self.early.pop_first();
@@ -329,10 +382,12 @@ impl Session<'_> {
 
     fn abort(&mut self, id: TransferId, grace: bool) {
         self.early.remove(&id);
+        self.order(id, if grace { Abort::Soon } else { Abort::Now });
+    }
+
+    fn order(&self, id: TransferId, abort: Abort) {
         if let Some(data) = self.data.get(&id) {
-            let _ = data
-                .abort
-                .send(if grace { Abort::Soon } else { Abort::Now });
+            let _ = data.abort.send(abort);
         }
     }
 

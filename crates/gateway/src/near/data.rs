@@ -6,7 +6,7 @@
 )]
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::Duration,
@@ -42,6 +42,15 @@ pub(super) enum Event {
     Delivered,
     Failed(String),
     Expired,
+    NotConnected(String),
+}
+
+/// How the client's data connection comes about.
+pub(super) enum ClientLeg {
+    /// The client connects here.
+    Accept(TcpListener),
+    /// The client listens there.
+    Dial(SocketAddr),
 }
 
 /// The orders given so far.
@@ -70,7 +79,9 @@ impl Orders {
 /// Everything that one data connection needs.
 pub(super) struct DataConnection {
     pub(super) id: TransferId,
-    pub(super) listener: TcpListener,
+    pub(super) leg: ClientLeg,
+    /// The gateway's end of the client's control connection: clients compare.
+    pub(super) local: IpAddr,
     /// The only address that may connect: the client's.
     pub(super) client: IpAddr,
     pub(super) send: SendStream,
@@ -83,15 +94,17 @@ pub(super) struct DataConnection {
 impl DataConnection {
     pub(super) async fn run(mut self) {
         let mut given_up_orders = self.orders.clone();
-        let accepted = tokio::select! {
-            accepted = timeout(EXPIRY, accept(&self.listener, self.client)) => accepted,
+        let connected = tokio::select! {
+            connected = self.connect() => connected,
             () = given_up(&mut given_up_orders) => return self.reset(),
         };
-        let Ok(mut stream) = accepted else {
-            self.reset();
-            return self.tell(Event::Expired).await;
+        let mut stream = match connected {
+            Ok(stream) => stream,
+            Err(event) => {
+                self.reset();
+                return self.tell(event).await;
+            }
         };
-        // One-shot: whoever comes next is refused by the kernel.
         let Self {
             id,
             orders,
@@ -106,7 +119,8 @@ impl DataConnection {
         {
             debug!(%error, "socket options");
         }
-        drop(self.listener);
+        // One-shot: whoever comes next is refused by the kernel.
+        drop(self.leg);
         let tell = Teller { id, events };
         // A second descriptor: the two directions hold the first.
         let result = if let Ok(watched) = stream.as_fd().try_clone_to_owned() {
@@ -149,6 +163,25 @@ impl DataConnection {
         }
     }
 
+    /// The client's data connection, or what to tell the session.
+    async fn connect(&self) -> Result<TcpStream, Event> {
+        match &self.leg {
+            ClientLeg::Accept(listener) => {
+                timeout(EXPIRY, socket::accept_from(listener, self.client))
+                    .await
+                    .map_err(|_| Event::Expired)
+            }
+            ClientLeg::Dial(at) => {
+                // Not before the reply that announces it.
+                let mut orders = self.orders.clone();
+                ordered(&mut orders, |o| o.released || o.finished.is_some()).await;
+                socket::connect_from(self.local, *at, DIAL_PATIENCE)
+                    .await
+                    .map_err(|error| Event::NotConnected(format!("{at}: {error}")))
+            }
+        }
+    }
+
     fn reset(&mut self) {
         self.send.reset(reset::ABORTED);
         self.recv.stop(reset::ABORTED);
@@ -170,22 +203,6 @@ impl Teller {
     async fn tell(&self, event: Event) {
         // The session may be gone; then nobody needs to know.
         let _ = self.events.send((self.id, event)).await;
-    }
-}
-
-/// Accepts the first connection from `client`; all others are reset.
-async fn accept(listener: &TcpListener, client: IpAddr) -> TcpStream {
-    loop {
-        match listener.accept().await {
-            Ok((stream, from)) if from.ip().to_canonical() == client.to_canonical() => {
-                return stream;
-            }
-            Ok((stream, from)) => {
-                info!(%from, "a stranger at the data port");
-                socket::abort(stream);
-            }
-            Err(_) => sleep(ACCEPT_PAUSE).await,
-        }
     }
 }
 
@@ -306,9 +323,13 @@ async fn down(
     tell: &Teller,
 ) -> Result<(), String> {
     // Not a byte, and not the end, before the reply that announces it.
-    let _ = orders
+    let announced = orders
         .wait_for(|o| o.released || o.finished.is_some())
         .await;
+    let was_refused = |o: &Orders| o.finished == Some(true) && !o.released;
+    if announced.is_ok_and(|o| was_refused(&o) && o.direction == Some(Direction::Download)) {
+        return Err("the server has refused the transfer".to_owned());
+    }
     match relay::from_link(recv, writer, &transfer.meters().1).await {
         Ok(()) => {}
         Err(PumpError::Stream(StreamError::Reset { .. }))
@@ -335,6 +356,9 @@ async fn down(
 /// Time for the client to connect, as long as vsftpd's accept_timeout.
 const EXPIRY: Duration = Duration::from_secs(60);
 
+/// Time for a client to accept a connection to the port that it named.
+const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Time in which a client reads a reply before its data connection is closed under it.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -344,7 +368,5 @@ const REPLY_PATIENCE: Duration = Duration::from_secs(30);
 /// A client that left sends no more when this often in a row nothing has come: one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
-
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const DISCARD_BYTES: usize = 64 * 1024;

@@ -30,7 +30,7 @@ use tokio::{
 };
 use tracing::{Instrument, debug, info, warn};
 
-use super::data::{DataConnection, Event, Orders};
+use super::data::{ClientLeg, DataConnection, Event, Orders};
 use crate::{
     config::FtpDoor,
     shared::{ReachError, Shared},
@@ -81,7 +81,7 @@ async fn run(
         local,
         number,
         writer,
-        near: NearSession::new(front, local.ip()),
+        near: NearSession::new(front, door.mode, local.ip(), client.ip()),
         far: None,
         unheard: None,
         streams: HashMap::new(),
@@ -214,9 +214,16 @@ impl Session {
             Ok(FarMessage::Reply { tag, line }) => {
                 self.near.handle(Input::FarReply { tag, line: &line });
             }
-            Ok(FarMessage::PassiveReady { id, transfer }) => {
-                self.near.handle(Input::PassiveReady { id, transfer });
-            }
+            Ok(FarMessage::DataReady(id)) => self.near.handle(Input::DataReady(id)),
+            Ok(FarMessage::Foreseen {
+                subject,
+                answer,
+                last,
+            }) => self.near.handle(Input::Foreseen {
+                subject,
+                answer: answer.as_deref(),
+                last,
+            }),
             Ok(FarMessage::Refused { code, text }) => {
                 self.shared.registry.refused();
                 let peer = self.far.take().map(|far| far.peer);
@@ -252,6 +259,7 @@ impl Session {
             Event::Delivered => DataEvent::Delivered,
             Event::Failed(why) => DataEvent::Failed(why),
             Event::Expired => DataEvent::Expired,
+            Event::NotConnected(why) => DataEvent::NotConnected(why),
         };
         self.near.handle(Input::Data(id, event));
     }
@@ -267,19 +275,38 @@ impl Session {
                     }
                 }
                 Output::Connect { id, logon } => self.log_on(id, logon).await,
-                Output::Command { id, line, synch } => {
-                    self.tell_far(&NearMessage::Command { id, synch, line })
-                        .await;
+                Output::Command {
+                    id,
+                    line,
+                    synch,
+                    answered,
+                } => {
+                    self.tell_far(&NearMessage::Command {
+                        id,
+                        synch,
+                        answered,
+                        line,
+                    })
+                    .await;
                 }
-                Output::Passive { id, transfer, form } => {
+                Output::OpenData {
+                    id,
+                    transfer,
+                    answered,
+                } => {
                     if self.open_data(transfer).await {
-                        self.tell_far(&NearMessage::Passive { id, transfer, form })
-                            .await;
+                        self.tell_far(&NearMessage::Data {
+                            id,
+                            transfer,
+                            answered,
+                        })
+                        .await;
                     } else {
-                        self.near.handle(Input::NotListening(transfer));
+                        self.near.handle(Input::NoData(transfer));
                     }
                 }
                 Output::Listen(transfer) => self.listen(transfer),
+                Output::Dial { transfer, at } => self.start_data(transfer, ClientLeg::Dial(at)),
                 Output::Order(transfer, order) => self.order(transfer, order).await,
                 Output::LeaveServer => self.leave_server(),
                 Output::Close => self.closing = true,
@@ -292,11 +319,11 @@ impl Session {
         self.leave_server();
         let mut line = b"USER ".to_vec();
         line.extend_from_slice(&logon.user);
-        let Ok(host) = Host::parse(&logon.host) else {
+        let Ok(host) = Host::parse(&logon.server.host) else {
             self.shared.registry.refused();
             let text = format!(
                 "{} is not allowed: neither an address in its standard form nor a name",
-                ftp::command::escape(logon.host.as_bytes())
+                ftp::command::escape(logon.server.host.as_bytes())
             );
             return self.near.handle(Input::Refused {
                 code: 530,
@@ -305,7 +332,7 @@ impl Session {
         };
         let target = Endpoint {
             host,
-            port: logon.port,
+            port: logon.server.port,
         };
         if let Err(error) = self.connect(target, Some((id, line))).await {
             let code = if matches!(error, ReachError::NoPeer(_)) {
@@ -330,6 +357,8 @@ impl Session {
             session,
             target: target.clone(),
             logon,
+            mode: self.door.mode,
+            server_data: self.door.server_data,
         };
         let reached = self
             .shared
@@ -385,16 +414,25 @@ impl Session {
     }
 
     fn listen(&mut self, id: TransferId) {
-        let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
-            return self.near.handle(Input::NotListening(id));
-        };
         let bound = bind(self.local.ip(), &self.door);
         let (listener, port) = match bound.and_then(|l| Ok((l.local_addr()?.port(), l))) {
             Ok((port, listener)) => (listener, port),
             Err(error) => {
                 warn!(%error, "no port for a data connection");
-                return self.near.handle(Input::NotListening(id));
+                return self.near.handle(Input::NoData(id));
             }
+        };
+        self.start_data(id, ClientLeg::Accept(listener));
+        let ip = self.door.external_address.unwrap_or(self.local.ip());
+        self.near.handle(Input::Listening {
+            transfer: id,
+            at: SocketAddr::new(ip, port),
+        });
+    }
+
+    fn start_data(&mut self, id: TransferId, leg: ClientLeg) {
+        let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
+            return self.near.handle(Input::NoData(id));
         };
         let transfer = self.shared.registry.transfer(
             "ftp",
@@ -408,7 +446,8 @@ impl Session {
         let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
             id,
-            listener,
+            leg,
+            local: self.local.ip(),
             client: self.client.ip(),
             send,
             recv,
@@ -431,11 +470,6 @@ impl Session {
                 transfer: open,
             },
         );
-        let ip = self.door.external_address.unwrap_or(self.local.ip());
-        self.near.handle(Input::Listening {
-            transfer: id,
-            at: SocketAddr::new(ip, port),
-        });
     }
 
     async fn order(&mut self, id: TransferId, order: Order) {
@@ -542,17 +576,7 @@ async fn next_message(far: &mut Option<Far>, shared: &Shared) -> Result<FarMessa
 
 /// A listener for one data connection, on the address that the client knows.
 fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
-    let listen = |port| {
-        let address = SocketAddr::new(ip, port);
-        let socket = socket2::Socket::new(
-            socket2::Domain::for_address(address),
-            socket2::Type::STREAM.nonblocking(),
-            None,
-        )?;
-        socket.bind(&address.into())?;
-        socket.listen(1)?;
-        TcpListener::from_std(socket.into())
-    };
+    let listen = |port| socket::listen(ip, port);
     match &door.passive_ports {
         None => listen(0),
         Some(ports) => {

@@ -49,6 +49,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// One bit for each flag, the lowest first.
+    pub(super) fn flags<const N: usize>(&mut self) -> Result<[bool; N], WireError> {
+        let bits = self.u8()?;
+        if u32::from(bits) >> N != 0 {
+            return Err(self.malformed());
+        }
+        Ok(std::array::from_fn(|at| bits >> at & 1 == 1))
+    }
+
     /// A text behind its length.
     pub(super) fn text(&mut self) -> Result<String, WireError> {
         let length = self.u16()?;
@@ -69,6 +78,12 @@ impl<'a> Reader<'a> {
             Err(self.malformed())
         }
     }
+}
+
+/// Appends one bit for each flag, the lowest first.
+pub(super) fn put_flags<const N: usize>(body: &mut Vec<u8>, flags: [bool; N]) {
+    let bits = flags.iter().enumerate();
+    body.push(bits.fold(0, |byte, (at, &flag)| byte | u8::from(flag) << at));
 }
 
 /// Appends a text behind its length, cut at [`TEXT_MAX`].

@@ -1,13 +1,10 @@
 //! The messages, one enum for each place where they may come.
 
-use ftp::{
-    command::PassiveForm,
-    session::{CommandId, Stage, Tag, TransferId},
-};
+use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
 
 use super::{
     VERSION, Wire, WireError,
-    body::{Reader, put_text},
+    body::{Reader, put_flags, put_text},
 };
 use crate::target::{Endpoint, Host};
 
@@ -34,6 +31,10 @@ pub enum Service {
         target: Endpoint,
         /// `USER name`, when the client was greeted by the gateway and named its server.
         logon: Option<(CommandId, Vec<u8>)>,
+        /// What may be asked ahead of the client.
+        mode: Mode,
+        /// Which side opens the server's data connections.
+        server_data: DataWay,
     },
     /// The bytes of a data connection.
     FtpData {
@@ -53,17 +54,19 @@ pub enum NearMessage {
         id: CommandId,
         /// A Telnet Synch came with it.
         synch: bool,
+        /// The client has its answer.
+        answered: bool,
         /// Without terminator.
         line: Vec<u8>,
     },
-    /// The client wants a passive data connection.
-    Passive {
+    /// The client wants a data connection.
+    Data {
         /// Number of the command.
         id: CommandId,
         /// Number of the data connection.
         transfer: TransferId,
-        /// How the client asked.
-        form: PassiveForm,
+        /// The client has its answer.
+        answered: bool,
     },
     /// A data connection was given up.
     Abandon(TransferId),
@@ -79,12 +82,16 @@ pub enum FarMessage {
         /// Without terminator.
         line: Vec<u8>,
     },
-    /// The server awaits the data connection.
-    PassiveReady {
-        /// Number of the command that asked.
-        id: CommandId,
-        /// Number of the data connection.
-        transfer: TransferId,
+    /// The server has agreed on the data connection that this command asked for.
+    DataReady(CommandId),
+    /// What the server answers to a question that the client has not asked.
+    Foreseen {
+        /// The question.
+        subject: Subject,
+        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
+        answer: Option<Vec<u8>>,
+        /// Nothing more has been asked ahead.
+        last: bool,
     },
     /// The server is not reached; the reply that says why.
     Refused {
@@ -122,10 +129,14 @@ impl Wire for Hello {
                 session,
                 target,
                 logon,
+                mode,
+                server_data,
             } => {
                 body.extend_from_slice(&session.to_be_bytes());
                 put_endpoint(body, target);
-                body.push(u8::from(logon.is_some()));
+                let is_strict = *mode == Mode::Strict;
+                let is_active = *server_data == DataWay::Active;
+                put_flags(body, [logon.is_some(), is_strict, is_active]);
                 if let Some((id, line)) = logon {
                     body.extend_from_slice(&id.0.to_be_bytes());
                     body.extend_from_slice(line);
@@ -153,7 +164,8 @@ impl Wire for Hello {
             2 => {
                 let session = reader.u64()?;
                 let target = endpoint(&mut reader)?;
-                let logon = if reader.flag()? {
+                let [has_logon, is_strict, is_active] = reader.flags()?;
+                let logon = if has_logon {
                     Some((CommandId(reader.u32()?), line(&mut reader)?))
                 } else {
                     None
@@ -162,6 +174,14 @@ impl Wire for Hello {
                     session,
                     target,
                     logon,
+                    mode: match is_strict {
+                        true => Mode::Strict,
+                        false => Mode::Fast,
+                    },
+                    server_data: match is_active {
+                        true => DataWay::Active,
+                        false => DataWay::Passive,
+                    },
                 }
             }
             3 => Service::FtpData {
@@ -181,16 +201,25 @@ impl Wire for Hello {
 impl Wire for NearMessage {
     fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
         match self {
-            Self::Command { id, synch, line } => {
+            Self::Command {
+                id,
+                synch,
+                answered,
+                line,
+            } => {
                 body.extend_from_slice(&id.0.to_be_bytes());
-                body.push(u8::from(*synch));
+                put_flags(body, [*synch, *answered]);
                 body.extend_from_slice(line);
                 1
             }
-            Self::Passive { id, transfer, form } => {
+            Self::Data {
+                id,
+                transfer,
+                answered,
+            } => {
                 body.extend_from_slice(&id.0.to_be_bytes());
                 body.extend_from_slice(&transfer.0.to_be_bytes());
-                body.push(u8::from(*form == PassiveForm::Epsv));
+                put_flags(body, [*answered]);
                 2
             }
             Self::Abandon(transfer) => {
@@ -203,19 +232,21 @@ impl Wire for NearMessage {
     fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
-            1 => Self::Command {
-                id: CommandId(reader.u32()?),
-                synch: reader.flag()?,
-                line: line(&mut reader)?,
-            },
-            2 => Self::Passive {
+            1 => {
+                let id = CommandId(reader.u32()?);
+                let [synch, answered] = reader.flags()?;
+                let line = line(&mut reader)?;
+                Self::Command {
+                    id,
+                    synch,
+                    answered,
+                    line,
+                }
+            }
+            2 => Self::Data {
                 id: CommandId(reader.u32()?),
                 transfer: TransferId(reader.u32()?),
-                form: if reader.flag()? {
-                    PassiveForm::Epsv
-                } else {
-                    PassiveForm::Pasv
-                },
+                answered: reader.flag()?,
             },
             3 => Self::Abandon(TransferId(reader.u32()?)),
             other => return Err(WireError::UnknownType(other)),
@@ -232,13 +263,12 @@ impl Wire for FarMessage {
                 body.extend_from_slice(&tag.transfer.map_or(0, |t| t.0).to_be_bytes());
                 body.push(u8::from(tag.stage == Stage::Final));
                 body.extend_from_slice(&tag.code.to_be_bytes());
-                body.push(u8::from(tag.last));
+                put_flags(body, [tag.last, tag.foresees]);
                 body.extend_from_slice(line);
                 1
             }
-            Self::PassiveReady { id, transfer } => {
+            Self::DataReady(id) => {
                 body.extend_from_slice(&id.0.to_be_bytes());
-                body.extend_from_slice(&transfer.0.to_be_bytes());
                 2
             }
             Self::Refused { code, text } => {
@@ -256,30 +286,47 @@ impl Wire for FarMessage {
                 });
                 5
             }
+            Self::Foreseen {
+                subject,
+                answer,
+                last,
+            } => {
+                body.push(match subject {
+                    Subject::System => 0,
+                    Subject::Features => 1,
+                    Subject::Directory => 2,
+                });
+                put_flags(body, [answer.is_some(), *last]);
+                body.extend_from_slice(answer.as_deref().unwrap_or_default());
+                6
+            }
         }
     }
 
     fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
-            1 => Self::Reply {
-                tag: Tag {
-                    command: Some(reader.u32()?).filter(|id| *id != 0).map(CommandId),
-                    transfer: Some(reader.u32()?).filter(|id| *id != 0).map(TransferId),
-                    stage: if reader.flag()? {
-                        Stage::Final
-                    } else {
-                        Stage::Preliminary
-                    },
-                    code: reader.u16()?,
-                    last: reader.flag()?,
-                },
-                line: line(&mut reader)?,
-            },
-            2 => Self::PassiveReady {
-                id: CommandId(reader.u32()?),
-                transfer: TransferId(reader.u32()?),
-            },
+            1 => {
+                let command = Some(reader.u32()?).filter(|id| *id != 0).map(CommandId);
+                let transfer = Some(reader.u32()?).filter(|id| *id != 0).map(TransferId);
+                let stage = match reader.flag()? {
+                    true => Stage::Final,
+                    false => Stage::Preliminary,
+                };
+                let code = reader.u16()?;
+                let [last, foresees] = reader.flags()?;
+                let tag = Tag {
+                    command,
+                    transfer,
+                    stage,
+                    code,
+                    last,
+                    foresees,
+                };
+                let line = line(&mut reader)?;
+                Self::Reply { tag, line }
+            }
+            2 => Self::DataReady(CommandId(reader.u32()?)),
             3 => Self::Refused {
                 code: reader.u16()?,
                 text: one_line(&mut reader)?,
@@ -294,6 +341,24 @@ impl Wire for FarMessage {
                     _ => return Err(reader.malformed()),
                 };
                 Self::Waiting(transfer, limit)
+            }
+            6 => {
+                let subject = match reader.u8()? {
+                    0 => Subject::System,
+                    1 => Subject::Features,
+                    2 => Subject::Directory,
+                    _ => return Err(reader.malformed()),
+                };
+                let [is_known, last] = reader.flags()?;
+                let lines = reader.rest();
+                if !is_known && !lines.is_empty() {
+                    return Err(reader.malformed());
+                }
+                Self::Foreseen {
+                    subject,
+                    answer: is_known.then_some(lines),
+                    last,
+                }
             }
             other => return Err(WireError::UnknownType(other)),
         };

@@ -1,8 +1,5 @@
 use super::*;
-use ftp::{
-    command::PassiveForm,
-    session::{CommandId, Stage, Tag, TransferId},
-};
+use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
 use proptest::prelude::*;
 
 fn round_trip<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
@@ -35,11 +32,15 @@ fn every_message_reads_back() {
             session: 9,
             target: target.clone(),
             logon,
+            mode: Mode::Strict,
+            server_data: DataWay::Passive,
         },
         Service::FtpSession {
             session: u64::MAX,
             target,
             logon: None,
+            mode: Mode::Fast,
+            server_data: DataWay::Active,
         },
         Service::FtpData {
             session: 1 << 40,
@@ -52,12 +53,13 @@ fn every_message_reads_back() {
         NearMessage::Command {
             id: CommandId(1),
             synch: true,
+            answered: true,
             line: b"RETR a b\0".to_vec(),
         },
-        NearMessage::Passive {
+        NearMessage::Data {
             id: CommandId(2),
             transfer,
-            form: PassiveForm::Epsv,
+            answered: true,
         },
         NearMessage::Abandon(transfer),
     ] {
@@ -69,15 +71,23 @@ fn every_message_reads_back() {
         stage: Stage::Preliminary,
         code: 150,
         last: true,
+        foresees: true,
     };
     for message in [
         FarMessage::Reply {
             tag,
             line: vec![b'x'; ftp::line::REPLY_MAX],
         },
-        FarMessage::PassiveReady {
-            id: CommandId(2),
-            transfer,
+        FarMessage::DataReady(CommandId(2)),
+        FarMessage::Foreseen {
+            subject: Subject::Features,
+            answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),
+            last: false,
+        },
+        FarMessage::Foreseen {
+            subject: Subject::Directory,
+            answer: None,
+            last: true,
         },
         FarMessage::Refused {
             code: 530,
@@ -95,6 +105,7 @@ fn a_newline_cannot_be_smuggled_into_a_line() {
     let message = NearMessage::Command {
         id: CommandId(1),
         synch: false,
+        answered: false,
         line: b"NOOP\r\nDELE x".to_vec(),
     };
     assert_eq!(
@@ -131,7 +142,7 @@ proptest! {
 
     #[test]
     fn what_decodes_encodes_to_the_same_bytes(
-        kind in 1u8..6, body in proptest::collection::vec(any::<u8>(), 0..60)
+        kind in 1u8..7, body in proptest::collection::vec(any::<u8>(), 0..60)
     ) {
         let mut bytes = vec![kind, 0, 0, 0, body.len() as u8];
         bytes.extend_from_slice(&body);

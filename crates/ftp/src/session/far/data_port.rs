@@ -1,46 +1,74 @@
-//! Asking the server for a passive data connection, in the form that fits its own address.
+//! Asking the server for a data connection, in the form that fits its own address.
+
+use std::net::SocketAddr;
 
 use super::held::Held;
 use crate::{
-    address::announced_port,
-    command::PassiveForm,
+    address::{ActiveForm, PassiveForm, active_line, announced_port},
     reply::{Class, Code},
     session::TransferId,
 };
 
-/// A request that the server has been sent.
+/// A request for a data connection.
 #[derive(Debug)]
-pub(super) struct Passive {
+pub(super) struct DataPort {
     pub(super) transfer: TransferId,
-    tried: PassiveForm,
+    /// The client has its answer.
+    pub(super) answered: bool,
+    asked: Ask,
     /// The form to try when the server does not know this one.
-    other: Option<PassiveForm>,
+    other: Option<Ask>,
     pub(super) held: Held,
+}
+
+/// What the server is asked.
+#[derive(Debug, Clone, Copy)]
+enum Ask {
+    Passive(PassiveForm),
+    Active(ActiveForm, SocketAddr),
 }
 
 /// What the server's answer means.
 pub(super) enum Answer {
     /// The server awaits a connection at this port.
     Port(u16),
+    /// The server will connect.
+    Connects,
     /// Ask again in the other form.
-    Again(Passive),
+    Again(DataPort),
     /// Relay these lines.
     Refused(Held),
     /// No refusal, and no port either.
     Unreadable,
 }
 
-impl Passive {
-    /// EPSV on IPv4 breaks in NATs that do not know FTP; PASV cannot carry IPv6.
-    pub(super) fn new(transfer: TransferId, server_is_v6: bool) -> Self {
-        let (tried, other) = if server_is_v6 {
+impl DataPort {
+    /// The gateway connects. EPSV on IPv4 breaks in NATs that do not know FTP; PASV cannot carry
+    /// IPv6.
+    pub(super) fn passive(transfer: TransferId, answered: bool, server_is_v6: bool) -> Self {
+        let (asked, other) = if server_is_v6 {
             (PassiveForm::Epsv, None)
         } else {
-            (PassiveForm::Pasv, Some(PassiveForm::Epsv))
+            (PassiveForm::Pasv, Some(Ask::Passive(PassiveForm::Epsv)))
         };
+        Self::new(transfer, answered, Ask::Passive(asked), other)
+    }
+
+    /// The server connects to `at`, which has its address family.
+    pub(super) fn active(transfer: TransferId, answered: bool, at: SocketAddr) -> Self {
+        let (asked, other) = if at.is_ipv6() {
+            (ActiveForm::Eprt, None)
+        } else {
+            (ActiveForm::Port, Some(Ask::Active(ActiveForm::Eprt, at)))
+        };
+        Self::new(transfer, answered, Ask::Active(asked, at), other)
+    }
+
+    fn new(transfer: TransferId, answered: bool, asked: Ask, other: Option<Ask>) -> Self {
         Self {
             transfer,
-            tried,
+            answered,
+            asked,
             other,
             held: Held::default(),
         }
@@ -48,33 +76,36 @@ impl Passive {
 
     /// What to send to the server.
     pub(super) fn line(&self) -> Vec<u8> {
-        match self.tried {
-            PassiveForm::Pasv => b"PASV".to_vec(),
-            PassiveForm::Epsv => b"EPSV".to_vec(),
+        match self.asked {
+            Ask::Passive(PassiveForm::Pasv) => b"PASV".to_vec(),
+            Ask::Passive(_) => b"EPSV".to_vec(),
+            Ask::Active(form, at) => active_line(form, at)
+                .expect("the form was chosen for the address")
+                .into_bytes(),
         }
     }
 
     pub(super) fn ended(self, code: Code) -> Answer {
-        let ok_code = match self.tried {
-            PassiveForm::Pasv => 227,
-            PassiveForm::Epsv => 229,
+        let has_agreed = match self.asked {
+            Ask::Passive(PassiveForm::Pasv) => code.0 == 227,
+            Ask::Passive(_) => code.0 == 229,
+            Ask::Active(..) => code.class() == Class::Completed,
         };
-        let has_port = code.0 == ok_code;
-        let port = self
-            .held
-            .last()
-            .and_then(|line| announced_port(self.tried, line));
-        if let (Some(port), true) = (port, has_port) {
-            return Answer::Port(port);
+        match self.asked {
+            Ask::Active(..) if has_agreed => return Answer::Connects,
+            Ask::Passive(form) if has_agreed => {
+                let announced = self.held.last().and_then(|line| announced_port(form, line));
+                if let Some(port) = announced {
+                    return Answer::Port(port);
+                }
+            }
+            _ => {}
         }
-        let not_understood = matches!(code.0, 500..=504 | 522) || has_port;
+        let not_understood = matches!(code.0, 500..=504 | 522) || has_agreed;
         match self.other {
-            Some(other) if not_understood => Answer::Again(Self {
-                transfer: self.transfer,
-                tried: other,
-                other: None,
-                held: Held::default(),
-            }),
+            Some(other) if not_understood => {
+                Answer::Again(Self::new(self.transfer, self.answered, other, None))
+            }
             _ if code.class() == Class::Failed => Answer::Refused(self.held),
             _ => Answer::Unreadable,
         }

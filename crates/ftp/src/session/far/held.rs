@@ -3,6 +3,8 @@
 #[derive(Debug, Default)]
 pub(super) struct Held {
     lines: Vec<Vec<u8>>,
+    /// Lines were left out.
+    cut: bool,
 }
 
 impl Held {
@@ -10,6 +12,7 @@ impl Held {
         // The last line says most.
         if self.lines.len() >= HELD_LINES_MAX {
             self.lines.pop();
+            self.cut = true;
         }
         self.lines.push(line.to_vec());
     }
@@ -24,7 +27,16 @@ impl Held {
         let lines = self.lines.into_iter().enumerate();
         lines.map(move |(i, line)| (line, i + 1 == count))
     }
+
+    /// All lines with CRLF between them, unless they are too much.
+    pub(super) fn into_text(self) -> Option<Vec<u8>> {
+        let text = self.lines.join(&b"\r\n"[..]);
+        (!self.cut && text.len() <= TEXT_MAX_BYTES).then_some(text)
+    }
 }
 
-/// Most lines kept of a greeting or of an answer to PASV.
+/// Most lines kept of a greeting, of an answer to PASV or of one that was asked ahead.
 const HELD_LINES_MAX: usize = 64;
+
+/// Longest answer that is repeated to clients.
+const TEXT_MAX_BYTES: usize = 16 * 1024;

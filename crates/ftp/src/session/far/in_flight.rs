@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use super::{greeting::Greeting, passive::Passive};
+use super::{data_port::DataPort, foresight::Cause, greeting::Greeting, held::Held};
 use crate::{
     reply::{Class, Code, Place, ReplyTracker},
-    session::{CommandId, Stage, TransferId},
+    session::{CommandId, Stage, Subject, TransferId},
 };
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct InFlight {
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// `None`: the greeting, which nobody asked for.
+    /// `None`: the client has not asked, or has its answer.
     pub(super) id: Option<CommandId>,
     pub(super) expect: Expect,
 }
@@ -28,10 +28,14 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Expect {
     /// Anything; a verb that is unknown here may begin a transfer.
-    Plain,
+    Plain(Cause),
     Quit,
     Greeting(Greeting),
-    Passive(Passive),
+    DataPort(DataPort),
+    /// `TYPE` that the client takes for done.
+    Type(Held),
+    /// A question that the client has not asked.
+    Question(Subject, Held),
     Transfer {
         transfer: TransferId,
         /// Its `1yz` reply came.
@@ -49,8 +53,7 @@ impl InFlight {
         }
     }
 
-    pub(super) fn push(&mut self, id: CommandId, expect: Expect) {
-        let id = Some(id);
+    pub(super) fn push(&mut self, id: Option<CommandId>, expect: Expect) {
         self.entries.push_back(Entry { id, expect });
     }
 
@@ -95,6 +98,15 @@ impl InFlight {
     /// Another reply to the same command follows.
     pub(super) fn keep(&mut self, index: usize, entry: Entry) {
         self.entries.insert(index, entry);
+    }
+
+    /// Whether the open reply is the answer to a question, and may have ended with another code: no
+    /// client will tell. Returns its code.
+    pub(super) fn question_ended(&mut self) -> Option<Code> {
+        match self.answering()?.expect {
+            Expect::Question(..) | Expect::Type(_) => self.tracker.client_went_on(),
+            _ => None,
+        }
     }
 
     /// The client has sent another command. Returns the code of a reply that it took for complete.

@@ -1,9 +1,8 @@
 //! What goes into the far half of a session, and what comes out.
 
-use crate::{
-    command::PassiveForm,
-    session::{CommandId, PIPELINED_MAX, Tag, TransferId},
-};
+use std::net::SocketAddr;
+
+use crate::session::{CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId};
 
 /// What happened.
 #[derive(Debug)]
@@ -16,16 +15,20 @@ pub enum Input<'a> {
         line: &'a [u8],
         /// A Telnet Synch came with it.
         synch: bool,
+        /// The client has its answer.
+        answered: bool,
     },
-    /// The client asked for a passive data connection.
-    Passive {
+    /// The client asked for a data connection.
+    Data {
         /// Number of the command.
         id: CommandId,
         /// Number of the data connection.
         transfer: TransferId,
-        /// How the client asked; the server is asked in the form that fits its own address.
-        form: PassiveForm,
+        /// The client has its answer: what the server refuses is told at the transfer.
+        answered: bool,
     },
+    /// The server can be told to connect here; `None`: no listener could be opened.
+    Listening(Option<SocketAddr>),
     /// The near half gave a data connection up.
     Abandon(TransferId),
     /// The client closed its control connection in an orderly way.
@@ -55,13 +58,22 @@ pub enum Output {
         /// Without terminator.
         line: Vec<u8>,
     },
-    /// Tell the near half that the server awaits the data connection.
-    PassiveReady {
-        /// Number of the command that asked.
-        id: CommandId,
-        /// Number of the data connection.
-        transfer: TransferId,
+    /// Tell the near half that the server has agreed on a data connection.
+    DataReady(CommandId),
+    /// Tell the near half the answer to a question that the client has not asked.
+    Foreseen {
+        /// The question.
+        subject: Subject,
+        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
+        answer: Option<Vec<u8>>,
+        /// Nothing more has been asked ahead.
+        last: bool,
     },
+    /// Listen for the server's data connection, on the address of the control connection's own end, and
+    /// say where.
+    Listen(TransferId),
+    /// Nothing came of it: stop listening unless the server has connected.
+    Unlisten(TransferId),
     /// Connect to this port of the control connection's peer, at once.
     Connect {
         /// Number of the data connection.
@@ -92,6 +104,27 @@ pub enum Opening {
         /// `USER name`, without terminator.
         line: Vec<u8>,
     },
+}
+
+/// How the server is dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manner {
+    /// The control connection goes to an IPv6 address.
+    pub server_is_v6: bool,
+    /// Which of the two sides opens data connections.
+    pub data: DataWay,
+    /// What may be asked ahead of the client.
+    pub mode: Mode,
+}
+
+/// Which side opens the server's data connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DataWay {
+    /// The gateway: `PASV`, `EPSV`.
+    #[default]
+    Passive,
+    /// The server: `PORT`, `EPRT`.
+    Active,
 }
 
 /// The near half broke its own limits.

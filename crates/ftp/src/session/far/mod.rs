@@ -5,31 +5,32 @@
 //! to open and to abort. The caller owns the sockets; it drains [`FarSession::poll`] before the
 //! next [`FarSession::handle`].
 
+mod data_port;
+mod foresight;
 mod greeting;
 mod held;
 mod in_flight;
 mod io;
-mod passive;
 mod prepared;
 mod queue;
 
-pub use io::{Input, Opening, Output, TooManyCommands};
+pub use io::{DataWay, Input, Manner, Opening, Output, TooManyCommands};
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, net::SocketAddr};
 
 use self::{
+    data_port::{Answer, DataPort},
+    foresight::{Cause, Foresight},
     greeting::{Greeted, Greeting},
     held::Held,
     in_flight::{Entry, Expect, InFlight, stage_of},
-    passive::{Answer, Passive},
     prepared::{Found, Prepared},
     queue::{Queue, Request},
 };
-use super::{CommandId, Stage, Tag, TransferId, refusal};
+use super::{CommandId, Stage, Subject, Tag, TransferId, refusal};
 use crate::{
-    address::{EpsvArgument, epsv_argument},
-    command::{Command, Kind, PassiveForm},
-    reply::Code,
+    command::{Command, Kind},
+    reply::{Class, Code},
 };
 
 /// One session beside the server.
@@ -38,8 +39,12 @@ pub struct FarSession {
     queue: Queue,
     in_flight: InFlight,
     prepared: Prepared,
-    server_is_v6: bool,
-    epsv_only: bool,
+    manner: Manner,
+    foresight: Foresight,
+    /// A request for a data connection that waits for its listener.
+    unbound: Option<(CommandId, TransferId, bool)>,
+    /// The client takes the transfer type for another than it is: why.
+    type_refusal: Option<String>,
     client_gone: bool,
     quit_sent: bool,
     closed: bool,
@@ -48,9 +53,9 @@ pub struct FarSession {
 
 impl FarSession {
     /// A session with a server that has just been connected.
-    pub fn new(opening: Opening, server_is_v6: bool) -> Self {
+    pub fn new(opening: Opening, manner: Manner) -> Self {
         let (id, expect) = match opening {
-            Opening::RelayGreeting => (None, Expect::Plain),
+            Opening::RelayGreeting => (None, Expect::Plain(Cause::Nothing)),
             Opening::ConsumeGreeting { id, line } => {
                 (Some(id), Expect::Greeting(Greeting::new(line)))
             }
@@ -59,8 +64,10 @@ impl FarSession {
             queue: Queue::default(),
             in_flight: InFlight::greeting(Entry { id, expect }),
             prepared: Prepared::default(),
-            server_is_v6,
-            epsv_only: false,
+            manner,
+            foresight: Foresight::new(manner.mode),
+            unbound: None,
+            type_refusal: None,
             client_gone: false,
             quit_sent: false,
             closed: false,
@@ -77,13 +84,27 @@ impl FarSession {
             return Ok(());
         }
         match input {
-            Input::Command { id, line, synch } => {
-                let line = line.to_vec();
-                self.enqueue(Request::Command { id, line, synch })?;
-            }
-            Input::Passive { id, transfer, form } => {
-                self.enqueue(Request::Passive { id, transfer, form })?;
-            }
+            Input::Command {
+                id,
+                line,
+                synch,
+                answered,
+            } => self.enqueue(Request::Command {
+                id,
+                line: line.to_vec(),
+                synch,
+                answered,
+            })?,
+            Input::Data {
+                id,
+                transfer,
+                answered,
+            } => self.enqueue(Request::Data {
+                id,
+                transfer,
+                answered,
+            })?,
+            Input::Listening(at) => self.listening(at),
             Input::Abandon(transfer) => {
                 self.prepared.abandon(transfer);
                 self.abort(transfer);
@@ -123,9 +144,13 @@ impl FarSession {
     /// Sends what may be sent now.
     fn advance(&mut self) {
         while !self.closed && self.may_send_next() {
-            match self.queue.pop() {
-                Some(request) => self.send(request),
-                None => break,
+            let question = self.in_flight.is_empty().then(|| self.foresight.next());
+            if let Some(subject) = question.flatten() {
+                self.ask(subject);
+            } else if let Some(request) = self.queue.pop() {
+                self.send(request);
+            } else {
+                break;
             }
         }
         if self.client_gone && self.in_flight.is_empty() && self.queue.is_empty() && !self.closed {
@@ -137,32 +162,54 @@ impl FarSession {
     }
 
     fn may_send_next(&self) -> bool {
-        self.in_flight.is_empty()
-            || self.in_flight.transfer_is_first() && self.queue.next_may_overtake()
+        self.unbound.is_none()
+            && (self.in_flight.is_empty()
+                || self.in_flight.transfer_is_first() && self.queue.next_may_overtake())
+    }
+
+    fn ask(&mut self, subject: Subject) {
+        self.send_line(subject.verb().as_bytes().to_vec());
+        let expect = Expect::Question(subject, Held::default());
+        self.in_flight.push(None, expect);
     }
 
     fn send(&mut self, request: Request) {
         match request {
-            Request::Command { id, line, synch } => self.send_command(id, line, synch),
-            Request::Passive { id, transfer, form } => self.ask_passive(id, transfer, form),
+            Request::Command {
+                id,
+                line,
+                synch,
+                answered,
+            } => self.send_command(id, line, synch, answered),
+            Request::Data {
+                id,
+                transfer,
+                answered,
+            } => self.ask_data(id, transfer, answered),
         }
     }
 
-    fn send_command(&mut self, id: CommandId, line: Vec<u8>, synch: bool) {
+    fn send_command(&mut self, id: CommandId, line: Vec<u8>, synch: bool, answered: bool) {
         let command = Command::parse(&line);
-        if let Some(text) = refusal(&command, self.epsv_only) {
+        if let Some(text) = refusal(&command) {
             return self.answer(id, None, text);
         }
+        if let Some(text) = self.wrong_type(&command) {
+            if let Some(transfer) = self.prepared.give_up() {
+                self.abort(transfer);
+                return self.answer(id, Some(transfer), &text);
+            }
+            return self.answer(id, None, &text);
+        }
         let kind = command.kind();
-        let mut expect = Expect::Plain;
+        let mut expect = Expect::Plain(self.foresight.cause(&command));
         match kind {
             Kind::Transfer(_) => match self.prepared.take() {
                 Found::Nothing => {
-                    return self.answer(id, None, "425 gateway: use PASV or EPSV first");
+                    return self.answer(id, None, "425 gateway: use PASV or PORT first");
                 }
-                Found::Refused(transfer) => {
-                    let text = "425 gateway: the server's data port did not accept the connection";
-                    return self.answer(id, Some(transfer), text);
+                Found::Refused(transfer, text) => {
+                    return self.answer(id, Some(transfer), &text);
                 }
                 Found::Connection(transfer) => {
                     let begun = false;
@@ -173,9 +220,11 @@ impl FarSession {
                 self.quit_sent = true;
                 expect = Expect::Quit;
             }
-            Kind::Passive(_) if epsv_argument(command.argument()) == EpsvArgument::All => {
-                self.epsv_only = true;
-                return self.answer(id, None, "200 gateway: EPSV ALL accepted");
+            Kind::Type => {
+                self.type_refusal = None;
+                if answered {
+                    expect = Expect::Type(Held::default());
+                }
             }
             _ => {}
         }
@@ -183,7 +232,14 @@ impl FarSession {
         if kind == Kind::Abort {
             self.abort_data();
         }
+        let id = (!matches!(expect, Expect::Type(_))).then_some(id);
         self.in_flight.push(id, expect);
+    }
+
+    /// What a command that depends on the transfer type is answered while that is in doubt.
+    fn wrong_type(&self, command: &Command<'_>) -> Option<String> {
+        let depends = matches!(command.kind(), Kind::Transfer(_)) || command.verb() == "SIZE";
+        self.type_refusal.clone().filter(|_| depends)
     }
 
     /// After ABOR the data connection ends too: vsftpd looks at its control connection only then.
@@ -196,15 +252,44 @@ impl FarSession {
         }
     }
 
-    fn ask_passive(&mut self, id: CommandId, transfer: TransferId, form: PassiveForm) {
+    fn ask_data(&mut self, id: CommandId, transfer: TransferId, answered: bool) {
         self.abort_prepared();
-        if self.epsv_only && form == PassiveForm::Pasv {
-            let text = "501 gateway: only EPSV is allowed after EPSV ALL";
-            return self.answer(id, None, text);
+        match self.manner.data {
+            DataWay::Passive => {
+                let is_v6 = self.manner.server_is_v6;
+                self.send_ask(id, DataPort::passive(transfer, answered, is_v6));
+            }
+            DataWay::Active => {
+                self.unbound = Some((id, transfer, answered));
+                self.out.push_back(Output::Listen(transfer));
+            }
         }
-        let passive = Passive::new(transfer, self.server_is_v6);
-        self.send_line(passive.line());
-        self.in_flight.push(id, Expect::Passive(passive));
+    }
+
+    fn listening(&mut self, at: Option<SocketAddr>) {
+        let Some((id, transfer, answered)) = self.unbound.take() else {
+            return;
+        };
+        match at {
+            Some(at) => self.send_ask(id, DataPort::active(transfer, answered, at)),
+            None => {
+                let text = "425 gateway: no port to listen on beside the server";
+                self.no_data(Some(id), transfer, answered, text);
+            }
+        }
+    }
+
+    fn send_ask(&mut self, id: CommandId, asked: DataPort) {
+        self.send_line(asked.line());
+        self.in_flight.push(Some(id), Expect::DataPort(asked));
+    }
+
+    /// There is no data connection. A client that has been promised one hears it at the transfer.
+    fn no_data(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool, text: &str) {
+        match id {
+            Some(id) if !answered => self.answer(id, None, text),
+            _ => self.prepared.set_refused(transfer, text.to_owned()),
+        }
     }
 
     fn server_line(&mut self, line: &[u8]) {
@@ -217,10 +302,12 @@ impl FarSession {
                 stage: Stage::Final,
                 code: 0,
                 last: true,
+                foresees: false,
             };
             return self.reply(tag, line.to_vec());
         };
-        if !self.keeps(line) {
+        if !self.keeps(line, code) {
+            let foresees = place.last && self.foresees(code);
             let (command, transfer) = self.answered_by(code);
             let tag = Tag {
                 command,
@@ -228,19 +315,33 @@ impl FarSession {
                 stage: stage_of(code),
                 code: code.0,
                 last: place.last,
+                foresees,
             };
             self.reply(tag, line.to_vec());
         }
         if place.last {
             self.reply_ended(code);
+        } else if let Some(code) = self.in_flight.question_ended() {
+            self.reply_ended(code);
+        }
+    }
+
+    /// Whether the open reply, which has this code, lets the gateway ask ahead.
+    fn foresees(&mut self, code: Code) -> bool {
+        match self.in_flight.answering().map(|entry| &entry.expect) {
+            Some(Expect::Plain(cause)) => self.foresight.answered(*cause, code),
+            _ => false,
         }
     }
 
     /// Keeps a line of a reply that is not relayed as it comes.
-    fn keeps(&mut self, line: &[u8]) -> bool {
+    fn keeps(&mut self, line: &[u8], code: Code) -> bool {
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
-            Some(Expect::Passive(passive)) => &mut passive.held,
+            Some(Expect::DataPort(asked)) => &mut asked.held,
+            // A server that takes its leave answers nobody's question.
+            Some(Expect::Type(_) | Expect::Question(..)) if code.0 == 421 => return false,
+            Some(Expect::Type(held) | Expect::Question(_, held)) => held,
             _ => return false,
         };
         held.push(line);
@@ -253,7 +354,7 @@ impl FarSession {
             return (None, None);
         };
         // A verb that is unknown here, but starts a transfer on the prepared connection.
-        if matches!(entry.expect, Expect::Plain)
+        if matches!(entry.expect, Expect::Plain(_))
             && matches!(code.0, 125 | 150)
             && let Found::Connection(transfer) = self.prepared.take()
         {
@@ -272,13 +373,25 @@ impl FarSession {
         };
         let is_preliminary = stage_of(code) == Stage::Preliminary;
         let then = match expect {
-            Expect::Plain | Expect::Quit => is_preliminary.then_some(expect),
-            Expect::Transfer { transfer, .. } => is_preliminary.then_some(Expect::Transfer {
+            Expect::Plain(_) | Expect::Quit => is_preliminary.then_some(expect),
+            Expect::Transfer { transfer, .. } if is_preliminary => Some(Expect::Transfer {
                 transfer,
                 begun: true,
             }),
+            Expect::Transfer { transfer, .. } => {
+                self.transfer_ended(transfer, code);
+                None
+            }
             Expect::Greeting(greeting) => self.greeted(id, greeting, code),
-            Expect::Passive(passive) => self.passive_answered(id, passive, code),
+            Expect::DataPort(asked) => self.data_answered(id, asked, code),
+            Expect::Type(held) => {
+                self.type_answered(held, code);
+                None
+            }
+            Expect::Question(subject, held) => {
+                self.foreseen(subject, held, code);
+                None
+            }
         };
         if let Some(expect) = then {
             self.in_flight.keep(index, Entry { id, expect });
@@ -290,8 +403,9 @@ impl FarSession {
         match greeting.ended(code) {
             Greeted::Wait(greeting) => Some(Expect::Greeting(greeting)),
             Greeted::Send(line) => {
+                let cause = self.foresight.cause(&Command::parse(&line));
                 self.send_line(line);
-                Some(Expect::Plain)
+                Some(Expect::Plain(cause))
             }
             Greeted::Refused(held) => {
                 self.relay_held(id, code, held);
@@ -300,32 +414,80 @@ impl FarSession {
         }
     }
 
+    fn transfer_ended(&mut self, transfer: TransferId, code: Code) {
+        if code.class() == Class::Failed {
+            self.unlisten(transfer);
+        }
+    }
+
+    fn type_answered(&mut self, held: Held, code: Code) {
+        if code.class() != Class::Completed {
+            let reply = held.last().map(String::from_utf8_lossy).unwrap_or_default();
+            let text = format!("451 gateway: the server has refused the TYPE: {reply}");
+            self.type_refusal = Some(text);
+        }
+    }
+
+    fn foreseen(&mut self, subject: Subject, held: Held, code: Code) {
+        let answer = held
+            .into_text()
+            .filter(|_| code.class() == Class::Completed);
+        let last = self.foresight.is_done();
+        self.out.push_back(Output::Foreseen {
+            subject,
+            answer,
+            last,
+        });
+    }
+
     /// Returns what to expect next.
-    fn passive_answered(
+    fn data_answered(
         &mut self,
         id: Option<CommandId>,
-        passive: Passive,
+        asked: DataPort,
         code: Code,
     ) -> Option<Expect> {
-        let id = id.expect("every passive request has a number");
-        let transfer = passive.transfer;
-        match passive.ended(code) {
+        let (transfer, answered) = (asked.transfer, asked.answered);
+        match asked.ended(code) {
             Answer::Port(port) => {
-                self.prepared.set(transfer);
                 self.out.push_back(Output::Connect { transfer, port });
-                self.out.push_back(Output::PassiveReady { id, transfer });
+                self.agreed(id, transfer, answered);
             }
-            Answer::Again(passive) => {
-                self.send_line(passive.line());
-                return Some(Expect::Passive(passive));
+            Answer::Connects => self.agreed(id, transfer, answered),
+            Answer::Again(asked) => {
+                self.send_line(asked.line());
+                return Some(Expect::DataPort(asked));
             }
-            Answer::Refused(held) => self.relay_held(Some(id), code, held),
+            Answer::Refused(held) => {
+                self.unlisten(transfer);
+                if answered {
+                    let reply = held.last().map(String::from_utf8_lossy).unwrap_or_default();
+                    let text = format!("425 gateway: the server offers no data port: {reply}");
+                    self.prepared.set_refused(transfer, text);
+                } else {
+                    self.relay_held(id, code, held);
+                }
+            }
             Answer::Unreadable => {
+                self.unlisten(transfer);
                 let text = "425 gateway: the server's answer to PASV cannot be read";
-                self.answer(id, None, text);
+                self.no_data(id, transfer, answered, text);
             }
         }
         None
+    }
+
+    fn agreed(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
+        self.prepared.set(transfer);
+        if let Some(id) = id.filter(|_| !answered) {
+            self.out.push_back(Output::DataReady(id));
+        }
+    }
+
+    fn unlisten(&mut self, transfer: TransferId) {
+        if self.manner.data == DataWay::Active {
+            self.out.push_back(Output::Unlisten(transfer));
+        }
     }
 
     fn relay_held(&mut self, command: Option<CommandId>, code: Code, held: Held) {
@@ -336,6 +498,7 @@ impl FarSession {
                 stage: Stage::Final,
                 code: code.0,
                 last,
+                foresees: false,
             };
             self.reply(tag, line);
         }
@@ -353,6 +516,7 @@ impl FarSession {
             stage: Stage::Final,
             code,
             last: true,
+            foresees: false,
         };
         self.reply(tag, text.as_bytes().to_vec());
     }

@@ -8,26 +8,34 @@ pub(super) struct Prepared {
     connection: Option<Connection>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Connection {
     transfer: TransferId,
-    is_refused: bool,
+    /// There will be none: the reply that says so.
+    refusal: Option<String>,
 }
 
 /// What a transfer finds.
 pub(super) enum Found {
     Nothing,
-    /// The server's data port did not accept the connection.
-    Refused(TransferId),
+    /// There is none; the reply that says so.
+    Refused(TransferId, String),
     Connection(TransferId),
 }
 
 impl Prepared {
     pub(super) fn set(&mut self, transfer: TransferId) {
-        let is_refused = false;
         self.connection = Some(Connection {
             transfer,
-            is_refused,
+            refusal: None,
+        });
+    }
+
+    /// The client has been promised a data connection that the server refuses.
+    pub(super) fn set_refused(&mut self, transfer: TransferId, refusal: String) {
+        self.connection = Some(Connection {
+            transfer,
+            refusal: Some(refusal),
         });
     }
 
@@ -35,7 +43,9 @@ impl Prepared {
     pub(super) fn refused(&mut self, transfer: TransferId) {
         let connection = self.connection.as_mut();
         if let Some(connection) = connection.filter(|c| c.transfer == transfer) {
-            connection.is_refused = true;
+            connection.refusal = Some(
+                "425 gateway: the server's data port did not accept the connection".to_owned(),
+            );
         }
     }
 
@@ -48,8 +58,11 @@ impl Prepared {
     pub(super) fn take(&mut self) -> Found {
         match self.connection.take() {
             None => Found::Nothing,
-            Some(connection) if connection.is_refused => Found::Refused(connection.transfer),
-            Some(connection) => Found::Connection(connection.transfer),
+            Some(Connection {
+                transfer,
+                refusal: Some(refusal),
+            }) => Found::Refused(transfer, refusal),
+            Some(Connection { transfer, .. }) => Found::Connection(transfer),
         }
     }
 

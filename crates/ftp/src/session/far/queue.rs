@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::TooManyCommands;
 use crate::{
-    command::{Command, Kind, PassiveForm},
+    command::{Command, Kind},
     session::{CommandId, PIPELINED_MAX, TransferId},
 };
 
@@ -14,31 +14,32 @@ pub(super) enum Request {
         id: CommandId,
         line: Vec<u8>,
         synch: bool,
+        answered: bool,
     },
-    Passive {
+    Data {
         id: CommandId,
         transfer: TransferId,
-        form: PassiveForm,
+        answered: bool,
     },
 }
 
 impl Request {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> Option<Kind> {
         match self {
-            Self::Command { line, .. } => Command::parse(line).kind(),
-            Self::Passive { form, .. } => Kind::Passive(*form),
+            Self::Command { line, .. } => Some(Command::parse(line).kind()),
+            Self::Data { .. } => None,
         }
     }
 
     pub(super) fn is_abort(&self) -> bool {
-        self.kind() == Kind::Abort
+        self.kind() == Some(Kind::Abort)
     }
 
     /// Whether it may be sent before the final reply of a transfer.
     fn may_overtake(&self) -> bool {
         matches!(
             self.kind(),
-            Kind::Abort | Kind::Quit | Kind::Overtaking | Kind::User
+            Some(Kind::Abort | Kind::Quit | Kind::Overtaking | Kind::User)
         )
     }
 }

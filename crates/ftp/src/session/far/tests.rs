@@ -1,7 +1,18 @@
 use super::*;
+use crate::session::Mode;
+
+const STRICT: Manner = Manner {
+    server_is_v6: false,
+    data: DataWay::Passive,
+    mode: Mode::Strict,
+};
 
 fn session() -> FarSession {
-    let mut far = FarSession::new(Opening::RelayGreeting, false);
+    with(STRICT)
+}
+
+fn with(manner: Manner) -> FarSession {
+    let mut far = FarSession::new(Opening::RelayGreeting, manner);
     assert_eq!(server(&mut far, "220 ready"), ["> 220 ready"]);
     far
 }
@@ -19,7 +30,17 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 )
             }
             Output::Reply { line, .. } => format!("> {}", String::from_utf8_lossy(&line)),
-            Output::PassiveReady { transfer, .. } => format!("ready {}", transfer.0),
+            Output::DataReady(id) => format!("ready {}", id.0),
+            Output::Foreseen {
+                subject,
+                answer,
+                last,
+            } => {
+                let answer = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
+                format!("{subject:?} {answer:?} {last}")
+            }
+            Output::Listen(transfer) => format!("listen {}", transfer.0),
+            Output::Unlisten(transfer) => format!("unlisten {}", transfer.0),
             Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
             Output::Abort { transfer, grace } => format!("abort {} {grace}", transfer.0),
             Output::Close => "close".to_owned(),
@@ -40,17 +61,21 @@ fn client(far: &mut FarSession, id: u32, line: &str) -> Vec<String> {
         id: CommandId(id),
         line,
         synch: false,
+        answered: false,
     })
     .expect("no limit is hit");
     drain(far)
 }
 
 fn pasv(far: &mut FarSession, id: u32, transfer: u32) -> Vec<String> {
-    let form = PassiveForm::Pasv;
-    far.handle(Input::Passive {
+    data(far, id, transfer, false)
+}
+
+fn data(far: &mut FarSession, id: u32, transfer: u32, answered: bool) -> Vec<String> {
+    far.handle(Input::Data {
         id: CommandId(id),
         transfer: TransferId(transfer),
-        form,
+        answered,
     })
     .expect("no limit is hit");
     drain(far)
@@ -84,7 +109,7 @@ fn a_consumed_greeting_is_followed_by_the_account() {
         id: CommandId(1),
         line: b"USER joe".to_vec(),
     };
-    let mut far = FarSession::new(opening, false);
+    let mut far = FarSession::new(opening, STRICT);
     assert!(server(&mut far, "120 wait").is_empty());
     assert!(server(&mut far, "220-hello").is_empty());
     assert_eq!(server(&mut far, "220 go"), ["< USER joe"]);
@@ -94,7 +119,7 @@ fn a_consumed_greeting_is_followed_by_the_account() {
         id: CommandId(1),
         line: b"USER joe".to_vec(),
     };
-    let mut far = FarSession::new(opening, false);
+    let mut far = FarSession::new(opening, STRICT);
     assert_eq!(server(&mut far, "421 full"), ["> 421 full"]);
 }
 
@@ -215,13 +240,17 @@ fn the_last_line_of_a_long_answer_to_pasv_counts() {
 }
 
 #[test]
-fn active_mode_and_tls_are_refused_here() {
-    let mut far = session();
-    assert!(client(&mut far, 1, "PORT 1,2,3,4,5,6")[0].starts_with("> 502 gateway"));
-    assert!(client(&mut far, 2, "AUTH TLS")[0].starts_with("> 502 gateway"));
-    assert!(client(&mut far, 3, "EPSV ALL")[0].starts_with("> 200 gateway"));
-    assert!(client(&mut far, 4, "EPRT |1|1.2.3.4|9|")[0].starts_with("> 501 gateway"));
-    assert!(pasv(&mut far, 5, 1)[0].starts_with("> 501 gateway"));
+fn what_is_for_gateways_never_reaches_the_server() {
+    for line in [
+        "PORT 1,2,3,4,5,6",
+        "AUTH TLS",
+        "EPSV ALL",
+        "PASV",
+        "EPRT |1|1.2.3.4|9|",
+    ] {
+        let out = client(&mut session(), 1, line);
+        assert!(out[0].starts_with("> 502 gateway"), "{out:?}");
+    }
 }
 
 #[test]
@@ -263,7 +292,184 @@ fn a_flood_of_commands_is_an_error() {
             id: CommandId(id),
             line,
             synch: false,
+            answered: false,
         })
     });
     assert!(flood.any(|result| result == Err(TooManyCommands)));
+}
+
+mod active {
+    use super::*;
+
+    fn listening(far: &mut FarSession, at: Option<&str>) -> Vec<String> {
+        let at = at.map(|at| at.parse().expect("an address"));
+        far.handle(Input::Listening(at)).expect("no limit is hit");
+        drain(far)
+    }
+
+    fn active() -> FarSession {
+        with(Manner {
+            data: DataWay::Active,
+            ..STRICT
+        })
+    }
+
+    #[test]
+    fn the_server_is_told_where_the_gateway_listens() {
+        let mut far = active();
+        assert_eq!(pasv(&mut far, 1, 1), ["listen 1"]);
+        assert!(client(&mut far, 2, "LIST").is_empty());
+        assert_eq!(
+            listening(&mut far, Some("10.0.0.9:1025")),
+            ["< PORT 10,0,0,9,4,1"]
+        );
+        assert_eq!(server(&mut far, "200 ok"), ["ready 1", "< LIST"]);
+        server(&mut far, "150 go");
+        assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
+    }
+
+    #[test]
+    fn eprt_is_for_ipv6_and_for_servers_without_port() {
+        let mut far = active();
+        pasv(&mut far, 1, 1);
+        assert_eq!(
+            listening(&mut far, Some("[2001:db8::9]:1025")),
+            ["< EPRT |2|2001:db8::9|1025|"]
+        );
+        assert_eq!(server(&mut far, "500 what"), ["unlisten 1", "> 500 what"]);
+
+        let mut far = active();
+        pasv(&mut far, 1, 1);
+        listening(&mut far, Some("10.0.0.9:1025"));
+        assert_eq!(server(&mut far, "502 no"), ["< EPRT |1|10.0.0.9|1025|"]);
+        assert_eq!(server(&mut far, "200 ok"), ["ready 1"]);
+    }
+
+    #[test]
+    fn a_refused_transfer_is_not_waited_for() {
+        let mut far = active();
+        pasv(&mut far, 1, 1);
+        listening(&mut far, Some("10.0.0.9:1025"));
+        server(&mut far, "200 ok");
+        client(&mut far, 2, "RETR a");
+        assert_eq!(server(&mut far, "550 no"), ["> 550 no", "unlisten 1"]);
+    }
+
+    #[test]
+    fn without_a_port_to_listen_on_the_client_is_told() {
+        let mut far = active();
+        pasv(&mut far, 1, 1);
+        assert!(listening(&mut far, None)[0].starts_with("> 425 gateway"));
+        assert_eq!(client(&mut far, 2, "NOOP"), ["< NOOP"]);
+    }
+}
+
+mod fast {
+    use super::*;
+
+    fn logged_in() -> FarSession {
+        let mut far = with(Manner {
+            mode: Mode::Fast,
+            ..STRICT
+        });
+        client(&mut far, 1, "USER joe");
+        server(&mut far, "331 password");
+        client(&mut far, 2, "PASS x");
+        far
+    }
+
+    /// Nothing is on its way any more.
+    fn settled() -> FarSession {
+        let mut far = logged_in();
+        for line in ["230 in", "215 UNIX", "500 what", "257 \"/\""] {
+            server(&mut far, line);
+        }
+        far
+    }
+
+    fn told(far: &mut FarSession, id: u32, line: &str) -> Vec<String> {
+        far.handle(Input::Command {
+            id: CommandId(id),
+            line: line.as_bytes(),
+            synch: false,
+            answered: true,
+        })
+        .expect("no limit is hit");
+        drain(far)
+    }
+
+    #[test]
+    fn after_the_login_the_server_is_asked_what_clients_ask() {
+        let mut far = logged_in();
+        assert_eq!(server(&mut far, "230 in"), ["> 230 in", "< SYST"]);
+        assert!(client(&mut far, 3, "OPTS UTF8 ON").is_empty());
+        assert_eq!(
+            server(&mut far, "215 UNIX"),
+            ["System Some(\"215 UNIX\") false", "< FEAT"]
+        );
+        server(&mut far, "211-Features");
+        server(&mut far, " MDTM");
+        let features = "Features Some(\"211-Features\\r\\n MDTM\\r\\n211 End\") false";
+        assert_eq!(server(&mut far, "211 End"), [features, "< PWD"]);
+        assert_eq!(
+            server(&mut far, "550 none"),
+            ["Directory None true", "< OPTS UTF8 ON"]
+        );
+        assert_eq!(server(&mut far, "200 ok"), ["> 200 ok", "< PWD"]);
+    }
+
+    #[test]
+    fn each_new_directory_is_asked_for_its_name() {
+        let mut far = settled();
+        client(&mut far, 3, "CWD a");
+        assert_eq!(server(&mut far, "250 ok"), ["> 250 ok", "< PWD"]);
+        assert_eq!(
+            server(&mut far, "257 \"/a\""),
+            ["Directory Some(\"257 \\\"/a\\\"\") true"]
+        );
+        client(&mut far, 4, "CWD b");
+        assert_eq!(server(&mut far, "550 no"), ["> 550 no"]);
+    }
+
+    #[test]
+    fn a_refused_data_port_is_told_at_the_transfer() {
+        let mut far = settled();
+        assert_eq!(data(&mut far, 3, 1, true), ["< PASV"]);
+        assert!(server(&mut far, "421-no").is_empty());
+        assert!(server(&mut far, "421 more").is_empty());
+        let out = client(&mut far, 4, "LIST");
+        let text = "> 425 gateway: the server offers no data port: 421 more";
+        assert_eq!(out, [text]);
+    }
+
+    #[test]
+    fn with_the_wrong_type_nothing_is_transferred() {
+        let mut far = settled();
+        assert_eq!(told(&mut far, 3, "TYPE I"), ["< TYPE I"]);
+        data(&mut far, 4, 1, true);
+        assert_eq!(server(&mut far, "504 no"), ["< PASV"]);
+        assert_eq!(server(&mut far, "227 ok (1,2,3,4,4,1)"), ["connect 1 1025"]);
+        let out = client(&mut far, 5, "RETR a");
+        assert_eq!(out[0], "abort 1 false");
+        assert!(out[1].starts_with("> 451 gateway"), "{out:?}");
+        assert!(client(&mut far, 6, "SIZE a")[0].starts_with("> 451 gateway"));
+        told(&mut far, 7, "TYPE A");
+        assert!(server(&mut far, "200 ok").is_empty());
+        assert_eq!(client(&mut far, 8, "SIZE a"), ["< SIZE a"]);
+    }
+
+    #[test]
+    fn a_servers_farewell_is_no_answer_to_a_question() {
+        let mut far = logged_in();
+        server(&mut far, "230 in");
+        assert_eq!(server(&mut far, "421 bye")[0], "> 421 bye");
+    }
+
+    #[test]
+    fn an_answer_that_ends_with_another_code_holds_nobody_up() {
+        let mut far = logged_in();
+        server(&mut far, "230 in");
+        server(&mut far, "215-UNIX");
+        assert_eq!(server(&mut far, "200 done")[1], "< FEAT");
+    }
 }

@@ -1,50 +1,99 @@
-//! The forms in which a client may ask for a data connection, given the address that it came to.
+//! The forms in which a client may ask for a data connection, given the addresses of its control
+//! connection.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::{
-    address::{EpsvArgument, epsv_argument},
-    command::PassiveForm,
+use crate::address::{
+    ActiveError, ActiveForm, EpsvArgument, PassiveForm, active_address, epsv_argument,
 };
 
-/// The gateway's end of the client's control connection, as far as data connections depend on it.
+/// The client's control connection, as far as data connections depend on it.
 #[derive(Debug)]
 pub(super) struct DataPort {
+    client: IpAddr,
     is_v6: bool,
+    /// `EPSV ALL` came.
+    epsv_only: bool,
 }
 
-/// What to do about a request for a data connection.
-pub(super) enum Request {
-    /// Ask the far half for one.
-    Passive,
-    /// `EPSV ALL` asks for none; it is for the server.
-    Relay,
-    /// The gateway answers.
-    Refuse(&'static str),
+/// How the client's data connection comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The client connects to the gateway.
+    Passive(PassiveForm),
+    /// The gateway connects to the client.
+    Active(SocketAddr),
 }
 
 impl DataPort {
-    pub(super) fn new(local: IpAddr) -> Self {
+    pub(super) fn new(local: IpAddr, client: IpAddr) -> Self {
         Self {
+            client: client.to_canonical(),
             is_v6: local.to_canonical().is_ipv6(),
+            epsv_only: false,
         }
     }
 
-    /// `argument` is that of the command.
-    pub(super) fn passive(&self, form: PassiveForm, argument: &[u8]) -> Request {
-        match (form, epsv_argument(argument), self.is_v6) {
-            (PassiveForm::Pasv, _, true) => {
-                Request::Refuse("425 gateway: PASV cannot carry an IPv6 address, use EPSV")
+    /// What to do about a request with this argument, or the gateway's answer.
+    pub(super) fn passive(
+        &mut self,
+        form: PassiveForm,
+        argument: &[u8],
+    ) -> Result<Way, &'static str> {
+        let epsv = match form {
+            PassiveForm::Epsv => epsv_argument(argument),
+            PassiveForm::Pasv | PassiveForm::Lpsv if self.epsv_only => return Err(ONLY_EPSV),
+            PassiveForm::Pasv if self.is_v6 => {
+                return Err("425 gateway: PASV cannot carry an IPv6 address, use EPSV");
             }
-            (PassiveForm::Pasv, _, false) => Request::Passive,
-            (PassiveForm::Epsv, EpsvArgument::All, _) => Request::Relay,
-            (PassiveForm::Epsv, EpsvArgument::V4 | EpsvArgument::Unknown, true) => {
-                Request::Refuse("522 gateway: network protocol not supported, use (2)")
+            PassiveForm::Pasv | PassiveForm::Lpsv => return Ok(Way::Passive(form)),
+        };
+        match (epsv, self.is_v6) {
+            (EpsvArgument::All, _) => {
+                self.epsv_only = true;
+                Err("200 gateway: EPSV ALL accepted")
             }
-            (PassiveForm::Epsv, EpsvArgument::V6 | EpsvArgument::Unknown, false) => {
-                Request::Refuse("522 gateway: network protocol not supported, use (1)")
+            (EpsvArgument::V4 | EpsvArgument::Unknown, true)
+            | (EpsvArgument::V6 | EpsvArgument::Unknown, false) => Err(self.other_family()),
+            _ => Ok(Way::Passive(form)),
+        }
+    }
+
+    /// The same for a client that names where it listens. Only its own address will do (RFC 2577),
+    /// and no port of a system service.
+    pub(super) fn active(&self, form: ActiveForm, argument: &[u8]) -> Result<Way, &'static str> {
+        if self.epsv_only {
+            return Err(ONLY_EPSV);
+        }
+        let at = active_address(form, argument).map_err(|error| match (error, form) {
+            (ActiveError::UnknownFamily, ActiveForm::Lprt) => {
+                "521 gateway: network protocol not supported, use (4,6)"
             }
-            (PassiveForm::Epsv, ..) => Request::Passive,
+            (ActiveError::UnknownFamily, _) => self.other_family(),
+            (ActiveError::Malformed, _) => "501 gateway: malformed address",
+        })?;
+        if at.is_ipv6() != self.is_v6 {
+            return Err(self.other_family());
+        }
+        if at.ip().to_canonical() != self.client {
+            return Err("501 gateway: data connections go to your own address only");
+        }
+        if at.port() < PORT_MIN {
+            return Err("501 gateway: data connections go to ports from 1024 only");
+        }
+        Ok(Way::Active(at))
+    }
+
+    fn other_family(&self) -> &'static str {
+        if self.is_v6 {
+            "522 gateway: network protocol not supported, use (2)"
+        } else {
+            "522 gateway: network protocol not supported, use (1)"
         }
     }
 }
+
+const ONLY_EPSV: &str = "501 gateway: only EPSV is allowed after EPSV ALL";
+
+/// Ports below belong to services of the system (RFC 2577 section 3).
+const PORT_MIN: u16 = 1024;

@@ -3,7 +3,7 @@
 
 use crate::{
     command::{Command, Kind},
-    logon::{Logon, LogonError},
+    logon::{Logon, LogonError, Server},
     session::refusal,
 };
 
@@ -32,6 +32,8 @@ pub(super) enum Admission {
 pub(super) struct Door {
     front: FrontDoor,
     has_server: bool,
+    /// Named for the next logon.
+    named: Option<Server>,
 }
 
 impl Door {
@@ -39,6 +41,7 @@ impl Door {
         Self {
             front,
             has_server: front == FrontDoor::Fixed,
+            named: None,
         }
     }
 
@@ -52,6 +55,24 @@ impl Door {
         if self.front == FrontDoor::Fixed {
             return Admission::Server;
         }
+        if self.names_server(command) {
+            return match Server::parse(command.argument()) {
+                Ok(server) => {
+                    self.named = Some(server);
+                    Admission::Answer("220 gateway: go on with USER")
+                }
+                Err(_) => {
+                    Admission::Answer("501 gateway: expected a server: name or address[:port]")
+                }
+            };
+        }
+        if command.kind() == Kind::User
+            && let Some(server) = self.named.take()
+        {
+            self.has_server = true;
+            let user = command.argument().to_vec();
+            return Admission::LogOn(Logon { user, server });
+        }
         match (command.kind(), Logon::parse(command.argument())) {
             (Kind::User, Ok(logon)) => {
                 self.has_server = true;
@@ -62,6 +83,16 @@ impl Door {
             }
             _ if self.has_server => Admission::Server,
             _ => before_logon(command),
+        }
+    }
+
+    /// The forms of FileZilla, WinSCP, lftp and ncftp, and RFC 7151. No server knows `OPEN`; the others
+    /// are for the server where there is one.
+    fn names_server(&self, command: &Command<'_>) -> bool {
+        match command.verb() {
+            "OPEN" => true,
+            "HOST" | "SITE" => !self.has_server,
+            _ => false,
         }
     }
 
@@ -79,7 +110,7 @@ fn before_logon(command: &Command<'_>) -> Admission {
         Kind::User => "331 gateway: any password, then USER name@server[:port]",
         Kind::Pass => "230 gateway: go on with USER name@server[:port]",
         Kind::Quit => return Admission::Goodbye("221 Goodbye"),
-        Kind::Protection => refusal(command, false).unwrap_or("502 gateway: not offered"),
+        Kind::Protection => refusal(command).unwrap_or("502 gateway: not offered"),
         _ => match command.verb() {
             "NOOP" => "200 NOOP ok",
             _ => LOG_IN_FIRST,

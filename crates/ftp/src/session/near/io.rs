@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::{
-    command::{Direction, PassiveForm},
+    command::Direction,
     logon::Logon,
-    session::{CommandId, Tag, TransferId},
+    session::{CommandId, Subject, Tag, TransferId},
 };
 
 /// What happened.
@@ -24,12 +24,16 @@ pub enum Input<'a> {
         /// Without terminator.
         line: &'a [u8],
     },
-    /// The server awaits a data connection.
-    PassiveReady {
-        /// Number of the command that asked for it.
-        id: CommandId,
-        /// Number of the data connection.
-        transfer: TransferId,
+    /// The far half has agreed with the server on a data connection.
+    DataReady(CommandId),
+    /// What the server answers to a question that the client has not asked.
+    Foreseen {
+        /// The question.
+        subject: Subject,
+        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
+        answer: Option<&'a [u8]>,
+        /// Nothing more has been asked ahead.
+        last: bool,
     },
     /// The client can be told to connect here.
     Listening {
@@ -38,8 +42,8 @@ pub enum Input<'a> {
         /// Address and port to announce.
         at: SocketAddr,
     },
-    /// No listener could be opened.
-    NotListening(TransferId),
+    /// No listener or no link stream could be opened for a data connection.
+    NoData(TransferId),
     /// The server's control connection could not be set up: the reply that says why.
     Refused {
         /// Code of the reply.
@@ -66,6 +70,8 @@ pub enum DataEvent<'a> {
     Failed(&'a str),
     /// The client did not connect in time.
     Expired,
+    /// The client's data port could not be connected; why.
+    NotConnected(&'a str),
 }
 
 /// What to do.
@@ -88,18 +94,27 @@ pub enum Output {
         line: Vec<u8>,
         /// A Telnet Synch came with it.
         synch: bool,
+        /// The client has its answer: the server's is not relayed.
+        answered: bool,
     },
-    /// Ask the far half for a passive data connection, and open a link stream for it.
-    Passive {
+    /// Ask the far half for a data connection, and open a link stream for it.
+    OpenData {
         /// Number of the command.
         id: CommandId,
         /// Number of the data connection.
         transfer: TransferId,
-        /// How the client asked.
-        form: PassiveForm,
+        /// The client is not waiting for the answer.
+        answered: bool,
     },
     /// Listen for the client's data connection on the address that its control connection uses.
     Listen(TransferId),
+    /// Connect to the client's data port once the transfer has begun.
+    Dial {
+        /// Number of the data connection.
+        transfer: TransferId,
+        /// Where the client listens: its own address, a port from 1024.
+        at: SocketAddr,
+    },
     /// An order for a data connection.
     Order(TransferId, Order),
     /// The client is gone: end the far half in an orderly way, once the data that may still be

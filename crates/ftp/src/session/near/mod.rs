@@ -12,6 +12,8 @@
 
 mod data_port;
 mod door;
+mod features;
+mod foresight;
 mod held;
 mod io;
 mod pending;
@@ -26,16 +28,17 @@ use std::{
 };
 
 use self::{
-    data_port::{DataPort, Request},
+    data_port::{DataPort, Way},
     door::{Admission, Door, LOG_IN_FIRST},
+    foresight::{Answer, Foresight},
     held::Held,
-    pending::Pending,
+    pending::{Asked, Pending},
     transfers::Transfers,
 };
-use super::{Stage, Tag, TransferId};
+use super::{CommandId, Mode, Stage, Subject, Tag, TransferId, refusal};
 use crate::{
     address::passive_reply,
-    command::{Command, Kind, PassiveForm},
+    command::{Command, Kind},
     logon::Logon,
     reply::{Class, Code},
 };
@@ -48,6 +51,9 @@ pub struct NearSession {
     pending: Pending,
     transfers: Transfers,
     held: Held,
+    foresight: Foresight,
+    /// A line of the client's whose answer is on its way.
+    waiting: Option<Vec<u8>>,
     last_code: u16,
     server_gone: bool,
     closed: bool,
@@ -55,15 +61,17 @@ pub struct NearSession {
 }
 
 impl NearSession {
-    /// A session with a client that just connected; `local` is the address that it connected to.
-    /// With a fixed server its far half exists already.
-    pub fn new(front: FrontDoor, local: IpAddr) -> Self {
+    /// A session with `client`, which just connected to the address `local`. With a fixed server its
+    /// far half exists already.
+    pub fn new(front: FrontDoor, mode: Mode, local: IpAddr, client: IpAddr) -> Self {
         let mut session = Self {
             door: Door::new(front),
-            data_port: DataPort::new(local),
+            data_port: DataPort::new(local, client),
             pending: Pending::default(),
             transfers: Transfers::default(),
             held: Held::default(),
+            foresight: Foresight::new(mode),
+            waiting: None,
             last_code: 0,
             server_gone: false,
             closed: false,
@@ -77,7 +85,7 @@ impl NearSession {
 
     /// Whether the next line of the client may come.
     pub fn wants_client(&self) -> bool {
-        self.pending.has_room() && !self.server_gone && !self.closed
+        self.pending.has_room() && self.waiting.is_none() && !self.server_gone && !self.closed
     }
 
     /// Whether the next reply of the far half may come. It waits while too many are held behind the
@@ -96,16 +104,26 @@ impl NearSession {
         }
         match input {
             Input::ClientLine(line) => self.client_line(line),
-            Input::ClientLineTooLong => self.pending.answer("500 Command line too long"),
+            Input::ClientLineTooLong => self.pending.answer(b"500 Command line too long"),
             Input::ClientClosed => self.client_closed(),
             Input::FarReply { tag, line } => self.far_reply(tag, line),
-            Input::PassiveReady { id, transfer } => {
-                if self.pending.awaits(id) {
-                    self.out.push_back(Output::Listen(transfer));
+            Input::DataReady(id) => {
+                if let Some((transfer, way)) = self.pending.data_ready(id) {
+                    self.await_client(transfer, way);
                 }
             }
-            Input::Listening { transfer, at } => self.listening(transfer, Some(at)),
-            Input::NotListening(transfer) => self.listening(transfer, None),
+            Input::Foreseen {
+                subject,
+                answer,
+                last,
+            } => {
+                self.foresight.learn(subject, answer, last);
+                if let Some(line) = self.waiting.take() {
+                    self.client_line(&line);
+                }
+            }
+            Input::Listening { transfer, at } => self.listening(transfer, at),
+            Input::NoData(transfer) => self.no_data(transfer),
             Input::Refused { code, text } => self.refused(code, text),
             Input::ServerClosed => self.server_closed(),
             Input::LinkLost(why) => self.link_lost(why),
@@ -124,9 +142,9 @@ impl NearSession {
         match self.door.admit(&command) {
             Admission::Server => self.for_server(&command),
             Admission::LogOn(logon) => self.log_on(logon),
-            Admission::Answer(text) => self.pending.answer(text),
+            Admission::Answer(text) => self.pending.answer(text.as_bytes()),
             Admission::Goodbye(text) => {
-                self.pending.answer(text);
+                self.pending.answer(text.as_bytes());
                 self.server_gone = true;
                 self.last_code = 221;
             }
@@ -141,42 +159,99 @@ impl NearSession {
         for line in self.pending.give_up("503 gateway: given up for a new USER") {
             self.write(&line);
         }
-        let id = self.pending.command();
+        self.foresight.reset();
+        let id = self.pending.command(Asked::Anything);
         self.out.push_back(Output::Connect { id, logon });
     }
 
     fn for_server(&mut self, command: &Command<'_>) {
+        match self.foresight.answer(command) {
+            Answer::Server => {}
+            Answer::Wait => {
+                self.waiting = Some(command.line().to_vec());
+                return;
+            }
+            Answer::Known(lines) => {
+                let lines = features::edited(Subject::of(command.verb()), lines);
+                return self.pending.answer(&lines);
+            }
+            Answer::Certain(text) => {
+                self.pending.answer(text.as_bytes());
+                let id = self.pending.number();
+                return self.relay(id, command, true);
+            }
+        }
         match command.kind() {
-            Kind::Passive(form) => match self.data_port.passive(form, command.argument()) {
-                Request::Passive => self.ask_passive(form),
-                Request::Relay => self.relay(command),
-                Request::Refuse(text) => self.pending.answer(text),
-            },
-            Kind::Transfer(direction) => {
-                if let Some(id) = self.transfers.start(direction) {
+            Kind::OtherData | Kind::Protection => {
+                let text = refusal(command).unwrap_or("502 gateway: not offered");
+                self.pending.answer(text.as_bytes());
+            }
+            Kind::Passive(form) => {
+                let way = self.data_port.passive(form, command.argument());
+                self.ask_data(way);
+            }
+            Kind::Active(form) => {
+                let way = self.data_port.active(form, command.argument());
+                self.ask_data(way);
+            }
+            kind => {
+                if let Kind::Transfer(direction) = kind
+                    && let Some(id) = self.transfers.start(direction)
+                {
                     self.order(id, Order::Start(Some(direction)));
                 }
-                self.relay(command);
+                if kind == Kind::Abort {
+                    self.kill_unused();
+                }
+                let asked = match Subject::of(command.verb()) {
+                    Some(Subject::Features) => Asked::Features,
+                    _ => Asked::Anything,
+                };
+                let id = self.pending.command(asked);
+                self.relay(id, command, false);
             }
-            Kind::Abort => {
-                self.kill_unused();
-                self.relay(command);
-            }
-            _ => self.relay(command),
         }
     }
 
-    fn ask_passive(&mut self, form: PassiveForm) {
+    fn ask_data(&mut self, way: Result<Way, &'static str>) {
+        let way = match way {
+            Ok(way) => way,
+            Err(text) => return self.pending.answer(text.as_bytes()),
+        };
         self.kill_unused();
         let transfer = self.transfers.prepare();
-        let id = self.pending.passive(transfer, form);
-        self.out.push_back(Output::Passive { id, transfer, form });
+        let answered = self.foresight.promises_data();
+        let id = if answered {
+            self.pending.answer_data(transfer, way);
+            self.pending.number()
+        } else {
+            self.pending.command(Asked::Data(transfer, way))
+        };
+        self.out.push_back(Output::OpenData {
+            id,
+            transfer,
+            answered,
+        });
+        if answered {
+            self.await_client(transfer, way);
+        }
     }
 
-    fn relay(&mut self, command: &Command<'_>) {
-        let id = self.pending.command();
+    fn await_client(&mut self, transfer: TransferId, way: Way) {
+        self.out.push_back(match way {
+            Way::Passive(_) => Output::Listen(transfer),
+            Way::Active(at) => Output::Dial { transfer, at },
+        });
+    }
+
+    fn relay(&mut self, id: CommandId, command: &Command<'_>, answered: bool) {
         let (line, synch) = (command.line().to_vec(), command.synch());
-        self.out.push_back(Output::Command { id, line, synch });
+        self.out.push_back(Output::Command {
+            id,
+            line,
+            synch,
+            answered,
+        });
     }
 
     fn far_reply(&mut self, tag: Tag, line: &[u8]) {
@@ -184,6 +259,9 @@ impl NearSession {
             // The answer to a command that a newer PASV or an ABOR has made void changes nothing.
             let failed = failed(tag);
             self.order(transfer, Order::Finish { failed });
+        }
+        if tag.foresees {
+            self.foresight.begin();
         }
         self.held.push(tag, line);
     }
@@ -203,10 +281,8 @@ impl NearSession {
                 return;
             };
             match ended {
-                Ok(()) => self.write(&line),
-                Err(why) if tag.last => {
-                    self.write(format!("426 gateway: data connection failed: {why}").as_bytes());
-                }
+                Ok(()) => self.relay_line(tag, &line),
+                Err(broken) if tag.last => self.write(broken.to_string().as_bytes()),
                 Err(_) => {}
             }
             if tag.last {
@@ -216,6 +292,13 @@ impl NearSession {
         self.write_own_answers();
         if self.server_gone && !self.closed {
             self.close();
+        }
+    }
+
+    fn relay_line(&mut self, tag: Tag, line: &[u8]) {
+        let asked = tag.command.and_then(|id| self.pending.asked(id));
+        if asked != Some(Asked::Features) || features::is_kept(line) {
+            self.write(line);
         }
     }
 
@@ -240,17 +323,19 @@ impl NearSession {
         }
     }
 
-    fn listening(&mut self, transfer: TransferId, at: Option<SocketAddr>) {
-        let Some(form) = self.pending.listening(transfer) else {
-            return;
-        };
-        match at.and_then(|at| passive_reply(form, at)) {
-            Some(line) => self.write(line.as_bytes()),
-            None => {
-                self.transfers.remove(transfer);
-                self.order(transfer, Order::Kill);
-                self.write(b"425 gateway: no port to listen on");
-            }
+    fn listening(&mut self, transfer: TransferId, at: SocketAddr) {
+        let form = self.pending.awaited_form(transfer);
+        match form.and_then(|form| passive_reply(form, at)) {
+            Some(line) => self.pending.answer_awaited(transfer, &line),
+            None => self.no_data(transfer),
+        }
+    }
+
+    fn no_data(&mut self, transfer: TransferId) {
+        let text = "425 gateway: no data connection can be opened at the moment";
+        self.pending.answer_awaited(transfer, text);
+        if self.transfers.remove(transfer) {
+            self.order(transfer, Order::Kill);
         }
     }
 
@@ -335,8 +420,10 @@ impl NearSession {
 
     /// Writes the gateway's own replies up to the next command that waits for the far half.
     fn write_own_answers(&mut self) {
-        while let Some(line) = self.pending.pop_answer() {
-            self.write(&line);
+        while let Some(lines) = self.pending.pop_answer() {
+            for line in lines.split(|&b| b == b'\n') {
+                self.write(line.strip_suffix(b"\r").unwrap_or(line));
+            }
         }
     }
 

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
+use super::data_port::Way;
 use crate::{
-    command::PassiveForm,
+    address::PassiveForm,
     session::{CommandId, PIPELINED_MAX, TransferId},
 };
 
@@ -17,9 +18,19 @@ pub(super) struct Pending {
 #[derive(Debug)]
 enum Entry {
     /// Waits for the far half.
-    Remote(CommandId, Option<(TransferId, PassiveForm)>),
+    Remote(CommandId, Asked),
+    /// Waits for its listener.
+    Listener(TransferId, PassiveForm),
     /// The gateway's own reply, waiting for its turn.
     Local(Vec<u8>),
+}
+
+/// What a command that waits for the far half has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    Data(TransferId, Way),
+    Features,
+    Anything,
 }
 
 impl Pending {
@@ -28,71 +39,88 @@ impl Pending {
         self.entries.len() < PIPELINED_MAX
     }
 
-    /// A command for the far half; returns its number.
-    pub(super) fn command(&mut self) -> CommandId {
-        self.remote(None)
-    }
-
-    /// A request for a data connection; returns its number.
-    pub(super) fn passive(&mut self, transfer: TransferId, form: PassiveForm) -> CommandId {
-        self.remote(Some((transfer, form)))
-    }
-
-    fn remote(&mut self, passive: Option<(TransferId, PassiveForm)>) -> CommandId {
-        self.numbered += 1;
-        let id = CommandId(self.numbered);
-        self.entries.push_back(Entry::Remote(id, passive));
+    /// A command for the far half, whose reply answers the client; returns its number.
+    pub(super) fn command(&mut self, asked: Asked) -> CommandId {
+        let id = self.number();
+        self.entries.push_back(Entry::Remote(id, asked));
         id
     }
 
-    /// The gateway's own reply to the command that has just come.
-    pub(super) fn answer(&mut self, text: &str) {
-        self.entries
-            .push_back(Entry::Local(text.as_bytes().to_vec()));
+    /// The number of a command whose reply the client does not get.
+    pub(super) fn number(&mut self) -> CommandId {
+        self.numbered += 1;
+        CommandId(self.numbered)
+    }
+
+    /// The gateway's own reply to the command that has just come, CRLF between its lines.
+    pub(super) fn answer(&mut self, lines: &[u8]) {
+        self.entries.push_back(Entry::Local(lines.to_vec()));
+    }
+
+    /// A data connection is the reply to the command that has just come.
+    pub(super) fn answer_data(&mut self, transfer: TransferId, way: Way) {
+        self.entries.push_back(Entry::data(transfer, way));
     }
 
     /// The gateway's reply whose turn it is.
     pub(super) fn pop_answer(&mut self) -> Option<Vec<u8>> {
         match self.entries.pop_front()? {
             Entry::Local(line) => Some(line),
-            remote @ Entry::Remote(..) => {
-                self.entries.push_front(remote);
+            waiting => {
+                self.entries.push_front(waiting);
                 None
             }
         }
     }
 
-    pub(super) fn awaits(&self, id: CommandId) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| matches!(entry, Entry::Remote(other, _) if *other == id))
+    /// What the command has asked for that waits for the far half.
+    pub(super) fn asked(&self, id: CommandId) -> Option<Asked> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Remote(other, asked) if *other == id => Some(*asked),
+            _ => None,
+        })
+    }
+
+    /// The far half is ready for the data connection that the command has asked for. Returns which.
+    pub(super) fn data_ready(&mut self, id: CommandId) -> Option<(TransferId, Way)> {
+        let entry = self
+            .entries
+            .iter_mut()
+            .find(|entry| matches!(entry, Entry::Remote(other, _) if *other == id))?;
+        let Entry::Remote(_, Asked::Data(transfer, way)) = *entry else {
+            return None;
+        };
+        *entry = Entry::data(transfer, way);
+        Some((transfer, way))
     }
 
     /// A reply line has answered the command. Returns the data connection that it asked for, and
     /// that there will not be.
     pub(super) fn answered(&mut self, id: CommandId) -> Option<TransferId> {
-        let (transfer, _) =
-            self.remove(|entry| matches!(entry, Entry::Remote(other, _) if *other == id))??;
-        Some(transfer)
-    }
-
-    /// A listener has answered the request for this data connection, or could not be opened. Returns
-    /// how the client asked.
-    pub(super) fn listening(&mut self, transfer: TransferId) -> Option<PassiveForm> {
-        let (_, form) = self.remove(
-            |entry| matches!(entry, Entry::Remote(_, Some((other, _))) if *other == transfer),
-        )??;
-        Some(form)
-    }
-
-    fn remove(
-        &mut self,
-        is_it: impl FnMut(&Entry) -> bool,
-    ) -> Option<Option<(TransferId, PassiveForm)>> {
+        let is_it = |entry: &Entry| matches!(entry, Entry::Remote(other, _) if *other == id);
         let at = self.entries.iter().position(is_it)?;
         match self.entries.remove(at)? {
-            Entry::Remote(_, passive) => Some(passive),
-            Entry::Local(_) => None,
+            Entry::Remote(_, Asked::Data(transfer, _)) => Some(transfer),
+            _ => None,
+        }
+    }
+
+    /// How the client asked for the data connection that waits for its listener.
+    pub(super) fn awaited_form(&self, transfer: TransferId) -> Option<PassiveForm> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Listener(other, form) if *other == transfer => Some(*form),
+            _ => None,
+        })
+    }
+
+    /// The reply to the client that waits for this data connection.
+    pub(super) fn answer_awaited(&mut self, transfer: TransferId, text: &str) {
+        for entry in &mut self.entries {
+            if let Entry::Listener(other, _) | Entry::Remote(_, Asked::Data(other, _)) = entry
+                && *other == transfer
+            {
+                *entry = Entry::Local(text.as_bytes().to_vec());
+            }
         }
     }
 
@@ -108,12 +136,21 @@ impl Pending {
             .drain(..)
             .map(|entry| match entry {
                 Entry::Local(line) => line,
-                Entry::Remote(..) => text.as_bytes().to_vec(),
+                Entry::Remote(..) | Entry::Listener(..) => text.as_bytes().to_vec(),
             })
             .collect()
     }
 
     pub(super) fn clear(&mut self) {
         self.entries.clear();
+    }
+}
+
+impl Entry {
+    fn data(transfer: TransferId, way: Way) -> Self {
+        match way {
+            Way::Passive(form) => Self::Listener(transfer, form),
+            Way::Active(_) => Self::Local(b"200 gateway: data port accepted".to_vec()),
+        }
     }
 }

@@ -1,8 +1,15 @@
+use std::net::Ipv4Addr;
+
 use super::*;
-use crate::session::CommandId;
+
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn fixed() -> NearSession {
-    NearSession::new(FrontDoor::Fixed, IpAddr::from([127, 0, 0, 1]))
+    NearSession::new(FrontDoor::Fixed, Mode::Strict, LOCAL, LOCAL)
+}
+
+fn named() -> NearSession {
+    NearSession::new(FrontDoor::Logon, Mode::Strict, LOCAL, LOCAL)
 }
 
 /// Everything polled, in short: `>` to the client, `<` to the server.
@@ -15,12 +22,13 @@ fn drain(near: &mut NearSession) -> Vec<String> {
                 format!(
                     "connect {} {}",
                     String::from_utf8_lossy(&logon.user),
-                    logon.host
+                    logon.server.host
                 )
             }
             Output::Command { line, .. } => format!("< {}", String::from_utf8_lossy(&line)),
-            Output::Passive { transfer, .. } => format!("passive {}", transfer.0),
+            Output::OpenData { transfer, .. } => format!("data {}", transfer.0),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
+            Output::Dial { transfer, at } => format!("dial {} {at}", transfer.0),
             Output::Order(transfer, order) => format!("{} {order:?}", transfer.0),
             Output::LeaveServer => "leave".to_owned(),
             Output::Close => "close".to_owned(),
@@ -46,6 +54,7 @@ fn reply(near: &mut NearSession, command: u32, transfer: u32, line: &str) -> Vec
         },
         code,
         last: line.as_bytes()[3] == b' ',
+        foresees: false,
     };
     near.handle(Input::FarReply {
         tag,
@@ -62,22 +71,21 @@ fn data(near: &mut NearSession, event: DataEvent<'_>) -> Vec<String> {
 /// Command 1 was PASV, and transfer 1 is ready.
 fn prepared() -> NearSession {
     let mut near = fixed();
-    assert_eq!(client(&mut near, "PASV"), ["passive 1"]);
-    near.handle(Input::PassiveReady {
-        id: CommandId(1),
-        transfer: TransferId(1),
-    });
+    assert_eq!(client(&mut near, "PASV"), ["data 1"]);
+    near.handle(Input::DataReady(CommandId(1)));
     assert_eq!(drain(&mut near), ["listen 1"]);
-    let at = SocketAddr::from(([127, 0, 0, 1], 1025));
-    near.handle(Input::Listening {
-        transfer: TransferId(1),
-        at,
-    });
     assert_eq!(
-        drain(&mut near),
+        listening(&mut near, 1),
         ["> 227 Entering Passive Mode (127,0,0,1,4,1)."]
     );
     near
+}
+
+fn listening(near: &mut NearSession, transfer: u32) -> Vec<String> {
+    let transfer = TransferId(transfer);
+    let at = SocketAddr::new(LOCAL, 1025);
+    near.handle(Input::Listening { transfer, at });
+    drain(near)
 }
 
 /// Command 2 is the download of transfer 1, announced by 150.
@@ -125,6 +133,11 @@ fn a_broken_transfer_never_looks_complete() {
         out,
         ["> 426 gateway: data connection failed: the client is gone"]
     );
+
+    let mut near = downloading();
+    reply(&mut near, 2, 1, "226 done");
+    let out = data(&mut near, DataEvent::NotConnected("refused"));
+    assert_eq!(out, ["> 425 gateway: no data connection: refused"]);
 }
 
 #[test]
@@ -179,7 +192,7 @@ fn own_replies_keep_the_order_of_commands() {
 #[test]
 fn a_new_pasv_gives_up_the_last_one() {
     let mut near = prepared();
-    assert_eq!(client(&mut near, "PASV"), ["1 Kill", "passive 2"]);
+    assert_eq!(client(&mut near, "PASV"), ["1 Kill", "data 2"]);
 }
 
 #[test]
@@ -191,16 +204,17 @@ fn a_refused_pasv_leaves_no_data_connection() {
 
 #[test]
 fn pasv_over_ipv6_and_foreign_families_are_refused() {
-    let mut near = NearSession::new(FrontDoor::Fixed, "::1".parse().expect("an address"));
+    let v6 = "::1".parse().expect("an address");
+    let mut near = NearSession::new(FrontDoor::Fixed, Mode::Strict, v6, v6);
     assert!(client(&mut near, "PASV")[0].starts_with("> 425"));
     assert!(client(&mut near, "EPSV 1")[0].starts_with("> 522"));
-    assert_eq!(client(&mut near, "EPSV 2"), ["passive 1"]);
+    assert_eq!(client(&mut near, "EPSV 2"), ["data 1"]);
     assert!(client(&mut fixed(), "EPSV 2")[0].starts_with("> 522"));
 }
 
 #[test]
 fn the_client_names_its_server() {
-    let mut near = NearSession::new(FrontDoor::Logon, IpAddr::from([127, 0, 0, 1]));
+    let mut near = named();
     assert!(drain(&mut near)[0].starts_with("> 220"));
     assert!(client(&mut near, "FEAT")[0].starts_with("> 530"));
     assert!(client(&mut near, "AUTH TLS")[0].starts_with("> 502"));
@@ -227,8 +241,24 @@ fn the_client_names_its_server() {
 }
 
 #[test]
+fn the_server_may_be_named_before_the_account() {
+    for line in ["OPEN 10.0.0.1", "SITE 10.0.0.1:21", "HOST 10.0.0.1"] {
+        let mut near = named();
+        drain(&mut near);
+        client(&mut near, "USER fw");
+        client(&mut near, "PASS fw");
+        assert_eq!(client(&mut near, line), ["> 220 gateway: go on with USER"]);
+        let out = client(&mut near, "USER joe@home");
+        assert_eq!(out, ["connect joe@home 10.0.0.1"]);
+        reply(&mut near, 1, 0, "331 password");
+        assert_eq!(client(&mut near, "SITE HELP"), ["< SITE HELP"]);
+    }
+    assert!(client(&mut named(), "OPEN")[1].starts_with("> 501"));
+}
+
+#[test]
 fn a_second_logon_answers_what_the_first_server_did_not() {
-    let mut near = NearSession::new(FrontDoor::Logon, IpAddr::from([127, 0, 0, 1]));
+    let mut near = named();
     drain(&mut near);
     client(&mut near, "USER a@10.0.0.1");
     client(&mut near, "NOOP");
@@ -261,7 +291,7 @@ fn replies_held_for_a_client_that_does_not_read_are_bounded() {
 
 #[test]
 fn quit_before_the_logon_closes() {
-    let mut near = NearSession::new(FrontDoor::Logon, IpAddr::from([127, 0, 0, 1]));
+    let mut near = named();
     drain(&mut near);
     assert_eq!(
         client(&mut near, "QUIT"),
@@ -291,4 +321,200 @@ fn a_server_that_closes_behind_its_226_does_not_cut_the_data_short() {
     near.handle(Input::ServerClosed);
     assert!(drain(&mut near).is_empty());
     assert_eq!(data(&mut near, DataEvent::Delivered)[0], "> 226 done");
+}
+
+#[test]
+fn the_gateway_connects_where_the_client_listens() {
+    for line in [
+        "PORT 127,0,0,1,4,1",
+        "EPRT |1|127.0.0.1|1025|",
+        "LPRT 4,4,127,0,0,1,2,4,1",
+    ] {
+        let mut near = fixed();
+        assert_eq!(client(&mut near, line), ["data 1"]);
+        near.handle(Input::DataReady(CommandId(1)));
+        assert_eq!(
+            drain(&mut near),
+            ["dial 1 127.0.0.1:1025", "> 200 gateway: data port accepted"]
+        );
+        assert_eq!(client(&mut near, "LIST")[1], "< LIST");
+    }
+}
+
+#[test]
+fn data_connections_go_to_the_client_alone() {
+    for (line, code) in [
+        ("PORT 127,0,0,2,4,1", "501"),
+        ("PORT 127,0,0,1,0,21", "501"),
+        ("PORT 127,0,0,1,4", "501"),
+        ("EPRT |2|::1|1025|", "522"),
+        ("EPRT |7|x|1025|", "522"),
+        ("LPRT 9,4,127,0,0,1,2,4,1", "521"),
+        ("SPOR 127,0,0,1,4,1", "502"),
+    ] {
+        let out = client(&mut fixed(), line);
+        assert_eq!(out.len(), 1, "{out:?}");
+        assert!(out[0].starts_with(&format!("> {code} gateway")), "{out:?}");
+    }
+}
+
+#[test]
+fn after_epsv_all_nothing_else_will_do() {
+    let mut near = fixed();
+    assert_eq!(
+        client(&mut near, "EPSV ALL"),
+        ["> 200 gateway: EPSV ALL accepted"]
+    );
+    for line in [
+        "PASV",
+        "LPSV",
+        "PORT 127,0,0,1,4,1",
+        "EPRT |1|127.0.0.1|1025|",
+    ] {
+        assert!(
+            client(&mut near, line)[0].starts_with("> 501 gateway"),
+            "{line}"
+        );
+    }
+    assert_eq!(client(&mut near, "EPSV"), ["data 1"]);
+}
+
+#[test]
+fn features_of_the_servers_control_connection_are_not_the_clients() {
+    let mut near = fixed();
+    client(&mut near, "FEAT");
+    let lines = ["211-Features", " AUTH TLS", " MDTM"];
+    let tag = |last| Tag {
+        command: Some(CommandId(1)),
+        transfer: None,
+        stage: Stage::Final,
+        code: 211,
+        last,
+        foresees: false,
+    };
+    for line in lines {
+        let (tag, line) = (tag(false), line.as_bytes());
+        near.handle(Input::FarReply { tag, line });
+    }
+    let line = b"211 End";
+    near.handle(Input::FarReply {
+        tag: tag(true),
+        line,
+    });
+    assert_eq!(drain(&mut near), ["> 211-Features", ">  MDTM", "> 211 End"]);
+}
+
+mod fast {
+    use super::*;
+
+    /// Command 1 was PASS, and the far half asks ahead.
+    fn logged_in() -> NearSession {
+        let mut near = NearSession::new(FrontDoor::Fixed, Mode::Fast, LOCAL, LOCAL);
+        client(&mut near, "PASS x");
+        let tag = Tag {
+            command: Some(CommandId(1)),
+            transfer: None,
+            stage: Stage::Final,
+            code: 230,
+            last: true,
+            foresees: true,
+        };
+        let line = b"230 in";
+        near.handle(Input::FarReply { tag, line });
+        assert_eq!(drain(&mut near), ["> 230 in"]);
+        near
+    }
+
+    fn foreseen(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
+        let answer = Some(answer.as_bytes());
+        near.handle(Input::Foreseen {
+            subject,
+            answer,
+            last,
+        });
+        drain(near)
+    }
+
+    #[test]
+    fn what_was_asked_ahead_is_answered_at_once() {
+        let mut near = logged_in();
+        assert!(client(&mut near, "SYST").is_empty());
+        assert!(!near.wants_client(), "nothing overtakes it");
+        let out = foreseen(&mut near, Subject::System, "215 UNIX", false);
+        assert_eq!(out, ["> 215 UNIX"]);
+        let features = "211-Features\r\n AUTH TLS\r\n MDTM\r\n211 End";
+        foreseen(&mut near, Subject::Features, features, false);
+        assert_eq!(
+            client(&mut near, "FEAT"),
+            ["> 211-Features", ">  MDTM", "> 211 End"]
+        );
+        foreseen(&mut near, Subject::Directory, "257 \"/\"", true);
+        assert_eq!(client(&mut near, "PWD"), ["> 257 \"/\""]);
+        assert_eq!(
+            client(&mut near, "PWD"),
+            ["< PWD"],
+            "a second one may differ"
+        );
+    }
+
+    #[test]
+    fn data_connections_are_promised_at_once_in_the_order_of_commands() {
+        let mut near = logged_in();
+        assert_eq!(client(&mut near, "SIZE a"), ["< SIZE a"]);
+        assert_eq!(client(&mut near, "PASV"), ["data 1", "listen 1"]);
+        assert!(
+            listening(&mut near, 1).is_empty(),
+            "SIZE has not been answered"
+        );
+        assert_eq!(
+            reply(&mut near, 2, 0, "213 5"),
+            ["> 213 5", "> 227 Entering Passive Mode (127,0,0,1,4,1)."]
+        );
+        assert_eq!(
+            client(&mut near, "RETR a"),
+            ["1 Start(Some(Download))", "< RETR a"]
+        );
+        assert_eq!(
+            client(&mut near, "PORT 127,0,0,1,4,1"),
+            ["data 2", "dial 2 127.0.0.1:1025"]
+        );
+        assert_eq!(
+            reply(&mut near, 4, 1, "550 no"),
+            [
+                "1 Finish { failed: true }",
+                "> 550 no",
+                "> 200 gateway: data port accepted"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
+        let mut near = logged_in();
+        client(&mut near, "EPSV");
+        near.handle(Input::NoData(TransferId(1)));
+        let out = drain(&mut near);
+        assert_eq!(out[0], "1 Kill");
+        assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
+    }
+
+    #[test]
+    fn a_type_that_every_server_has_is_answered_and_sent_along() {
+        let mut near = logged_in();
+        near.handle(Input::ClientLine(b"TYPE I"));
+        let Some(Output::Command { answered, line, .. }) = near.poll() else {
+            panic!("the server is told")
+        };
+        assert!(answered && line == b"TYPE I");
+        assert_eq!(drain(&mut near), ["> 200 gateway: TYPE I"]);
+        assert_eq!(client(&mut near, "TYPE E"), ["< TYPE E"]);
+    }
+
+    #[test]
+    fn before_the_login_nothing_is_promised() {
+        let mut near = NearSession::new(FrontDoor::Fixed, Mode::Fast, LOCAL, LOCAL);
+        assert_eq!(client(&mut near, "PASV"), ["data 1"]);
+        assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
+        assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
+    }
 }

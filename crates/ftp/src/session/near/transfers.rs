@@ -18,9 +18,18 @@ struct Transfer {
     used: bool,
     upload: bool,
     client_ended: bool,
-    ended: Option<Result<(), String>>,
+    ended: Option<Result<(), Broken>>,
     /// The server's final reply was relayed.
     answered: bool,
+}
+
+/// How a transfer failed on the client's side; as text, the reply that says so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Broken {
+    #[error("425 gateway: no data connection: {0}")]
+    NotConnected(String),
+    #[error("426 gateway: data connection failed: {0}")]
+    Midway(String),
 }
 
 impl Transfers {
@@ -59,9 +68,13 @@ impl Transfers {
         match event {
             DataEvent::ClientEnded => transfer.client_ended = true,
             DataEvent::Delivered => transfer.ended = Some(Ok(())),
-            DataEvent::Failed(why) => transfer.ended = Some(Err(why.to_owned())),
+            DataEvent::Failed(why) => transfer.ended = Some(Err(Broken::Midway(why.to_owned()))),
+            DataEvent::NotConnected(why) => {
+                transfer.ended = Some(Err(Broken::NotConnected(why.to_owned())));
+            }
             DataEvent::Expired if transfer.used => {
-                transfer.ended = Some(Err("the client did not connect".to_owned()));
+                let why = "the client did not connect".to_owned();
+                transfer.ended = Some(Err(Broken::NotConnected(why)));
             }
             DataEvent::Expired => {
                 self.open.remove(&id);
@@ -85,7 +98,7 @@ impl Transfers {
 
     /// How the data ended; `None` while it has not. One that is unknown here was given up, and its
     /// failure has been told.
-    pub(super) fn end(&self, id: TransferId) -> Option<Result<(), String>> {
+    pub(super) fn end(&self, id: TransferId) -> Option<Result<(), Broken>> {
         self.open.get(&id).map_or(Some(Ok(())), |t| t.ended.clone())
     }
 

@@ -1,0 +1,230 @@
+//! Fast mode beside the client: what the gateway answers without asking the server, or from what the
+//! far half has asked ahead.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    command::{Command, Kind},
+    session::{Mode, Subject},
+};
+
+#[derive(Debug)]
+pub(super) struct Foresight {
+    mode: Mode,
+    /// Before, refusals mean more than they say.
+    logged_in: bool,
+    /// More is on its way from the far half.
+    expecting: bool,
+    /// What is on its way is void: another command has come between.
+    void: Vec<Subject>,
+    known: BTreeMap<Subject, Vec<u8>>,
+}
+
+/// What becomes of a command.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It is for the server.
+    Server,
+    /// The answer is on its way: the command waits for it.
+    Wait,
+    /// This is the answer.
+    Known(Vec<u8>),
+    /// This is the answer, and the server is told too.
+    Certain(String),
+}
+
+impl Foresight {
+    pub(super) fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            logged_in: false,
+            expecting: false,
+            void: Vec::new(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Whether data connections are promised before the server has agreed.
+    pub(super) fn promises_data(&self) -> bool {
+        self.logged_in
+    }
+
+    /// What becomes of `command`. After [`Answer::Wait`] it comes again.
+    pub(super) fn answer(&mut self, command: &Command<'_>) -> Answer {
+        if !self.logged_in {
+            return Answer::Server;
+        }
+        let subject = Subject::of(command.verb()).filter(|_| command.argument().is_empty());
+        match (subject, representation_type(command)) {
+            (Some(subject), _) => self.about(subject),
+            (None, Some(name)) => Answer::Certain(format!("200 gateway: TYPE {name}")),
+            (None, None) => {
+                self.voided_by(command);
+                Answer::Server
+            }
+        }
+    }
+
+    fn about(&mut self, subject: Subject) -> Answer {
+        // Directories change under others' hands too: each answer is good for one question.
+        let known = match subject {
+            Subject::Directory => self.known.remove(&subject),
+            Subject::System | Subject::Features => self.known.get(&subject).cloned(),
+        };
+        match known {
+            Some(lines) => Answer::Known(lines),
+            None if self.expecting && !self.void.contains(&subject) => Answer::Wait,
+            None => Answer::Server,
+        }
+    }
+
+    /// The far half asks ahead from now on.
+    pub(super) fn begin(&mut self) {
+        if self.mode == Mode::Fast {
+            self.logged_in = true;
+            self.expecting = true;
+            self.void.clear();
+        }
+    }
+
+    /// The server's answer, where it can be repeated.
+    pub(super) fn learn(&mut self, subject: Subject, answer: Option<&[u8]>, last: bool) {
+        if self.void.contains(&subject) {
+            // Asked before what has changed it.
+        } else if let Some(lines) = answer {
+            self.known.insert(subject, lines.to_vec());
+        } else {
+            self.void.push(subject);
+        }
+        if last {
+            self.expecting = false;
+            self.void.clear();
+        }
+    }
+
+    /// The session has no server any more.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(self.mode);
+    }
+
+    fn voided_by(&mut self, command: &Command<'_>) {
+        let verb = command.verb();
+        let voided: &[Subject] = match verb {
+            "USER" | "REIN" | "ACCT" | "HOST" => {
+                self.logged_in = false;
+                &[Subject::System, Subject::Features, Subject::Directory]
+            }
+            "OPTS" | "LANG" => &[Subject::Features, Subject::Directory],
+            _ if KEEP_DIRECTORY.contains(&verb) => &[],
+            _ => &[Subject::Directory],
+        };
+        for subject in voided {
+            self.known.remove(subject);
+            self.void.push(*subject);
+        }
+    }
+}
+
+/// The argument of a `TYPE` that every server has (RFC 1123 section 4.1.2.12).
+fn representation_type(command: &Command<'_>) -> Option<&'static str> {
+    if command.kind() != Kind::Type {
+        return None;
+    }
+    match command.argument().to_ascii_uppercase().as_slice() {
+        b"I" => Some("I"),
+        b"A" | b"A N" => Some("A"),
+        _ => None,
+    }
+}
+
+/// Commands after which the working directory is what it was, and has the same name.
+const KEEP_DIRECTORY: &[&str] = &[
+    "ABOR", "ALLO", "APPE", "AVBL", "CLNT", "DELE", "EPRT", "EPSV", "FEAT", "HASH", "HELP", "LIST",
+    "LPRT", "LPSV", "MD5", "MDTM", "MFCT", "MFF", "MFMT", "MKD", "MLSD", "MLST", "MODE", "NLST",
+    "NOOP", "PASV", "PBSZ", "PORT", "PROT", "PWD", "QUIT", "REST", "RETR", "SIZE", "STAT", "STOR",
+    "STOU", "STRU", "SYST", "TYPE", "XMKD", "XPWD",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(foresight: &mut Foresight, line: &str) -> Answer {
+        foresight.answer(&Command::parse(line.as_bytes()))
+    }
+
+    fn logged_in() -> Foresight {
+        let mut foresight = Foresight::new(Mode::Fast);
+        foresight.begin();
+        foresight
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_waited_for() {
+        let mut foresight = logged_in();
+        assert_eq!(ask(&mut foresight, "SYST"), Answer::Wait);
+        foresight.learn(Subject::System, Some(b"215 UNIX"), false);
+        let known = Answer::Known(b"215 UNIX".to_vec());
+        assert_eq!(ask(&mut foresight, "SYST"), known);
+        assert_eq!(
+            ask(&mut foresight, "SYST"),
+            known,
+            "as often as it is asked"
+        );
+        assert_eq!(ask(&mut foresight, "FEAT"), Answer::Wait);
+        foresight.learn(Subject::Features, None, true);
+        assert_eq!(ask(&mut foresight, "FEAT"), Answer::Server);
+        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
+    }
+
+    #[test]
+    fn the_directory_is_told_once_and_not_after_what_may_change_it() {
+        let mut foresight = logged_in();
+        foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        ask(&mut foresight, "NOOP");
+        assert_eq!(
+            ask(&mut foresight, "PWD"),
+            Answer::Known(b"257 \"/\"".to_vec())
+        );
+        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
+        foresight.begin();
+        assert_eq!(ask(&mut foresight, "CWD x"), Answer::Server);
+        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
+        foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        assert_eq!(
+            ask(&mut foresight, "PWD"),
+            Answer::Server,
+            "it is the old one"
+        );
+    }
+
+    #[test]
+    fn another_login_begins_anew() {
+        let mut foresight = logged_in();
+        foresight.learn(Subject::System, Some(b"215 UNIX"), true);
+        assert_eq!(ask(&mut foresight, "USER other"), Answer::Server);
+        assert_eq!(ask(&mut foresight, "SYST"), Answer::Server);
+        assert_eq!(ask(&mut foresight, "TYPE I"), Answer::Server);
+    }
+
+    #[test]
+    fn types_that_every_server_has_are_certain() {
+        let mut foresight = logged_in();
+        assert!(matches!(ask(&mut foresight, "TYPE i"), Answer::Certain(_)));
+        assert!(matches!(
+            ask(&mut foresight, "type A N"),
+            Answer::Certain(_)
+        ));
+        assert_eq!(ask(&mut foresight, "TYPE E"), Answer::Server);
+    }
+
+    #[test]
+    fn in_strict_mode_all_is_for_the_server() {
+        let mut foresight = Foresight::new(Mode::Strict);
+        foresight.begin();
+        for line in ["SYST", "PWD", "TYPE I"] {
+            assert_eq!(ask(&mut foresight, line), Answer::Server);
+        }
+        assert!(!foresight.promises_data());
+    }
+}
