@@ -6,11 +6,17 @@
 
 mod acceptor;
 mod certificate;
+mod connector;
 mod current;
+mod distrust;
 mod fingerprint;
 mod leg;
+mod roots;
 mod self_signed;
+mod server_tls;
+mod sessions;
 mod tcp;
+mod verifier;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -18,8 +24,12 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use acceptor::Acceptor;
 pub use certificate::{CertError, CertSource};
+pub use connector::Connector;
+pub use distrust::Distrust;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use leg::{Leg, Reader, Writer};
+pub use roots::RootsError;
+pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
