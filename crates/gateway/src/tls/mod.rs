@@ -29,6 +29,7 @@ pub use distrust::Distrust;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use leg::{Leg, Reader, Writer};
 pub use roots::RootsError;
+pub(crate) use roots::read as read_roots;
 pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
 
 /// What a connection is for.

@@ -1,8 +1,13 @@
 //! Roots: the certificates that vouch for those of servers.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use rustls::{RootCertStore, pki_types::CertificateDer};
+
+use super::certificate::{self, CertError};
 
 /// There is nothing to judge a server's certificate by.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -17,6 +22,21 @@ pub enum RootsError {
     /// One that was given is none.
     #[error("a root certificate cannot be used: {0}")]
     Unusable(rustls::Error),
+}
+
+/// The roots in a PEM file: at least one, and each of use.
+///
+/// # Errors
+/// [`CertError`] names the file.
+pub(crate) fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+    let roots = certificate::certificates(path)?;
+    match store(&roots) {
+        Ok(_) => Ok(roots),
+        Err(error) => Err(CertError::NotACertificate {
+            path: path.to_owned(),
+            why: error.to_string(),
+        }),
+    }
 }
 
 /// The given certificates as roots.
