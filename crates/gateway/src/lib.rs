@@ -16,4 +16,5 @@ mod socket;
 pub mod status;
 pub mod target;
 mod time;
+pub mod tls;
 pub mod wire;

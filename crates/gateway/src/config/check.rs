@@ -14,8 +14,8 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer,
-    file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection, TlsSection},
+    Config, Forward, FtpDoor, Peer, check_tls,
+    file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
 };
 use crate::target::{AllowList, Endpoint};
 
@@ -25,7 +25,7 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
-fn problem<T>(at: &Spanned<T>, message: impl Into<String>) -> Problem {
+pub(super) fn problem<T>(at: &Spanned<T>, message: impl Into<String>) -> Problem {
     Problem {
         span: at.span(),
         message: message.into(),
@@ -76,7 +76,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     };
     let mut listens = HashSet::new();
     for section in file.ftp {
-        let door = ftp_door(section, &config, &mut listens)?;
+        let door = ftp_door(section, folder, &config, &mut listens)?;
         config.ftp.push(door);
     }
     for section in file.forwards {
@@ -211,6 +211,7 @@ fn link_peer(
 
 fn ftp_door(
     section: FtpSection,
+    folder: &Path,
     config: &Config,
     listens: &mut HashSet<SocketAddr>,
 ) -> Result<FtpDoor, Problem> {
@@ -233,6 +234,8 @@ fn ftp_door(
         .transpose()?;
     let mode = mode(section.mode.as_ref())?;
     let server_data = server_data(section.server_data.as_ref())?;
+    let tls = check_tls::door(&section, folder, &config.key_file)?;
+    let server_tls = check_tls::server(&section, folder)?;
     Ok(FtpDoor {
         mode,
         server_data,
@@ -242,6 +245,8 @@ fn ftp_door(
         via,
         passive_ports,
         external_address: section.external_address.map(Spanned::into_inner),
+        tls,
+        server_tls,
     })
 }
 
@@ -296,30 +301,7 @@ fn not_yet(section: &FtpSection) -> Result<(), Problem> {
             "transparent = true does not exist yet, expected false",
         ));
     }
-    tls_off(
-        section.tls.as_ref(),
-        "tls",
-        &["explicit", "implicit", "pass-through"],
-    )?;
-    tls_off(
-        section.server_tls.as_ref(),
-        "server_tls",
-        &["explicit", "implicit"],
-    )
-}
-
-fn tls_off(tls: Option<&Spanned<TlsSection>>, key: &str, planned: &[&str]) -> Result<(), Problem> {
-    let Some(tls) = tls else { return Ok(()) };
-    let mode = tls.get_ref().mode.as_str();
-    if mode == "off" {
-        return Ok(());
-    }
-    let message = if planned.contains(&mode) {
-        format!("{key} mode {mode:?} does not exist yet, expected \"off\"")
-    } else {
-        format!("unknown {key} mode {mode:?}, expected \"off\"")
-    };
-    Err(problem(tls, message))
+    check_tls::not_yet(section)
 }
 
 fn listen_once(

@@ -76,24 +76,25 @@ pub(super) struct FtpSection {
     pub(super) passive_ports: Option<Spanned<String>>,
     pub(super) external_address: Option<Spanned<std::net::IpAddr>>,
     pub(super) server_data: Option<Spanned<String>>,
-    pub(super) tls: Option<Spanned<TlsSection>>,
-    pub(super) server_tls: Option<Spanned<TlsSection>>,
+    pub(super) tls: Option<TlsSection>,
+    pub(super) server_tls: Option<ServerTlsSection>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsSection {
-    pub(super) mode: String,
-    #[serde(rename = "cert_file")]
-    pub(super) _cert_file: Option<PathBuf>,
-    #[serde(rename = "key_file")]
-    pub(super) _key_file: Option<PathBuf>,
-    #[serde(rename = "roots_file")]
-    pub(super) _roots_file: Option<PathBuf>,
-    #[serde(rename = "verify")]
-    pub(super) _verify: Option<bool>,
-    #[serde(rename = "pin")]
-    pub(super) _pin: Option<String>,
+    pub(super) mode: Spanned<String>,
+    pub(super) cert_file: Option<Spanned<PathBuf>>,
+    pub(super) key_file: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServerTlsSection {
+    pub(super) mode: Spanned<String>,
+    pub(super) roots_file: Option<Spanned<PathBuf>>,
+    pub(super) verify: Option<Spanned<bool>>,
+    pub(super) pin: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

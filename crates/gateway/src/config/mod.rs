@@ -4,6 +4,7 @@
 //! whose feature does not exist yet are refused with a message that says so.
 
 mod check;
+mod check_tls;
 mod file;
 
 use std::{
@@ -15,7 +16,10 @@ use std::{
 
 use ftp::session::{Mode, far::DataWay};
 
-use crate::target::{AllowList, Endpoint, Host, Network, ServesPattern};
+use crate::{
+    target::{AllowList, Endpoint, Host, Network, ServesPattern},
+    tls::{CertSource, ServerTls},
+};
 
 /// A gateway's configuration, checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +72,23 @@ pub struct FtpDoor {
     pub server_data: DataWay,
     /// Address to announce in `227` instead of the one the client connected to.
     pub external_address: Option<IpAddr>,
+    /// TLS with the clients.
+    pub tls: DoorTls,
+    /// TLS between the far gateway and the server; `None`: none.
+    pub server_tls: Option<ServerTls>,
+}
+
+/// TLS between the clients of a front door and the gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DoorTls {
+    /// None; `AUTH TLS` is refused.
+    Off,
+    /// From `AUTH TLS` on, for clients that ask for it.
+    Explicit(CertSource),
+    /// From the first byte on.
+    Implicit(CertSource),
+    /// The client's own, with the server: the gateways carry it unread.
+    PassThrough,
 }
 
 /// One front door for any TCP service.

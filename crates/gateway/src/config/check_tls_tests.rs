@@ -1,0 +1,271 @@
+use std::fs;
+
+use rcgen::{CertificateParams, KeyPair};
+
+use super::*;
+use crate::config::{file::File, place};
+
+/// A folder with a certificate, its key, and what is neither; unique to the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary folder");
+        let write = |name: &str, text: &str| fs::write(path.join(name), text).expect("a file");
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
+        let cert = params.self_signed(&key).expect("a certificate").pem();
+        write("cert.pem", &cert);
+        write("key.pem", &key.serialize_pem());
+        let other = KeyPair::generate().expect("a key").serialize_pem();
+        write("other.key", &other);
+        write("both.pem", &(cert.clone() + &key.serialize_pem()));
+        write("empty.pem", "");
+        write(
+            "odd.pem",
+            "-----BEGIN CERTIFICATE-----\nodd\n-----END CERTIFICATE-----\n",
+        );
+        write("bundle.pem", &cert.repeat(200));
+        Self(path)
+    }
+
+    /// Both values of an `[[ftp]]` section with a target and `rest`.
+    fn read(&self, rest: &str) -> Result<(DoorTls, Option<ServerTls>), (usize, usize, String)> {
+        let text = format!("{HEAD}target = \"10.0.0.1\"\n{rest}\n");
+        self.read_text(&text)
+    }
+
+    fn read_text(
+        &self,
+        text: &str,
+    ) -> Result<(DoorTls, Option<ServerTls>), (usize, usize, String)> {
+        let file: File = toml::from_str(text).expect("well-formed");
+        let identity = self.0.join("site-a.key");
+        let both = || {
+            let section = &file.ftp[0];
+            let door = door(section, &self.0, &identity)?;
+            Ok((door, server(section, &self.0)?))
+        };
+        both().map_err(|problem: Problem| {
+            let (line, column) = place(text, problem.span.start);
+            (line, column, problem.message)
+        })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const HEAD: &str = "[identity]\nkey_file = \"site-a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:2121\"\n";
+
+/// Line of the first key behind [`HEAD`] and the target.
+const LINE: usize = 6;
+
+#[test]
+fn every_mode_is_read() {
+    let folder = Folder::new("tls-modes");
+    let read = |rest: &str| folder.read(rest).expect("well-formed");
+    let off = read("tls = { mode = \"off\" }\nserver_tls = { mode = \"off\" }");
+    assert_eq!(off, (DoorTls::Off, None));
+    assert_eq!(read(""), off);
+
+    let made = CertSource {
+        cert_file: folder.0.join("site-a.key.ftps.pem"),
+        key_file: folder.0.join("site-a.key.ftps.key"),
+        self_signed: true,
+    };
+    assert_eq!(
+        read("tls = { mode = \"explicit\" }").0,
+        DoorTls::Explicit(made)
+    );
+    let given = CertSource {
+        cert_file: folder.0.join("cert.pem"),
+        key_file: folder.0.join("key.pem"),
+        self_signed: false,
+    };
+    let implicit =
+        "tls = { mode = \"implicit\", cert_file = \"cert.pem\", key_file = \"key.pem\" }";
+    assert_eq!(read(implicit).0, DoorTls::Implicit(given));
+    read("tls = { mode = \"implicit\", cert_file = \"both.pem\", key_file = \"both.pem\" }");
+    assert_eq!(
+        read("tls = { mode = \"pass-through\" }").0,
+        DoorTls::PassThrough
+    );
+
+    let server = |rest: &str| read(&format!("server_tls = {{ {rest} }}")).1.expect("TLS");
+    let system = server("mode = \"explicit\"");
+    assert_eq!(system.mode, Mode::Explicit);
+    assert_eq!(system.verify, Verify::Roots(None));
+    assert_eq!(server("mode = \"explicit\", verify = true"), system);
+    assert_eq!(server("mode = \"implicit\"").mode, Mode::Implicit);
+    assert_eq!(
+        server("mode = \"explicit\", verify = false").verify,
+        Verify::Off
+    );
+    let pin = format!("mode = \"explicit\", pin = \"{}\"", "ab".repeat(32));
+    assert_eq!(server(&pin).verify, Verify::Pin(Fingerprint([0xab; 32])));
+    let Verify::Roots(Some(roots)) =
+        server("mode = \"explicit\", roots_file = \"cert.pem\"").verify
+    else {
+        panic!("given roots");
+    };
+    assert_eq!(roots.len(), 1);
+}
+
+#[test]
+fn certificates_that_cannot_be_used_name_file_and_place() {
+    let folder = Folder::new("tls-files");
+    for (cert, key, column, expected) in [
+        ("absent.pem", "key.pem", 40, "absent.pem: No such file"),
+        (
+            "empty.pem",
+            "key.pem",
+            40,
+            "empty.pem: expected certificates in PEM",
+        ),
+        (
+            "key.pem",
+            "key.pem",
+            40,
+            "key.pem: expected certificates in PEM",
+        ),
+        (
+            "odd.pem",
+            "key.pem",
+            40,
+            "odd.pem: expected certificates in PEM",
+        ),
+        ("cert.pem", "absent.pem", 66, "absent.pem: No such file"),
+        (
+            "cert.pem",
+            "empty.pem",
+            66,
+            "empty.pem: expected an unencrypted private key",
+        ),
+        (
+            "cert.pem",
+            "cert.pem",
+            66,
+            "cert.pem: expected an unencrypted private key",
+        ),
+        (
+            "cert.pem",
+            "other.key",
+            66,
+            "other.key: this key does not fit the certificate",
+        ),
+    ] {
+        let text = format!(
+            "tls = {{ mode = \"explicit\", cert_file = {:14} key_file = \"{key}\" }}",
+            format!("\"{cert}\",")
+        );
+        let (line, at, message) = folder.read(&text).expect_err("it cannot be used");
+        assert!(message.contains(expected), "{message}");
+        assert_eq!((line, at), (LINE, column), "{text}: {message}");
+    }
+    for (roots, expected) in [
+        ("absent.pem", "absent.pem: No such file"),
+        ("empty.pem", "there is none in it"),
+        ("odd.pem", "odd.pem: expected certificates in PEM"),
+        ("bundle.pem", "expected at most 49152"),
+    ] {
+        let text = format!("server_tls = {{ mode = \"explicit\", roots_file = \"{roots}\" }}");
+        let (line, column, message) = folder.read(&text).expect_err("it cannot be used");
+        assert!(message.contains(expected), "{message}");
+        assert_eq!((line, column), (LINE, 48), "{message}");
+    }
+}
+
+#[test]
+fn keys_that_contradict_are_refused_where_they_stand() {
+    let folder = Folder::new("tls-contradictions");
+    for (text, column, expected) in [
+        (
+            "tls = { mode = \"maybe\" }",
+            16,
+            "unknown tls mode \"maybe\"",
+        ),
+        (
+            "tls = { mode = \"explicit\", cert_file = \"c\" }",
+            40,
+            "needs key_file",
+        ),
+        (
+            "tls = { mode = \"explicit\", key_file = \"k\" }",
+            39,
+            "needs cert_file",
+        ),
+        (
+            "tls = { mode = \"off\", cert_file = \"c\" }",
+            35,
+            "needs tls mode",
+        ),
+        (
+            "tls = { mode = \"pass-through\", cert_file = \"c\" }",
+            44,
+            "needs tls mode",
+        ),
+        (
+            "tls = { mode = \"pass-through\", key_file = \"k\" }",
+            43,
+            "needs tls mode",
+        ),
+        (
+            "server_tls = { mode = \"pass-through\" }",
+            23,
+            "unknown server_tls mode",
+        ),
+        (
+            "server_tls = { mode = \"off\", pin = \"ab\" }",
+            36,
+            "nothing to verify",
+        ),
+        (
+            "server_tls = { mode = \"off\", roots_file = \"r\" }",
+            43,
+            "nothing to verify",
+        ),
+        (
+            "server_tls = { mode = \"explicit\", pin = \"ab\" }",
+            41,
+            "64 hex digits",
+        ),
+        (
+            "server_tls = { mode = \"explicit\", verify = false, pin = \"ab\" }",
+            57,
+            "contradicts verify = false",
+        ),
+        (
+            "server_tls = { mode = \"explicit\", verify = false, roots_file = \"r\" }",
+            64,
+            "contradicts verify = false",
+        ),
+        (
+            "server_tls = { mode = \"explicit\", roots_file = \"r\", pin = \"ab\" }",
+            59,
+            "one of them",
+        ),
+    ] {
+        let (line, at, message) = folder.read(text).expect_err("a contradiction");
+        assert!(message.contains(expected), "{text}: {message}");
+        assert_eq!((line, at), (LINE, column), "{text}: {message}");
+    }
+}
+
+#[test]
+fn passing_through_needs_a_target_and_no_tls_of_our_own() {
+    let folder = Folder::new("tls-pass-through");
+    let without_target = format!("{HEAD}tls = {{ mode = \"pass-through\" }}\n");
+    let (line, column, message) = folder.read_text(&without_target).expect_err("no target");
+    assert!(message.contains("needs target"), "{message}");
+    assert_eq!((line, column), (LINE - 1, 16));
+
+    let both = "tls = { mode = \"pass-through\" }\nserver_tls = { mode = \"explicit\" }";
+    let (line, column, message) = folder.read(both).expect_err("two kinds of TLS");
+    assert!(message.contains("the client's own TLS"), "{message}");
+    assert_eq!((line, column), (LINE + 1, 23));
+}

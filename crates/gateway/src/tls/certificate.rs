@@ -1,0 +1,140 @@
+//! The certificate that clients are shown, and its key: two PEM files that must fit each other.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    Error, InconsistentKeys,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+
+use super::provider;
+
+/// Where a certificate and its key are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertSource {
+    /// The certificate, and behind it those that lead to a root.
+    pub cert_file: PathBuf,
+    /// Its private key, unencrypted.
+    pub key_file: PathBuf,
+    /// The gateway makes both files itself if there are none.
+    pub self_signed: bool,
+}
+
+/// A certificate that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertError {
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the file system said.
+        source: io::Error,
+    },
+    /// The file holds no certificate, or a broken one.
+    #[error("{path}: expected certificates in PEM: {why}")]
+    NotACertificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file holds no private key, or one of no use.
+    #[error("{path}: expected an unencrypted private key in PEM: {why}")]
+    NotAKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Each is well, but not with the other.
+    #[error("{key_file}: this key does not fit the certificate in {cert_file}")]
+    Mismatch {
+        /// The certificate's file.
+        cert_file: PathBuf,
+        /// The key's file.
+        key_file: PathBuf,
+    },
+}
+
+impl CertSource {
+    /// Whether both files can be used.
+    ///
+    /// # Errors
+    /// [`CertError`] names the file that is wrong.
+    pub fn check(&self) -> Result<(), CertError> {
+        self.load().map(drop)
+    }
+
+    /// Reads both files.
+    ///
+    /// # Errors
+    /// [`CertError`] names the file that is wrong. Certificates out of date are none: clients judge
+    /// that.
+    pub(super) fn load(&self) -> Result<Arc<CertifiedKey>, CertError> {
+        let chain = certificates(&self.cert_file)?;
+        let not_a_key = |why: String| CertError::NotAKey {
+            path: self.key_file.clone(),
+            why,
+        };
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key_file)?)
+            .map_err(|error| not_a_key(error.to_string()))?;
+        match CertifiedKey::from_der(chain, key, &provider()) {
+            Ok(certified) => Ok(Arc::new(certified)),
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                Err(CertError::Mismatch {
+                    cert_file: self.cert_file.clone(),
+                    key_file: self.key_file.clone(),
+                })
+            }
+            Err(error @ Error::InvalidCertificate(_)) => Err(CertError::NotACertificate {
+                path: self.cert_file.clone(),
+                why: error.to_string(),
+            }),
+            Err(error) => Err(not_a_key(error.to_string())),
+        }
+    }
+}
+
+impl CertError {
+    /// The file that is to blame.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::NotACertificate { path, .. }
+            | Self::NotAKey { path, .. } => path,
+            Self::Mismatch { key_file, .. } => key_file,
+        }
+    }
+}
+
+/// The certificates in a PEM file, at least one.
+///
+/// # Errors
+/// [`CertError::Io`] or [`CertError::NotACertificate`].
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+    let not_a_certificate = |why: String| CertError::NotACertificate {
+        path: path.to_owned(),
+        why,
+    };
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&read(path)?)
+        .collect::<Result<_, _>>()
+        .map_err(|error| not_a_certificate(error.to_string()))?;
+    if found.is_empty() {
+        return Err(not_a_certificate("there is none in it".to_owned()));
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CertError> {
+    fs::read(path).map_err(|source| CertError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,140 @@
+//! TLS towards a server: its certificate judged, and one session for all connections of an FTP
+//! session.
+
+use std::{io, net::Ipv4Addr, sync::Arc};
+
+use rustls::{
+    ClientConfig, Error, SupportedProtocolVersion,
+    client::Resumption,
+    pki_types::ServerName,
+    version::{TLS12, TLS13},
+};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+use tracing::{debug, info};
+
+use super::{
+    HANDSHAKE_PATIENCE, Kind,
+    distrust::Distrust,
+    leg::Leg,
+    provider,
+    roots::RootsError,
+    server_tls::{ServerTls, Verify},
+    sessions::Sessions,
+    tcp::Tcp,
+    too_slow,
+    verifier::Verifier,
+};
+
+/// Makes TLS handshakes with one server, for one FTP session. Data connections offer the session of
+/// the control connection.
+#[derive(Debug)]
+pub struct Connector {
+    config: Arc<ClientConfig>,
+    sessions: Arc<Sessions>,
+    by_roots: bool,
+}
+
+impl Connector {
+    /// For TLS 1.3 and 1.2. The first for the system's roots reads them from files.
+    ///
+    /// # Errors
+    /// [`RootsError`] if there is nothing to verify the server by.
+    pub fn new(tls: &ServerTls) -> Result<Self, RootsError> {
+        Self::with_versions(tls, &[&TLS13, &TLS12])
+    }
+
+    /// For TLS 1.2 only, whose session can be offered any number of times: for servers that insist
+    /// on resumption and send no tickets to follow the first ones.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn new_tls12(tls: &ServerTls) -> Result<Self, RootsError> {
+        Self::with_versions(tls, &[&TLS12])
+    }
+
+    fn with_versions(
+        tls: &ServerTls,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Result<Self, RootsError> {
+        let provider = provider();
+        let verifier = Verifier::new(&tls.verify, provider.clone())?;
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .expect("the provider has suites for both versions")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        let sessions = Arc::new(Sessions::default());
+        config.resumption = Resumption::store(sessions.clone());
+        Ok(Self {
+            config: Arc::new(config),
+            sessions,
+            by_roots: matches!(tls.verify, Verify::Roots(_)),
+        })
+    }
+
+    /// Makes the handshake with the server that the target names `server_name`, an IP address in
+    /// brackets or without. All connections of a session are given the same name. On a data
+    /// connection servers answer only once they have announced the transfer.
+    ///
+    /// # Errors
+    /// Those of the connection; `TimedOut` if the server is too slow; `InvalidData` with a
+    /// [`Distrust`] if its certificate is not accepted; `InvalidInput` if no certificate can be for
+    /// such a name.
+    pub async fn connect(&self, tcp: TcpStream, server_name: &str, kind: Kind) -> io::Result<Leg> {
+        let name = self.name(server_name)?;
+        let offered = self.sessions.any();
+        let connector = TlsConnector::from(self.config.clone());
+        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, Tcp::new(tcp)))
+            .await
+            .map_err(|_| too_slow())?
+            .map_err(explained)?;
+        let leg = Leg::tls(stream);
+        let resumed = leg.is_resumed();
+        debug!(?kind, offered, resumed, "TLS with the server");
+        if kind == Kind::Data && !resumed {
+            info!(
+                offered,
+                "the TLS session was not resumed: some servers refuse such data"
+            );
+        }
+        Ok(leg)
+    }
+
+    /// Whether the next connection offers a session. False in TLS 1.3 after the last ticket: a new
+    /// one comes with what the server sends next.
+    pub fn has_session(&self) -> bool {
+        self.sessions.any()
+    }
+
+    /// Without roots the name decides nothing, so one that fits in no certificate is left out.
+    fn name(&self, text: &str) -> io::Result<ServerName<'static>> {
+        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+        match ServerName::try_from(bare.unwrap_or(text)) {
+            Ok(name) => Ok(name.to_owned()),
+            // An address is not sent in the handshake.
+            Err(_) if !self.by_roots => Ok(Ipv4Addr::UNSPECIFIED.into()),
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("no certificate can be for a server named {text:?}"),
+            )),
+        }
+    }
+}
+
+/// Takes a [`Distrust`] out of what the TLS library wraps around it.
+fn explained(error: io::Error) -> io::Error {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
+    match tls {
+        Some(Error::InvalidMessage(_)) => {
+            let message = format!("what the server sends is no TLS: {error}");
+            io::Error::new(error.kind(), message)
+        }
+        Some(tls) => match Distrust::delivered(tls) {
+            Some(distrust) => io::Error::new(error.kind(), distrust.clone()),
+            None => error,
+        },
+        None => error,
+    }
+}

@@ -1,0 +1,123 @@
+//! The certificate in use: read again when its files have changed, and kept when the new ones are
+//! broken.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use rustls::{
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use tracing::{info, warn};
+
+use super::{
+    certificate::{CertError, CertSource},
+    fingerprint::Fingerprint,
+    self_signed,
+};
+
+/// What clients are shown now.
+#[derive(Debug)]
+pub(super) struct Current {
+    source: CertSource,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    certified: Arc<CertifiedKey>,
+    stamps: [Stamp; 2],
+}
+
+/// Tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    length_bytes: u64,
+    modified_s: i64,
+    modified_ns: i64,
+}
+
+impl Current {
+    /// Reads the files of `source`, which are made if it is self-signed and they are missing.
+    ///
+    /// # Errors
+    /// [`CertError`] if there is no certificate to begin with.
+    pub(super) fn new(source: CertSource) -> Result<Self, CertError> {
+        if source.self_signed {
+            self_signed::ensure(&source)?;
+        }
+        let stamps = stamps(&source);
+        let certified = source.load()?;
+        let fingerprint = fingerprint(&certified);
+        info!(cert_file = %source.cert_file.display(), %fingerprint, "certificate for FTP clients");
+        let state = RwLock::new(State { certified, stamps });
+        Ok(Self { source, state })
+    }
+
+    /// Reads the files again if they have changed since the last time.
+    pub(super) fn refresh(&self) {
+        if stamps(&self.source) != self.read(|state| state.stamps) {
+            self.reload();
+        }
+    }
+
+    /// Reads the files again.
+    pub(super) fn reload(&self) {
+        // Before the contents: what changes in between is read once more.
+        let stamps = stamps(&self.source);
+        let loaded = self.source.load();
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.stamps = stamps;
+        match loaded {
+            Ok(certified) => {
+                if certified.cert != state.certified.cert {
+                    let fingerprint = fingerprint(&certified);
+                    info!(%fingerprint, "new certificate for FTP clients");
+                }
+                state.certified = certified;
+            }
+            Err(error) => {
+                warn!(%error, "the certificate has changed and is of no use: kept the old one")
+            }
+        }
+    }
+
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        self.read(|state| fingerprint(&state.certified))
+    }
+
+    fn read<T>(&self, what: impl FnOnce(&State) -> T) -> T {
+        what(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.read(|state| state.certified.clone()))
+    }
+}
+
+fn fingerprint(certified: &CertifiedKey) -> Fingerprint {
+    Fingerprint::of(certified.cert.first().expect("a chain is never empty"))
+}
+
+fn stamps(source: &CertSource) -> [Stamp; 2] {
+    [stamp(&source.cert_file), stamp(&source.key_file)]
+}
+
+/// Zeros for a file that is not there.
+fn stamp(path: &Path) -> Stamp {
+    let metadata = fs::metadata(path).ok();
+    let of = |what: fn(&fs::Metadata) -> i64| metadata.as_ref().map_or(0, what);
+    Stamp {
+        inode: metadata.as_ref().map_or(0, MetadataExt::ino),
+        length_bytes: metadata.as_ref().map_or(0, MetadataExt::size),
+        modified_s: of(MetadataExt::mtime),
+        modified_ns: of(MetadataExt::mtime_nsec),
+    }
+}

@@ -1,0 +1,111 @@
+//! Why a server's certificate is not accepted, in words that tell an operator what to do.
+
+use rustls::{CertificateError, Error};
+
+use super::fingerprint::Fingerprint;
+use crate::time::utc;
+
+/// Why a server's certificate is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// No root vouches for it.
+    #[error("the server's certificate is not trusted: {why}; its fingerprint is {fingerprint}")]
+    Untrusted {
+        /// What the verification says.
+        why: String,
+        /// What a pin would be, once somebody has compared it with the server's.
+        fingerprint: Fingerprint,
+    },
+    /// It is out of date.
+    #[error("the server's certificate is not trusted: it expired on {not_after}")]
+    Expired {
+        /// Its last moment, UTC.
+        not_after: String,
+    },
+    /// It is of the future, or our clock is of the past.
+    #[error("the server's certificate is not trusted: it is valid only from {not_before}")]
+    NotYetValid {
+        /// Its first moment, UTC.
+        not_before: String,
+    },
+    /// It is somebody else's.
+    #[error(
+        "the server's certificate is not trusted: name mismatch, it is for {presented}, \
+         not for {expected}"
+    )]
+    Name {
+        /// The names in it.
+        presented: String,
+        /// The server as the target names it.
+        expected: String,
+    },
+    /// It is another one than the configuration says.
+    #[error("the server's certificate is not trusted: pin differs: got {got}, expected {expected}")]
+    Pin {
+        /// The fingerprint of what the server showed.
+        got: Fingerprint,
+        /// The pin.
+        expected: Fingerprint,
+    },
+}
+
+impl Distrust {
+    /// What the verification by roots found wrong with the certificate of `fingerprint`.
+    pub(super) fn of(error: &Error, fingerprint: Fingerprint) -> Self {
+        let why = match error {
+            Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+                let not_after = utc(not_after.as_secs());
+                return Self::Expired { not_after };
+            }
+            Error::InvalidCertificate(CertificateError::NotValidYetContext {
+                not_before, ..
+            }) => {
+                let not_before = utc(not_before.as_secs());
+                return Self::NotYetValid { not_before };
+            }
+            Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                expected,
+                presented,
+            }) => {
+                return Self::Name {
+                    presented: if presented.is_empty() {
+                        "no name at all".to_owned()
+                    } else {
+                        let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
+                        names.join(", ")
+                    },
+                    expected: expected.to_str().into_owned(),
+                };
+            }
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                "none of the roots has issued it".to_owned()
+            }
+            other => other.to_string(),
+        };
+        Self::Untrusted { why, fingerprint }
+    }
+
+    /// Through the TLS library, which carries it as an error of its own.
+    pub(super) fn carried(self) -> Error {
+        CertificateError::Other(rustls::OtherError(std::sync::Arc::new(self))).into()
+    }
+
+    /// The other end of [`carried`](Self::carried).
+    pub(super) fn delivered(error: &Error) -> Option<&Self> {
+        match error {
+            Error::InvalidCertificate(CertificateError::Other(rustls::OtherError(inner))) => {
+                inner.downcast_ref()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A name in a certificate without its type, which the TLS library writes around it: `DnsName("a.b")`.
+fn bare(presented: &str) -> &str {
+    let inner = presented
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(presented).trim_matches('"')
+}

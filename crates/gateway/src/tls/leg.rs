@@ -1,0 +1,246 @@
+//! One leg of a relayed connection: TCP, plain or under TLS.
+//!
+//! TLS has two ends where TCP has one: a close_notify, which only the peer can have sent, and a FIN
+//! without it, which anybody on the way can. Both read as the end of the data; [`Leg`] remembers
+//! which it was, and can end in either way, so that one leg mirrors the other.
+
+use std::{
+    future::poll_fn,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use rustls::HandshakeKind;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::TlsStream;
+
+use super::tcp::Tcp;
+
+/// A TCP connection, plain or under TLS.
+///
+/// Under TLS, written bytes are on their way only after a flush. `shutdown` sends close_notify, if
+/// there is TLS, and the FIN. Dropping a leg closes the socket and sends no close_notify.
+#[derive(Debug)]
+pub struct Leg(Arc<Shared>);
+
+/// The reading half of a [`Leg`].
+#[derive(Debug)]
+pub struct Reader(Leg);
+
+/// The writing half of a [`Leg`].
+#[derive(Debug)]
+pub struct Writer(Leg);
+
+#[derive(Debug)]
+struct Shared {
+    tcp: Tcp,
+    tls: Option<Mutex<TlsStream<Tcp>>>,
+    closed_without_notify: AtomicBool,
+}
+
+impl Leg {
+    /// A connection without TLS.
+    pub fn plain(tcp: TcpStream) -> Self {
+        Self::new(Tcp::new(tcp), None)
+    }
+
+    /// A connection whose handshake is complete.
+    pub(super) fn tls(stream: impl Into<TlsStream<Tcp>>) -> Self {
+        let stream = stream.into();
+        Self::new(stream.get_ref().0.clone(), Some(stream))
+    }
+
+    fn new(tcp: Tcp, tls: Option<TlsStream<Tcp>>) -> Self {
+        Self(Arc::new(Shared {
+            tcp,
+            tls: tls.map(Mutex::new),
+            closed_without_notify: AtomicBool::new(false),
+        }))
+    }
+
+    /// The TCP connection, for its options and addresses. Under TLS its bytes are not to be touched.
+    pub fn tcp(&self) -> &TcpStream {
+        self.0.tcp.stream()
+    }
+
+    /// Whether there is TLS.
+    pub fn is_tls(&self) -> bool {
+        self.0.tls.is_some()
+    }
+
+    /// Whether the TLS session is that of an earlier connection.
+    pub fn is_resumed(&self) -> bool {
+        let kind = self.lock().and_then(|tls| tls.get_ref().1.handshake_kind());
+        kind == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether the data has ended with a FIN that no close_notify went ahead of: what came may be
+    /// less than what the peer sent. Never true of a plain connection.
+    pub fn closed_without_notify(&self) -> bool {
+        self.0.closed_without_notify.load(Ordering::Relaxed)
+    }
+
+    /// Ends the data with a FIN and without close_notify, as the other leg did.
+    ///
+    /// # Errors
+    /// Those of the TCP connection, to which what is still buffered is written first.
+    pub async fn shutdown_without_notify(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_flush(cx)).await?;
+        self.0.tcp.finish()
+    }
+
+    /// Two halves for two tasks. The socket is closed when both are dropped.
+    pub fn into_split(self) -> (Reader, Writer) {
+        (Reader(Self(self.0.clone())), Writer(self))
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, TlsStream<Tcp>>> {
+        // A panic elsewhere leaves what TLS itself keeps whole.
+        let tls = self.0.tls.as_ref()?;
+        Some(tls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(mut tls) = self.lock() else {
+            return self.0.tcp.poll_read(cx, buf);
+        };
+        match ready!(Pin::new(&mut *tls).poll_read(cx, buf)) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.0.closed_without_notify.store(true, Ordering::Relaxed);
+                Poll::Ready(Ok(()))
+            }
+            result => Poll::Ready(result),
+        }
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self.lock() {
+            None => self.0.tcp.poll_write(cx, parts),
+            Some(mut tls) => Pin::new(&mut *tls).poll_write_vectored(cx, parts),
+        }
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.lock() {
+            None => Poll::Ready(Ok(())),
+            Some(mut tls) => Pin::new(&mut *tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.lock() {
+            None => Poll::Ready(self.0.tcp.finish()),
+            Some(mut tls) => Pin::new(&mut *tls).poll_shutdown(cx),
+        }
+    }
+}
+
+impl Reader {
+    /// The whole leg.
+    pub fn leg(&self) -> &Leg {
+        &self.0
+    }
+}
+
+impl Writer {
+    /// The whole leg.
+    pub fn leg(&self) -> &Leg {
+        &self.0
+    }
+
+    /// See [`Leg::shutdown_without_notify`].
+    ///
+    /// # Errors
+    /// Those of the TCP connection.
+    pub async fn shutdown_without_notify(&mut self) -> io::Result<()> {
+        self.0.shutdown_without_notify().await
+    }
+}
+
+impl AsyncRead for Leg {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Self::poll_read(&self, cx, buf)
+    }
+}
+
+impl AsyncWrite for Leg {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_write(&self, cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_write(&self, cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::poll_flush(&self, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::poll_shutdown(&self, cx)
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.0.poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_shutdown(cx)
+    }
+}

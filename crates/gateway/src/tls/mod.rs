@@ -1,0 +1,55 @@
+//! TLS on the legs of FTP: with the gateway's certificate towards clients, verified towards servers.
+//!
+//! A TCP connection goes in and a [`Leg`] comes out, which is read and written like the connection
+//! itself and tells apart the two ways in which TLS can end. When to begin TLS, and what follows
+//! from how it ended, is for the session to say. The link has its own TLS: `link::handshake`.
+
+mod acceptor;
+mod certificate;
+mod connector;
+mod current;
+mod distrust;
+mod fingerprint;
+mod leg;
+mod roots;
+mod self_signed;
+mod server_tls;
+mod sessions;
+mod tcp;
+mod verifier;
+
+use std::{io, sync::Arc, time::Duration};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+
+pub use acceptor::Acceptor;
+pub use certificate::{CertError, CertSource};
+pub use connector::Connector;
+pub use distrust::Distrust;
+pub use fingerprint::{Fingerprint, FingerprintError};
+pub use leg::{Leg, Reader, Writer};
+pub use roots::RootsError;
+pub(crate) use roots::read as read_roots;
+pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Commands and replies. Its TLS session is what data connections resume.
+    Control,
+    /// One transfer.
+    Data,
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+fn too_slow() -> io::Error {
+    let message = format!("no TLS handshake within {} s", HANDSHAKE_PATIENCE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, message)
+}
+
+/// Time for a handshake: a dozen round trips of a bad path and a busy peer, and shorter than
+/// FileZilla's and curl's patience with a connection.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,65 @@
+//! Roots: the certificates that vouch for those of servers.
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use rustls::{RootCertStore, pki_types::CertificateDer};
+
+use super::certificate::{self, CertError};
+
+/// There is nothing to judge a server's certificate by.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RootsError {
+    /// No roots at all.
+    #[error("there are no root certificates to verify the server by")]
+    None,
+    /// The system has none that can be read.
+    #[error("the system's root certificates cannot be read: {0}")]
+    System(String),
+    /// One that was given is none.
+    #[error("a root certificate cannot be used: {0}")]
+    Unusable(rustls::Error),
+}
+
+/// The roots in a PEM file: at least one, and each of use.
+///
+/// # Errors
+/// [`CertError`] names the file.
+pub(crate) fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+    let roots = certificate::certificates(path)?;
+    match store(&roots) {
+        Ok(_) => Ok(roots),
+        Err(error) => Err(CertError::NotACertificate {
+            path: path.to_owned(),
+            why: error.to_string(),
+        }),
+    }
+}
+
+/// The given certificates as roots.
+pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, RootsError> {
+    let mut store = RootCertStore::empty();
+    for root in given {
+        store.add(root.clone()).map_err(RootsError::Unusable)?;
+    }
+    Ok(store)
+}
+
+/// The system's roots, read from its files once.
+pub(super) fn of_system() -> Result<Arc<RootCertStore>, RootsError> {
+    static READ: OnceLock<Result<Arc<RootCertStore>, RootsError>> = OnceLock::new();
+    READ.get_or_init(|| {
+        let read = rustls_native_certs::load_native_certs();
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(read.certs);
+        match read.errors.first() {
+            _ if !store.is_empty() => Ok(Arc::new(store)),
+            Some(error) => Err(RootsError::System(error.to_string())),
+            None => Err(RootsError::None),
+        }
+    })
+    .clone()
+}

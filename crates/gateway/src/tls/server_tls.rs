@@ -1,0 +1,184 @@
+//! TLS towards a server, as the near gateway is configured to have it and the far gateway does it;
+//! and its form between the two.
+//!
+//! One byte for when it begins, one for how the server is verified, and what belongs to that: for a
+//! pin its 32 bytes, for given roots each one's DER behind its length in two bytes, to the end.
+
+use rustls::pki_types::CertificateDer;
+
+use super::fingerprint::Fingerprint;
+
+/// TLS towards a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// When TLS begins.
+    pub mode: Mode,
+    /// How the server's certificate is judged.
+    pub verify: Verify,
+}
+
+/// When TLS begins on a control connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// With `AUTH TLS` (RFC 4217).
+    Explicit,
+    /// With the connection; by custom on port 990.
+    Implicit,
+}
+
+/// How a server's certificate is judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verify {
+    /// One of these roots has issued it, in the server's name; `None`: one of the system's, where
+    /// the server is connected.
+    Roots(Option<Vec<CertificateDer<'static>>>),
+    /// It is the one with this fingerprint, whatever its name and date.
+    Pin(Fingerprint),
+    /// Not at all.
+    Off,
+}
+
+impl ServerTls {
+    /// Bytes that [`encode`](Self::encode) appends.
+    pub fn encoded_bytes(&self) -> usize {
+        2 + match &self.verify {
+            Verify::Roots(Some(roots)) => roots.iter().map(|r| LENGTH_BYTES + r.len()).sum(),
+            Verify::Pin(pin) => pin.0.len(),
+            Verify::Roots(None) | Verify::Off => 0,
+        }
+    }
+
+    /// Appends the encoded form. Who makes the value keeps it within [`ENCODED_MAX`].
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        assert!(
+            self.encoded_bytes() <= ENCODED_MAX,
+            "the configuration bounds the roots"
+        );
+        out.push(match self.mode {
+            Mode::Explicit => EXPLICIT,
+            Mode::Implicit => IMPLICIT,
+        });
+        match &self.verify {
+            Verify::Roots(None) => out.push(SYSTEM_ROOTS),
+            Verify::Roots(Some(roots)) => {
+                out.push(GIVEN_ROOTS);
+                for root in roots {
+                    out.extend_from_slice(&(root.len() as u16).to_be_bytes());
+                    out.extend_from_slice(root);
+                }
+            }
+            Verify::Pin(pin) => {
+                out.push(PIN);
+                out.extend_from_slice(&pin.0);
+            }
+            Verify::Off => out.push(OFF),
+        }
+    }
+
+    /// Reads the encoded form; `None` if these bytes are none. Whether roots are certificates is
+    /// seen when they are used.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > ENCODED_MAX {
+            return None;
+        }
+        let (&[mode, verify], mut rest) = bytes.split_first_chunk()?;
+        let mode = match mode {
+            EXPLICIT => Mode::Explicit,
+            IMPLICIT => Mode::Implicit,
+            _ => return None,
+        };
+        let verify = match (verify, rest) {
+            (SYSTEM_ROOTS, []) => Verify::Roots(None),
+            (GIVEN_ROOTS, _) => {
+                let mut roots = Vec::new();
+                while !rest.is_empty() {
+                    let (length, behind) = rest.split_first_chunk::<LENGTH_BYTES>()?;
+                    let length = u16::from_be_bytes(*length).into();
+                    let (root, behind) = behind.split_at_checked(length)?;
+                    roots.push(CertificateDer::from(root.to_vec()));
+                    rest = behind;
+                }
+                Verify::Roots(Some(roots))
+            }
+            (PIN, pin) => Verify::Pin(Fingerprint(pin.try_into().ok()?)),
+            (OFF, []) => Verify::Off,
+            _ => return None,
+        };
+        Some(Self { mode, verify })
+    }
+}
+
+/// Longest encoded form: it travels in one message with the target, and roots of one's own are few.
+/// A whole bundle of public ones, 200 KB, is the system's.
+pub const ENCODED_MAX: usize = 48 * 1024;
+
+const LENGTH_BYTES: usize = 2;
+
+const EXPLICIT: u8 = 0;
+const IMPLICIT: u8 = 1;
+
+const SYSTEM_ROOTS: u8 = 0;
+const GIVEN_ROOTS: u8 = 1;
+const PIN: u8 = 2;
+const OFF: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn any_server_tls() -> impl Strategy<Value = ServerTls> {
+        let root = vec(any::<u8>(), 0..2_000).prop_map(CertificateDer::from);
+        let verify = prop_oneof![
+            Just(Verify::Roots(None)),
+            vec(root, 0..20).prop_map(|roots| Verify::Roots(Some(roots))),
+            any::<[u8; 32]>().prop_map(|bytes| Verify::Pin(Fingerprint(bytes))),
+            Just(Verify::Off),
+        ];
+        let mode = prop_oneof![Just(Mode::Explicit), Just(Mode::Implicit)];
+        (mode, verify).prop_map(|(mode, verify)| ServerTls { mode, verify })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_the_same(tls in any_server_tls()) {
+            let mut bytes = Vec::new();
+            tls.encode(&mut bytes);
+            prop_assert_eq!(bytes.len(), tls.encoded_bytes());
+            prop_assert_eq!(ServerTls::decode(&bytes), Some(tls));
+        }
+
+        #[test]
+        fn whatever_decodes_encodes_to_the_same_bytes(
+            mode in 0..3_u8, verify in 0..5_u8, rest in vec(0..4_u8, 0..40)
+        ) {
+            let bytes = [&[mode, verify][..], &rest].concat();
+            if let Some(tls) = ServerTls::decode(&bytes) {
+                let mut again = Vec::new();
+                tls.encode(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+
+        #[test]
+        fn no_bytes_are_too_odd(bytes in vec(any::<u8>(), 0..200)) {
+            let _ = ServerTls::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn more_than_the_bound_is_refused() {
+        let root = CertificateDer::from(vec![7; ENCODED_MAX - 4]);
+        let tls = ServerTls {
+            mode: Mode::Explicit,
+            verify: Verify::Roots(Some(vec![root])),
+        };
+        let mut bytes = Vec::new();
+        tls.encode(&mut bytes);
+        assert_eq!(bytes.len(), ENCODED_MAX);
+        assert_eq!(ServerTls::decode(&bytes), Some(tls));
+        bytes.extend_from_slice(&[0, 0]);
+        assert_eq!(ServerTls::decode(&bytes), None);
+    }
+}

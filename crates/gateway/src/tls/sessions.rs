@@ -1,0 +1,94 @@
+//! The TLS sessions with one server, for one FTP session.
+//!
+//! Servers refuse a data connection that does not resume the control connection's session (vsftpd,
+//! ProFTPD, FileZilla Server), since else anybody could have connected. A TLS 1.2 session is offered
+//! as often as there are data connections. A TLS 1.3 ticket is offered once, as the TLS library has
+//! it; servers send a new one on each connection that was resumed, or on the control connection, and
+//! whoever reads these connections to their end collects it here.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustls::{
+    NamedGroup,
+    client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue},
+    pki_types::ServerName,
+};
+
+/// What can be resumed. All names are the one server's.
+#[derive(Default)]
+pub(super) struct Sessions(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    /// The oldest first.
+    tickets: VecDeque<Tls13ClientSessionValue>,
+    tls12: Option<Tls12ClientSessionValue>,
+    group: Option<NamedGroup>,
+}
+
+impl Sessions {
+    /// Whether the next connection offers a session.
+    pub(super) fn any(&self) -> bool {
+        let held = self.lock();
+        !held.tickets.is_empty() || held.tls12.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Nothing here panics halfway.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientSessionStore for Sessions {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        self.lock().group = Some(group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        self.lock().group
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, session: Tls12ClientSessionValue) {
+        self.lock().tls12 = Some(session);
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.lock().tls12.clone()
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.lock().tls12 = None;
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        let mut held = self.lock();
+        if held.tickets.len() == TICKETS_MAX {
+            held.tickets.pop_front();
+        }
+        held.tickets.push_back(ticket);
+    }
+
+    /// The newest, which expires last.
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.lock().tickets.pop_back()
+    }
+}
+
+impl fmt::Debug for Sessions {
+    /// Without the secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.lock();
+        f.debug_struct("Sessions")
+            .field("tickets", &held.tickets.len())
+            .field("tls12", &held.tls12.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tickets kept. A session has one data connection at a time; what a server sends beyond that are
+/// replacements.
+const TICKETS_MAX: usize = 16;

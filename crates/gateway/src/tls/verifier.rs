@@ -1,0 +1,111 @@
+//! Judges a server's certificate: by roots, by its fingerprint, or not at all.
+//!
+//! That the server has the certificate's key is checked in every case.
+
+use std::sync::Arc;
+
+use rustls::{
+    DigitallySignedStruct, Error, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+
+use super::{
+    distrust::Distrust,
+    fingerprint::Fingerprint,
+    roots::{self, RootsError},
+    server_tls::Verify,
+};
+
+/// Judges the certificates of one server.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    by: By,
+    provider: Arc<CryptoProvider>,
+}
+
+#[derive(Debug)]
+enum By {
+    Roots(Arc<WebPkiServerVerifier>),
+    Pin(Fingerprint),
+    Nothing,
+}
+
+impl Verifier {
+    /// # Errors
+    /// [`RootsError`] if there are no roots to judge by.
+    pub(super) fn new(verify: &Verify, provider: Arc<CryptoProvider>) -> Result<Self, RootsError> {
+        let by = match verify {
+            Verify::Roots(given) => {
+                let roots = match given {
+                    None => roots::of_system()?,
+                    Some(given) => Arc::new(roots::store(given)?),
+                };
+                By::Roots(
+                    WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+                        .build()
+                        .map_err(|_| RootsError::None)?,
+                )
+            }
+            Verify::Pin(pin) => By::Pin(*pin),
+            Verify::Off => By::Nothing,
+        };
+        Ok(Self { by, provider })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match &self.by {
+            By::Roots(by) => by
+                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+                .map_err(|error| Distrust::of(&error, Fingerprint::of(end_entity)).carried()),
+            By::Pin(expected) => match Fingerprint::of(end_entity) {
+                got if got == *expected => Ok(ServerCertVerified::assertion()),
+                got => Err(Distrust::Pin {
+                    got,
+                    expected: *expected,
+                }
+                .carried()),
+            },
+            By::Nothing => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
