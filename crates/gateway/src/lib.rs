@@ -6,6 +6,7 @@
 
 mod admin;
 pub mod config;
+mod control;
 pub mod daemon;
 mod far;
 mod near;

@@ -11,15 +11,14 @@ use std::{io, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use link::{RecvStream, SendStream, StreamError};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{ReadHalf, WriteHalf},
-    },
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{socket, status::Meter, wire::reset};
+use crate::{
+    socket,
+    status::Meter,
+    tls::{Leg, Reader, Writer},
+    wire::reset,
+};
 
 /// Which leg broke.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +33,7 @@ pub(crate) enum PumpError {
 
 /// Moves bytes from TCP to the link until the TCP end, which finishes the stream.
 pub(crate) async fn to_link(
-    tcp: &mut ReadHalf<'_>,
+    tcp: &mut Reader,
     send: &mut SendStream,
     meter: &Meter,
 ) -> Result<(), PumpError> {
@@ -59,13 +58,11 @@ pub(crate) async fn to_link(
 }
 
 /// Writes what has come from the link to TCP.
-pub(crate) async fn write(
-    tcp: &mut WriteHalf<'_>,
-    bytes: Bytes,
-    meter: &Meter,
-) -> Result<(), PumpError> {
+pub(crate) async fn write(tcp: &mut Writer, bytes: Bytes, meter: &Meter) -> Result<(), PumpError> {
     let before = Instant::now();
     tcp.write_all(&bytes).await?;
+    // TLS keeps what the socket did not take.
+    tcp.flush().await?;
     meter.moved(bytes.len());
     meter.waited_for_tcp(before.elapsed());
     Ok(())
@@ -74,7 +71,7 @@ pub(crate) async fn write(
 /// Moves bytes from the link to TCP until the verified end of the stream, which becomes a FIN.
 pub(crate) async fn from_link(
     recv: &mut RecvStream,
-    tcp: &mut WriteHalf<'_>,
+    tcp: &mut Writer,
     meter: &Meter,
 ) -> Result<(), PumpError> {
     let mut before = Instant::now();
@@ -90,12 +87,12 @@ pub(crate) async fn from_link(
 
 /// Joins a TCP connection and a stream until both directions have ended, or one has broken.
 pub(crate) async fn join(
-    mut tcp: TcpStream,
+    leg: Leg,
     mut send: SendStream,
     mut recv: RecvStream,
     meters: &(Meter, Meter),
 ) -> Result<(), PumpError> {
-    let (mut reader, mut writer) = tcp.split();
+    let (mut reader, mut writer) = leg.into_split();
     let result = tokio::try_join!(
         to_link(&mut reader, &mut send, &meters.0),
         from_link(&mut recv, &mut writer, &meters.1),
@@ -105,7 +102,7 @@ pub(crate) async fn join(
         Err(error) => {
             send.reset(reset::ABORTED);
             recv.stop(reset::ABORTED);
-            socket::abort(tcp);
+            socket::mark_abort(writer.leg().tcp());
             Err(error)
         }
     }

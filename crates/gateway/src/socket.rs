@@ -12,10 +12,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::AsyncWriteExt,
-    net::{TcpListener, TcpSocket, TcpStream, tcp::WriteHalf},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
 use tracing::info;
+
+use crate::tls::Writer;
 
 nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
 
@@ -120,8 +122,8 @@ pub(crate) fn abort(stream: TcpStream) {
 }
 
 /// Everything has been written and may be said to be complete: sends the FIN.
-pub(crate) async fn end_orderly(writer: &mut WriteHalf<'_>) -> io::Result<()> {
-    SockRef::from(writer.as_ref()).set_linger(None)?;
+pub(crate) async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
+    SockRef::from(writer.leg().tcp()).set_linger(None)?;
     writer.shutdown().await
 }
 

@@ -87,8 +87,6 @@ pub enum DoorTls {
     Explicit(CertSource),
     /// From the first byte on.
     Implicit(CertSource),
-    /// The client's own, with the server: the gateways carry it unread.
-    PassThrough,
 }
 
 /// One front door for any TCP service.

@@ -14,12 +14,18 @@ use crate::{
     relay,
     shared::Shared,
     socket,
+    tls::{Acceptor, Leg},
     wire::Service,
 };
 
 /// Accepts clients of an FTP front door until the task is dropped.
-pub(crate) async fn serve_ftp(listener: TcpListener, door: FtpDoor, shared: Arc<Shared>) {
-    let door = Arc::new(door);
+pub(crate) async fn serve_ftp(
+    listener: TcpListener,
+    config: FtpDoor,
+    tls: Option<Arc<Acceptor>>,
+    shared: Arc<Shared>,
+) {
+    let door = Arc::new(session::Door { config, tls });
     accept(listener, |stream, client| {
         let (door, shared) = (door.clone(), shared.clone());
         let Some(alive) = shared.alive.upgrade() else {
@@ -105,7 +111,7 @@ async fn relay_forward(
     );
     info!(%target, peer = shared.peer_name(peer), "forwarding");
     let result = tokio::select! {
-        result = relay::join(stream, send, recv, transfer.meters()) => result,
+        result = relay::join(Leg::plain(stream), send, recv, transfer.meters()) => result,
         () = shared.cut_short() => return,
     };
     let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());

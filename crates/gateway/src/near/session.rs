@@ -10,20 +10,16 @@ use std::{
 
 use ftp::{
     command::Command,
-    line::{COMMAND_MAX, Line, LineSplitter},
+    line::{COMMAND_MAX, Line},
     logon::Logon,
     session::{
         CommandId, TransferId,
-        near::{DataEvent, FrontDoor, Input, NearSession, Order, Output},
+        near::{ClientTls, DataEvent, FrontDoor, Input, NearSession, Order, Output, Setup},
     },
 };
 use link::{Class, PeerId, RecvStream, SendStream, StreamError};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
     task::JoinHandle,
     time::{Instant, Interval, interval_at, timeout},
@@ -32,20 +28,30 @@ use tracing::{Instrument, debug, info, warn};
 
 use super::data::{ClientLeg, DataConnection, Event, Orders};
 use crate::{
-    config::FtpDoor,
+    config::{DoorTls, FtpDoor},
+    control::Control,
     shared::{ReachError, Shared},
     socket,
     status::Transfer,
     target::{Endpoint, Host},
+    tls::{Acceptor, Kind, Leg},
     wire::{Decoder, FarMessage, Hello, NearMessage, Service, WireError, encode, reset},
 };
+
+/// A front door as its sessions see it.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) config: FtpDoor,
+    /// Who takes TLS handshakes, where there is TLS.
+    pub(super) tls: Option<Arc<Acceptor>>,
+}
 
 /// Serves one client until it or its server leaves.
 pub(super) async fn serve(
     stream: TcpStream,
     client: SocketAddr,
     number: u64,
-    door: Arc<FtpDoor>,
+    door: Arc<Door>,
     shared: Arc<Shared>,
 ) {
     if let Err(error) = run(stream, client, number, door, shared).await {
@@ -57,19 +63,28 @@ async fn run(
     stream: TcpStream,
     client: SocketAddr,
     number: u64,
-    door: Arc<FtpDoor>,
+    door: Arc<Door>,
     shared: Arc<Shared>,
 ) -> io::Result<()> {
     socket::tune_control(&stream, true)?;
     let local = stream.local_addr()?;
-    let (reader, mut writer) = stream.into_split();
-    if !door.admits(client.ip()) {
+    let tls = match &door.config.tls {
+        DoorTls::Implicit(_) => ClientTls::Implicit,
+        DoorTls::Explicit(_) => ClientTls::Explicit,
+        DoorTls::Off => ClientTls::Off,
+    };
+    let leg = match (tls, &door.tls) {
+        (ClientTls::Implicit, Some(tls)) => tls.accept(stream, Kind::Control).await?,
+        _ => Leg::plain(stream),
+    };
+    let mut control = Control::new(leg, COMMAND_MAX);
+    if !door.config.admits(client.ip()) {
         info!("a client from an address that may not connect");
-        return writer
-            .write_all(b"421 gateway: clients from your address are not served\r\n")
+        return control
+            .write(b"421 gateway: clients from your address are not served\r\n")
             .await;
     }
-    let front = if door.target.is_some() {
+    let front = if door.config.target.is_some() {
         FrontDoor::Fixed
     } else {
         FrontDoor::Logon
@@ -80,8 +95,14 @@ async fn run(
         client,
         local,
         number,
-        writer,
-        near: NearSession::new(front, door.mode, local.ip(), client.ip()),
+        control,
+        near: NearSession::new(Setup {
+            front,
+            mode: door.config.mode,
+            tls,
+            local: local.ip(),
+            client: client.ip(),
+        }),
         far: None,
         unheard: None,
         streams: HashMap::new(),
@@ -90,7 +111,7 @@ async fn run(
         closing: false,
         door,
     };
-    if let Some(target) = session.door.target.clone()
+    if let Some(target) = session.door.config.target.clone()
         && let Err(error) = session.connect(target, None).await
     {
         session.near.handle(Input::Refused {
@@ -98,7 +119,7 @@ async fn run(
             text: &error.to_string(),
         });
     }
-    session.serve(reader, from_data).await
+    session.serve(from_data).await
 }
 
 /// The far half of the session.
@@ -120,12 +141,12 @@ struct Data {
 
 struct Session {
     shared: Arc<Shared>,
-    door: Arc<FtpDoor>,
+    door: Arc<Door>,
     client: SocketAddr,
     /// The address that the client connected to.
     local: SocketAddr,
     number: u64,
-    writer: OwnedWriteHalf,
+    control: Control,
     near: NearSession,
     far: Option<Far>,
     /// Ticks for the far half's peer until that has said something.
@@ -151,16 +172,13 @@ enum FarEnd {
 impl Session {
     async fn serve(
         &mut self,
-        mut reader: OwnedReadHalf,
         mut from_data: mpsc::Receiver<(TransferId, Event)>,
     ) -> io::Result<()> {
-        let mut lines = LineSplitter::new(COMMAND_MAX);
-        let mut buffer = vec![0; READ_BYTES];
         let shared = self.shared.clone();
-        self.drain().await?;
+        self.drain().await;
         while !self.closing {
             if self.near.wants_client()
-                && let Some(line) = lines.next_line()
+                && let Some(line) = self.control.next_line()
             {
                 match line {
                     Line::Complete(line) => {
@@ -169,14 +187,15 @@ impl Session {
                     }
                     Line::TooLong => self.near.handle(Input::ClientLineTooLong),
                 }
-                self.drain().await?;
+                self.drain().await;
                 continue;
             }
             tokio::select! {
-                read = read(&mut reader, &mut buffer), if self.near.wants_client() => match read {
-                    Ok(count @ 1..) => lines.push(&buffer[..count]),
-                    Ok(0) | Err(_) => self.near.handle(Input::ClientClosed),
-                },
+                read = self.control.read(), if self.near.wants_client() => {
+                    if !matches!(read, Ok(true)) {
+                        self.near.handle(Input::ClientClosed);
+                    }
+                }
                 peer = unheard(&mut self.unheard) => {
                     self.check_unheard(peer);
                 }
@@ -188,9 +207,9 @@ impl Session {
                     self.near.handle(Input::LinkLost("this gateway is shutting down"));
                 }
             }
-            self.drain().await?;
+            self.drain().await;
         }
-        self.close(reader).await;
+        self.close().await;
         Ok(())
     }
 
@@ -265,11 +284,11 @@ impl Session {
     }
 
     /// Does what the state machine asks for.
-    async fn drain(&mut self) -> io::Result<()> {
+    async fn drain(&mut self) {
         while let Some(output) = self.near.poll() {
             match output {
                 Output::ToClient(line) => {
-                    if let Err(error) = self.writer.write_all(&line).await {
+                    if let Err(error) = self.control.write(&line).await {
                         debug!(%error, "cannot reply");
                         self.near.handle(Input::ClientClosed);
                     }
@@ -305,14 +324,35 @@ impl Session {
                         self.near.handle(Input::NoData(transfer));
                     }
                 }
-                Output::Listen(transfer) => self.listen(transfer),
-                Output::Dial { transfer, at } => self.start_data(transfer, ClientLeg::Dial(at)),
+                Output::BeginTls => self.begin_tls().await,
+                Output::Listen {
+                    transfer,
+                    is_private,
+                } => self.listen(transfer, is_private),
+                Output::Dial {
+                    transfer,
+                    at,
+                    is_private,
+                } => self.start_data(transfer, ClientLeg::Dial(at), is_private),
                 Output::Order(transfer, order) => self.order(transfer, order).await,
                 Output::LeaveServer => self.leave_server(),
                 Output::Close => self.closing = true,
             }
         }
-        Ok(())
+    }
+
+    async fn begin_tls(&mut self) {
+        let Some(tls) = self.door.tls.clone() else {
+            return self.near.handle(Input::ClientClosed);
+        };
+        let handshake = async |tcp| tls.accept(tcp, Kind::Control).await;
+        match self.control.begin_tls(handshake).await {
+            Ok(()) => self.near.handle(Input::TlsBegun),
+            Err(error) => {
+                info!(%error, "no TLS with the client");
+                self.near.handle(Input::ClientClosed);
+            }
+        }
     }
 
     async fn log_on(&mut self, id: CommandId, logon: Logon) {
@@ -357,12 +397,13 @@ impl Session {
             session,
             target: target.clone(),
             logon,
-            mode: self.door.mode,
-            server_data: self.door.server_data,
+            mode: self.door.config.mode,
+            server_data: self.door.config.server_data,
+            tls: self.door.config.server_tls.clone(),
         };
         let reached = self
             .shared
-            .reach(&target.host, self.door.via, Class::Control, service)
+            .reach(&target.host, self.door.config.via, Class::Control, service)
             .await;
         let (peer, send, recv) = reached.inspect_err(|error| {
             self.shared.registry.refused();
@@ -413,8 +454,8 @@ impl Session {
         }
     }
 
-    fn listen(&mut self, id: TransferId) {
-        let bound = bind(self.local.ip(), &self.door);
+    fn listen(&mut self, id: TransferId, is_private: bool) {
+        let bound = bind(self.local.ip(), &self.door.config);
         let (listener, port) = match bound.and_then(|l| Ok((l.local_addr()?.port(), l))) {
             Ok((port, listener)) => (listener, port),
             Err(error) => {
@@ -422,15 +463,15 @@ impl Session {
                 return self.near.handle(Input::NoData(id));
             }
         };
-        self.start_data(id, ClientLeg::Accept(listener));
-        let ip = self.door.external_address.unwrap_or(self.local.ip());
+        self.start_data(id, ClientLeg::Accept(listener), is_private);
+        let ip = self.door.config.external_address.unwrap_or(self.local.ip());
         self.near.handle(Input::Listening {
             transfer: id,
             at: SocketAddr::new(ip, port),
         });
     }
 
-    fn start_data(&mut self, id: TransferId, leg: ClientLeg) {
+    fn start_data(&mut self, id: TransferId, leg: ClientLeg, is_private: bool) {
         let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
             return self.near.handle(Input::NoData(id));
         };
@@ -446,7 +487,8 @@ impl Session {
         let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
             id,
-            leg,
+            leg: Some(leg),
+            tls: self.door.tls.clone().filter(|_| is_private),
             local: self.local.ip(),
             client: self.client.ip(),
             send,
@@ -504,13 +546,9 @@ impl Session {
     }
 
     /// Closes the control connection so that the client can read the last reply.
-    async fn close(&mut self, mut reader: OwnedReadHalf) {
-        let _ = self.writer.shutdown().await;
-        let rest = async {
-            let mut buffer = vec![0; READ_BYTES];
-            while matches!(reader.read(&mut buffer).await, Ok(1..)) {}
-        };
-        let _ = timeout(CLOSE_PATIENCE, rest).await;
+    async fn close(&mut self) {
+        self.control.shut_down().await;
+        let _ = timeout(CLOSE_PATIENCE, self.control.read_out()).await;
         info!("client gone");
     }
 }
@@ -523,18 +561,6 @@ async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId {
             *peer
         }
         None => std::future::pending().await,
-    }
-}
-
-/// Reads like `AsyncRead`, which takes a short read for an empty socket; but a read also stops at
-/// urgent data, and what follows would be seen only with the next packet.
-async fn read(reader: &mut OwnedReadHalf, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        reader.readable().await?;
-        match reader.try_read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return result,
-        }
     }
 }
 
@@ -601,9 +627,6 @@ fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
 /// Time for the far half's first word, after which a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
-
-/// One read of commands.
-const READ_BYTES: usize = 16 * 1024;
 
 /// Events of data connections that wait for the session.
 const EVENTS_MAX: usize = 16;

@@ -12,19 +12,22 @@ mod held;
 mod in_flight;
 mod io;
 mod prepared;
+mod protection;
 mod queue;
 
 pub use io::{DataWay, Input, Manner, Opening, Output, TooManyCommands};
+pub use protection::ServerTls;
 
 use std::{collections::VecDeque, net::SocketAddr};
 
 use self::{
     data_port::{Answer, DataPort},
-    foresight::{Cause, Foresight},
+    foresight::Foresight,
     greeting::{Greeted, Greeting},
     held::Held,
     in_flight::{Entry, Expect, InFlight, stage_of},
     prepared::{Found, Prepared},
+    protection::{Next, Protection},
     queue::{Queue, Request},
 };
 use super::{CommandId, Stage, Subject, Tag, TransferId, refusal};
@@ -41,6 +44,9 @@ pub struct FarSession {
     prepared: Prepared,
     manner: Manner,
     foresight: Foresight,
+    protection: Protection,
+    /// The client's first command, which waits for TLS.
+    account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
     unbound: Option<(CommandId, TransferId, bool)>,
     /// The client takes the transfer type for another than it is: why.
@@ -55,7 +61,7 @@ impl FarSession {
     /// A session with a server that has just been connected.
     pub fn new(opening: Opening, manner: Manner) -> Self {
         let (id, expect) = match opening {
-            Opening::RelayGreeting => (None, Expect::Plain(Cause::Nothing)),
+            Opening::RelayGreeting => (None, Expect::Greeted),
             Opening::ConsumeGreeting { id, line } => {
                 (Some(id), Expect::Greeting(Greeting::new(line)))
             }
@@ -66,6 +72,8 @@ impl FarSession {
             prepared: Prepared::default(),
             manner,
             foresight: Foresight::new(manner.mode),
+            protection: Protection::new(manner.tls),
+            account: None,
             unbound: None,
             type_refusal: None,
             client_gone: false,
@@ -104,6 +112,10 @@ impl FarSession {
                 transfer,
                 answered,
             })?,
+            Input::TlsBegun => {
+                let next = self.protection.tls_begun();
+                self.protect(next);
+            }
             Input::Listening(at) => self.listening(at),
             Input::Abandon(transfer) => {
                 self.prepared.abandon(transfer);
@@ -141,6 +153,33 @@ impl FarSession {
         Ok(())
     }
 
+    /// Goes on with TLS.
+    fn protect(&mut self, next: Next) {
+        match next {
+            Next::Send(line) => {
+                self.send_line(line.as_bytes().to_vec());
+                let expect = Expect::Protection(Held::default());
+                self.in_flight.push(None, expect);
+            }
+            Next::BeginTls => self.out.push_back(Output::BeginTls),
+            Next::Done => {
+                if let Some((id, line)) = self.account.take() {
+                    self.send_account(id, line);
+                }
+            }
+            Next::Refused(why) => {
+                self.out.push_back(Output::Refuse(why));
+                self.close();
+            }
+        }
+    }
+
+    fn send_account(&mut self, id: Option<CommandId>, line: Vec<u8>) {
+        let cause = self.foresight.cause(&Command::parse(&line));
+        self.send_line(line);
+        self.in_flight.push(id, Expect::Plain(cause));
+    }
+
     /// Sends what may be sent now.
     fn advance(&mut self) {
         while !self.closed && self.may_send_next() {
@@ -162,7 +201,8 @@ impl FarSession {
     }
 
     fn may_send_next(&self) -> bool {
-        self.unbound.is_none()
+        self.protection.is_done()
+            && self.unbound.is_none()
             && (self.in_flight.is_empty()
                 || self.in_flight.transfer_is_first() && self.queue.next_may_overtake())
     }
@@ -340,8 +380,12 @@ impl FarSession {
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             // A server that takes its leave answers nobody's question.
-            Some(Expect::Type(_) | Expect::Question(..)) if code.0 == 421 => return false,
-            Some(Expect::Type(held) | Expect::Question(_, held)) => held,
+            Some(Expect::Type(_) | Expect::Question(..) | Expect::Protection(_))
+                if code.0 == 421 =>
+            {
+                return false;
+            }
+            Some(Expect::Type(held) | Expect::Question(_, held) | Expect::Protection(held)) => held,
             _ => return false,
         };
         held.push(line);
@@ -374,10 +418,28 @@ impl FarSession {
         let is_preliminary = stage_of(code) == Stage::Preliminary;
         let then = match expect {
             Expect::Plain(_) | Expect::Quit => is_preliminary.then_some(expect),
-            Expect::Transfer { transfer, .. } if is_preliminary => Some(Expect::Transfer {
-                transfer,
-                begun: true,
-            }),
+            Expect::Greeted if is_preliminary => Some(expect),
+            Expect::Greeted => {
+                if code.class() == Class::Completed {
+                    let next = self.protection.greeted();
+                    self.protect(next);
+                }
+                None
+            }
+            Expect::Protection(held) => {
+                let next = self.protection.answered(code, &held);
+                self.protect(next);
+                None
+            }
+            Expect::Transfer { transfer, .. } if is_preliminary => {
+                if self.protection.is_private() {
+                    self.out.push_back(Output::Begin(transfer));
+                }
+                Some(Expect::Transfer {
+                    transfer,
+                    begun: true,
+                })
+            }
             Expect::Transfer { transfer, .. } => {
                 self.transfer_ended(transfer, code);
                 None
@@ -403,9 +465,10 @@ impl FarSession {
         match greeting.ended(code) {
             Greeted::Wait(greeting) => Some(Expect::Greeting(greeting)),
             Greeted::Send(line) => {
-                let cause = self.foresight.cause(&Command::parse(&line));
-                self.send_line(line);
-                Some(Expect::Plain(cause))
+                self.account = Some((id, line));
+                let next = self.protection.greeted();
+                self.protect(next);
+                None
             }
             Greeted::Refused(held) => {
                 self.relay_held(id, code, held);

@@ -39,6 +39,10 @@ impl Pending {
         self.entries.len() < PIPELINED_MAX
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// A command for the far half, whose reply answers the client; returns its number.
     pub(super) fn command(&mut self, asked: Asked) -> CommandId {
         let id = self.number();

@@ -4,12 +4,32 @@ use super::*;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+const STRICT: Setup = Setup {
+    front: FrontDoor::Fixed,
+    mode: Mode::Strict,
+    tls: ClientTls::Off,
+    local: LOCAL,
+    client: LOCAL,
+};
+
+const FAST: Setup = Setup {
+    mode: Mode::Fast,
+    ..STRICT
+};
+
 fn fixed() -> NearSession {
-    NearSession::new(FrontDoor::Fixed, Mode::Strict, LOCAL, LOCAL)
+    NearSession::new(STRICT)
 }
 
 fn named() -> NearSession {
-    NearSession::new(FrontDoor::Logon, Mode::Strict, LOCAL, LOCAL)
+    NearSession::new(Setup {
+        front: FrontDoor::Logon,
+        ..STRICT
+    })
+}
+
+fn private(is_private: bool) -> &'static str {
+    if is_private { " private" } else { "" }
 }
 
 /// Everything polled, in short: `>` to the client, `<` to the server.
@@ -27,8 +47,16 @@ fn drain(near: &mut NearSession) -> Vec<String> {
             }
             Output::Command { line, .. } => format!("< {}", String::from_utf8_lossy(&line)),
             Output::OpenData { transfer, .. } => format!("data {}", transfer.0),
-            Output::Listen(transfer) => format!("listen {}", transfer.0),
-            Output::Dial { transfer, at } => format!("dial {} {at}", transfer.0),
+            Output::BeginTls => "tls".to_owned(),
+            Output::Listen {
+                transfer,
+                is_private,
+            } => format!("listen {}{}", transfer.0, private(is_private)),
+            Output::Dial {
+                transfer,
+                at,
+                is_private,
+            } => format!("dial {} {at}{}", transfer.0, private(is_private)),
             Output::Order(transfer, order) => format!("{} {order:?}", transfer.0),
             Output::LeaveServer => "leave".to_owned(),
             Output::Close => "close".to_owned(),
@@ -205,7 +233,11 @@ fn a_refused_pasv_leaves_no_data_connection() {
 #[test]
 fn pasv_over_ipv6_and_foreign_families_are_refused() {
     let v6 = "::1".parse().expect("an address");
-    let mut near = NearSession::new(FrontDoor::Fixed, Mode::Strict, v6, v6);
+    let mut near = NearSession::new(Setup {
+        local: v6,
+        client: v6,
+        ..STRICT
+    });
     assert!(client(&mut near, "PASV")[0].starts_with("> 425"));
     assert!(client(&mut near, "EPSV 1")[0].starts_with("> 522"));
     assert_eq!(client(&mut near, "EPSV 2"), ["data 1"]);
@@ -254,6 +286,63 @@ fn the_server_may_be_named_before_the_account() {
         assert_eq!(client(&mut near, "SITE HELP"), ["< SITE HELP"]);
     }
     assert!(client(&mut named(), "OPEN")[1].starts_with("> 501"));
+}
+
+mod tls {
+    use super::*;
+
+    fn explicit() -> NearSession {
+        NearSession::new(Setup {
+            tls: ClientTls::Explicit,
+            ..STRICT
+        })
+    }
+
+    #[test]
+    fn tls_begins_behind_its_reply_and_before_the_next_command() {
+        let mut near = explicit();
+        client(&mut near, "NOOP");
+        assert!(
+            client(&mut near, "AUTH TLS").is_empty(),
+            "NOOP has not been answered"
+        );
+        assert!(!near.wants_client());
+        assert_eq!(
+            reply(&mut near, 1, 0, "200 ok"),
+            ["> 200 ok", "> 234 gateway: TLS may begin", "tls"]
+        );
+        assert!(!near.wants_client());
+        near.handle(Input::TlsBegun);
+        assert!(drain(&mut near).is_empty() && near.wants_client());
+    }
+
+    #[test]
+    fn data_connections_are_private_where_the_client_says_so() {
+        let mut near = explicit();
+        client(&mut near, "AUTH TLS");
+        near.handle(Input::TlsBegun);
+        client(&mut near, "PBSZ 0");
+        client(&mut near, "PROT P");
+        client(&mut near, "EPSV");
+        near.handle(Input::DataReady(CommandId(1)));
+        assert_eq!(drain(&mut near), ["listen 1 private"]);
+        listening(&mut near, 1);
+        client(&mut near, "PROT C");
+        client(&mut near, "PORT 127,0,0,1,4,1");
+        near.handle(Input::DataReady(CommandId(2)));
+        assert_eq!(drain(&mut near)[0], "dial 2 127.0.0.1:1025");
+    }
+
+    #[test]
+    fn features_are_the_gateways() {
+        let mut near = explicit();
+        client(&mut near, "FEAT");
+        let out = ["211-Features", "211 End"].map(|line| reply(&mut near, 1, 0, line));
+        assert_eq!(out[0], ["> 211-Features"]);
+        assert_eq!(out[1], [">  AUTH TLS", ">  PBSZ", ">  PROT", "> 211 End"]);
+        client(&mut near, "FEAT");
+        assert_eq!(reply(&mut near, 2, 0, "211 none"), ["> 211 none"]);
+    }
 }
 
 #[test]
@@ -409,7 +498,7 @@ mod fast {
 
     /// Command 1 was PASS, and the far half asks ahead.
     fn logged_in() -> NearSession {
-        let mut near = NearSession::new(FrontDoor::Fixed, Mode::Fast, LOCAL, LOCAL);
+        let mut near = NearSession::new(FAST);
         client(&mut near, "PASS x");
         let tag = Tag {
             command: Some(CommandId(1)),
@@ -512,7 +601,7 @@ mod fast {
 
     #[test]
     fn before_the_login_nothing_is_promised() {
-        let mut near = NearSession::new(FrontDoor::Fixed, Mode::Fast, LOCAL, LOCAL);
+        let mut near = NearSession::new(FAST);
         assert_eq!(client(&mut near, "PASV"), ["data 1"]);
         assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
         assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
