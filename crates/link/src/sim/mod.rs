@@ -9,6 +9,7 @@ mod adversary;
 mod crowd;
 mod flow;
 mod pair;
+mod pattern;
 mod record;
 
 use std::{

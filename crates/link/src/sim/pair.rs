@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use units::{BitRate, ByteCount};
 use wansim::{Packet, Way};
 
+use super::pattern::{assert_pattern, pattern};
 use crate::{
     Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read,
     ReplayMemory, StreamKey,
@@ -486,40 +486,7 @@ pub(super) fn identity(side: Side) -> Identity {
     Identity::from_seed([1 + side as u8; 32])
 }
 
-fn pattern_buffer() -> &'static [u8] {
-    static PATTERN: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
-    PATTERN.get_or_init(|| {
-        let mut state = 1u32;
-        let next = |_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        (0..PATTERN_BYTES).map(next).collect()
-    })
-}
-
-/// At most `len_max` bytes of the pattern from `offset` on.
-fn pattern(offset: u64, len_max: usize) -> Bytes {
-    let start = (offset % PATTERN_BYTES as u64) as usize;
-    let end = (start + len_max).min(PATTERN_BYTES);
-    Bytes::from_static(&pattern_buffer()[start..end])
-}
-
-fn assert_pattern(data: &[u8], offset: u64) {
-    let mut at = 0;
-    while at < data.len() {
-        let expected = pattern(offset + at as u64, data.len() - at);
-        assert!(
-            data[at..at + expected.len()] == expected,
-            "wrong bytes at offset {offset}"
-        );
-        at += expected.len();
-    }
-}
-
 /// The time of day at which sites start, unless they are told another.
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const IP_UDP_HEADERS: usize = 28;
-/// Period of the pattern that transfers carry; a prime, so that shifted slots are noticed.
-const PATTERN_BYTES: usize = 1_000_003;
 const WRITE_BYTES: usize = 256 * 1024;
