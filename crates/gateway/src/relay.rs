@@ -1,7 +1,8 @@
 //! Bytes between a TCP connection and a link stream: two directions that end independently.
 //!
 //! An orderly end on one leg becomes an orderly end on the other; anything else becomes a reset.
-//! Backpressure is the absence of reading: a pump holds one buffer.
+//! Backpressure is the absence of reading: a pump holds one buffer. Where the far side limits the time
+//! in which an upload drains, pumps and the kernel's buffers hold what the stream asks for.
 #![allow(
     clippy::disallowed_methods,
     reason = "measures what a transfer waits for"
@@ -9,17 +10,21 @@
 
 use std::{io, time::Instant};
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use link::{RecvStream, SendStream, StreamError};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::AsyncWriteExt,
     net::{
         TcpStream,
         tcp::{ReadHalf, WriteHalf},
     },
 };
 
-use crate::{socket, status::Meter, wire::reset};
+use crate::{
+    socket::{self, PacedBuffer},
+    status::Meter,
+    wire::reset,
+};
 
 /// Which leg broke.
 #[derive(Debug, thiserror::Error)]
@@ -39,14 +44,27 @@ pub(crate) async fn to_link(
     meter: &Meter,
 ) -> Result<(), PumpError> {
     let mut buffer = BytesMut::new();
+    let mut unread = PacedBuffer::default();
     let mut before = Instant::now();
     loop {
         if buffer.capacity() < READ_MIN_BYTES {
             buffer.reserve(READ_BYTES);
         }
-        let count = tcp.read_buf(&mut buffer).await?;
-        let read = Instant::now();
-        meter.waited_for_tcp(read - before);
+        tcp.readable().await?;
+        let readable = Instant::now();
+        meter.waited_for_tcp(readable - before);
+        let room = send.room().await;
+        if let Some(bytes) = send.queue_bound() {
+            unread.bound_unread(tcp.as_ref(), bytes)?;
+        }
+        let count = match tcp.try_read_buf(&mut (&mut buffer).limit(room)) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                before = readable;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         if count == 0 {
             send.finish();
             return Ok(());
@@ -54,7 +72,7 @@ pub(crate) async fn to_link(
         send.write(buffer.split().freeze()).await?;
         meter.moved(count);
         before = Instant::now();
-        meter.waited_for_link(before - read);
+        meter.waited_for_link(before - readable);
     }
 }
 
@@ -64,6 +82,7 @@ pub(crate) async fn from_link(
     tcp: &mut WriteHalf<'_>,
     meter: &Meter,
 ) -> Result<(), PumpError> {
+    let mut unsent = PacedBuffer::default();
     let mut before = Instant::now();
     loop {
         let Some(bytes) = recv.read().await? else {
@@ -71,6 +90,9 @@ pub(crate) async fn from_link(
         };
         let read = Instant::now();
         meter.waited_for_link(read - before);
+        if let Some(bytes) = recv.queue_bound() {
+            unsent.bound_unsent(tcp.as_ref(), bytes)?;
+        }
         let count = bytes.len();
         tcp.write_all(&bytes).await?;
         meter.moved(count);

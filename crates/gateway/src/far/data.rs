@@ -58,6 +58,8 @@ impl DataConnection {
             }
             return;
         };
+        // Which direction it has is not known here; of a download nothing comes this way.
+        recv.limit_buffered_time(UPLOAD_TAIL);
         match connected {
             Ok(stream) => join(stream, send, recv, self.abort, &self.transfer, self.id).await,
             Err(_) => give_up(send, recv, reset::UNREACHABLE),
@@ -141,6 +143,10 @@ fn give_up(mut send: SendStream, mut recv: RecvStream, code: u32) {
     send.reset(code);
     recv.stop(code);
 }
+
+/// Time in which an upload must drain to the server when the client has sent its last byte: WinSCP waits 15 s
+/// for the final reply, FileZilla 20 s.
+const UPLOAD_TAIL: Duration = Duration::from_secs(5);
 
 /// Time by which the server's announcement may precede the link stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(30);
