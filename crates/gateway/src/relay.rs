@@ -1,7 +1,8 @@
 //! Bytes between a TCP connection and a link stream: two directions that end independently.
 //!
 //! An orderly end on one leg becomes an orderly end on the other; anything else becomes a reset.
-//! Backpressure is the absence of reading: a pump holds one buffer.
+//! Backpressure is the absence of reading: a pump holds one buffer. Where the far side limits the time
+//! in which an upload drains, pumps and the kernel's buffers hold what the stream asks for.
 #![allow(
     clippy::disallowed_methods,
     reason = "measures what a transfer waits for"
@@ -9,12 +10,12 @@
 
 use std::{io, time::Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use link::{RecvStream, SendStream, StreamError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    socket,
+    socket::{self, PacedBuffer},
     status::Meter,
     tls::{Leg, Reader, Writer},
     wire::reset,
@@ -38,22 +39,27 @@ pub(crate) async fn to_link(
     meter: &Meter,
 ) -> Result<(), PumpError> {
     let mut buffer = BytesMut::new();
+    let mut unread = PacedBuffer::default();
     let mut before = Instant::now();
     loop {
         if buffer.capacity() < READ_MIN_BYTES {
             buffer.reserve(READ_BYTES);
         }
-        let count = tcp.read_buf(&mut buffer).await?;
-        let read = Instant::now();
-        meter.waited_for_tcp(read - before);
+        let room = send.room().await;
+        if let Some(bytes) = send.queue_bound() {
+            unread.bound_unread(tcp.leg().tcp(), bytes)?;
+        }
+        let ready = Instant::now();
+        meter.waited_for_link(ready - before);
+        let count = tcp.read_buf(&mut (&mut buffer).limit(room)).await?;
+        before = Instant::now();
+        meter.waited_for_tcp(before - ready);
         if count == 0 {
             send.finish();
             return Ok(());
         }
         send.write(buffer.split().freeze()).await?;
         meter.moved(count);
-        before = Instant::now();
-        meter.waited_for_link(before - read);
     }
 }
 
@@ -74,12 +80,16 @@ pub(crate) async fn from_link(
     tcp: &mut Writer,
     meter: &Meter,
 ) -> Result<(), PumpError> {
+    let mut unsent = PacedBuffer::default();
     let mut before = Instant::now();
     loop {
         let Some(bytes) = recv.read().await? else {
             return Ok(socket::end_orderly(tcp).await?);
         };
         meter.waited_for_link(before.elapsed());
+        if let Some(bytes) = recv.queue_bound() {
+            unsent.bound_unsent(tcp.leg().tcp(), bytes)?;
+        }
         write(tcp, bytes, meter).await?;
         before = Instant::now();
     }

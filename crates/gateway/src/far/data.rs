@@ -87,6 +87,8 @@ impl DataConnection {
             }
             return;
         };
+        // Which direction it has is not known here; of a download nothing comes this way.
+        streams.recv.limit_buffered_time(UPLOAD_TAIL);
         match connected {
             Ok(stream) => match secure(stream, self.tls, &mut self.orders).await {
                 Ok(leg) => join(leg, streams, self.orders, &self.transfer).await,
@@ -213,6 +215,10 @@ fn give_up(mut send: SendStream, mut recv: RecvStream, code: u32) {
 
 /// Time for a server to connect, from when it has been told where.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time in which an upload must drain to the server when the client has sent its last byte: WinSCP waits 15 s
+/// for the final reply, FileZilla 20 s.
+const UPLOAD_TAIL: Duration = Duration::from_secs(5);
 
 /// Time by which the server's announcement may precede the link stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(30);
