@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Real clients against real servers through a pair of gateways, in passive and in active mode.
+"""Real clients against real servers through a pair of gateways: passive and active, with TLS on
+either leg, on both and on none.
 
 Every client that can lists, uploads, downloads, renames and deletes; hashes must agree. A cell that
 fails is tried again without the gateways: what fails directly too is the client's or the server's own.
@@ -20,12 +21,14 @@ SIZE = 300_000
 
 FTPLIB = r"""
 import ftplib, sys
-host, port, user, password, folder, active, local, back = sys.argv[1:9]
-ftp = ftplib.FTP(timeout=30); ftp.connect(host, int(port)); ftp.login(user, password); ftp.cwd(folder)
+host, port, user, password, folder, active, local, back, size, tls = sys.argv[1:11]
+ftp = ftplib.FTP_TLS(timeout=30) if tls == "1" else ftplib.FTP(timeout=30)
+ftp.connect(host, int(port)); ftp.login(user, password); ftp.cwd(folder)
+if tls == "1": ftp.prot_p()
 ftp.set_pasv(active == "0")
 with open(local, "rb") as file: ftp.storbinary("STOR up", file)
 assert "up" in ftp.nlst(), "listed"
-ftp.voidcmd("TYPE I"); assert ftp.size("up") == int(sys.argv[9]), "size"
+ftp.voidcmd("TYPE I"); assert ftp.size("up") == int(size), "size"
 with open(back, "wb") as file: ftp.retrbinary("RETR up", file.write)
 ftp.sendcmd("MDTM up")
 if "MLST" in ftp.sendcmd("FEAT"): assert "up" in dict(ftp.mlsd()), "MLSD"
@@ -36,9 +39,9 @@ ftp.rename("up", "renamed"); ftp.delete("renamed"); ftp.quit()
 class Cell:
     """One client against one server: where to connect, and the files."""
 
-    def __init__(self, world, server, host, port, active):
+    def __init__(self, world, server, host, port, active, tls):
         self.world, self.server, self.host, self.port = world, server, host, port
-        self.active = active
+        self.active, self.tls = active, tls
         self.local, self.back = world.path("local"), world.path("back", "up")
         self.home = world.path("client-home")
 
@@ -73,6 +76,7 @@ class Cell:
 
 def curl(cell):
     more = ["--ftp-port", "-"] if cell.active else []
+    more += ["--ssl-reqd", "--insecure"] if cell.tls else []
     run = lambda *arguments: cell.run("curl", "-sS", "--max-time", "50", *more, *arguments)
     run("-T", cell.local, cell.url("up"))
     cell.uploaded()
@@ -96,8 +100,10 @@ def wget(cell):
 
 def lftp(cell):
     passive = "off" if cell.active else "on"
+    tls = "true" if cell.tls else "false"
     cell.run("lftp", "-c", f"set net:max-retries 1; set net:timeout 20; set cmd:fail-exit true; "
-             f"set ftp:passive-mode {passive}; set ftp:ssl-allow true; "
+             f"set ftp:passive-mode {passive}; set ftp:ssl-force {tls}; "
+             f"set ftp:ssl-protect-data {tls}; set ssl:verify-certificate no; "
              f"open -p {cell.port} -u {cell.server.user},{cell.server.password} {cell.host}; "
              f"cd {cell.server.folder}; put {cell.local} -o up; cls; get up -o {cell.back}; "
              f"mv up renamed; rm renamed")
@@ -157,7 +163,7 @@ def gftp(cell):
 def ftplib(cell):
     cell.run("/usr/bin/python3", "-c", FTPLIB, cell.host, str(cell.port), cell.server.user,
              cell.server.password, cell.server.folder, str(int(cell.active)), cell.local, cell.back,
-             str(SIZE))
+             str(SIZE), str(int(cell.tls)))
     cell.downloaded()
     cell.gone()
 
@@ -196,60 +202,83 @@ def attempt(cell, drive):
     return None
 
 
+# Which speak TLS.
+WITH_TLS = ("curl", "lftp", "Python ftplib")
+
+# TLS with the client, TLS with the server.
+LEGS = {"none": (False, False), "client": (True, False), "server": (False, True),
+        "both": (True, True)}
+
+
 def job(world, args):
-    servers = ftp_servers.start_all(world)
-    doors, ports = ftp_servers.door_of(servers, FIRST_DOOR)
-    allow = ", ".join(f'"{ADDRESS_B}:{server.port}"' for server in servers.values())
-    world.far_allow = allow
+    plain, private = ftp_servers.start_all(world), ftp_servers.start_all(world, tls=True)
+    sections, ports = "", {}
+    for number, (legs, (client_tls, server_tls)) in enumerate(LEGS.items()):
+        servers = private if server_tls else plain
+        text, ports[legs] = ftp_servers.doors_of(servers, FIRST_DOOR + 10 * number, client_tls)
+        sections += text
+    world.far_allow = ", ".join(f'"{ADDRESS_B}:{server.port}"'
+                                for servers in (plain, private) for server in servers.values())
     world.gateway("b")
-    world.gateway("a", doors)
+    world.gateway("a", sections)
     world.connected()
     make_file(world.path("local"), SIZE)
-    chosen = {name: drive for name, drive in CLIENTS.items() if args.client in (None, name)}
     table, failed = {}, []
-    for client, drive in chosen.items():
-        for active in (False, True):
-            for server in servers.values():
-                begun = time.monotonic()
-                why = attempt(Cell(world, server, "127.0.0.1", ports[server.name], active), drive)
-                verdict = "yes"
-                if why is not None:
-                    direct = attempt(Cell(world, server, ADDRESS_B, server.port, active), drive)
-                    verdict = "no" if direct is None else "not directly either"
-                    if direct is None:
-                        failed.append((client, active, server.name, why))
-                table[client, active, server.name] = verdict, why
-                way = "active" if active else "passive"
-                print(f"  {client:14} {way:8} {server.name:10} {verdict:20} "
-                      f"{time.monotonic() - begun:5.1f} s  {why or ''}", flush=True)
+    for client, drive in CLIENTS.items():
+        if args.client not in (None, client):
+            continue
+        for legs, (client_tls, server_tls) in LEGS.items():
+            if client_tls and client not in WITH_TLS or args.legs not in (None, legs):
+                continue
+            for active in (False, True):
+                row = {}
+                for server in (private if server_tls else plain).values():
+                    # Directly the client speaks TLS with a server that has it.
+                    other = (private if client_tls else plain)[server.name]
+                    row[server.name] = one(world, client, drive, server, other, active, client_tls,
+                                           ports[legs][server.name], legs, failed)
+                table[client, legs, active] = row
     if args.write:
-        write(table, chosen, servers)
-    for client, active, server, why in failed:
-        print(f"FAILED: {client} {'active' if active else 'passive'} {server}: {why}")
-    count = sum(verdict == "yes" for verdict, _ in table.values())
-    print(f"{count} of {len(table)} cells pass, {len(failed)} fail through the gateways only")
+        write(table, list(plain))
+    for line in failed:
+        print(f"FAILED: {line}")
+    cells = [verdict for row in table.values() for verdict, _ in row.values()]
+    print(f"{cells.count('yes')} of {len(cells)} cells pass, {len(failed)} fail through the gateways only")
     check(not failed, "no cell fails that passes directly")
 
 
-def write(table, clients, servers):
+def one(world, client, drive, server, other, active, tls, port, legs, failed):
+    """Tries one cell. Returns its verdict, and why it is not yes."""
+    begun = time.monotonic()
+    why = attempt(Cell(world, server, "127.0.0.1", port, active, tls), drive)
+    verdict = "yes"
+    if why is not None:
+        direct = attempt(Cell(world, other, ADDRESS_B, other.port, active, tls), drive)
+        verdict = "no" if direct is None else "not directly either"
+        if verdict == "no":
+            failed.append(f"{client}, TLS {legs}, {'active' if active else 'passive'}, "
+                          f"{server.name}: {why}")
+    print(f"  {client:14} TLS {legs:6} {'active' if active else 'passive':8} {server.name:10} "
+          f"{verdict:20} {time.monotonic() - begun:5.1f} s  {why or ''}", flush=True)
+    return verdict, why
+
+
+def write(table, servers):
     lines = ["# Clients and servers", "",
              "`cargo xtask conformance clients -- --write`: programs from Debian 12 through a pair of",
              "gateways over an emulated WAN of 20 ms. Each client uploads, lists, downloads, renames and",
-             "deletes a file, and hashes are compared; wget downloads only, ncftp's commands neither rename nor delete.",
-             "", "| client | data connections | " + " | ".join(servers) + " |",
-             "|---|---|" + "---|" * len(servers)]
+             "deletes a file, and hashes are compared; wget downloads only, ncftp's commands neither",
+             "rename nor delete. TLS is explicit; with TLS the servers demand it on data connections too,",
+             "vsftpd and ProFTPD also that these resume the session of the control connection.",
+             "", "| client | TLS with | data connections | " + " | ".join(servers) + " |",
+             "|---|---|---|" + "---|" * len(servers)]
     notes = []
-    for client in clients:
-        for active in (False, True):
-            cells = []
-            for server in servers:
-                verdict, why = table[client, active, server]
-                cells.append(verdict)
-                if verdict != "yes":
-                    way = "active" if active else "passive"
-                    notes.append(f"- {client}, {way}, {server}: {verdict}: {why}")
-            way = "active" if active else "passive"
-            lines.append(f"| {client} | {way} | " + " | ".join(cells) + " |")
+    for (client, legs, active), row in table.items():
+        way = "active" if active else "passive"
+        lines.append(f"| {client} | {legs} | {way} | "
+                     + " | ".join(row[server][0] for server in servers) + " |")
+        notes += [f"- {client}, TLS {legs}, {way}, {server}: {row[server][0]}: {row[server][1]}"
+                  for server in servers if row[server][0] != "yes"]
     with open(os.path.join(ROOT, "docs", "clients.md"), "w") as file:
         file.write("\n".join([*lines, "", *notes, ""]))
 
@@ -257,6 +286,7 @@ def write(table, clients, servers):
 def extend(parser):
     parser.set_defaults(rate="300 Mbit/s", rtt="20ms", loss="0%")
     parser.add_argument("--client", help="only this one")
+    parser.add_argument("--legs", choices=LEGS, help="only this one")
     parser.add_argument("--write", action="store_true", help="write docs/clients.md")
 
 

@@ -342,24 +342,23 @@ async fn down(
     if announced.is_ok_and(|o| was_refused(&o) && o.direction == Some(Direction::Download)) {
         return Err("the server has refused the transfer".to_owned());
     }
-    match relay::from_link(recv, writer, &transfer.meters().1).await {
-        Ok(()) => {}
-        Err(PumpError::Stream(StreamError::Reset { .. }))
-            if orders.borrow().direction == Some(Direction::Upload) =>
-        {
+    let relayed = relay::from_link(recv, writer, &transfer.meters().1).await;
+    let is_upload = orders.borrow().direction == Some(Direction::Upload);
+    match relayed {
+        // A client that has sent its file may be gone before the server's end can be told to it.
+        Ok(()) | Err(PumpError::Tcp(_)) if is_upload => {}
+        Ok(()) => match socket::acknowledged(writer.leg().tcp()).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                info!("the client's kernel acknowledges nothing; the final reply waits no longer");
+            }
+            Err(error) => return Err(format!("TCP connection: {error}")),
+        },
+        Err(PumpError::Stream(StreamError::Reset { .. })) if is_upload => {
             // The server dropped its data connection. What counts is its reply.
             let _ = timeout(REPLY_PATIENCE, orders.wait_for(|o| o.finished.is_some())).await;
-            tell.tell(Event::Delivered).await;
-            return Ok(());
         }
         Err(error) => return Err(error.to_string()),
-    }
-    match socket::acknowledged(writer.leg().tcp()).await {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-            info!("the client's kernel acknowledges nothing; the final reply waits no longer");
-        }
-        Err(error) => return Err(format!("TCP connection: {error}")),
     }
     tell.tell(Event::Delivered).await;
     Ok(())
