@@ -244,6 +244,7 @@ impl World {
                     text: "not reached",
                 }),
                 5 => self.near(near::Input::ClientClosed),
+                6 => self.near(near::Input::LimitReached("too long")),
                 _ => {}
             },
             14 => {
@@ -277,7 +278,8 @@ impl World {
                     self.given_up.insert(transfer);
                 }
                 near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
-                near::Output::Order(_, Order::Release | Order::Finish { .. }) => {}
+                near::Output::LoginFailed
+                | near::Output::Order(_, Order::Release | Order::Finish { .. }) => {}
                 near::Output::Close => self.is_over = true,
                 output => self.to_far.push_back(output),
             }

@@ -24,6 +24,7 @@ use crate::{
     admin,
     config::{Config, DoorTls},
     far::{self, Pairing},
+    limits::Usage,
     near, reload,
     shared::Shared,
     status::{Registry, TransferStatus},
@@ -155,6 +156,7 @@ pub async fn run(
     let shared = Arc::new(Shared {
         link: link.clone(),
         registry: registry.clone(),
+        usage: Usage::new(config.limits),
         pairing: Pairing::default(),
         own,
         next_session: AtomicU64::new(first_session()),

@@ -9,6 +9,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 mod far;
+pub mod limits;
 mod near;
 mod relay;
 mod reload;

@@ -17,6 +17,7 @@ use std::{
 use ftp::session::{Mode, far::DataWay};
 
 use crate::{
+    limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{CertSource, ServerTls},
 };
@@ -36,6 +37,8 @@ pub struct Config {
     pub ftp: Vec<FtpDoor>,
     /// Front doors for any other TCP service.
     pub forwards: Vec<Forward>,
+    /// What clients may take.
+    pub limits: Limits,
     /// Where status is served.
     pub admin_listen: SocketAddr,
     /// The file names the admin address, so its port being taken is an error.

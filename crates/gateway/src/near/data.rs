@@ -81,6 +81,7 @@ pub(super) struct DataConnection {
     pub(super) leg: Option<ClientLeg>,
     /// With TLS, who takes the handshake.
     pub(super) tls: Option<Arc<Acceptor>>,
+    pub(super) stall_timeout: Duration,
     /// The gateway's end of the client's control connection: clients compare.
     pub(super) local: IpAddr,
     /// The only address that may connect: the client's.
@@ -111,6 +112,7 @@ impl DataConnection {
             orders,
             events,
             transfer,
+            stall_timeout,
             mut send,
             mut recv,
             ..
@@ -131,6 +133,9 @@ impl DataConnection {
                 result = both => result.map(|_| ()),
                 why = ended_early(&mut all_orders, watched.as_fd(), &transfer) => {
                     Err(why.to_owned())
+                }
+                () = stalled(&transfer, stall_timeout) => {
+                    Err(format!("nothing has moved for {} s", stall_timeout.as_secs()))
                 }
             }
         } else {
@@ -294,6 +299,20 @@ async fn ended_early(
     tokio::select! {
         why = killed => why,
         why = quiet => why,
+    }
+}
+
+/// Resolves when for so long nothing has moved.
+async fn stalled(transfer: &Transfer, patience: Duration) {
+    let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
+    let mut before = moved();
+    loop {
+        sleep(patience).await;
+        let now = moved();
+        if now == before {
+            return;
+        }
+        before = now;
     }
 }
 

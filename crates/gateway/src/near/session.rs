@@ -22,7 +22,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
     task::JoinHandle,
-    time::{Instant, Interval, interval_at, timeout},
+    time::{Instant, Interval, interval_at, sleep_until, timeout},
 };
 use tracing::{Instrument, debug, info, warn};
 
@@ -175,6 +175,9 @@ impl Session {
         mut from_data: mpsc::Receiver<(TransferId, Event)>,
     ) -> io::Result<()> {
         let shared = self.shared.clone();
+        let limits = shared.config.limits;
+        let begun = Instant::now();
+        let mut active = begun;
         self.drain().await;
         while !self.closing {
             if self.near.wants_client()
@@ -190,7 +193,20 @@ impl Session {
                 self.drain().await;
                 continue;
             }
+            let (until, why) = match self.near.is_logged_in() {
+                true => (
+                    active + limits.idle_timeout,
+                    "nothing was asked for too long",
+                ),
+                false => (begun + LOGIN_PATIENCE, "no login in time"),
+            };
+            let is_waiting = self.near.is_idle() || !self.near.is_logged_in();
             tokio::select! {
+                () = sleep_until(until), if is_waiting => {
+                    self.near.handle(Input::LimitReached(why));
+                    self.drain().await;
+                    continue;
+                }
                 read = self.control.read(), if self.near.wants_client() => {
                     if !matches!(read, Ok(true)) {
                         self.near.handle(Input::ClientClosed);
@@ -207,6 +223,7 @@ impl Session {
                     self.near.handle(Input::LinkLost("this gateway is shutting down"));
                 }
             }
+            active = Instant::now();
             self.drain().await;
         }
         self.close().await;
@@ -335,6 +352,12 @@ impl Session {
                     is_private,
                 } => self.start_data(transfer, ClientLeg::Dial(at), is_private),
                 Output::Order(transfer, order) => self.order(transfer, order).await,
+                Output::LoginFailed => {
+                    if let Err(reached) = self.shared.usage.login_failed(self.client.ip()) {
+                        warn!(%reached, "login refused");
+                        self.near.handle(Input::LimitReached(&reached.to_string()));
+                    }
+                }
                 Output::LeaveServer => self.leave_server(),
                 Output::Close => self.closing = true,
             }
@@ -436,6 +459,10 @@ impl Session {
 
     async fn open_data(&mut self, transfer: TransferId) -> bool {
         let Some(far) = &self.far else { return false };
+        if self.shared.registry.transfers_open() >= self.shared.config.limits.transfers_max {
+            warn!("too many transfers");
+            return false;
+        }
         let service = Service::FtpData {
             session: far.session,
             transfer,
@@ -489,6 +516,7 @@ impl Session {
             id,
             leg: Some(leg),
             tls: self.door.tls.clone().filter(|_| is_private),
+            stall_timeout: self.shared.config.limits.stall_timeout,
             local: self.local.ip(),
             client: self.client.ip(),
             send,
@@ -623,6 +651,9 @@ fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
         }
     }
 }
+
+/// Time for a client to log in: people type.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Time for the far half's first word, after which a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);

@@ -57,6 +57,8 @@ pub enum Input<'a> {
     ServerClosed,
     /// The link lost the session.
     LinkLost(&'a str),
+    /// A limit of the gateway ends the session: why.
+    LimitReached(&'a str),
     /// Something happened on a data connection.
     Data(TransferId, DataEvent<'a>),
 }
@@ -128,6 +130,8 @@ pub enum Output {
     },
     /// An order for a data connection.
     Order(TransferId, Order),
+    /// The server has refused the client's password.
+    LoginFailed,
     /// The client is gone: end the far half in an orderly way, once the data that may still be
     /// delivered has been.
     LeaveServer,

@@ -86,6 +86,7 @@ pub struct NearSession {
     in_features: bool,
     /// A line of the client's whose answer is on its way.
     waiting: Option<Vec<u8>>,
+    logged_in: bool,
     last_code: u16,
     server_gone: bool,
     closed: bool,
@@ -107,6 +108,7 @@ impl NearSession {
             tls_step: TlsStep::None,
             in_features: false,
             waiting: None,
+            logged_in: false,
             last_code: 0,
             server_gone: false,
             closed: false,
@@ -131,6 +133,16 @@ impl NearSession {
     /// final reply of a transfer whose data the client does not read.
     pub fn wants_far(&self) -> bool {
         self.held.has_room()
+    }
+
+    /// Whether the server has let the client in.
+    pub fn is_logged_in(&self) -> bool {
+        self.logged_in
+    }
+
+    /// Whether nothing is under way: no command, no transfer.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty() && !self.transfers.is_running()
     }
 
     /// Takes note of what happened.
@@ -169,7 +181,7 @@ impl NearSession {
             Input::NoData(transfer) => self.no_data(transfer),
             Input::Refused { code, text } => self.refused(code, text),
             Input::ServerClosed => self.server_closed(),
-            Input::LinkLost(why) => self.link_lost(why),
+            Input::LinkLost(why) | Input::LimitReached(why) => self.link_lost(why),
             Input::Data(transfer, event) => self.transfers.on_event(transfer, event),
         }
         self.settle();
@@ -217,7 +229,8 @@ impl NearSession {
             self.write(&line);
         }
         self.foresight.reset();
-        let id = self.pending.command(Asked::Anything);
+        self.logged_in = false;
+        let id = self.pending.command(Asked::Login);
         self.out.push_back(Output::Connect { id, logon });
     }
 
@@ -264,8 +277,9 @@ impl NearSession {
                 if kind == Kind::Abort {
                     self.kill_unused();
                 }
-                let asked = match Subject::of(command.verb()) {
-                    Some(Subject::Features) => Asked::Features,
+                let asked = match (kind, Subject::of(command.verb())) {
+                    (Kind::User | Kind::Pass, _) => Asked::Login,
+                    (_, Some(Subject::Features)) => Asked::Features,
                     _ => Asked::Anything,
                 };
                 let id = self.pending.command(asked);
@@ -382,6 +396,13 @@ impl NearSession {
 
     fn reply_relayed(&mut self, tag: Tag) {
         self.last_code = tag.code;
+        let asked = tag.command.and_then(|id| self.pending.asked(id));
+        if asked == Some(Asked::Login) {
+            self.logged_in |= Code(tag.code).class() == Class::Completed;
+            if failed(tag) {
+                self.out.push_back(Output::LoginFailed);
+            }
+        }
         match (tag.transfer, tag.stage) {
             (Some(transfer), Stage::Preliminary) => {
                 if self.transfers.start_unknown(transfer) {

@@ -30,6 +30,8 @@ enum Entry {
 pub(super) enum Asked {
     Data(TransferId, Way),
     Features,
+    /// To be let in with a password.
+    Login,
     Anything,
 }
 

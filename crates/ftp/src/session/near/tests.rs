@@ -1,3 +1,6 @@
+mod fast;
+mod tls;
+
 use std::net::Ipv4Addr;
 
 use super::*;
@@ -58,6 +61,7 @@ fn drain(near: &mut NearSession) -> Vec<String> {
                 is_private,
             } => format!("dial {} {at}{}", transfer.0, private(is_private)),
             Output::Order(transfer, order) => format!("{} {order:?}", transfer.0),
+            Output::LoginFailed => "login failed".to_owned(),
             Output::LeaveServer => "leave".to_owned(),
             Output::Close => "close".to_owned(),
         });
@@ -288,63 +292,6 @@ fn the_server_may_be_named_before_the_account() {
     assert!(client(&mut named(), "OPEN")[1].starts_with("> 501"));
 }
 
-mod tls {
-    use super::*;
-
-    fn explicit() -> NearSession {
-        NearSession::new(Setup {
-            tls: ClientTls::Explicit,
-            ..STRICT
-        })
-    }
-
-    #[test]
-    fn tls_begins_behind_its_reply_and_before_the_next_command() {
-        let mut near = explicit();
-        client(&mut near, "NOOP");
-        assert!(
-            client(&mut near, "AUTH TLS").is_empty(),
-            "NOOP has not been answered"
-        );
-        assert!(!near.wants_client());
-        assert_eq!(
-            reply(&mut near, 1, 0, "200 ok"),
-            ["> 200 ok", "> 234 gateway: TLS may begin", "tls"]
-        );
-        assert!(!near.wants_client());
-        near.handle(Input::TlsBegun);
-        assert!(drain(&mut near).is_empty() && near.wants_client());
-    }
-
-    #[test]
-    fn data_connections_are_private_where_the_client_says_so() {
-        let mut near = explicit();
-        client(&mut near, "AUTH TLS");
-        near.handle(Input::TlsBegun);
-        client(&mut near, "PBSZ 0");
-        client(&mut near, "PROT P");
-        client(&mut near, "EPSV");
-        near.handle(Input::DataReady(CommandId(1)));
-        assert_eq!(drain(&mut near), ["listen 1 private"]);
-        listening(&mut near, 1);
-        client(&mut near, "PROT C");
-        client(&mut near, "PORT 127,0,0,1,4,1");
-        near.handle(Input::DataReady(CommandId(2)));
-        assert_eq!(drain(&mut near)[0], "dial 2 127.0.0.1:1025");
-    }
-
-    #[test]
-    fn features_are_the_gateways() {
-        let mut near = explicit();
-        client(&mut near, "FEAT");
-        let out = ["211-Features", "211 End"].map(|line| reply(&mut near, 1, 0, line));
-        assert_eq!(out[0], ["> 211-Features"]);
-        assert_eq!(out[1], [">  AUTH TLS", ">  PBSZ", ">  PROT", "> 211 End"]);
-        client(&mut near, "FEAT");
-        assert_eq!(reply(&mut near, 2, 0, "211 none"), ["> 211 none"]);
-    }
-}
-
 #[test]
 fn a_second_logon_answers_what_the_first_server_did_not() {
     let mut near = named();
@@ -493,117 +440,21 @@ fn features_of_the_servers_control_connection_are_not_the_clients() {
     assert_eq!(drain(&mut near), ["> 211-Features", ">  MDTM", "> 211 End"]);
 }
 
-mod fast {
-    use super::*;
-
-    /// Command 1 was PASS, and the far half asks ahead.
-    fn logged_in() -> NearSession {
-        let mut near = NearSession::new(FAST);
-        client(&mut near, "PASS x");
-        let tag = Tag {
-            command: Some(CommandId(1)),
-            transfer: None,
-            stage: Stage::Final,
-            code: 230,
-            last: true,
-            foresees: true,
-        };
-        let line = b"230 in";
-        near.handle(Input::FarReply { tag, line });
-        assert_eq!(drain(&mut near), ["> 230 in"]);
-        near
-    }
-
-    fn foreseen(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
-        let answer = Some(answer.as_bytes());
-        near.handle(Input::Foreseen {
-            subject,
-            answer,
-            last,
-        });
-        drain(near)
-    }
-
-    #[test]
-    fn what_was_asked_ahead_is_answered_at_once() {
-        let mut near = logged_in();
-        assert!(client(&mut near, "SYST").is_empty());
-        assert!(!near.wants_client(), "nothing overtakes it");
-        let out = foreseen(&mut near, Subject::System, "215 UNIX", false);
-        assert_eq!(out, ["> 215 UNIX"]);
-        let features = "211-Features\r\n AUTH TLS\r\n MDTM\r\n211 End";
-        foreseen(&mut near, Subject::Features, features, false);
-        assert_eq!(
-            client(&mut near, "FEAT"),
-            ["> 211-Features", ">  MDTM", "> 211 End"]
-        );
-        foreseen(&mut near, Subject::Directory, "257 \"/\"", true);
-        assert_eq!(client(&mut near, "PWD"), ["> 257 \"/\""]);
-        assert_eq!(
-            client(&mut near, "PWD"),
-            ["< PWD"],
-            "a second one may differ"
-        );
-    }
-
-    #[test]
-    fn data_connections_are_promised_at_once_in_the_order_of_commands() {
-        let mut near = logged_in();
-        assert_eq!(client(&mut near, "SIZE a"), ["< SIZE a"]);
-        assert_eq!(client(&mut near, "PASV"), ["data 1", "listen 1"]);
-        assert!(
-            listening(&mut near, 1).is_empty(),
-            "SIZE has not been answered"
-        );
-        assert_eq!(
-            reply(&mut near, 2, 0, "213 5"),
-            ["> 213 5", "> 227 Entering Passive Mode (127,0,0,1,4,1)."]
-        );
-        assert_eq!(
-            client(&mut near, "RETR a"),
-            ["1 Start(Some(Download))", "< RETR a"]
-        );
-        assert_eq!(
-            client(&mut near, "PORT 127,0,0,1,4,1"),
-            ["data 2", "dial 2 127.0.0.1:1025"]
-        );
-        assert_eq!(
-            reply(&mut near, 4, 1, "550 no"),
-            [
-                "1 Finish { failed: true }",
-                "> 550 no",
-                "> 200 gateway: data port accepted"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
-        let mut near = logged_in();
-        client(&mut near, "EPSV");
-        near.handle(Input::NoData(TransferId(1)));
-        let out = drain(&mut near);
-        assert_eq!(out[0], "1 Kill");
-        assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
-    }
-
-    #[test]
-    fn a_type_that_every_server_has_is_answered_and_sent_along() {
-        let mut near = logged_in();
-        near.handle(Input::ClientLine(b"TYPE I"));
-        let Some(Output::Command { answered, line, .. }) = near.poll() else {
-            panic!("the server is told")
-        };
-        assert!(answered && line == b"TYPE I");
-        assert_eq!(drain(&mut near), ["> 200 gateway: TYPE I"]);
-        assert_eq!(client(&mut near, "TYPE E"), ["< TYPE E"]);
-    }
-
-    #[test]
-    fn before_the_login_nothing_is_promised() {
-        let mut near = NearSession::new(FAST);
-        assert_eq!(client(&mut near, "PASV"), ["data 1"]);
-        assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
-        assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
-    }
+#[test]
+fn refused_passwords_are_told_and_other_refusals_are_not() {
+    let mut near = fixed();
+    client(&mut near, "CWD x");
+    assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no"]);
+    client(&mut near, "PASS x");
+    assert!(!near.is_idle());
+    assert_eq!(
+        reply(&mut near, 2, 0, "530 no"),
+        ["> 530 no", "login failed"]
+    );
+    assert!(near.is_idle() && !near.is_logged_in());
+    client(&mut near, "PASS y");
+    reply(&mut near, 3, 0, "230 in");
+    assert!(near.is_logged_in());
+    near.handle(Input::LimitReached("too many failed logins"));
+    assert_eq!(drain(&mut near)[0], "> 421 gateway: too many failed logins");
 }
