@@ -38,6 +38,10 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("gftp-text", "gftp-text"),
     need("tnftp", "tnftp"),
     need("inetutils-ftp", "inetutils-ftp"),
+    need("filezilla", "filezilla"),
+    need("Xvfb", "xvfb"),
+    need("xdotool", "xdotool"),
+    need("import", "imagemagick"),
     need("openssl", "openssl"),
 ];
 
