@@ -145,7 +145,7 @@ class World:
                 "isolate_network=NO", "seccomp_sandbox=NO", "anonymous_enable=YES",
                 "local_enable=NO", "write_enable=YES", "anon_upload_enable=YES",
                 "anon_mkdir_write_enable=YES", "anon_other_write_enable=YES", "anon_umask=022",
-                "anon_world_readable_only=NO", "no_anon_password=YES", f"anon_root={root}",
+                "anon_world_readable_only=NO", "max_per_ip=0", "max_clients=0", "no_anon_password=YES", f"anon_root={root}",
                 "xferlog_enable=YES", f"vsftpd_log_file={self.path('vsftpd.log')}", ""]))
         self.start("vsftpd", "b", shutil.which("vsftpd") or "/usr/sbin/vsftpd",
                    self.path("vsftpd.conf"))

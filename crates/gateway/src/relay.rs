@@ -3,12 +3,8 @@
 //! An orderly end on one leg becomes an orderly end on the other; anything else becomes a reset.
 //! Backpressure is the absence of reading: a pump holds one buffer. Where the far side limits the time
 //! in which an upload drains, pumps and the kernel's buffers hold what the stream asks for.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "measures what a transfer waits for"
-)]
 
-use std::{io, time::Instant};
+use std::io;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use link::{RecvStream, SendStream, StreamError};
@@ -40,8 +36,8 @@ pub(crate) async fn to_link(
 ) -> Result<(), PumpError> {
     let mut buffer = BytesMut::new();
     let mut unread = PacedBuffer::default();
-    let mut before = Instant::now();
     loop {
+        meter.waits_for_link();
         if buffer.capacity() < READ_MIN_BYTES {
             buffer.reserve(READ_BYTES);
         }
@@ -49,11 +45,9 @@ pub(crate) async fn to_link(
         if let Some(bytes) = send.queue_bound() {
             unread.bound_unread(tcp.leg().tcp(), bytes)?;
         }
-        let ready = Instant::now();
-        meter.waited_for_link(ready - before);
+        meter.waits_for_tcp();
         let count = tcp.read_buf(&mut (&mut buffer).limit(room)).await?;
-        before = Instant::now();
-        meter.waited_for_tcp(before - ready);
+        meter.waits_for_link();
         if count == 0 {
             send.finish();
             return Ok(());
@@ -65,12 +59,11 @@ pub(crate) async fn to_link(
 
 /// Writes what has come from the link to TCP.
 pub(crate) async fn write(tcp: &mut Writer, bytes: Bytes, meter: &Meter) -> Result<(), PumpError> {
-    let before = Instant::now();
+    meter.waits_for_tcp();
     tcp.write_all(&bytes).await?;
     // TLS keeps what the socket did not take.
     tcp.flush().await?;
     meter.moved(bytes.len());
-    meter.waited_for_tcp(before.elapsed());
     Ok(())
 }
 
@@ -81,17 +74,15 @@ pub(crate) async fn from_link(
     meter: &Meter,
 ) -> Result<(), PumpError> {
     let mut unsent = PacedBuffer::default();
-    let mut before = Instant::now();
     loop {
+        meter.waits_for_link();
         let Some(bytes) = recv.read().await? else {
             return Ok(socket::end_orderly(tcp).await?);
         };
-        meter.waited_for_link(before.elapsed());
         if let Some(bytes) = recv.queue_bound() {
             unsent.bound_unsent(tcp.leg().tcp(), bytes)?;
         }
         write(tcp, bytes, meter).await?;
-        before = Instant::now();
     }
 }
 

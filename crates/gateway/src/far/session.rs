@@ -179,10 +179,7 @@ async fn run(
         .serve(opened.recv, opened.decoder, opened.streams, refusals)
         .await;
     if result.is_err() {
-        // Whatever was under way must not look complete.
-        for data in session.data.values() {
-            data.orders.send_modify(|orders| orders.abort = Abort::Now);
-        }
+        session.abort_all();
         session.send.reset(reset::SESSION_ENDED);
     }
     result
@@ -236,7 +233,8 @@ impl Session<'_> {
                 Line::Complete(line) => self.far.handle(Input::ServerLine(&line))?,
                 Line::TooLong => {
                     let text = "the server sent a reply line above the bound";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, text).into());
+                    self.abort_all();
+                    return self.refuse(421, text.to_owned()).await;
                 }
             }
             // What comes behind the answer to AUTH must not be taken for something said under TLS.
@@ -247,7 +245,7 @@ impl Session<'_> {
 
     async fn begin_tls(&mut self) -> Result<(), SessionError> {
         let Some(tls) = self.tls.clone() else {
-            return self.refuse("TLS is not configured".to_owned()).await;
+            return self.refuse(530, "TLS is not configured".to_owned()).await;
         };
         let name = self.target.host.to_string();
         let handshake = async |tcp| tls.connect(tcp, &name, Kind::Control).await;
@@ -255,18 +253,17 @@ impl Session<'_> {
             Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
             Err(error) => {
                 let text = format!("no TLS with the server: {error}");
-                self.refuse(text).await
+                self.refuse(530, text).await
             }
         }
     }
 
     /// There will be no session: tells the client why.
-    async fn refuse(&mut self, text: String) -> Result<(), SessionError> {
+    async fn refuse(&mut self, code: u16, text: String) -> Result<(), SessionError> {
         self.shared.registry.refused();
         warn!(text, "no session");
         self.closing = true;
-        self.tell_near(&FarMessage::Refused { code: 530, text })
-            .await
+        self.tell_near(&FarMessage::Refused { code, text }).await
     }
 
     fn near_said(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
@@ -333,7 +330,7 @@ impl Session<'_> {
                         data.orders.send_modify(|orders| orders.begun = true);
                     }
                 }
-                Output::Refuse(text) => self.refuse(text).await?,
+                Output::Refuse(text) => self.refuse(530, text).await?,
                 Output::Unlisten(transfer) => self.order(transfer, Abort::Unlisten),
                 Output::Abort { transfer, grace } => self.abort(transfer, grace),
                 Output::Close => self.closing = true,
@@ -446,6 +443,13 @@ impl Session<'_> {
     fn abort(&mut self, id: TransferId, grace: bool) {
         self.early.remove(&id);
         self.order(id, if grace { Abort::Soon } else { Abort::Now });
+    }
+
+    /// Whatever is under way must not look complete.
+    fn abort_all(&self) {
+        for data in self.data.values() {
+            data.orders.send_modify(|orders| orders.abort = Abort::Now);
+        }
     }
 
     fn order(&self, id: TransferId, abort: Abort) {

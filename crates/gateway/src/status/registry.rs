@@ -18,29 +18,75 @@ use link::{LinkSnapshot, PeerState};
 use super::{Dropped, PeerStatus, Snapshot, TransferStatus};
 use crate::wire::Limit;
 
-/// Counts one direction of a transfer, and what it waited for.
-#[derive(Debug, Default)]
+/// Counts one direction of a transfer, and what it waits for.
+#[derive(Debug)]
 pub(crate) struct Meter {
+    started: Instant,
     bytes: AtomicU64,
+    is_on_link: AtomicBool,
+    /// Since when it waits for what it waits for now.
+    since_ns: AtomicU64,
     tcp_ns: AtomicU64,
     link_ns: AtomicU64,
 }
 
 impl Meter {
+    fn new(started: Instant) -> Self {
+        Self {
+            started,
+            bytes: AtomicU64::new(0),
+            is_on_link: AtomicBool::new(false),
+            since_ns: AtomicU64::new(0),
+            tcp_ns: AtomicU64::new(0),
+            link_ns: AtomicU64::new(0),
+        }
+    }
+
     pub(crate) fn moved(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(crate) fn waited_for_tcp(&self, time: Duration) {
-        self.tcp_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+    /// From now on it is the TCP connection's turn.
+    pub(crate) fn waits_for_tcp(&self) {
+        self.waits_for(false);
     }
 
-    pub(crate) fn waited_for_link(&self, time: Duration) {
-        self.link_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+    /// From now on it is the link's turn.
+    pub(crate) fn waits_for_link(&self) {
+        self.waits_for(true);
+    }
+
+    fn waits_for(&self, link: bool) {
+        let now_ns = self.now_ns();
+        let waited_ns = now_ns.saturating_sub(self.since_ns.swap(now_ns, Relaxed));
+        match self.is_on_link.swap(link, Relaxed) {
+            true => self.link_ns.fetch_add(waited_ns, Relaxed),
+            false => self.tcp_ns.fetch_add(waited_ns, Relaxed),
+        };
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
+    }
+
+    /// Bytes, and the times for which it has waited for TCP and for the link until now.
+    fn totals(&self) -> [u64; 3] {
+        let waits_ns = self.now_ns().saturating_sub(self.since_ns.load(Relaxed));
+        let is_on_link = self.is_on_link.load(Relaxed);
+        let (tcp_ns, link_ns) = if is_on_link {
+            (0, waits_ns)
+        } else {
+            (waits_ns, 0)
+        };
+        [
+            self.bytes(),
+            self.tcp_ns.load(Relaxed) + tcp_ns,
+            self.link_ns.load(Relaxed) + link_ns,
+        ]
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
     }
 }
 
@@ -135,25 +181,24 @@ impl Drop for Transfer {
 }
 
 impl Entry {
+    /// Those of the direction that moves; the other one waits for its end.
     fn totals(&self) -> [u64; 3] {
         let (a, b) = &self.meters;
-        let sum = |f: fn(&Meter) -> &AtomicU64| f(a).load(Relaxed) + f(b).load(Relaxed);
-        // The idle direction of a transfer never completes a wait, so sums tell the busy one.
-        [
-            a.bytes() + b.bytes(),
-            sum(|m| &m.tcp_ns),
-            sum(|m| &m.link_ns),
-        ]
+        if a.bytes() > b.bytes() {
+            a.totals()
+        } else {
+            b.totals()
+        }
     }
 
     fn tick(&self, now: Instant) {
         let mut sample = lock(&self.sample);
         let totals = self.totals();
         let elapsed = now - sample.at;
-        let [bytes, tcp, link] = [0, 1, 2].map(|i| totals[i] - sample.totals[i]);
+        let [bytes, tcp, link] = [0, 1, 2].map(|i| totals[i].saturating_sub(sample.totals[i]));
         let rate = units::BitRate::from_transfer(units::ByteCount::new(bytes), elapsed);
         sample.bits_per_s = rate.as_bits_per_s();
-        sample.limit = if bytes == 0 && tcp == 0 && link == 0 {
+        sample.limit = if totals[0] == 0 {
             None
         } else if tcp > link {
             Some(if self.near {
@@ -249,7 +294,7 @@ impl Registry {
             peer: peer.to_owned(),
             client: client.to_owned(),
             target: target.to_owned(),
-            meters: Default::default(),
+            meters: (Meter::new(now), Meter::new(now)),
             started: now,
             completed: AtomicBool::new(false),
             sample: Mutex::new(Sample {
