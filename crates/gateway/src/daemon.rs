@@ -24,6 +24,7 @@ use crate::{
     admin,
     config::Config,
     far::{self, Pairing},
+    intercept::{self, InterceptError, Interception},
     near, reload,
     shared::Shared,
     status::{Registry, TransferStatus},
@@ -62,6 +63,9 @@ pub enum RunError {
     /// The link's driver has ended without being told to.
     #[error("the link has ended by itself")]
     LinkEnded,
+    /// Connections to servers cannot be intercepted.
+    #[error("no interception")]
+    Intercept(#[from] InterceptError),
     /// A bound socket could not be used.
     #[error("a socket could not be used")]
     Socket(#[from] io::Error),
@@ -95,10 +99,16 @@ impl Bound {
             address,
             source,
         })?;
-        let ftp = config
-            .ftp
-            .iter()
-            .map(|door| tcp("[[ftp]] address", door.listen));
+        let ftp = config.ftp.iter().map(|door| {
+            if !door.transparent {
+                return tcp("[[ftp]] address", door.listen);
+            }
+            intercept::socket::listen_for_control(door.listen).map_err(|source| BindError {
+                what: "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)",
+                address: door.listen,
+                source,
+            })
+        });
         let forwards = config
             .forwards
             .iter()
@@ -139,6 +149,7 @@ pub async fn run(
         .collect::<Result<_, _>>()?;
     let link = Link::start(bound.link, config.link.clone())?;
     warn_about_buffers(&link);
+    let mut interception = Interception::start(&config, &link)?;
     let registry = Registry::new();
     let (cut, cut_seen) = watch::channel(false);
     let (alive, mut all_gone) = mpsc::channel(1);
@@ -196,6 +207,7 @@ pub async fn run(
         }
     }
     info!("shutting down");
+    interception.end();
     doors.shutdown().await;
     drop(alive);
     let mut cut_short = CutShort::default();
@@ -205,6 +217,7 @@ pub async fn run(
         let _ = cut.send(true);
         let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
     }
+    drop(interception);
     cut_short.streams = link.shutdown(CUT_PATIENCE).await;
     accepting.shutdown().await;
     side_tasks.shutdown().await;

@@ -8,6 +8,7 @@ mod admin;
 pub mod config;
 pub mod daemon;
 mod far;
+pub mod intercept;
 mod near;
 mod relay;
 mod reload;

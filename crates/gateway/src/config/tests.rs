@@ -129,7 +129,6 @@ fn features_that_do_not_exist_yet_are_said_to() {
     let folder = Folder::new("features");
     let base = "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\n";
     for line in [
-        "transparent = true",
         "tls = { mode = \"explicit\", cert_file = \"a\", key_file = \"b\" }",
         "server_tls = { mode = \"implicit\" }",
     ] {

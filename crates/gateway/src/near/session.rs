@@ -30,9 +30,13 @@ use tokio::{
 };
 use tracing::{Instrument, debug, info, warn};
 
-use super::data::{ClientLeg, DataConnection, Event, Orders};
+use super::{
+    data::{ClientLeg, DataConnection, Event, Orders},
+    direct,
+};
 use crate::{
     config::FtpDoor,
+    intercept,
     shared::{ReachError, Shared},
     socket,
     status::Transfer,
@@ -62,14 +66,21 @@ async fn run(
 ) -> io::Result<()> {
     socket::tune_control(&stream, true)?;
     let local = stream.local_addr()?;
-    let (reader, mut writer) = stream.into_split();
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+    let (mut reader, mut writer) = stream.into_split();
     if !door.admits(client.ip()) {
         info!("a client from an address that may not connect");
         return writer
             .write_all(b"421 gateway: clients from your address are not served\r\n")
             .await;
     }
-    let front = if door.target.is_some() {
+    let target = door.target_of(local);
+    if door.transparent && target.is_none() {
+        info!("a client that was not intercepted");
+        socket::mark_abort(writer.as_ref());
+        return Ok(());
+    }
+    let front = if target.is_some() {
         FrontDoor::Fixed
     } else {
         FrontDoor::Logon
@@ -88,17 +99,24 @@ async fn run(
         data: BTreeMap::new(),
         events,
         closing: false,
+        has_spoken: false,
+        is_passing: false,
         door,
     };
-    if let Some(target) = session.door.target.clone()
+    if let Some(target) = target
         && let Err(error) = session.connect(target, None).await
     {
-        session.near.handle(Input::Refused {
-            code: 421,
-            text: &error.to_string(),
-        });
+        session.not_reached(&error);
     }
-    session.serve(reader, from_data).await
+    session.serve(&mut reader, from_data).await?;
+    if session.is_passing {
+        let shared = session.shared.clone();
+        tokio::select! {
+            () = direct::relay(reader, session.writer, local) => {}
+            () = shared.cut_short() => {}
+        }
+    }
+    Ok(())
 }
 
 /// The far half of the session.
@@ -135,6 +153,10 @@ struct Session {
     data: BTreeMap<TransferId, Data>,
     events: mpsc::Sender<(TransferId, Event)>,
     closing: bool,
+    /// The client has sent something.
+    has_spoken: bool,
+    /// The client goes to its server directly.
+    is_passing: bool,
 }
 
 /// Why the far half ended.
@@ -151,14 +173,14 @@ enum FarEnd {
 impl Session {
     async fn serve(
         &mut self,
-        mut reader: OwnedReadHalf,
+        reader: &mut OwnedReadHalf,
         mut from_data: mpsc::Receiver<(TransferId, Event)>,
     ) -> io::Result<()> {
         let mut lines = LineSplitter::new(COMMAND_MAX);
         let mut buffer = vec![0; READ_BYTES];
         let shared = self.shared.clone();
         self.drain().await?;
-        while !self.closing {
+        while !self.closing && !self.is_passing {
             if self.near.wants_client()
                 && let Some(line) = lines.next_line()
             {
@@ -173,8 +195,11 @@ impl Session {
                 continue;
             }
             tokio::select! {
-                read = read(&mut reader, &mut buffer), if self.near.wants_client() => match read {
-                    Ok(count @ 1..) => lines.push(&buffer[..count]),
+                read = read(reader, &mut buffer), if self.near.wants_client() => match read {
+                    Ok(count @ 1..) => {
+                        self.has_spoken = true;
+                        lines.push(&buffer[..count]);
+                    }
                     Ok(0) | Err(_) => self.near.handle(Input::ClientClosed),
                 },
                 peer = unheard(&mut self.unheard) => {
@@ -190,7 +215,9 @@ impl Session {
             }
             self.drain().await?;
         }
-        self.close(reader).await;
+        if !self.is_passing {
+            self.close(reader).await;
+        }
         Ok(())
     }
 
@@ -201,6 +228,19 @@ impl Session {
             self.unheard = None;
             self.shared.registry.refused();
             warn!(%error, "the far side says nothing");
+            self.not_reached(&error);
+        }
+    }
+
+    /// The peer is not there. A client that was intercepted may pass if nothing was said yet.
+    fn not_reached(&mut self, error: &ReachError) {
+        let is_down = matches!(
+            error,
+            ReachError::PeerDown { .. } | ReachError::NotAtOnce(_)
+        );
+        if is_down && self.door.transparent && !self.has_spoken {
+            self.is_passing = true;
+        } else {
             self.near.handle(Input::Refused {
                 code: 421,
                 text: &error.to_string(),
@@ -360,10 +400,15 @@ impl Session {
             mode: self.door.mode,
             server_data: self.door.server_data,
         };
-        let reached = self
+        let reach = self
             .shared
-            .reach(&target.host, self.door.via, Class::Control, service)
-            .await;
+            .reach(&target.host, self.door.via, Class::Control, service);
+        let reached = if self.door.transparent {
+            let late = |_| Err(ReachError::NotAtOnce(target.host.clone()));
+            timeout(PASS_PATIENCE, reach).await.unwrap_or_else(late)
+        } else {
+            reach.await
+        };
         let (peer, send, recv) = reached.inspect_err(|error| {
             self.shared.registry.refused();
             warn!(%target, %error, "not reached");
@@ -372,7 +417,11 @@ impl Session {
         let decoder = Decoder::default();
         self.unheard = Some((
             peer,
-            interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK),
+            if self.door.transparent {
+                interval_at(Instant::now() + PASS_CHECK, PASS_CHECK)
+            } else {
+                interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK)
+            },
         ));
         self.far = Some(Far {
             peer,
@@ -448,6 +497,7 @@ impl Session {
             id,
             leg,
             local: self.local.ip(),
+            transparent: self.door.transparent,
             client: self.client.ip(),
             send,
             recv,
@@ -504,7 +554,7 @@ impl Session {
     }
 
     /// Closes the control connection so that the client can read the last reply.
-    async fn close(&mut self, mut reader: OwnedReadHalf) {
+    async fn close(&mut self, reader: &mut OwnedReadHalf) {
         let _ = self.writer.shutdown().await;
         let rest = async {
             let mut buffer = vec![0; READ_BYTES];
@@ -576,6 +626,9 @@ async fn next_message(far: &mut Option<Far>, shared: &Shared) -> Result<FarMessa
 
 /// A listener for one data connection, on the address that the client knows.
 fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
+    if door.transparent {
+        return intercept::socket::listen_for_data(ip);
+    }
     let listen = |port| socket::listen(ip, port);
     match &door.passive_ports {
         None => listen(0),
@@ -601,6 +654,10 @@ fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
 /// Time for the far half's first word, after which a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
+
+/// A client that may pass does not have to wait for that, nor for a peer that is silent to come back.
+const PASS_PATIENCE: Duration = Duration::from_millis(300);
+const PASS_CHECK: Duration = Duration::from_millis(50);
 
 /// One read of commands.
 const READ_BYTES: usize = 16 * 1024;
