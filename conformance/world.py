@@ -63,6 +63,7 @@ class World:
         os.chmod(self.folder, 0o755)
         self.processes = {}
         self.link_extra = ""
+        self.far_allow = f'"{ADDRESS_B}:21", "{ADDRESS_B}:2199"'
 
     def __enter__(self):
         try:
@@ -163,7 +164,7 @@ class World:
                      f'[[ftp]]\nlisten = "127.0.0.1:{CHOICE}"\nclients = ["127.0.0.0/8"]\n'
                      f'[[forward]]\nlisten = "127.0.0.1:{FORWARD}"\ntarget = "{ADDRESS_B}:21"\n')
         else:
-            text += f'[far]\nallow = ["{ADDRESS_B}:21", "{ADDRESS_B}:2199"]\n'
+            text += f'[far]\nallow = [{self.far_allow}]\n'
         with open(self.path(f"{site}.toml"), "w") as config:
             config.write(text + extra)
 

@@ -11,13 +11,13 @@ use std::{
 
 use ftp::session::{
     Mode, Stage, Tag, TransferId,
-    far::{self, DataWay, FarSession, Manner, Opening},
-    near::{self, DataEvent, FrontDoor, NearSession, Order},
+    far::{self, DataWay, FarSession, Manner, Opening, ServerTls},
+    near::{self, ClientTls, DataEvent, FrontDoor, NearSession, Order, Setup},
 };
 
 use crate::Tape;
 
-const CLIENT_LINES: [&str; 28] = [
+const CLIENT_LINES: [&str; 30] = [
     "USER joe",
     "PASS x",
     "PASV",
@@ -36,6 +36,8 @@ const CLIENT_LINES: [&str; 28] = [
     "PORT 1,2,3,4,5,6",
     "PORT 127,0,0,1,4,1",
     "EPRT |2|::1|1025|",
+    "PBSZ 0",
+    "PROT P",
     "TYPE I",
     "SYST",
     "PWD",
@@ -48,7 +50,7 @@ const CLIENT_LINES: [&str; 28] = [
     "",
 ];
 
-const SERVER_LINES: [&str; 26] = [
+const SERVER_LINES: [&str; 27] = [
     "220 ready",
     "220-ready",
     "120 wait",
@@ -75,6 +77,7 @@ const SERVER_LINES: [&str; 26] = [
     "loose",
     "257 name",
     "200 ok",
+    "234 go",
 ];
 
 struct World {
@@ -127,9 +130,24 @@ pub(crate) fn play(data: &[u8]) -> usize {
             DataWay::Active
         },
         mode,
+        tls: match setup >> 5 & 3 {
+            1 => ServerTls::Explicit,
+            2 => ServerTls::Implicit,
+            _ => ServerTls::Off,
+        },
     };
     let mut world = World {
-        near: NearSession::new(front, mode, local, local),
+        near: NearSession::new(Setup {
+            front,
+            mode,
+            tls: if setup & 128 == 0 {
+                ClientTls::Off
+            } else {
+                ClientTls::Explicit
+            },
+            local,
+            client: local,
+        }),
         far: (front == FrontDoor::Fixed).then(|| FarSession::new(Opening::RelayGreeting, manner)),
         manner,
         to_far: VecDeque::new(),
@@ -226,6 +244,7 @@ impl World {
                     text: "not reached",
                 }),
                 5 => self.near(near::Input::ClientClosed),
+                6 => self.near(near::Input::LimitReached("too long")),
                 _ => {}
             },
             14 => {
@@ -250,7 +269,8 @@ impl World {
             assert!(!self.is_over, "nothing follows a close: {output:?}");
             match output {
                 near::Output::ToClient(line) => self.client_reads(&line),
-                near::Output::Listen(transfer) => self.listening.push_back(transfer),
+                near::Output::Listen { transfer, .. } => self.listening.push_back(transfer),
+                near::Output::BeginTls => self.near.handle(near::Input::TlsBegun),
                 near::Output::Dial { at, .. } => {
                     assert!(at.port() >= 1024 && at.ip().is_loopback());
                 }
@@ -258,7 +278,8 @@ impl World {
                     self.given_up.insert(transfer);
                 }
                 near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
-                near::Output::Order(_, Order::Release | Order::Finish { .. }) => {}
+                near::Output::LoginFailed
+                | near::Output::Order(_, Order::Release | Order::Finish { .. }) => {}
                 near::Output::Close => self.is_over = true,
                 output => self.to_far.push_back(output),
             }
@@ -292,20 +313,26 @@ impl World {
             result.is_ok() || self.logons > 1,
             "the near half keeps to the limit"
         );
-        let mut listening = false;
+        let (mut listening, mut tls) = (false, false);
         while let Some(output) = far.poll() {
             match &output {
                 far::Output::ToServer { line, .. } => assert!(!line.contains(&b'\n')),
                 far::Output::Connect { port, .. } => assert_ne!(*port, 0),
                 far::Output::Listen(_) => listening = true,
+                far::Output::BeginTls => tls = true,
                 _ => {}
             }
             self.to_near.push_back(output);
         }
+        if tls {
+            self.far(far::Input::TlsBegun);
+        }
         if listening {
             self.lines += 1;
             let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 6000));
-            self.far(far::Input::Listening((!self.lines.is_multiple_of(7)).then_some(at)));
+            self.far(far::Input::Listening(
+                (!self.lines.is_multiple_of(7)).then_some(at),
+            ));
         }
     }
 
@@ -449,7 +476,26 @@ pub fn seeds() -> Vec<Vec<u8>> {
             &download,
         ]
         .concat(),
-        [&[16], &client("PORT 127,0,0,1,4,1")[..], &server("200 ok"), &upload].concat(),
+        [
+            &[128 + 32],
+            &server("220 ready")[..],
+            &server("234 go"),
+            &server("200 ok"),
+            &server("200 ok"),
+            &client("AUTH TLS"),
+            &client("PBSZ 0"),
+            &client("PROT P"),
+            &passive,
+            &download,
+        ]
+        .concat(),
+        [
+            &[16],
+            &client("PORT 127,0,0,1,4,1")[..],
+            &server("200 ok"),
+            &upload,
+        ]
+        .concat(),
         [
             &[3],
             &client("USER joe")[..],

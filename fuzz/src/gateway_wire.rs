@@ -1,9 +1,10 @@
 //! What two gateways say to each other: any bytes decode to a message or are refused, a message
 //! reads back as it was written, and pieces of any size make no difference.
 
-use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
+use ftp::session::{self, CommandId, Stage, Subject, Tag, TransferId, far::DataWay};
 use gateway::{
     target::{Endpoint, Host},
+    tls::{Mode, ServerTls, Verify},
     wire::{Decoder, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode, encode},
 };
 
@@ -75,15 +76,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
             session: 9,
             target: target("ftp.example.com"),
             logon: None,
-            mode: Mode::Fast,
+            mode: session::Mode::Fast,
             server_data: DataWay::Passive,
+            tls: None,
         },
         Service::FtpSession {
             session: 9,
             target: target("10.0.0.1"),
             logon: Some((id, b"USER joe".to_vec())),
-            mode: Mode::Strict,
+            mode: session::Mode::Strict,
             server_data: DataWay::Active,
+            tls: Some(ServerTls {
+                mode: Mode::Implicit,
+                verify: Verify::Off,
+            }),
         },
         Service::FtpData {
             session: 9,

@@ -36,6 +36,11 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("vsftpd", "vsftpd"),
     need("curl", "curl"),
     need("lftp", "lftp"),
+    need("wget", "wget"),
+    need("ncftpput", "ncftp"),
+    need("gftp-text", "gftp-text"),
+    need("tnftp", "tnftp"),
+    need("inetutils-ftp", "inetutils-ftp"),
     need("openssl", "openssl"),
 ];
 

@@ -41,6 +41,11 @@ impl LineSplitter {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// Whether nothing is left of what was pushed.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && !self.discarding
+    }
+
     /// The next line; `None` until more bytes arrive.
     pub fn next_line(&mut self) -> Option<Line> {
         loop {

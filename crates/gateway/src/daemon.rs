@@ -22,12 +22,14 @@ use tracing::{info, warn};
 
 use crate::{
     admin,
-    config::Config,
+    config::{Config, DoorTls},
     far::{self, Pairing},
     intercept::{self, InterceptError, Interception},
+    limits::Usage,
     near, reload,
     shared::Shared,
     status::{Registry, TransferStatus},
+    tls::{Acceptor, CertError},
 };
 
 /// The sockets of a configuration, bound.
@@ -66,6 +68,14 @@ pub enum RunError {
     /// Connections to servers cannot be intercepted.
     #[error("no interception")]
     Intercept(#[from] InterceptError),
+    /// The certificate of a front door cannot be used.
+    #[error("the front door on {listen} has no certificate")]
+    Certificate {
+        /// Which front door.
+        listen: SocketAddr,
+        /// What is wrong.
+        source: CertError,
+    },
     /// A bound socket could not be used.
     #[error("a socket could not be used")]
     Socket(#[from] io::Error),
@@ -147,6 +157,7 @@ pub async fn run(
     let own = listeners
         .map(TcpListener::local_addr)
         .collect::<Result<_, _>>()?;
+    let acceptors = acceptors(&config)?;
     let link = Link::start(bound.link, config.link.clone())?;
     warn_about_buffers(&link);
     let mut interception = Interception::start(&config, &link)?;
@@ -156,6 +167,7 @@ pub async fn run(
     let shared = Arc::new(Shared {
         link: link.clone(),
         registry: registry.clone(),
+        usage: Usage::new(config.limits),
         pairing: Pairing::default(),
         own,
         next_session: AtomicU64::new(first_session()),
@@ -164,11 +176,13 @@ pub async fn run(
         config,
     });
     let mut doors = JoinSet::new();
-    for (listener, door) in bound.ftp.into_iter().zip(&shared.config.ftp) {
+    let ftp = bound.ftp.into_iter().zip(&shared.config.ftp);
+    for ((listener, door), tls) in ftp.zip(&acceptors) {
         info!(listen = %listener.local_addr()?, "FTP front door");
         doors.spawn(near::serve_ftp(
             tokio_listener(listener)?,
             door.clone(),
+            tls.clone(),
             shared.clone(),
         ));
     }
@@ -191,7 +205,12 @@ pub async fn run(
         });
     }
     side_tasks.spawn(tick(registry.clone()));
-    side_tasks.spawn(reload::serve(reloads, link.clone(), shared.config.clone()));
+    side_tasks.spawn(reload::serve(
+        reloads,
+        link.clone(),
+        shared.config.clone(),
+        acceptors.into_iter().flatten().collect(),
+    ));
     let mut accepting = JoinSet::new();
     accepting.spawn(far::serve(shared.clone()));
     info!(link = %link.local_addr(), "gateway up");
@@ -222,6 +241,23 @@ pub async fn run(
     accepting.shutdown().await;
     side_tasks.shutdown().await;
     Ok(cut_short)
+}
+
+/// For each FTP front door who takes its TLS handshakes, where there is TLS.
+fn acceptors(config: &Config) -> Result<Vec<Option<Arc<Acceptor>>>, RunError> {
+    let doors = config.ftp.iter().map(|door| match &door.tls {
+        DoorTls::Explicit(source) | DoorTls::Implicit(source) => {
+            let acceptor = Acceptor::new(source.clone());
+            acceptor
+                .map(|acceptor| Some(Arc::new(acceptor)))
+                .map_err(|source| RunError::Certificate {
+                    listen: door.listen,
+                    source,
+                })
+        }
+        DoorTls::Off => Ok(None),
+    });
+    doors.collect()
 }
 
 fn tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {

@@ -6,9 +6,11 @@
 
 mod admin;
 pub mod config;
+mod control;
 pub mod daemon;
 mod far;
 pub mod intercept;
+pub mod limits;
 mod near;
 mod relay;
 mod reload;

@@ -1,7 +1,8 @@
 //! Bytes between a TCP connection and a link stream: two directions that end independently.
 //!
 //! An orderly end on one leg becomes an orderly end on the other; anything else becomes a reset.
-//! Backpressure is the absence of reading: a pump holds one buffer.
+//! Backpressure is the absence of reading: a pump holds one buffer. Where the far side limits the time
+//! in which an upload drains, pumps and the kernel's buffers hold what the stream asks for.
 #![allow(
     clippy::disallowed_methods,
     reason = "measures what a transfer waits for"
@@ -9,17 +10,16 @@
 
 use std::{io, time::Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use link::{RecvStream, SendStream, StreamError};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{ReadHalf, WriteHalf},
-    },
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{socket, status::Meter, wire::reset};
+use crate::{
+    socket::{self, PacedBuffer},
+    status::Meter,
+    tls::{Leg, Reader, Writer},
+    wire::reset,
+};
 
 /// Which leg broke.
 #[derive(Debug, thiserror::Error)]
@@ -34,38 +34,41 @@ pub(crate) enum PumpError {
 
 /// Moves bytes from TCP to the link until the TCP end, which finishes the stream.
 pub(crate) async fn to_link(
-    tcp: &mut ReadHalf<'_>,
+    tcp: &mut Reader,
     send: &mut SendStream,
     meter: &Meter,
 ) -> Result<(), PumpError> {
     let mut buffer = BytesMut::new();
+    let mut unread = PacedBuffer::default();
     let mut before = Instant::now();
     loop {
         if buffer.capacity() < READ_MIN_BYTES {
             buffer.reserve(READ_BYTES);
         }
-        let count = tcp.read_buf(&mut buffer).await?;
-        let read = Instant::now();
-        meter.waited_for_tcp(read - before);
+        let room = send.room().await;
+        if let Some(bytes) = send.queue_bound() {
+            unread.bound_unread(tcp.leg().tcp(), bytes)?;
+        }
+        let ready = Instant::now();
+        meter.waited_for_link(ready - before);
+        let count = tcp.read_buf(&mut (&mut buffer).limit(room)).await?;
+        before = Instant::now();
+        meter.waited_for_tcp(before - ready);
         if count == 0 {
             send.finish();
             return Ok(());
         }
         send.write(buffer.split().freeze()).await?;
         meter.moved(count);
-        before = Instant::now();
-        meter.waited_for_link(before - read);
     }
 }
 
 /// Writes what has come from the link to TCP.
-pub(crate) async fn write(
-    tcp: &mut WriteHalf<'_>,
-    bytes: Bytes,
-    meter: &Meter,
-) -> Result<(), PumpError> {
+pub(crate) async fn write(tcp: &mut Writer, bytes: Bytes, meter: &Meter) -> Result<(), PumpError> {
     let before = Instant::now();
     tcp.write_all(&bytes).await?;
+    // TLS keeps what the socket did not take.
+    tcp.flush().await?;
     meter.moved(bytes.len());
     meter.waited_for_tcp(before.elapsed());
     Ok(())
@@ -74,15 +77,19 @@ pub(crate) async fn write(
 /// Moves bytes from the link to TCP until the verified end of the stream, which becomes a FIN.
 pub(crate) async fn from_link(
     recv: &mut RecvStream,
-    tcp: &mut WriteHalf<'_>,
+    tcp: &mut Writer,
     meter: &Meter,
 ) -> Result<(), PumpError> {
+    let mut unsent = PacedBuffer::default();
     let mut before = Instant::now();
     loop {
         let Some(bytes) = recv.read().await? else {
             return Ok(socket::end_orderly(tcp).await?);
         };
         meter.waited_for_link(before.elapsed());
+        if let Some(bytes) = recv.queue_bound() {
+            unsent.bound_unsent(tcp.leg().tcp(), bytes)?;
+        }
         write(tcp, bytes, meter).await?;
         before = Instant::now();
     }
@@ -90,12 +97,12 @@ pub(crate) async fn from_link(
 
 /// Joins a TCP connection and a stream until both directions have ended, or one has broken.
 pub(crate) async fn join(
-    mut tcp: TcpStream,
+    leg: Leg,
     mut send: SendStream,
     mut recv: RecvStream,
     meters: &(Meter, Meter),
 ) -> Result<(), PumpError> {
-    let (mut reader, mut writer) = tcp.split();
+    let (mut reader, mut writer) = leg.into_split();
     let result = tokio::try_join!(
         to_link(&mut reader, &mut send, &meters.0),
         from_link(&mut recv, &mut writer, &meters.1),
@@ -105,7 +112,7 @@ pub(crate) async fn join(
         Err(error) => {
             send.reset(reset::ABORTED);
             recv.stop(reset::ABORTED);
-            socket::abort(tcp);
+            socket::mark_abort(writer.leg().tcp());
             Err(error)
         }
     }

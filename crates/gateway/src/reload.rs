@@ -1,15 +1,25 @@
-//! What a running gateway takes on from a changed configuration: the caps on rates. All else waits for
-//! a restart, and a log line says so.
+//! What a running gateway takes on from a changed configuration: the caps on rates, and the certificates of
+//! front doors, whose files are read again. All else waits for a restart, and a log line says so.
+
+use std::sync::Arc;
 
 use link::Link;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::config::Config;
+use crate::{config::Config, tls::Acceptor};
 
 /// Takes on each configuration that comes; `running` is the one that the gateway was started with.
-pub(crate) async fn serve(mut reloads: mpsc::Receiver<Config>, link: Link, running: Config) {
+pub(crate) async fn serve(
+    mut reloads: mpsc::Receiver<Config>,
+    link: Link,
+    running: Config,
+    acceptors: Vec<Arc<Acceptor>>,
+) {
     while let Some(fresh) = reloads.recv().await {
+        for acceptor in &acceptors {
+            acceptor.reload();
+        }
         if !same_peers(&running, &fresh) {
             warn!("the peers have changed: that takes a restart, nothing was taken on");
             continue;

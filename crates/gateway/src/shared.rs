@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     config::Config,
     far::Pairing,
+    limits::Usage,
     status::Registry,
     target::Host,
     time,
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) link: Link,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) usage: Arc<Usage>,
     pub(crate) pairing: Pairing,
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Vec<SocketAddr>,

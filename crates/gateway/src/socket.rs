@@ -12,10 +12,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::AsyncWriteExt,
-    net::{TcpListener, TcpSocket, TcpStream, tcp::WriteHalf},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
 use tracing::info;
+
+use crate::tls::Writer;
 
 nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
 
@@ -101,9 +103,53 @@ pub(crate) async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStre
 }
 
 /// Bounds what the kernel takes from a client ahead of the gateway: it counts against the time in
-/// which an upload must drain.
+/// which an upload must drain. When its stream tells how fast it does, [`PacedBuffer`] takes over.
 pub(crate) fn bound_receive_buffer(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_recv_buffer_size(CLIENT_RECEIVE_BYTES)
+}
+
+/// A buffer of the kernel's at one end of a stream that must drain in a limited time: in proportion to what
+/// may wait in one place of the stream.
+#[derive(Debug, Default)]
+pub(crate) struct PacedBuffer {
+    bytes: usize,
+}
+
+impl PacedBuffer {
+    /// Bounds what the kernel takes ahead of the gateway.
+    pub(crate) fn bound_unread(
+        &mut self,
+        stream: &TcpStream,
+        queue_bytes: usize,
+    ) -> io::Result<()> {
+        match self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX) {
+            Some(bytes) => SockRef::from(stream).set_recv_buffer_size(bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Bounds what the kernel has from the gateway and has not sent.
+    pub(crate) fn bound_unsent(
+        &mut self,
+        stream: &TcpStream,
+        queue_bytes: usize,
+    ) -> io::Result<()> {
+        match self.fit(queue_bytes, UNSENT_MAX_BYTES as usize) {
+            Some(bytes) => SockRef::from(stream).set_tcp_notsent_lowat(bytes as u32),
+            None => Ok(()),
+        }
+    }
+
+    /// The new size, if it is another: a system call for each small change would cost more than it gains.
+    fn fit(&mut self, queue_bytes: usize, bytes_max: usize) -> Option<usize> {
+        let bytes = (2 * queue_bytes).clamp(PACED_BYTES_MIN, bytes_max);
+        let is_near = bytes < 2 * self.bytes && 2 * bytes > self.bytes;
+        let is_reached = bytes == bytes_max && self.bytes != bytes;
+        (!is_near || is_reached).then(|| {
+            self.bytes = bytes;
+            bytes
+        })
+    }
 }
 
 fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
@@ -120,8 +166,8 @@ pub(crate) fn abort(stream: TcpStream) {
 }
 
 /// Everything has been written and may be said to be complete: sends the FIN.
-pub(crate) async fn end_orderly(writer: &mut WriteHalf<'_>) -> io::Result<()> {
-    SockRef::from(writer.as_ref()).set_linger(None)?;
+pub(crate) async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
+    SockRef::from(writer.leg().tcp()).set_linger(None)?;
     writer.shutdown().await
 }
 
@@ -193,8 +239,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Unsent bytes that the kernel takes from the gateway: a few milliseconds at 1 Gbit/s.
 const UNSENT_MAX_BYTES: u32 = 512 * 1024;
 
-/// A client's upload ahead of the gateway; the kernel doubles it. 3.4 s at 1 Mbit/s.
-const CLIENT_RECEIVE_BYTES: usize = 208 * 1024;
+/// A client's upload ahead of the gateway, until more is known; the kernel doubles it. 1 s at 1 Mbit/s.
+const CLIENT_RECEIVE_BYTES: usize = 64 * 1024;
+
+/// As much as an unprivileged process gets by default: 1 Gbit/s over 1.7 ms.
+const CLIENT_RECEIVE_BYTES_MAX: usize = 208 * 1024;
+
+/// What a kernel buffer holds however slow its stream is: some segments, one of the loopback interface
+/// less than a whole.
+const PACED_BYTES_MIN: usize = 16 * 1024;
 
 /// NATs forget idle connections after 300 s and more.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(45);

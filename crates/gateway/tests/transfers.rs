@@ -126,11 +126,11 @@ fn an_upload_that_was_sent_whole_is_delivered_though_the_client_left() {
 fn an_upload_under_way_survives_the_end_of_its_session() {
     let world = World::start();
     let (client, mut server, mut client_data, server_data) = world.uploading();
-    let bytes = pattern(4_000_000);
+    let bytes = pattern(300_000);
     client_data.write_all(&bytes).expect("the gateway reads");
     drop(client_data);
     world.near.wait_for("the last byte", |s| {
-        s.transfers.iter().any(|t| t.up_bytes == 4_000_000)
+        s.transfers.iter().any(|t| t.up_bytes == 300_000)
     });
     thread::sleep(Duration::from_millis(100));
     drop(client);
@@ -146,7 +146,7 @@ fn an_upload_under_way_survives_the_end_of_its_session() {
 fn an_upload_is_delivered_though_the_client_closes_everything_at_once() {
     let world = World::start();
     let (client, mut server, mut client_data, server_data) = world.uploading();
-    let bytes = pattern(4_000_000);
+    let bytes = pattern(300_000);
     client_data.write_all(&bytes).expect("the gateway reads");
     drop(client_data);
     drop(client);

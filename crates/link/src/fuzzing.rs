@@ -85,6 +85,11 @@ pub fn payloads() -> Vec<Vec<u8>> {
         Frame::Reset { stream, code: 1 },
         Frame::Stop { stream, code: 1 },
         Frame::Credit { stream, limit: 99 },
+        Frame::PacedCredit {
+            stream,
+            limit: 99,
+            window: 50,
+        },
         Frame::Done { stream },
         Frame::InitialWindow { chunks: 2048 },
         Frame::StreamLimit { streams: 5000 },

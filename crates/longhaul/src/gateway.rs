@@ -4,6 +4,7 @@ use std::{io, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use gateway::{config::Config, daemon, intercept};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    raise_file_limit();
     let bound = daemon::Bound::bind(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -79,6 +81,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Takes as many file descriptors as the system grants: a session has two to four, and most systems
+/// begin with 1024.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        warn!(%error, "the limit on open files stays as it is");
+    }
 }
 
 /// Reads the configuration again at each SIGHUP. One with a mistake is logged, and changes nothing.

@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     net::{Ipv4Addr, SocketAddr},
+    num::{NonZeroU32, NonZeroUsize},
     ops::{Range, RangeInclusive},
     path::Path,
     time::Duration,
@@ -15,9 +16,12 @@ use units::{BitRate, ByteCount};
 
 use super::{
     Config, Forward, FtpDoor, Peer, check_tls, check_transparent,
-    file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
+    file::{File, ForwardSection, FtpSection, LimitsSection, LinkSection, OneOrMore, PeerSection},
 };
-use crate::target::{AllowList, Endpoint};
+use crate::{
+    limits::Limits,
+    target::{AllowList, Endpoint},
+};
 
 /// Something wrong, and the bytes of the file that say it.
 pub(super) struct Problem {
@@ -71,6 +75,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         peers,
         ftp: Vec::new(),
         forwards: Vec::new(),
+        limits: limits(file.limits)?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
         admin_explicit,
     };
@@ -146,6 +151,31 @@ fn idle_timeout(time: Option<&Spanned<Duration>>) -> Result<Duration, Problem> {
     }
 }
 
+fn limits(section: LimitsSection) -> Result<Limits, Problem> {
+    let default = Limits::default();
+    let time = |time: Option<Spanned<Duration>>, default| match time {
+        Some(time) if *time.get_ref() < PATIENCE_MIN => {
+            Err(problem(&time, "expected at least 1 s"))
+        }
+        Some(time) => Ok(time.into_inner()),
+        None => Ok(default),
+    };
+    let count = |count: Option<NonZeroUsize>, default| count.map_or(default, NonZeroUsize::get);
+    Ok(Limits {
+        sessions_max: count(section.sessions_max, default.sessions_max),
+        sessions_per_client_max: count(
+            section.sessions_per_client_max,
+            default.sessions_per_client_max,
+        ),
+        transfers_max: count(section.transfers_max, default.transfers_max),
+        failed_logins_per_minute_max: section
+            .failed_logins_per_minute_max
+            .map_or(default.failed_logins_per_minute_max, NonZeroU32::get),
+        idle_timeout: time(section.idle_timeout, default.idle_timeout)?,
+        stall_timeout: time(section.stall_timeout, default.stall_timeout)?,
+    })
+}
+
 fn link_peer(
     section: &PeerSection,
     keys: &mut HashSet<PublicKey>,
@@ -215,7 +245,6 @@ fn ftp_door(
     config: &Config,
     listens: &mut HashSet<SocketAddr>,
 ) -> Result<FtpDoor, Problem> {
-    check_tls::not_yet(&section)?;
     listen_once(&section.listen, config, listens)?;
     if section.target.is_none() && section.clients.is_none() {
         return Err(problem(
@@ -367,6 +396,9 @@ const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
 
 /// Shorter, and a few lost packets at a long round trip end the connection.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// Shorter, and a command over a long path is not answered in time.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Longer than a router's restart.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);

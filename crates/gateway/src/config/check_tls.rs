@@ -11,21 +11,6 @@ use super::{
 };
 use crate::tls::{self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, ServerTls, Verify};
 
-/// Refuses the modes that are read and checked here, but that no session speaks yet.
-pub(super) fn not_yet(section: &FtpSection) -> Result<(), Problem> {
-    let door = section.tls.as_ref().map(|tls| ("tls", &tls.mode));
-    let server = section.server_tls.as_ref();
-    let server = server.map(|tls| ("server_tls", &tls.mode));
-    for (key, mode) in door.into_iter().chain(server) {
-        let (name, expected) = (mode.get_ref().as_str(), "expected \"off\"");
-        if let (_, "explicit" | "implicit") | ("tls", "pass-through") = (key, name) {
-            let message = format!("{key} mode {name:?} does not exist yet, {expected}");
-            return Err(problem(mode, message));
-        }
-    }
-    Ok(())
-}
-
 /// TLS with clients. Without `cert_file` the certificate is kept beside the identity `key_file`.
 pub(super) fn door(
     section: &FtpSection,
@@ -52,7 +37,11 @@ pub(super) fn door(
                     "tls mode \"pass-through\" is the client's own TLS with the server, \
                      expected \"off\"",
                 )),
-                _ => Ok(DoorTls::PassThrough),
+                _ => Err(problem(
+                    &tls.mode,
+                    "tls mode \"pass-through\" does not exist yet, expected \"off\", \"explicit\" or \
+                     \"implicit\"",
+                )),
             }
         }
         other => Err(problem(

@@ -91,10 +91,6 @@ fn every_mode_is_read() {
         "tls = { mode = \"implicit\", cert_file = \"cert.pem\", key_file = \"key.pem\" }";
     assert_eq!(read(implicit).0, DoorTls::Implicit(given));
     read("tls = { mode = \"implicit\", cert_file = \"both.pem\", key_file = \"both.pem\" }");
-    assert_eq!(
-        read("tls = { mode = \"pass-through\" }").0,
-        DoorTls::PassThrough
-    );
 
     let server = |rest: &str| read(&format!("server_tls = {{ {rest} }}")).1.expect("TLS");
     let system = server("mode = \"explicit\"");

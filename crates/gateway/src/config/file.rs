@@ -3,7 +3,12 @@
 //! The keys are a contract; `ARCHITECTURE.md` lists them. Values that need another value to be
 //! judged carry their place in the file.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    time::Duration,
+};
 
 use serde::{Deserialize, Deserializer, de::Error};
 use toml::Spanned;
@@ -25,6 +30,8 @@ pub(super) struct File {
     pub(super) forwards: Vec<ForwardSection>,
     #[serde(default)]
     pub(super) far: FarSection,
+    #[serde(default)]
+    pub(super) limits: LimitsSection,
     pub(super) admin: Option<AdminSection>,
 }
 
@@ -110,6 +117,19 @@ pub(super) struct ForwardSection {
 pub(super) struct FarSection {
     #[serde(default)]
     pub(super) allow: Vec<AllowEntry>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitsSection {
+    pub(super) sessions_max: Option<NonZeroUsize>,
+    pub(super) sessions_per_client_max: Option<NonZeroUsize>,
+    pub(super) transfers_max: Option<NonZeroUsize>,
+    pub(super) failed_logins_per_minute_max: Option<NonZeroU32>,
+    #[serde(default, deserialize_with = "duration")]
+    pub(super) idle_timeout: Option<Spanned<Duration>>,
+    #[serde(default, deserialize_with = "duration")]
+    pub(super) stall_timeout: Option<Spanned<Duration>>,
 }
 
 #[derive(Debug, Deserialize)]

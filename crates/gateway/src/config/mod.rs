@@ -19,6 +19,7 @@ use ftp::session::{Mode, far::DataWay};
 
 use crate::{
     intercept::{FTP_PORT, Intercepted},
+    limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{CertSource, ServerTls},
 };
@@ -38,6 +39,8 @@ pub struct Config {
     pub ftp: Vec<FtpDoor>,
     /// Front doors for any other TCP service.
     pub forwards: Vec<Forward>,
+    /// What clients may take.
+    pub limits: Limits,
     /// Where status is served.
     pub admin_listen: SocketAddr,
     /// The file names the admin address, so its port being taken is an error.
@@ -92,8 +95,6 @@ pub enum DoorTls {
     Explicit(CertSource),
     /// From the first byte on.
     Implicit(CertSource),
-    /// The client's own, with the server: the gateways carry it unread.
-    PassThrough,
 }
 
 /// One front door for any TCP service.

@@ -22,12 +22,22 @@ use crate::{
     relay::{self, PumpError},
     socket,
     status::Transfer,
+    tls::{Connector, Kind, Leg},
     wire::reset,
 };
 
+/// The orders given so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Orders {
+    /// The transfer has begun: the server awaits TLS.
+    pub(super) begun: bool,
+    pub(super) abort: Abort,
+}
+
 /// An abort that was ordered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Abort {
+    #[default]
     No,
     /// A server that has not connected need not any more.
     Unlisten,
@@ -51,7 +61,9 @@ pub(super) struct DataConnection {
     /// Where the control connection comes from: servers compare.
     pub(super) local: SocketAddr,
     pub(super) streams: oneshot::Receiver<DataStream>,
-    pub(super) abort: watch::Receiver<Abort>,
+    /// With TLS, who begins it, and the server's name.
+    pub(super) tls: Option<(Arc<Connector>, String)>,
+    pub(super) orders: watch::Receiver<Orders>,
     /// Told when the server does not accept the connection.
     pub(super) refused: mpsc::Sender<TransferId>,
     pub(super) transfer: Arc<Transfer>,
@@ -61,7 +73,9 @@ impl DataConnection {
     pub(super) async fn run(mut self) {
         let connected = tokio::select! {
             connected = connect(self.leg, self.local) => connected,
-            _ = self.abort.wait_for(|a| *a != Abort::No) => Err(io::ErrorKind::Interrupted.into()),
+            _ = self.orders.wait_for(|o| o.abort != Abort::No) => {
+                Err(io::ErrorKind::Interrupted.into())
+            }
         };
         if let Err(error) = &connected {
             info!(transfer = self.id.0, %error, "no data connection");
@@ -73,8 +87,16 @@ impl DataConnection {
             }
             return;
         };
+        // Which direction it has is not known here; of a download nothing comes this way.
+        streams.recv.limit_buffered_time(UPLOAD_TAIL);
         match connected {
-            Ok(stream) => join(stream, streams, self.abort, &self.transfer).await,
+            Ok(stream) => match secure(stream, self.tls, &mut self.orders).await {
+                Ok(leg) => join(leg, streams, self.orders, &self.transfer).await,
+                Err(error) => {
+                    info!(transfer = self.id.0, %error, "no TLS for data");
+                    give_up(streams.send, streams.recv, reset::UNREACHABLE);
+                }
+            },
             Err(_) => give_up(streams.send, streams.recv, reset::UNREACHABLE),
         }
     }
@@ -93,10 +115,35 @@ async fn connect(leg: ServerLeg, local: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// Begins TLS, where there is to be any, once the server awaits it: before its `1yz` reply some
+/// servers do not.
+async fn secure(
+    stream: TcpStream,
+    tls: Option<(Arc<Connector>, String)>,
+    orders: &mut watch::Receiver<Orders>,
+) -> io::Result<Leg> {
+    let Some((connector, name)) = tls else {
+        return Ok(Leg::plain(stream));
+    };
+    let ended = || io::Error::from(io::ErrorKind::Interrupted);
+    let begun = orders
+        .wait_for(|o| o.begun || o.abort != Abort::No)
+        .await
+        .is_ok_and(|o| o.begun);
+    if !begun {
+        socket::abort(stream);
+        return Err(ended());
+    }
+    tokio::select! {
+        leg = connector.connect(stream, &name, Kind::Data) => leg,
+        () = aborted(orders) => Err(ended()),
+    }
+}
+
 async fn join(
-    mut stream: TcpStream,
+    leg: Leg,
     streams: DataStream,
-    mut abort: watch::Receiver<Abort>,
+    mut orders: watch::Receiver<Orders>,
     transfer: &Transfer,
 ) {
     let DataStream {
@@ -105,8 +152,8 @@ async fn join(
         mut recv,
         first,
     } = streams;
+    let (mut reader, mut writer) = leg.into_split();
     let ended = {
-        let (mut reader, mut writer) = stream.split();
         let meters = transfer.meters();
         let down = async {
             match relay::to_link(&mut reader, &mut send, &meters.0).await {
@@ -133,7 +180,7 @@ async fn join(
         };
         tokio::select! {
             result = async { tokio::try_join!(down, up) } => result.map(|_| ()),
-            () = aborted(&mut abort) => Err("aborted".to_owned()),
+            () = aborted(&mut orders) => Err("aborted".to_owned()),
         }
     };
     match ended {
@@ -144,22 +191,19 @@ async fn join(
         Err(why) => {
             info!(transfer = id.0, why, "data connection broken");
             give_up(send, recv, reset::ABORTED);
-            if *abort.borrow() == Abort::Soon {
+            if orders.borrow().abort == Abort::Soon {
                 sleep(ABORT_GRACE).await;
             }
-            socket::abort(stream);
+            socket::mark_abort(writer.leg().tcp());
         }
     }
 }
 
 /// Resolves when an abort is ordered. The end of the session is no order: a server may close its
 /// control connection behind its last reply, with data still on the way.
-async fn aborted(abort: &mut watch::Receiver<Abort>) {
-    if abort
-        .wait_for(|a| matches!(a, Abort::Soon | Abort::Now))
-        .await
-        .is_err()
-    {
+async fn aborted(orders: &mut watch::Receiver<Orders>) {
+    let ordered = orders.wait_for(|o| matches!(o.abort, Abort::Soon | Abort::Now));
+    if ordered.await.is_err() {
         std::future::pending().await
     }
 }
@@ -171,6 +215,10 @@ fn give_up(mut send: SendStream, mut recv: RecvStream, code: u32) {
 
 /// Time for a server to connect, from when it has been told where.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time in which an upload must drain to the server when the client has sent its last byte: WinSCP waits 15 s
+/// for the final reply, FileZilla 20 s.
+const UPLOAD_TAIL: Duration = Duration::from_secs(5);
 
 /// Time by which the server's announcement may precede the link stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(30);

@@ -24,6 +24,7 @@ use crate::{
     shared::Shared,
     socket,
     target::Endpoint,
+    tls::Leg,
     wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
 
@@ -124,6 +125,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
             logon,
             mode,
             server_data,
+            tls,
         } => {
             let span = info_span!("ftp", session, %target);
             let _open = shared.registry.session();
@@ -135,6 +137,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
                 logon,
                 mode,
                 server_data,
+                tls,
                 send,
                 recv,
                 decoder,
@@ -214,7 +217,7 @@ async fn forward(
         .registry
         .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
     let result = tokio::select! {
-        result = relay::join(stream, send, recv, transfer.meters()) => result,
+        result = relay::join(Leg::plain(stream), send, recv, transfer.meters()) => result,
         () = shared.cut_short() => return,
     };
     match result {

@@ -9,20 +9,15 @@ use std::{
 };
 
 use ftp::{
-    line::{Line, LineSplitter, REPLY_MAX},
+    line::{Line, REPLY_MAX},
     session::{
         CommandId, Mode, TransferId,
-        far::{DataWay, FarSession, Input, Manner, Opening, Output},
+        far::{DataWay, FarSession, Input, Manner, Opening, Output, ServerTls as TlsWay},
     },
 };
 use link::{PeerId, RecvStream, SendStream, StreamError};
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
     sync::{mpsc, oneshot, watch},
     time::{MissedTickBehavior, interval},
 };
@@ -30,14 +25,16 @@ use tracing::{Instrument, debug, info, warn};
 
 use super::{
     DataStream,
-    data::{Abort, DataConnection, ServerLeg},
+    data::{Abort, DataConnection, Orders, ServerLeg},
     dial,
 };
 use crate::{
+    control::Control,
     shared::Shared,
     socket,
     status::Transfer,
     target::Endpoint,
+    tls::{self, Connector, Kind, Leg, ServerTls},
     wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
 
@@ -49,6 +46,7 @@ pub(super) struct Opened {
     pub(super) logon: Option<(CommandId, Vec<u8>)>,
     pub(super) mode: Mode,
     pub(super) server_data: DataWay,
+    pub(super) tls: Option<ServerTls>,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) decoder: Decoder,
@@ -57,22 +55,44 @@ pub(super) struct Opened {
 
 /// Serves one session until the server or the client leaves, or the link is lost.
 pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {
-    let stream = match dial::dial(shared, opened.peer, &opened.target).await {
-        Ok(stream) => stream,
-        Err(error) => {
+    let (stream, tls) = match connect(&opened, shared).await {
+        Ok(connected) => connected,
+        Err((code, text)) => {
             shared.registry.refused();
-            warn!(%error, "not connected");
-            let refused = FarMessage::Refused {
-                code: error.code(),
-                text: error.to_string(),
-            };
+            warn!(text, "not connected");
+            let refused = FarMessage::Refused { code, text };
             let _ = opened.send.write(encode(&refused)).await;
             return opened.send.finish();
         }
     };
-    if let Err(error) = run(opened, stream, shared).await {
+    if let Err(error) = run(opened, stream, tls, shared).await {
         info!(%error, "session broken");
     }
+}
+
+/// The server's control connection, with implicit TLS if that is to be, and who begins TLS on others;
+/// else the reply that says why not.
+async fn connect(
+    opened: &Opened,
+    shared: &Shared,
+) -> Result<(Leg, Option<Arc<Connector>>), (u16, String)> {
+    let stream = dial::dial(shared, opened.peer, &opened.target)
+        .await
+        .map_err(|error| (error.code(), error.to_string()))?;
+    let Some(tls) = &opened.tls else {
+        return Ok((Leg::plain(stream), None));
+    };
+    let refused = |error: &dyn std::error::Error| (530, format!("no TLS with the server: {error}"));
+    let connector = Arc::new(Connector::new(tls).map_err(|error| refused(&error))?);
+    let leg = match tls.mode {
+        tls::Mode::Explicit => Leg::plain(stream),
+        tls::Mode::Implicit => {
+            let name = opened.target.host.to_string();
+            let leg = connector.connect(stream, &name, Kind::Control).await;
+            leg.map_err(|error| refused(&error))?
+        }
+    };
+    Ok((leg, Some(connector)))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +108,7 @@ enum SessionError {
 }
 
 struct Data {
-    abort: watch::Sender<Abort>,
+    orders: watch::Sender<Orders>,
     streams: Option<oneshot::Sender<DataStream>>,
     /// The connection itself keeps it, so that its end counts.
     transfer: Weak<Transfer>,
@@ -101,7 +121,9 @@ struct Session<'a> {
     target: Endpoint,
     server: SocketAddr,
     local: SocketAddr,
-    writer: OwnedWriteHalf,
+    control: Control,
+    /// Who begins TLS, where there is TLS.
+    tls: Option<Arc<Connector>>,
     far: FarSession,
     send: SendStream,
     data: BTreeMap<TransferId, Data>,
@@ -111,11 +133,15 @@ struct Session<'a> {
     closing: bool,
 }
 
-async fn run(opened: Opened, stream: TcpStream, shared: &Arc<Shared>) -> Result<(), SessionError> {
-    socket::tune_control(&stream, false)?;
-    let (server, local) = (stream.peer_addr()?, stream.local_addr()?);
+async fn run(
+    opened: Opened,
+    leg: Leg,
+    tls: Option<Arc<Connector>>,
+    shared: &Arc<Shared>,
+) -> Result<(), SessionError> {
+    socket::tune_control(leg.tcp(), false)?;
+    let (server, local) = (leg.tcp().peer_addr()?, leg.tcp().local_addr()?);
     info!(%server, "connected");
-    let (reader, writer) = stream.into_split();
     let opening = match opened.logon {
         None => Opening::RelayGreeting,
         Some((id, line)) => Opening::ConsumeGreeting { id, line },
@@ -128,13 +154,19 @@ async fn run(opened: Opened, stream: TcpStream, shared: &Arc<Shared>) -> Result<
         target: opened.target,
         server,
         local,
-        writer,
+        control: Control::new(leg, REPLY_MAX),
+        tls,
         far: FarSession::new(
             opening,
             Manner {
                 server_is_v6: server.ip().to_canonical().is_ipv6(),
                 data: opened.server_data,
                 mode: opened.mode,
+                tls: match opened.tls.map(|tls| tls.mode) {
+                    None => TlsWay::Off,
+                    Some(tls::Mode::Explicit) => TlsWay::Explicit,
+                    Some(tls::Mode::Implicit) => TlsWay::Implicit,
+                },
             },
         ),
         send: opened.send,
@@ -144,18 +176,12 @@ async fn run(opened: Opened, stream: TcpStream, shared: &Arc<Shared>) -> Result<
         closing: false,
     };
     let result = session
-        .serve(
-            reader,
-            opened.recv,
-            opened.decoder,
-            opened.streams,
-            refusals,
-        )
+        .serve(opened.recv, opened.decoder, opened.streams, refusals)
         .await;
     if result.is_err() {
         // Whatever was under way must not look complete.
         for data in session.data.values() {
-            let _ = data.abort.send(Abort::Now);
+            data.orders.send_modify(|orders| orders.abort = Abort::Now);
         }
         session.send.reset(reset::SESSION_ENDED);
     }
@@ -165,14 +191,11 @@ async fn run(opened: Opened, stream: TcpStream, shared: &Arc<Shared>) -> Result<
 impl Session<'_> {
     async fn serve(
         &mut self,
-        mut reader: OwnedReadHalf,
         mut recv: RecvStream,
         mut decoder: Decoder,
         mut streams: mpsc::Receiver<DataStream>,
         mut refusals: mpsc::Receiver<TransferId>,
     ) -> Result<(), SessionError> {
-        let mut lines = LineSplitter::new(REPLY_MAX);
-        let mut buffer = vec![0; READ_BYTES];
         let mut client_here = true;
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -180,12 +203,9 @@ impl Session<'_> {
         self.drain().await?;
         while !self.closing {
             tokio::select! {
-                read = reader.read(&mut buffer) => match read {
-                    Ok(count @ 1..) => {
-                        lines.push(&buffer[..count]);
-                        self.server_said(&mut lines)?;
-                    }
-                    Ok(0) | Err(_) => self.far.handle(Input::ServerClosed)?,
+                read = self.control.read() => match read {
+                    Ok(true) => self.server_said().await?,
+                    Ok(false) | Err(_) => self.far.handle(Input::ServerClosed)?,
                 },
                 read = recv.read(), if client_here => match read? {
                     Some(bytes) => {
@@ -206,12 +226,12 @@ impl Session<'_> {
         }
         let _ = self.send.write(encode(&FarMessage::ServerClosed)).await;
         self.send.finish();
-        let _ = self.writer.shutdown().await;
+        self.control.shut_down().await;
         Ok(())
     }
 
-    fn server_said(&mut self, lines: &mut LineSplitter) -> Result<(), SessionError> {
-        while let Some(line) = lines.next_line() {
+    async fn server_said(&mut self) -> Result<(), SessionError> {
+        while let Some(line) = self.control.next_line() {
             match line {
                 Line::Complete(line) => self.far.handle(Input::ServerLine(&line))?,
                 Line::TooLong => {
@@ -219,8 +239,34 @@ impl Session<'_> {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text).into());
                 }
             }
+            // What comes behind the answer to AUTH must not be taken for something said under TLS.
+            self.drain().await?;
         }
         Ok(())
+    }
+
+    async fn begin_tls(&mut self) -> Result<(), SessionError> {
+        let Some(tls) = self.tls.clone() else {
+            return self.refuse("TLS is not configured".to_owned()).await;
+        };
+        let name = self.target.host.to_string();
+        let handshake = async |tcp| tls.connect(tcp, &name, Kind::Control).await;
+        match self.control.begin_tls(handshake).await {
+            Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
+            Err(error) => {
+                let text = format!("no TLS with the server: {error}");
+                self.refuse(text).await
+            }
+        }
+    }
+
+    /// There will be no session: tells the client why.
+    async fn refuse(&mut self, text: String) -> Result<(), SessionError> {
+        self.shared.registry.refused();
+        warn!(text, "no session");
+        self.closing = true;
+        self.tell_near(&FarMessage::Refused { code: 530, text })
+            .await
     }
 
     fn near_said(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
@@ -281,6 +327,13 @@ impl Session<'_> {
                     let at = self.listen(transfer);
                     self.far.handle(Input::Listening(at))?;
                 }
+                Output::BeginTls => self.begin_tls().await?,
+                Output::Begin(transfer) => {
+                    if let Some(data) = self.data.get(&transfer) {
+                        data.orders.send_modify(|orders| orders.begun = true);
+                    }
+                }
+                Output::Refuse(text) => self.refuse(text).await?,
                 Output::Unlisten(transfer) => self.order(transfer, Abort::Unlisten),
                 Output::Abort { transfer, grace } => self.abort(transfer, grace),
                 Output::Close => self.closing = true,
@@ -291,13 +344,19 @@ impl Session<'_> {
 
     async fn tell_server(&mut self, mut line: Vec<u8>, synch: bool) -> io::Result<()> {
         debug!(command = %ftp::command::Command::parse(&line), "to the server");
-        if synch {
+        // Under TLS nothing can be urgent.
+        let clear = self
+            .control
+            .tcp()
+            .filter(|_| synch && !self.control.is_tls());
+        if let Some(tcp) = clear {
             // As tnftp and lftp do it: interrupt process, then the data mark as urgent data.
-            self.writer.write_all(TELNET_INTERRUPT).await?;
-            SockRef::from(self.writer.as_ref()).send_out_of_band(TELNET_DATA_MARK)?;
+            let socket = SockRef::from(tcp);
+            socket.send(TELNET_INTERRUPT)?;
+            socket.send_out_of_band(TELNET_DATA_MARK)?;
         }
         line.extend_from_slice(b"\r\n");
-        match self.writer.write_all(&line).await {
+        match self.control.write(&line).await {
             // What the server said before it went is still to be read.
             Err(error) if is_gone(&error) => Ok(()),
             result => result,
@@ -334,7 +393,7 @@ impl Session<'_> {
             .shared
             .registry
             .transfer("ftp", false, self.session, peer, "", &name);
-        let (abort, aborted) = watch::channel(Abort::No);
+        let (orders, ordered) = watch::channel(Orders::default());
         let (sender, streams) = oneshot::channel();
         let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
@@ -342,7 +401,11 @@ impl Session<'_> {
             leg,
             local: self.local,
             streams,
-            abort: aborted,
+            tls: self
+                .tls
+                .clone()
+                .map(|tls| (tls, self.target.host.to_string())),
+            orders: ordered,
             refused: self.refused.clone(),
             transfer,
         };
@@ -352,11 +415,11 @@ impl Session<'_> {
             drop(alive);
         };
         tokio::spawn(run.in_current_span());
-        self.data.retain(|_, data| !data.abort.is_closed());
+        self.data.retain(|_, data| !data.orders.is_closed());
         self.data.insert(
             id,
             Data {
-                abort,
+                orders,
                 streams: Some(sender),
                 transfer: open,
             },
@@ -387,7 +450,7 @@ impl Session<'_> {
 
     fn order(&self, id: TransferId, abort: Abort) {
         if let Some(data) = self.data.get(&id) {
-            let _ = data.abort.send(abort);
+            data.orders.send_modify(|orders| orders.abort = abort);
         }
     }
 
@@ -396,7 +459,7 @@ impl Session<'_> {
         let limits: Vec<_> = self
             .data
             .iter()
-            .filter(|(_, data)| !data.abort.is_closed())
+            .filter(|(_, data)| !data.orders.is_closed())
             .filter_map(|(&id, data)| Some((id, data.transfer.upgrade()?.limit()?)))
             .collect();
         for (id, limit) in limits {
@@ -418,9 +481,6 @@ const TELNET_INTERRUPT: &[u8] = &[0xff, 0xf4, 0xff];
 
 /// RFC 854: DM, sent as urgent data to make a Synch.
 const TELNET_DATA_MARK: &[u8] = &[0xf2];
-
-/// One read of replies.
-const READ_BYTES: usize = 64 * 1024;
 
 /// Streams kept for data connections that the server has not announced.
 const EARLY_MAX: usize = 8;

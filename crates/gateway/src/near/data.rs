@@ -19,10 +19,7 @@ use ftp::{
 use link::{RecvStream, SendStream, StreamError};
 use tokio::{
     io::AsyncReadExt,
-    net::{
-        TcpListener, TcpStream,
-        tcp::{ReadHalf, WriteHalf},
-    },
+    net::TcpListener,
     sync::{mpsc, watch},
     time::{sleep, timeout},
 };
@@ -33,6 +30,7 @@ use crate::{
     relay::{self, PumpError},
     socket,
     status::Transfer,
+    tls::{Acceptor, Kind, Leg, Reader, Writer},
     wire::reset,
 };
 
@@ -80,7 +78,11 @@ impl Orders {
 /// Everything that one data connection needs.
 pub(super) struct DataConnection {
     pub(super) id: TransferId,
-    pub(super) leg: ClientLeg,
+    /// Taken when it is connected.
+    pub(super) leg: Option<ClientLeg>,
+    /// With TLS, who takes the handshake.
+    pub(super) tls: Option<Arc<Acceptor>>,
+    pub(super) stall_timeout: Duration,
     /// The gateway's end of the client's control connection: clients compare.
     pub(super) local: IpAddr,
     /// That address is the server's.
@@ -101,8 +103,8 @@ impl DataConnection {
             connected = self.connect() => connected,
             () = given_up(&mut given_up_orders) => return self.reset(),
         };
-        let mut stream = match connected {
-            Ok(stream) => stream,
+        let leg = match connected {
+            Ok(leg) => leg,
             Err(event) => {
                 self.reset();
                 return self.tell(event).await;
@@ -113,21 +115,16 @@ impl DataConnection {
             orders,
             events,
             transfer,
+            stall_timeout,
             mut send,
             mut recv,
             ..
         } = self;
-        if let Err(error) =
-            socket::tune_data(&stream).and_then(|()| socket::bound_receive_buffer(&stream))
-        {
-            debug!(%error, "socket options");
-        }
-        // One-shot: whoever comes next is refused by the kernel.
-        drop(self.leg);
         let tell = Teller { id, events };
         // A second descriptor: the two directions hold the first.
-        let result = if let Ok(watched) = stream.as_fd().try_clone_to_owned() {
-            let (mut reader, mut writer) = stream.split();
+        let watched = leg.tcp().as_fd().try_clone_to_owned();
+        let (mut reader, mut writer) = leg.into_split();
+        let result = if let Ok(watched) = watched {
             let both = async {
                 tokio::try_join!(
                     up(&mut reader, &mut send, orders.clone(), &transfer, &tell),
@@ -139,6 +136,9 @@ impl DataConnection {
                 result = both => result.map(|_| ()),
                 why = ended_early(&mut all_orders, watched.as_fd(), &transfer) => {
                     Err(why.to_owned())
+                }
+                () = stalled(&transfer, stall_timeout) => {
+                    Err(format!("nothing has moved for {} s", stall_timeout.as_secs()))
                 }
             }
         } else {
@@ -156,7 +156,8 @@ impl DataConnection {
             Err(why) => {
                 send.reset(reset::ABORTED);
                 recv.stop(reset::ABORTED);
-                socket::abort(stream);
+                socket::mark_abort(writer.leg().tcp());
+                drop((reader, writer));
                 info!(
                     transfer = id.0,
                     up_bytes, down_bytes, why, "data connection broken"
@@ -167,24 +168,37 @@ impl DataConnection {
     }
 
     /// The client's data connection, or what to tell the session.
-    async fn connect(&self) -> Result<TcpStream, Event> {
-        match &self.leg {
-            ClientLeg::Accept(listener) => {
-                timeout(EXPIRY, socket::accept_from(listener, self.client))
+    async fn connect(&mut self) -> Result<Leg, Event> {
+        let stream = match self.leg.take() {
+            // One-shot: whoever comes next is refused by the kernel.
+            Some(ClientLeg::Accept(listener)) => {
+                timeout(EXPIRY, socket::accept_from(&listener, self.client))
                     .await
-                    .map_err(|_| Event::Expired)
+                    .map_err(|_| Event::Expired)?
             }
-            ClientLeg::Dial(at) => {
+            Some(ClientLeg::Dial(at)) => {
                 // Not before the reply that announces it.
                 let mut orders = self.orders.clone();
                 ordered(&mut orders, |o| o.released || o.finished.is_some()).await;
                 let connected = if self.transparent {
-                    intercept::socket::connect_from(self.local, *at, DIAL_PATIENCE).await
+                    intercept::socket::connect_from(self.local, at, DIAL_PATIENCE).await
                 } else {
-                    socket::connect_from(self.local, *at, DIAL_PATIENCE).await
+                    socket::connect_from(self.local, at, DIAL_PATIENCE).await
                 };
-                connected.map_err(|error| Event::NotConnected(format!("{at}: {error}")))
+                connected.map_err(|error| Event::NotConnected(format!("{at}: {error}")))?
             }
+            None => return Err(Event::Expired),
+        };
+        let tuned = socket::tune_data(&stream);
+        if let Err(error) = tuned.and_then(|()| socket::bound_receive_buffer(&stream)) {
+            debug!(%error, "socket options");
+        }
+        match &self.tls {
+            None => Ok(Leg::plain(stream)),
+            Some(tls) => tls
+                .accept(stream, Kind::Data)
+                .await
+                .map_err(|error| Event::Failed(format!("no TLS: {error}"))),
         }
     }
 
@@ -221,7 +235,7 @@ async fn given_up(orders: &mut watch::Receiver<Orders>) {
 
 /// From the client to the link. `Err` ends both directions with resets.
 async fn up(
-    reader: &mut ReadHalf<'_>,
+    reader: &mut Reader,
     send: &mut SendStream,
     orders: watch::Receiver<Orders>,
     transfer: &Transfer,
@@ -238,6 +252,9 @@ async fn up(
     };
     match result {
         Ok(()) => {
+            if reader.leg().closed_without_notify() {
+                info!("the client has ended its data without close_notify");
+            }
             tell.tell(Event::ClientEnded).await;
             Ok(())
         }
@@ -291,6 +308,20 @@ async fn ended_early(
     }
 }
 
+/// Resolves when for so long nothing has moved.
+async fn stalled(transfer: &Transfer, patience: Duration) {
+    let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
+    let mut before = moved();
+    loop {
+        sleep(patience).await;
+        let now = moved();
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
 /// The server has refused the upload, or what never became a transfer.
 async fn refused(mut orders: watch::Receiver<Orders>) {
     let over = |o: &Orders| o.finished == Some(true) && o.direction != Some(Direction::Download);
@@ -305,7 +336,7 @@ async fn lingered(mut orders: watch::Receiver<Orders>) {
 }
 
 /// Discards what the client still sends, until [`LINGER`] after the final reply.
-async fn drain(reader: &mut ReadHalf<'_>, mut orders: watch::Receiver<Orders>) {
+async fn drain(reader: &mut Reader, mut orders: watch::Receiver<Orders>) {
     let over = async {
         let _ = timeout(REPLY_PATIENCE, orders.wait_for(|o| o.finished.is_some())).await;
         sleep(LINGER).await;
@@ -323,7 +354,7 @@ async fn drain(reader: &mut ReadHalf<'_>, mut orders: watch::Receiver<Orders>) {
 /// From the link to the client. `Err` ends both directions with resets.
 async fn down(
     recv: &mut RecvStream,
-    writer: &mut WriteHalf<'_>,
+    writer: &mut Writer,
     mut orders: watch::Receiver<Orders>,
     transfer: &Transfer,
     tell: &Teller,
@@ -336,24 +367,23 @@ async fn down(
     if announced.is_ok_and(|o| was_refused(&o) && o.direction == Some(Direction::Download)) {
         return Err("the server has refused the transfer".to_owned());
     }
-    match relay::from_link(recv, writer, &transfer.meters().1).await {
-        Ok(()) => {}
-        Err(PumpError::Stream(StreamError::Reset { .. }))
-            if orders.borrow().direction == Some(Direction::Upload) =>
-        {
+    let relayed = relay::from_link(recv, writer, &transfer.meters().1).await;
+    let is_upload = orders.borrow().direction == Some(Direction::Upload);
+    match relayed {
+        // A client that has sent its file may be gone before the server's end can be told to it.
+        Ok(()) | Err(PumpError::Tcp(_)) if is_upload => {}
+        Ok(()) => match socket::acknowledged(writer.leg().tcp()).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                info!("the client's kernel acknowledges nothing; the final reply waits no longer");
+            }
+            Err(error) => return Err(format!("TCP connection: {error}")),
+        },
+        Err(PumpError::Stream(StreamError::Reset { .. })) if is_upload => {
             // The server dropped its data connection. What counts is its reply.
             let _ = timeout(REPLY_PATIENCE, orders.wait_for(|o| o.finished.is_some())).await;
-            tell.tell(Event::Delivered).await;
-            return Ok(());
         }
         Err(error) => return Err(error.to_string()),
-    }
-    match socket::acknowledged(writer.as_ref()).await {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-            info!("the client's kernel acknowledges nothing; the final reply waits no longer");
-        }
-        Err(error) => return Err(format!("TCP connection: {error}")),
     }
     tell.tell(Event::Delivered).await;
     Ok(())

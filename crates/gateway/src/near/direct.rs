@@ -3,19 +3,13 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use tokio::{
-    io::copy_bidirectional,
-    net::tcp::{OwnedReadHalf, OwnedWriteHalf},
-};
+use tokio::{io::copy_bidirectional, net::TcpStream};
 use tracing::{info, warn};
 
 use crate::{intercept, socket};
 
 /// Relays between a client that has not been told anything and `server` until both have ended.
-pub(super) async fn relay(reader: OwnedReadHalf, writer: OwnedWriteHalf, server: SocketAddr) {
-    let mut stream = reader
-        .reunite(writer)
-        .expect("the halves are of one connection");
+pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
     let connected = match stream.peer_addr() {
         Ok(client) => intercept::socket::connect_as(client.ip(), server, PATIENCE).await,
         Err(error) => Err(error),

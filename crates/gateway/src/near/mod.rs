@@ -7,35 +7,71 @@ mod session;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use link::Class;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
-    config::{Forward, FtpDoor},
+    config::{DoorTls, Forward, FtpDoor},
+    limits::Reached,
     relay,
     shared::Shared,
     socket,
+    tls::{Acceptor, Leg},
     wire::Service,
 };
 
 /// Accepts clients of an FTP front door until the task is dropped.
-pub(crate) async fn serve_ftp(listener: TcpListener, door: FtpDoor, shared: Arc<Shared>) {
-    let door = Arc::new(door);
+pub(crate) async fn serve_ftp(
+    listener: TcpListener,
+    config: FtpDoor,
+    tls: Option<Arc<Acceptor>>,
+    shared: Arc<Shared>,
+) {
+    let door = Arc::new(session::Door { config, tls });
     accept(listener, |stream, client| {
         let (door, shared) = (door.clone(), shared.clone());
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
+        let place = match shared.usage.admit(client.ip()) {
+            Ok(place) => place,
+            Err(reached) => {
+                shared.registry.refused();
+                info!(%client, %reached, "a client was turned away");
+                let has_tls = matches!(door.config.tls, DoorTls::Implicit(_));
+                return turn_away(stream, reached, has_tls);
+            }
+        };
         let number = shared.session_number();
         let span = info_span!("ftp", session = number, %client);
         let serve = async move {
-            let _alive = alive;
+            let _held = (alive, place);
             let _open = shared.registry.session();
             session::serve(stream, client, number, door, shared).await;
         };
         tokio::spawn(serve.instrument(span));
     })
     .await;
+}
+
+/// Closes with a reply that says why, unless that would take TLS.
+fn turn_away(mut stream: TcpStream, reached: Reached, has_tls: bool) {
+    if has_tls {
+        return socket::abort(stream);
+    }
+    tokio::spawn(async move {
+        let reply = format!("421 gateway: {reached}\r\n");
+        let say = async {
+            // The client may be gone.
+            let _ = stream.write_all(reply.as_bytes()).await;
+            let _ = stream.shutdown().await;
+        };
+        let _ = timeout(TURN_AWAY_PATIENCE, say).await;
+    });
 }
 
 /// Accepts clients of a forward until the task is dropped.
@@ -106,7 +142,7 @@ async fn relay_forward(
     );
     info!(%target, peer = shared.peer_name(peer), "forwarding");
     let result = tokio::select! {
-        result = relay::join(stream, send, recv, transfer.meters()) => result,
+        result = relay::join(Leg::plain(stream), send, recv, transfer.meters()) => result,
         () = shared.cut_short() => return,
     };
     let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
@@ -118,5 +154,8 @@ async fn relay_forward(
         Err(error) => info!(up_bytes, down_bytes, %error, "forward broken"),
     }
 }
+
+/// Time in which a client that is turned away may hear why.
+const TURN_AWAY_PATIENCE: Duration = Duration::from_secs(2);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -10,23 +10,19 @@ use std::{
 
 use ftp::{
     command::Command,
-    line::{COMMAND_MAX, Line, LineSplitter},
+    line::{COMMAND_MAX, Line},
     logon::Logon,
     session::{
         CommandId, TransferId,
-        near::{DataEvent, FrontDoor, Input, NearSession, Order, Output},
+        near::{ClientTls, DataEvent, FrontDoor, Input, NearSession, Order, Output, Setup},
     },
 };
 use link::{Class, PeerId, RecvStream, SendStream, StreamError};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
     task::JoinHandle,
-    time::{Instant, Interval, interval_at, timeout},
+    time::{Instant, Interval, interval_at, sleep_until, timeout},
 };
 use tracing::{Instrument, debug, info, warn};
 
@@ -35,21 +31,31 @@ use super::{
     direct,
 };
 use crate::{
-    config::FtpDoor,
+    config::{DoorTls, FtpDoor},
+    control::Control,
     intercept,
     shared::{ReachError, Shared},
     socket,
     status::Transfer,
     target::{Endpoint, Host},
+    tls::{Acceptor, Kind, Leg},
     wire::{Decoder, FarMessage, Hello, NearMessage, Service, WireError, encode, reset},
 };
+
+/// A front door as its sessions see it.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) config: FtpDoor,
+    /// Who takes TLS handshakes, where there is TLS.
+    pub(super) tls: Option<Arc<Acceptor>>,
+}
 
 /// Serves one client until it or its server leaves.
 pub(super) async fn serve(
     stream: TcpStream,
     client: SocketAddr,
     number: u64,
-    door: Arc<FtpDoor>,
+    door: Arc<Door>,
     shared: Arc<Shared>,
 ) {
     if let Err(error) = run(stream, client, number, door, shared).await {
@@ -61,23 +67,32 @@ async fn run(
     stream: TcpStream,
     client: SocketAddr,
     number: u64,
-    door: Arc<FtpDoor>,
+    door: Arc<Door>,
     shared: Arc<Shared>,
 ) -> io::Result<()> {
     socket::tune_control(&stream, true)?;
     let local = stream.local_addr()?;
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
-    let (mut reader, mut writer) = stream.into_split();
-    if !door.admits(client.ip()) {
+    let tls = match &door.config.tls {
+        DoorTls::Implicit(_) => ClientTls::Implicit,
+        DoorTls::Explicit(_) => ClientTls::Explicit,
+        DoorTls::Off => ClientTls::Off,
+    };
+    let leg = match (tls, &door.tls) {
+        (ClientTls::Implicit, Some(tls)) => tls.accept(stream, Kind::Control).await?,
+        _ => Leg::plain(stream),
+    };
+    let mut control = Control::new(leg, COMMAND_MAX);
+    if !door.config.admits(client.ip()) {
         info!("a client from an address that may not connect");
-        return writer
-            .write_all(b"421 gateway: clients from your address are not served\r\n")
+        return control
+            .write(b"421 gateway: clients from your address are not served\r\n")
             .await;
     }
-    let target = door.target_of(local);
-    if door.transparent && target.is_none() {
+    let target = door.config.target_of(local);
+    if door.config.transparent && target.is_none() {
         info!("a client that was not intercepted");
-        socket::mark_abort(writer.as_ref());
+        control.tcp().map(socket::mark_abort);
         return Ok(());
     }
     let front = if target.is_some() {
@@ -91,8 +106,14 @@ async fn run(
         client,
         local,
         number,
-        writer,
-        near: NearSession::new(front, door.mode, local.ip(), client.ip()),
+        control,
+        near: NearSession::new(Setup {
+            front,
+            mode: door.config.mode,
+            tls,
+            local: local.ip(),
+            client: client.ip(),
+        }),
         far: None,
         unheard: None,
         streams: HashMap::new(),
@@ -108,12 +129,13 @@ async fn run(
     {
         session.not_reached(&error);
     }
-    session.serve(&mut reader, from_data).await?;
-    if session.is_passing {
-        let shared = session.shared.clone();
+    session.serve(from_data).await?;
+    if session.is_passing
+        && let Some(stream) = session.control.into_plain()
+    {
         tokio::select! {
-            () = direct::relay(reader, session.writer, local) => {}
-            () = shared.cut_short() => {}
+            () = direct::relay(stream, local) => {}
+            () = session.shared.cut_short() => {}
         }
     }
     Ok(())
@@ -138,12 +160,12 @@ struct Data {
 
 struct Session {
     shared: Arc<Shared>,
-    door: Arc<FtpDoor>,
+    door: Arc<Door>,
     client: SocketAddr,
     /// The address that the client connected to.
     local: SocketAddr,
     number: u64,
-    writer: OwnedWriteHalf,
+    control: Control,
     near: NearSession,
     far: Option<Far>,
     /// Ticks for the far half's peer until that has said something.
@@ -173,16 +195,16 @@ enum FarEnd {
 impl Session {
     async fn serve(
         &mut self,
-        reader: &mut OwnedReadHalf,
         mut from_data: mpsc::Receiver<(TransferId, Event)>,
     ) -> io::Result<()> {
-        let mut lines = LineSplitter::new(COMMAND_MAX);
-        let mut buffer = vec![0; READ_BYTES];
         let shared = self.shared.clone();
-        self.drain().await?;
+        let limits = shared.config.limits;
+        let begun = Instant::now();
+        let mut active = begun;
+        self.drain().await;
         while !self.closing && !self.is_passing {
             if self.near.wants_client()
-                && let Some(line) = lines.next_line()
+                && let Some(line) = self.control.next_line()
             {
                 match line {
                     Line::Complete(line) => {
@@ -191,17 +213,29 @@ impl Session {
                     }
                     Line::TooLong => self.near.handle(Input::ClientLineTooLong),
                 }
-                self.drain().await?;
+                self.drain().await;
                 continue;
             }
+            let (until, why) = match self.near.is_logged_in() {
+                true => (
+                    active + limits.idle_timeout,
+                    "nothing was asked for too long",
+                ),
+                false => (begun + LOGIN_PATIENCE, "no login in time"),
+            };
+            let is_waiting = self.near.is_idle() || !self.near.is_logged_in();
             tokio::select! {
-                read = read(reader, &mut buffer), if self.near.wants_client() => match read {
-                    Ok(count @ 1..) => {
-                        self.has_spoken = true;
-                        lines.push(&buffer[..count]);
+                () = sleep_until(until), if is_waiting => {
+                    self.near.handle(Input::LimitReached(why));
+                    self.drain().await;
+                    continue;
+                }
+                read = self.control.read(), if self.near.wants_client() => {
+                    self.has_spoken = true;
+                    if !matches!(read, Ok(true)) {
+                        self.near.handle(Input::ClientClosed);
                     }
-                    Ok(0) | Err(_) => self.near.handle(Input::ClientClosed),
-                },
+                }
                 peer = unheard(&mut self.unheard) => {
                     self.check_unheard(peer);
                 }
@@ -213,10 +247,11 @@ impl Session {
                     self.near.handle(Input::LinkLost("this gateway is shutting down"));
                 }
             }
-            self.drain().await?;
+            active = Instant::now();
+            self.drain().await;
         }
         if !self.is_passing {
-            self.close(reader).await;
+            self.close().await;
         }
         Ok(())
     }
@@ -238,7 +273,7 @@ impl Session {
             error,
             ReachError::PeerDown { .. } | ReachError::NotAtOnce(_)
         );
-        if is_down && self.door.transparent && !self.has_spoken {
+        if is_down && self.door.config.transparent && !self.has_spoken && !self.control.is_tls() {
             self.is_passing = true;
         } else {
             self.near.handle(Input::Refused {
@@ -305,11 +340,11 @@ impl Session {
     }
 
     /// Does what the state machine asks for.
-    async fn drain(&mut self) -> io::Result<()> {
+    async fn drain(&mut self) {
         while let Some(output) = self.near.poll() {
             match output {
                 Output::ToClient(line) => {
-                    if let Err(error) = self.writer.write_all(&line).await {
+                    if let Err(error) = self.control.write(&line).await {
                         debug!(%error, "cannot reply");
                         self.near.handle(Input::ClientClosed);
                     }
@@ -345,14 +380,41 @@ impl Session {
                         self.near.handle(Input::NoData(transfer));
                     }
                 }
-                Output::Listen(transfer) => self.listen(transfer),
-                Output::Dial { transfer, at } => self.start_data(transfer, ClientLeg::Dial(at)),
+                Output::BeginTls => self.begin_tls().await,
+                Output::Listen {
+                    transfer,
+                    is_private,
+                } => self.listen(transfer, is_private),
+                Output::Dial {
+                    transfer,
+                    at,
+                    is_private,
+                } => self.start_data(transfer, ClientLeg::Dial(at), is_private),
                 Output::Order(transfer, order) => self.order(transfer, order).await,
+                Output::LoginFailed => {
+                    if let Err(reached) = self.shared.usage.login_failed(self.client.ip()) {
+                        warn!(%reached, "login refused");
+                        self.near.handle(Input::LimitReached(&reached.to_string()));
+                    }
+                }
                 Output::LeaveServer => self.leave_server(),
                 Output::Close => self.closing = true,
             }
         }
-        Ok(())
+    }
+
+    async fn begin_tls(&mut self) {
+        let Some(tls) = self.door.tls.clone() else {
+            return self.near.handle(Input::ClientClosed);
+        };
+        let handshake = async |tcp| tls.accept(tcp, Kind::Control).await;
+        match self.control.begin_tls(handshake).await {
+            Ok(()) => self.near.handle(Input::TlsBegun),
+            Err(error) => {
+                info!(%error, "no TLS with the client");
+                self.near.handle(Input::ClientClosed);
+            }
+        }
     }
 
     async fn log_on(&mut self, id: CommandId, logon: Logon) {
@@ -397,13 +459,14 @@ impl Session {
             session,
             target: target.clone(),
             logon,
-            mode: self.door.mode,
-            server_data: self.door.server_data,
+            mode: self.door.config.mode,
+            server_data: self.door.config.server_data,
+            tls: self.door.config.server_tls.clone(),
         };
         let reach = self
             .shared
-            .reach(&target.host, self.door.via, Class::Control, service);
-        let reached = if self.door.transparent {
+            .reach(&target.host, self.door.config.via, Class::Control, service);
+        let reached = if self.door.config.transparent {
             let late = |_| Err(ReachError::NotAtOnce(target.host.clone()));
             timeout(PASS_PATIENCE, reach).await.unwrap_or_else(late)
         } else {
@@ -417,7 +480,7 @@ impl Session {
         let decoder = Decoder::default();
         self.unheard = Some((
             peer,
-            if self.door.transparent {
+            if self.door.config.transparent {
                 interval_at(Instant::now() + PASS_CHECK, PASS_CHECK)
             } else {
                 interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK)
@@ -444,6 +507,10 @@ impl Session {
 
     async fn open_data(&mut self, transfer: TransferId) -> bool {
         let Some(far) = &self.far else { return false };
+        if self.shared.registry.transfers_open() >= self.shared.config.limits.transfers_max {
+            warn!("too many transfers");
+            return false;
+        }
         let service = Service::FtpData {
             session: far.session,
             transfer,
@@ -462,8 +529,8 @@ impl Session {
         }
     }
 
-    fn listen(&mut self, id: TransferId) {
-        let bound = bind(self.local.ip(), &self.door);
+    fn listen(&mut self, id: TransferId, is_private: bool) {
+        let bound = bind(self.local.ip(), &self.door.config);
         let (listener, port) = match bound.and_then(|l| Ok((l.local_addr()?.port(), l))) {
             Ok((port, listener)) => (listener, port),
             Err(error) => {
@@ -471,15 +538,15 @@ impl Session {
                 return self.near.handle(Input::NoData(id));
             }
         };
-        self.start_data(id, ClientLeg::Accept(listener));
-        let ip = self.door.external_address.unwrap_or(self.local.ip());
+        self.start_data(id, ClientLeg::Accept(listener), is_private);
+        let ip = self.door.config.external_address.unwrap_or(self.local.ip());
         self.near.handle(Input::Listening {
             transfer: id,
             at: SocketAddr::new(ip, port),
         });
     }
 
-    fn start_data(&mut self, id: TransferId, leg: ClientLeg) {
+    fn start_data(&mut self, id: TransferId, leg: ClientLeg, is_private: bool) {
         let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
             return self.near.handle(Input::NoData(id));
         };
@@ -495,9 +562,11 @@ impl Session {
         let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
             id,
-            leg,
+            leg: Some(leg),
+            tls: self.door.tls.clone().filter(|_| is_private),
+            stall_timeout: self.shared.config.limits.stall_timeout,
             local: self.local.ip(),
-            transparent: self.door.transparent,
+            transparent: self.door.config.transparent,
             client: self.client.ip(),
             send,
             recv,
@@ -554,13 +623,9 @@ impl Session {
     }
 
     /// Closes the control connection so that the client can read the last reply.
-    async fn close(&mut self, reader: &mut OwnedReadHalf) {
-        let _ = self.writer.shutdown().await;
-        let rest = async {
-            let mut buffer = vec![0; READ_BYTES];
-            while matches!(reader.read(&mut buffer).await, Ok(1..)) {}
-        };
-        let _ = timeout(CLOSE_PATIENCE, rest).await;
+    async fn close(&mut self) {
+        self.control.shut_down().await;
+        let _ = timeout(CLOSE_PATIENCE, self.control.read_out()).await;
         info!("client gone");
     }
 }
@@ -573,18 +638,6 @@ async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId {
             *peer
         }
         None => std::future::pending().await,
-    }
-}
-
-/// Reads like `AsyncRead`, which takes a short read for an empty socket; but a read also stops at
-/// urgent data, and what follows would be seen only with the next packet.
-async fn read(reader: &mut OwnedReadHalf, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        reader.readable().await?;
-        match reader.try_read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return result,
-        }
     }
 }
 
@@ -651,6 +704,9 @@ fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
     }
 }
 
+/// Time for a client to log in: people type.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(300);
+
 /// Time for the far half's first word, after which a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
@@ -658,9 +714,6 @@ const SILENCE_CHECK: Duration = Duration::from_secs(1);
 /// A client that may pass does not have to wait for that, nor for a peer that is silent to come back.
 const PASS_PATIENCE: Duration = Duration::from_millis(300);
 const PASS_CHECK: Duration = Duration::from_millis(50);
-
-/// One read of commands.
-const READ_BYTES: usize = 16 * 1024;
 
 /// Events of data connections that wait for the session.
 const EVENTS_MAX: usize = 16;

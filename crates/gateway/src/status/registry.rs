@@ -222,6 +222,11 @@ impl Registry {
         SessionGuard(self.clone())
     }
 
+    /// Transfers and forwards that are open.
+    pub(crate) fn transfers_open(&self) -> usize {
+        lock(&self.transfers).len()
+    }
+
     pub(crate) fn refused(&self) {
         self.refused_total.fetch_add(1, Relaxed);
     }

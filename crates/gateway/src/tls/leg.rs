@@ -71,6 +71,13 @@ impl Leg {
         self.0.tcp.stream()
     }
 
+    /// The TCP connection of a leg that has no TLS and no halves.
+    pub fn into_plain(self) -> Option<TcpStream> {
+        Arc::into_inner(self.0)
+            .filter(|shared| shared.tls.is_none())
+            .and_then(|shared| shared.tcp.into_stream())
+    }
+
     /// Whether there is TLS.
     pub fn is_tls(&self) -> bool {
         self.0.tls.is_some()

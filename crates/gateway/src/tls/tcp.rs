@@ -30,6 +30,11 @@ impl Tcp {
         &self.0
     }
 
+    /// The connection, if nobody else has it.
+    pub(super) fn into_stream(self) -> Option<TcpStream> {
+        Arc::into_inner(self.0)
+    }
+
     pub(super) fn poll_read(
         &self,
         cx: &mut Context<'_>,

@@ -58,10 +58,15 @@ impl<'a> Reader<'a> {
         Ok(std::array::from_fn(|at| bits >> at & 1 == 1))
     }
 
+    /// Bytes behind their length.
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], WireError> {
+        let length = self.u16()?;
+        self.take(length.into())
+    }
+
     /// A text behind its length.
     pub(super) fn text(&mut self) -> Result<String, WireError> {
-        let length = self.u16()?;
-        let bytes = self.take(length.into())?;
+        let bytes = self.bytes()?;
         String::from_utf8(bytes.to_vec()).map_err(|_| self.malformed())
     }
 

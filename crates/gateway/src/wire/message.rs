@@ -6,7 +6,10 @@ use super::{
     VERSION, Wire, WireError,
     body::{Reader, put_flags, put_text},
 };
-use crate::target::{Endpoint, Host};
+use crate::{
+    target::{Endpoint, Host},
+    tls::ServerTls,
+};
 
 /// The first message of a stream, from the side that opened it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub enum Service {
         mode: Mode,
         /// Which side opens the server's data connections.
         server_data: DataWay,
+        /// TLS with the server.
+        tls: Option<ServerTls>,
     },
     /// The bytes of a data connection.
     FtpData {
@@ -131,12 +136,17 @@ impl Wire for Hello {
                 logon,
                 mode,
                 server_data,
+                tls,
             } => {
                 body.extend_from_slice(&session.to_be_bytes());
                 put_endpoint(body, target);
                 let is_strict = *mode == Mode::Strict;
                 let is_active = *server_data == DataWay::Active;
-                put_flags(body, [logon.is_some(), is_strict, is_active]);
+                put_flags(body, [logon.is_some(), is_strict, is_active, tls.is_some()]);
+                if let Some(tls) = tls {
+                    body.extend_from_slice(&(tls.encoded_bytes() as u16).to_be_bytes());
+                    tls.encode(body);
+                }
                 if let Some((id, line)) = logon {
                     body.extend_from_slice(&id.0.to_be_bytes());
                     body.extend_from_slice(line);
@@ -164,7 +174,14 @@ impl Wire for Hello {
             2 => {
                 let session = reader.u64()?;
                 let target = endpoint(&mut reader)?;
-                let [has_logon, is_strict, is_active] = reader.flags()?;
+                let [has_logon, is_strict, is_active, has_tls] = reader.flags()?;
+                let tls = match has_tls {
+                    true => {
+                        let bytes = reader.bytes()?;
+                        Some(ServerTls::decode(bytes).ok_or(reader.malformed())?)
+                    }
+                    false => None,
+                };
                 let logon = if has_logon {
                     Some((CommandId(reader.u32()?), line(&mut reader)?))
                 } else {
@@ -182,6 +199,7 @@ impl Wire for Hello {
                         true => DataWay::Active,
                         false => DataWay::Passive,
                     },
+                    tls,
                 }
             }
             3 => Service::FtpData {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tls::{self, ServerTls, Verify};
 use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
 use proptest::prelude::*;
 
@@ -34,6 +35,7 @@ fn every_message_reads_back() {
             logon,
             mode: Mode::Strict,
             server_data: DataWay::Passive,
+            tls: None,
         },
         Service::FtpSession {
             session: u64::MAX,
@@ -41,6 +43,10 @@ fn every_message_reads_back() {
             logon: None,
             mode: Mode::Fast,
             server_data: DataWay::Active,
+            tls: Some(ServerTls {
+                mode: tls::Mode::Explicit,
+                verify: Verify::Roots(Some(vec![vec![7; 300].into()])),
+            }),
         },
         Service::FtpData {
             session: 1 << 40,

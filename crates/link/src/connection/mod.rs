@@ -363,7 +363,7 @@ impl Connection {
             Class::Bulk if is_full => {
                 return BUFFERED_MIN.saturating_sub(stream.send.buffered_bytes());
             }
-            Class::Bulk => share,
+            Class::Bulk => stream.send.unsent_max().map_or(share, |max| max.min(share)),
         };
         unsent_max.saturating_sub(stream.send.unsent_bytes())
     }
@@ -417,6 +417,19 @@ impl Connection {
         self.streams.remove_if_done(number);
     }
 
+    /// From now on everything on its way to the reader of stream `number` should drain within `limit` at the
+    /// rate at which it reads.
+    pub(crate) fn limit_buffered_time(&mut self, number: u32, limit: Duration, now: Time) {
+        let now_s = now.seconds_since(Time::default());
+        self.streams.pace(number, limit, now_s);
+    }
+
+    /// Bytes of stream `number` that may wait between [`read`](Self::read) and its application; `None` if
+    /// nothing bounds them.
+    pub(crate) fn read_queue_max(&mut self, number: u32) -> Option<usize> {
+        self.streams.get(number)?.recv.queue_max()
+    }
+
     /// Takes bytes of stream `number` in order, about `len_max` at most.
     pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> Read {
         let rtt_s = self.rtt.smoothed().as_secs_f64();
@@ -434,8 +447,13 @@ impl Connection {
             (None, RecvState::Corrupt) => Read::Corrupt,
             (None, RecvState::Reset { code }) => Read::Reset(code),
         };
-        self.streams
-            .widen(number, |recv| recv.wants_wider(now_s, rtt_s));
+        stream.recv.keep_pace(now_s, rtt_s);
+        if stream.recv.paced_window().is_some() {
+            self.streams.fit_window(number);
+        } else {
+            self.streams
+                .widen(number, |recv| recv.wants_wider(now_s, rtt_s));
+        }
         if self
             .streams
             .get(number)

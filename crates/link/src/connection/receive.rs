@@ -202,6 +202,15 @@ impl Connection {
                 stream.send.set_credit(limit);
                 self.streams.make_ready(number);
             }
+            Frame::PacedCredit {
+                stream: number,
+                limit,
+                window,
+            } => {
+                if self.peer_stream(number, now_s)?.is_some() {
+                    self.streams.set_paced_credit(number, limit, window);
+                }
+            }
             Frame::Done { stream: number } => {
                 let Some(stream) = self.peer_stream(number, now_s)? else {
                     return Ok(Kept::Yes);
@@ -273,6 +282,7 @@ impl Connection {
         };
         let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
         let rtt_s = self.rtt.smoothed().as_secs_f64();
+        stream.recv.keep_pace(now_s, rtt_s);
         let widened = insert == Insert::New
             && !readable
             && self

@@ -387,9 +387,17 @@ impl Connection {
                 }),
             Control::Credit(number) => self.streams.get(number).map(|stream| {
                 stream.credit_queued = false;
-                Frame::Credit {
-                    stream: number,
-                    limit: stream.recv.take_credit(),
+                let limit = stream.recv.take_credit();
+                match stream.recv.paced_window() {
+                    None => Frame::Credit {
+                        stream: number,
+                        limit,
+                    },
+                    Some(window) => Frame::PacedCredit {
+                        stream: number,
+                        limit,
+                        window,
+                    },
                 }
             }),
             Control::Done(number) => Some(Frame::Done { stream: number }),

@@ -76,10 +76,8 @@ impl From<LostReason> for StreamError {
 
 /// Bytes that an application may have queued in one stream before a write waits.
 const SEND_QUEUE_MAX: usize = 512 * 1024;
-/// A write that waits goes on when so few are left: one wake-up for many blocks.
-const SEND_QUEUE_LOW: usize = SEND_QUEUE_MAX / 2;
 /// Bytes that wait for the application in one stream before the driver stops reading for it.
-pub(super) const RECV_QUEUE_MAX: usize = 1024 * 1024;
+const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
 impl SendStream {
     pub(super) fn new(shared: Arc<SendShared>) -> Self {
@@ -101,7 +99,7 @@ impl SendStream {
             if state.finish || state.reset.is_some() {
                 return Poll::Ready(Err(StreamError::Closed));
             }
-            if state.queued_bytes >= SEND_QUEUE_MAX {
+            if state.queued_bytes >= state.queue_max() {
                 state.waker = Some(context.waker().clone());
                 return Poll::Pending;
             }
@@ -113,6 +111,32 @@ impl SendStream {
             drop(state);
             self.shared.ring();
             Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Bytes that may wait in one place on this side, if the receiver
+    /// [limits](RecvStream::limit_buffered_time) the time in which they drain.
+    pub fn queue_bound(&self) -> Option<usize> {
+        self.shared.lock().queue_bound
+    }
+
+    /// How many bytes to write next; waits until it is worth it. Without a bound by the receiver it is any
+    /// number, at once. Who reads from elsewhere only what this returns holds nothing back by itself. Cancel
+    /// safe.
+    pub async fn room(&mut self) -> usize {
+        poll_fn(|context| {
+            let mut state = self.shared.lock();
+            let Some(bound) = state.queue_bound else {
+                return Poll::Ready(usize::MAX);
+            };
+            // What is wrong the write will tell.
+            let is_over = state.error.is_some() || state.finish || state.reset.is_some();
+            if state.queued_bytes > bound / 2 && !is_over {
+                state.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(bound.saturating_sub(state.queued_bytes).max(1))
         })
         .await
     }
@@ -179,10 +203,10 @@ impl RecvStream {
         poll_fn(|context| {
             let mut state = self.shared.lock();
             if let Some(data) = state.queue.pop_front() {
-                let was_full = state.queued_bytes >= RECV_QUEUE_MAX;
+                let was_full = state.queued_bytes >= state.queue_max();
                 state.queued_bytes -= data.len();
                 let is_hungry = state.is_held_back
-                    && (state.queued_bytes <= RECV_QUEUE_MAX / 2
+                    && (state.queued_bytes <= state.queue_max() / 2
                         || was_full && state.queue.is_empty());
                 drop(state);
                 if is_hungry {
@@ -200,6 +224,21 @@ impl RecvStream {
             }
         })
         .await
+    }
+
+    /// Bounds what is on its way to this reader, from the peer's application on, to what it takes in about two
+    /// fifths of `limit` and one and a half round trips, so that a stream has drained within `limit` of its end:
+    /// the rest is for queues, and for buffers before and behind the link. It begins small. What the peer has
+    /// sent before it hears of this may take longer, and so may everything when the reader slows down.
+    pub fn limit_buffered_time(&self, limit: Duration) {
+        self.shared.lock().time_limit = Some(limit);
+        self.shared.ring();
+    }
+
+    /// Bytes that may wait in one place on this side, where that
+    /// [time](Self::limit_buffered_time) is limited.
+    pub fn queue_bound(&self) -> Option<usize> {
+        self.shared.lock().queue_bound
     }
 
     /// Tells the peer that nothing more is wanted; its writes fail with [`StreamError::Stopped`].
@@ -233,6 +272,8 @@ pub(super) struct SendShared {
 pub(super) struct SendState {
     pub(super) queue: VecDeque<Bytes>,
     pub(super) queued_bytes: usize,
+    /// The bound of the queue where the peer's reader sets it.
+    pub(super) queue_bound: Option<usize>,
     pub(super) finish: bool,
     pub(super) reset: Option<u32>,
     pub(super) is_done: bool,
@@ -261,8 +302,15 @@ impl SendShared {
 
 impl SendState {
     /// A write that waits and may go on. To be woken when the lock is let go, which it takes at once.
+    ///
+    /// One wake-up for many blocks: half of the queue is left.
     pub(super) fn take_writer(&mut self) -> Option<Waker> {
-        self.waker.take_if(|_| self.queued_bytes <= SEND_QUEUE_LOW)
+        let low = self.queue_max() / 2;
+        self.waker.take_if(|_| self.queued_bytes <= low)
+    }
+
+    fn queue_max(&self) -> usize {
+        self.queue_bound.unwrap_or(SEND_QUEUE_MAX)
     }
 
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
@@ -293,6 +341,10 @@ pub(super) struct RecvShared {
 pub(super) struct RecvState {
     pub(super) queue: VecDeque<Bytes>,
     pub(super) queued_bytes: usize,
+    /// The bound of the queue where the time to drain is limited.
+    pub(super) queue_bound: Option<usize>,
+    /// A limit that the driver has not seen.
+    pub(super) time_limit: Option<Duration>,
     pub(super) end: Option<Result<(), StreamError>>,
     pub(super) stop: Option<u32>,
     /// The application let go of it.
@@ -321,6 +373,10 @@ impl RecvShared {
 }
 
 impl RecvState {
+    pub(super) fn queue_max(&self) -> usize {
+        self.queue_bound.unwrap_or(RECV_QUEUE_MAX)
+    }
+
     pub(super) fn push(&mut self, data: Bytes) {
         self.queued_bytes += data.len();
         self.queue.push_back(data);

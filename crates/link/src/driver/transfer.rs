@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{
     Incoming,
     run::{Driver, Entry},
-    stream::{RECV_QUEUE_MAX, RecvShared, RecvStream, SendShared, SendStream, StreamError},
+    stream::{RecvShared, RecvStream, SendShared, SendStream, StreamError},
 };
 use crate::{Class, PeerId, Read, StreamKey};
 
@@ -47,7 +47,11 @@ impl Driver {
         };
         let mut recv = entry.recv.lock();
         let stop = recv.stop.take();
-        let resume = recv.is_held_back && recv.queued_bytes <= RECV_QUEUE_MAX / 2;
+        if let Some(limit) = recv.time_limit.take() {
+            self.endpoint.limit_buffered_time(key, limit, now);
+            recv.queue_bound = self.endpoint.read_queue_max(key);
+        }
+        let resume = recv.is_held_back && recv.queued_bytes <= recv.queue_max() / 2;
         let is_dropped = recv.is_dropped;
         drop(recv);
         if is_dropped {
@@ -96,6 +100,20 @@ impl Driver {
         }
     }
 
+    /// The peer wants another number of bytes to wait to be sent.
+    pub(super) fn fit_send_queue(&mut self, key: StreamKey) {
+        let Some(entry) = self.streams.get(&key) else {
+            return;
+        };
+        let mut state = entry.send.lock();
+        state.queue_bound = self.endpoint.send_queue_max(key);
+        let writer = state.take_writer();
+        drop(state);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
     pub(super) fn write_blocked(&mut self) {
         if self.blocked.is_empty() {
             return;
@@ -117,11 +135,15 @@ impl Driver {
         };
         let mut state = entry.recv.lock();
         let result = loop {
-            state.is_held_back = state.queued_bytes >= RECV_QUEUE_MAX;
+            state.is_held_back = state.queued_bytes >= state.queue_max();
             if state.is_held_back {
                 break None;
             }
-            match self.endpoint.read(key, READ_BYTES, now) {
+            let len_max = match state.queue_bound {
+                None => READ_BYTES,
+                Some(bound) => READ_BYTES.min(bound - state.queued_bytes),
+            };
+            match self.endpoint.read(key, len_max, now) {
                 Read::Data(data) => state.push(data),
                 Read::Blocked => break None,
                 Read::End => break Some(Ok(())),
@@ -130,6 +152,9 @@ impl Driver {
                 Read::Gone => break Some(Err(StreamError::Closed)),
             }
         };
+        if state.queue_bound.is_some() {
+            state.queue_bound = self.endpoint.read_queue_max(key);
+        }
         let reader = state.take_reader();
         drop(state);
         if let Some(reader) = reader {

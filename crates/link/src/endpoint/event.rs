@@ -35,6 +35,12 @@ pub enum Event {
         /// Which stream.
         key: StreamKey,
     },
+    /// How much of a stream should wait to be sent has changed: ask
+    /// [`Endpoint::send_queue_max`](super::Endpoint::send_queue_max).
+    SendQueue {
+        /// Which stream.
+        key: StreamKey,
+    },
     /// The peer's application has read a stream of ours to its end.
     SendDone {
         /// Which stream.

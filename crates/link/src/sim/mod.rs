@@ -9,6 +9,8 @@ mod adversary;
 mod crowd;
 mod flow;
 mod pair;
+mod pattern;
+mod reader;
 mod record;
 
 use std::{
@@ -123,6 +125,24 @@ impl World {
     /// Begins to send `size` bytes from one side to the other, on a stream of their own.
     pub fn send(&mut self, from: Side, class: Class, size: ByteCount) -> TransferId {
         self.pair.send(from, class, size, self.now)
+    }
+
+    /// The same, but at first only a greeting is sent, until [`go_on`](Self::go_on): the receiver, which
+    /// reads it, may limit the time in which what is on its way drains.
+    pub fn greet(&mut self, from: Side, size: ByteCount, limit: Option<Duration>) -> TransferId {
+        let id = self.pair.send(from, Class::Bulk, size, self.now);
+        self.pair.hold(id, limit);
+        id
+    }
+
+    /// A transfer that was begun with a greeting goes on; its time counts from now.
+    pub fn go_on(&mut self, id: TransferId) {
+        self.pair.go_on(id, self.now);
+    }
+
+    /// From now on the application at the other end reads at this rate.
+    pub fn set_reading_rate(&mut self, id: TransferId, rate: BitRate) {
+        self.pair.set_reading_rate(id, rate, self.now);
     }
 
     /// The application at the other end never reads this transfer.

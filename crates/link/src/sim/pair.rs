@@ -8,10 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use units::{BitRate, ByteCount};
 use wansim::{Packet, Way};
 
+use super::{
+    pattern::{assert_pattern, pattern},
+    reader::Reader,
+};
 use crate::{
     Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read,
     ReplayMemory, StreamKey,
@@ -56,6 +59,8 @@ pub struct Progress {
     pub delivered: ByteCount,
     /// When it was begun, since the start of the world.
     pub began: Duration,
+    /// When the sending application had written everything.
+    pub finished: Option<Duration>,
     /// When the receiving application had everything.
     pub arrived: Option<Duration>,
     /// When the sending application knew that.
@@ -123,6 +128,14 @@ struct Transfer {
     key: Option<StreamKey>,
     written: u64,
     is_finished: bool,
+    /// Only the greeting is sent.
+    is_held: bool,
+    /// The receiving application wants what is on its way to drain within this time.
+    limit: Option<Duration>,
+    /// How the receiving application reads, if it does not just read everything at once.
+    reader: Option<Reader>,
+    /// Its stream at the receiving side.
+    incoming: Option<StreamKey>,
     /// The receiving application does not read.
     is_unread: bool,
     progress: Progress,
@@ -182,6 +195,7 @@ impl Pair {
         let progress = Progress {
             delivered: ByteCount::ZERO,
             began: now - self.start,
+            finished: None,
             arrived: None,
             confirmed: None,
             lost: None,
@@ -193,10 +207,28 @@ impl Pair {
             key: None,
             written: 0,
             is_finished: false,
+            is_held: false,
+            limit: None,
+            reader: None,
+            incoming: None,
             is_unread: false,
             progress,
         });
         TransferId(self.transfers.len() - 1)
+    }
+
+    pub(super) fn hold(&mut self, id: TransferId, limit: Option<Duration>) {
+        self.transfers[id.0].is_held = true;
+        self.transfers[id.0].limit = limit;
+    }
+
+    pub(super) fn go_on(&mut self, id: TransferId, now: Instant) {
+        self.transfers[id.0].is_held = false;
+        self.transfers[id.0].progress.began = now - self.start;
+    }
+
+    pub(super) fn set_reading_rate(&mut self, id: TransferId, rate: BitRate, now: Instant) {
+        self.transfers[id.0].reader = Some(Reader::new(rate.as_bytes_per_s(), now));
     }
 
     pub(super) fn leave_unread(&mut self, id: TransferId) {
@@ -294,7 +326,12 @@ impl Pair {
 
     /// When [`Self::step`] has to be called without any arrival.
     pub(super) fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
-        self.sites
+        let readers = self.transfers.iter().filter_map(|transfer| {
+            let reader = transfer.incoming.and(transfer.reader)?;
+            reader.next_due().map(|due| due.max(now))
+        });
+        let sites = self
+            .sites
             .iter_mut()
             .filter(|site| !site.is_stopped)
             .filter_map(|site| {
@@ -302,8 +339,8 @@ impl Pair {
                 let timeout = site.endpoint.next_timeout(local)?;
                 // What is due may have been so for longer than the world has stood.
                 Some(site.clock.of_world(timeout.max(local)))
-            })
-            .min()
+            });
+        sites.chain(readers).min()
     }
 
     /// Lets time pass on one side, moves data between application and core, and gives what is to be
@@ -315,8 +352,29 @@ impl Pair {
         let site = &mut self.sites[side as usize];
         site.endpoint.handle_timeout(site.clock.local(now));
         self.handle_events(side, now);
-        self.write(side, now);
-        self.transmit(side, now, send);
+        self.read_slowly(side, now);
+        loop {
+            self.write(side, now);
+            self.transmit(side, now, send);
+            // Where little may wait, the application has more as soon as that has left.
+            if !self.may_write_paced(side) {
+                break;
+            }
+        }
+    }
+
+    /// Whether an application has more to write of a stream that bounds what waits, and there is room.
+    fn may_write_paced(&mut self, side: Side) -> bool {
+        let endpoint = &mut self.sites[side as usize].endpoint;
+        let mut unfinished = self
+            .transfers
+            .iter()
+            .filter(|it| it.from == side && !it.is_finished && !it.is_held);
+        unfinished.any(|it| {
+            it.key.is_some_and(|key| {
+                endpoint.send_queue_max(key).is_some() && endpoint.writable(key) > 0
+            })
+        })
     }
 
     fn handle_events(&mut self, side: Side, now: Instant) {
@@ -340,6 +398,12 @@ impl Pair {
                     });
                     if let Some(index) = found {
                         self.by_stream.insert((side, key), index);
+                        self.transfers[index].incoming = Some(key);
+                        if let Some(limit) = self.transfers[index].limit {
+                            let site = &mut self.sites[side as usize];
+                            let local = site.clock.local(now);
+                            site.endpoint.limit_buffered_time(key, limit, local);
+                        }
                     }
                     // The answering direction is not used.
                     self.sites[side as usize].endpoint.finish(key);
@@ -353,7 +417,7 @@ impl Pair {
                         }
                     }
                 }
-                Event::Stopped { .. } => {}
+                Event::SendQueue { .. } | Event::Stopped { .. } => {}
                 Event::Lost { key, reason } => {
                     self.lost_streams[side as usize] += 1;
                     if let Some(index) = self.by_stream.get(&(side, key)) {
@@ -367,6 +431,20 @@ impl Pair {
         }
     }
 
+    /// Lets applications read that do so at a rate of their own.
+    fn read_slowly(&mut self, side: Side, now: Instant) {
+        for index in 0..self.transfers.len() {
+            let transfer = &self.transfers[index];
+            let is_behind = transfer.reader.is_some_and(|reader| reader.is_behind);
+            if let Some(key) = transfer.incoming
+                && transfer.from != side
+                && is_behind
+            {
+                self.read(side, key, now);
+            }
+        }
+    }
+
     fn read(&mut self, side: Side, key: StreamKey, now: Instant) {
         let since_start = now - self.start;
         let index = self.by_stream.get(&(side, key)).copied();
@@ -376,10 +454,22 @@ impl Pair {
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
         loop {
-            let read = site.endpoint.read(key, WRITE_BYTES, local);
-            let transfer = index.map(|index| &mut self.transfers[index]);
+            let mut transfer = index.map(|index| &mut self.transfers[index]);
+            let reader = transfer.as_mut().and_then(|it| it.reader.as_mut());
+            let mut len_max = WRITE_BYTES;
+            if let Some(reader) = reader {
+                len_max = reader.take(now);
+                reader.is_behind = len_max == 0;
+                if reader.is_behind {
+                    return;
+                }
+            }
+            let read = site.endpoint.read(key, len_max, local);
             match (read, transfer) {
                 (Read::Data(data), Some(transfer)) => {
+                    if let Some(reader) = &mut transfer.reader {
+                        reader.took(data.len());
+                    }
                     let offset = transfer.progress.delivered.bytes();
                     assert_pattern(&data, offset);
                     transfer.progress.delivered += ByteCount::new(data.len() as u64);
@@ -414,15 +504,22 @@ impl Pair {
             };
             transfer.key = Some(key);
             self.by_stream.insert((side, key), index);
-            while transfer.written < transfer.total && endpoint.writable(key) > 0 {
-                let left = transfer.total - transfer.written;
-                let data = pattern(transfer.written, left.min(WRITE_BYTES as u64) as usize);
+            let total = if transfer.is_held {
+                transfer.total.min(GREETING_BYTES)
+            } else {
+                transfer.total
+            };
+            let len_max = endpoint.send_queue_max(key).unwrap_or(WRITE_BYTES);
+            while transfer.written < total && endpoint.writable(key) > 0 {
+                let left = total - transfer.written;
+                let data = pattern(transfer.written, left.min(len_max as u64) as usize);
                 transfer.written += data.len() as u64;
                 endpoint.write(key, data);
             }
-            if transfer.written == transfer.total {
+            if transfer.written == transfer.total && !transfer.is_held {
                 endpoint.finish(key);
                 transfer.is_finished = true;
+                transfer.progress.finished = Some(now - self.start);
             }
         }
     }
@@ -486,40 +583,9 @@ pub(super) fn identity(side: Side) -> Identity {
     Identity::from_seed([1 + side as u8; 32])
 }
 
-fn pattern_buffer() -> &'static [u8] {
-    static PATTERN: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
-    PATTERN.get_or_init(|| {
-        let mut state = 1u32;
-        let next = |_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        (0..PATTERN_BYTES).map(next).collect()
-    })
-}
-
-/// At most `len_max` bytes of the pattern from `offset` on.
-fn pattern(offset: u64, len_max: usize) -> Bytes {
-    let start = (offset % PATTERN_BYTES as u64) as usize;
-    let end = (start + len_max).min(PATTERN_BYTES);
-    Bytes::from_static(&pattern_buffer()[start..end])
-}
-
-fn assert_pattern(data: &[u8], offset: u64) {
-    let mut at = 0;
-    while at < data.len() {
-        let expected = pattern(offset + at as u64, data.len() - at);
-        assert!(
-            data[at..at + expected.len()] == expected,
-            "wrong bytes at offset {offset}"
-        );
-        at += expected.len();
-    }
-}
-
 /// The time of day at which sites start, unless they are told another.
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const IP_UDP_HEADERS: usize = 28;
-/// Period of the pattern that transfers carry; a prime, so that shifted slots are noticed.
-const PATTERN_BYTES: usize = 1_000_003;
 const WRITE_BYTES: usize = 256 * 1024;
+/// What is sent of a transfer that has still to go on.
+const GREETING_BYTES: u64 = 100;

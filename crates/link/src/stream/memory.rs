@@ -92,6 +92,11 @@ impl Memory {
         self.promised += slots;
     }
 
+    /// A stream's window becomes so many slots narrower.
+    pub(crate) fn withdraw(&mut self, slots: u64) {
+        self.promised = self.promised.saturating_sub(slots);
+    }
+
     /// A bulk stream with such a window is over.
     pub(crate) fn take_back(&mut self, window: u64) {
         self.promised = self.promised.saturating_sub(promised_to_stream(window));
@@ -105,6 +110,13 @@ impl Memory {
     /// The same for windows that prove too small, which leave a new stream's window.
     pub(crate) fn room_to_widen(&self) -> u64 {
         self.room().saturating_sub(first_initial_window(self.max))
+    }
+
+    /// The same for a stream that has such a window, and is not to have less than a new one because it
+    /// once needed less.
+    pub(crate) fn room_to_refit(&self, window: u64) -> u64 {
+        let as_new = self.initial_window().saturating_sub(window);
+        self.room_to_widen().max(as_new)
     }
 
     /// Bytes that unsent and unacknowledged data may take.

@@ -1,11 +1,11 @@
 //! The receiving half of a stream: slots that arrived in any order, handed on in order.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{SLOT_SIZE, memory::CONTROL_WINDOW};
+use super::{SLOT_SIZE, memory::CONTROL_WINDOW, pace::Pace};
 
 /// Slots in one slab.
 pub(crate) const SLAB_SLOTS: u64 = 64;
@@ -126,6 +126,8 @@ pub(crate) struct RecvHalf {
     /// Slots read since, and when, the window was last judged.
     judged_at: u64,
     judged_s: f64,
+    /// What the reader takes, where that bounds the window.
+    pace: Option<Pace>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -154,6 +156,7 @@ impl RecvHalf {
             limit_at_first: limit,
             judged_at: 0,
             judged_s: now_s,
+            pace: None,
         }
     }
 
@@ -163,6 +166,48 @@ impl RecvHalf {
 
     pub(crate) fn window(&self) -> u64 {
         self.window
+    }
+
+    /// From now on the window is what the reader takes in a part of `limit`. What was promised before stays
+    /// so for a peer that has used it; one that has not is told less. Returns whether that is news.
+    pub(crate) fn pace(&mut self, limit: Duration, now_s: f64) -> bool {
+        if self.state != RecvState::Open || self.end.is_some() {
+            return false;
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.set_limit(limit);
+            return false;
+        }
+        self.limit_at_first = self.limit_at_first.max(self.credit_told);
+        self.credit_told = 0;
+        self.pace = Some(Pace::new(limit, self.next, now_s));
+        true
+    }
+
+    /// The window that the reader's pace asks for, if it bounds the window.
+    pub(crate) fn paced_window(&self) -> Option<u64> {
+        self.pace.as_ref().map(Pace::window)
+    }
+
+    /// Bytes that may wait between this half and its reader, if the reader's pace bounds them.
+    pub(crate) fn queue_max(&self) -> Option<usize> {
+        self.pace.as_ref().map(Pace::queue_bytes)
+    }
+
+    /// Something has arrived or was read: the reader's pace is measured.
+    pub(crate) fn keep_pace(&mut self, now_s: f64, rtt_s: f64) {
+        if self.pace.is_none() {
+            return;
+        }
+        let is_readable = self.is_readable();
+        if let Some(pace) = &mut self.pace {
+            pace.update(self.next, is_readable, now_s, rtt_s);
+        }
+    }
+
+    /// Slots that the peer was told it may use, and that have not been read.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.credit_told.saturating_sub(self.next)
     }
 
     /// Enters a slot.
@@ -275,12 +320,13 @@ impl RecvHalf {
         let is_fast = self.next - self.judged_at >= self.window / 4
             && now_s - self.judged_s < 2.0 * rtt_s.max(0.002);
         let is_holed = !self.is_readable() && self.highest - self.next >= self.window / 2;
-        self.state == RecvState::Open && self.end.is_none() && (is_fast || is_holed)
+        let may_widen = self.pace.is_none() && self.state == RecvState::Open && self.end.is_none();
+        may_widen && (is_fast || is_holed)
     }
 
-    /// Widens the window by `more` slots.
-    pub(crate) fn widen(&mut self, more: u64) {
-        self.window += more;
+    /// Makes the window so wide.
+    pub(crate) fn set_window(&mut self, window: u64) {
+        self.window = window;
     }
 
     /// Whether the credit differs enough from what the peer was told to tell it again.
@@ -292,13 +338,20 @@ impl RecvHalf {
             self.judged_at = self.next;
             self.judged_s = now_s;
         }
-        self.next + self.window >= self.credit_told + (self.window / 8).max(1)
+        let window = self.window_to_tell();
+        self.next + window >= self.credit_told + (window / 8).max(1)
     }
 
     /// The limit that the peer may be told now; it counts as told.
     pub(crate) fn take_credit(&mut self) -> u64 {
-        self.credit_told = self.credit_told.max(self.next + self.window);
+        self.credit_told = self.credit_told.max(self.next + self.window_to_tell());
         self.credit_told
+    }
+
+    /// What memory was promised for, which may be for more than the reader's pace asks for now.
+    fn window_to_tell(&self) -> u64 {
+        self.paced_window()
+            .map_or(self.window, |paced| paced.min(self.window))
     }
 
     /// Gives all memory back.

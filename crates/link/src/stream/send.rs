@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::pace;
+
 /// The sending half of one stream.
 pub(crate) struct SendHalf {
     /// What the application wrote and the peer has not got yet, oldest first.
@@ -20,6 +22,8 @@ pub(crate) struct SendHalf {
     base: u64,
     /// Slots below this index may be sent.
     credit: u64,
+    /// The window of a stream whose receiver bounds what is on its way, in slots.
+    paced_window: Option<u64>,
     bytes_written: u64,
     bytes_arrived: u64,
     hash: Xxh3,
@@ -77,6 +81,7 @@ impl SendHalf {
             slots: VecDeque::new(),
             base: 0,
             credit,
+            paced_window: None,
             bytes_written: 0,
             bytes_arrived: 0,
             hash: Xxh3::new(),
@@ -142,8 +147,31 @@ impl SendHalf {
     /// Raises the number of slots that may be sent. Returns whether that unblocks anything.
     pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
         let was_blocked = self.is_blocked();
-        self.credit = self.credit.max(credit);
+        if self.paced_window.is_none() {
+            self.credit = self.credit.max(credit);
+        }
         was_blocked && !self.is_blocked()
+    }
+
+    /// Sets the number of slots that may be sent, where the receiver bounds what is on its way: the first
+    /// time whatever it was, then to no less. What has been sent cannot be taken back.
+    pub(crate) fn set_paced_credit(&mut self, credit: u64, window: u64) {
+        if self.paced_window.is_none() || credit >= self.credit {
+            self.credit = credit;
+            self.paced_window = Some(window);
+        }
+    }
+
+    /// Bytes that may wait here to be sent; `None` if the receiver bounds nothing.
+    pub(crate) fn unsent_max(&self) -> Option<usize> {
+        self.paced_window
+            .map(|window| pace::queue_bytes(window, pace::UNSENT_SHARE))
+    }
+
+    /// Bytes that may wait before that; `None` if the receiver bounds nothing.
+    pub(crate) fn queue_max(&self) -> Option<usize> {
+        self.paced_window
+            .map(|window| pace::queue_bytes(window, pace::SEND_QUEUE_SHARE))
     }
 
     /// Whether there are bytes that only the lack of credit holds back.

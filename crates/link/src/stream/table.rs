@@ -1,5 +1,7 @@
 //! All streams of one connection: opening, closing, and which of them sends next.
 
+mod paced;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, BinaryHeap, VecDeque},
@@ -33,6 +35,8 @@ pub(crate) struct Stream {
     pub(crate) credit_queued: bool,
     /// The application was told that it may read and has not read since.
     pub(crate) told_readable: bool,
+    /// The application is to be told how much may wait to be sent.
+    queue_changed: bool,
 }
 
 /// What the application should know.
@@ -42,6 +46,8 @@ pub(crate) enum StreamEvent {
     Incoming { stream: u32, class: Class },
     /// A stream has bytes, its end, or its failure to read.
     Readable { stream: u32 },
+    /// How much of a stream should wait to be sent has changed.
+    SendQueue { stream: u32 },
     /// The peer's application read everything to the end.
     SendDone { stream: u32 },
     /// The peer wants no more.
@@ -145,7 +151,7 @@ impl Streams {
         if more < window / 8 || !is_wanted(&stream.recv) {
             return false;
         }
-        stream.recv.widen(more);
+        stream.recv.set_window(window + more);
         self.memory.promise(more);
         self.tell_initial_window();
         true
@@ -516,6 +522,7 @@ impl Streams {
             in_ready_queue: false,
             credit_queued: false,
             told_readable: false,
+            queue_changed: false,
         };
         let place = match self.vacant.pop() {
             Some(place) => {

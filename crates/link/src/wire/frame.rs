@@ -31,6 +31,13 @@ pub(crate) enum Frame<'a> {
     Stop { stream: u32, code: u32 },
     /// The sender of a stream may use slots below `limit`.
     Credit { stream: u32, limit: u64 },
+    /// The same where the receiver bounds what is on its way to a window of so many slots; it counts
+    /// instead of every [`Frame::Credit`] of the stream.
+    PacedCredit {
+        stream: u32,
+        limit: u64,
+        window: u64,
+    },
     /// The application has read a stream to its end.
     Done { stream: u32 },
     /// How many slots a bulk stream opened from now on may use without credit of its own.
@@ -69,6 +76,7 @@ const PATH_HINT: u8 = 0x0c;
 const RATE_MAX: u8 = 0x10;
 const TELL_FROM: u8 = 0x11;
 const ECN: u8 = 0x12;
+const PACED_CREDIT: u8 = 0x13;
 const CHALLENGE: u8 = 0x0d;
 const RESPONSE: u8 = 0x0e;
 const CLOSE: u8 = 0x0f;
@@ -125,6 +133,11 @@ impl Frame<'_> {
             Frame::Reset { stream, code } => fields(RESET, &[stream.into(), code.into()]),
             Frame::Stop { stream, code } => fields(STOP, &[stream.into(), code.into()]),
             Frame::Credit { stream, limit } => fields(CREDIT, &[stream.into(), limit]),
+            Frame::PacedCredit {
+                stream,
+                limit,
+                window,
+            } => fields(PACED_CREDIT, &[stream.into(), limit, window]),
             Frame::Done { stream } => fields(DONE, &[stream.into()]),
             Frame::InitialWindow { chunks } => fields(INITIAL_WINDOW, &[chunks]),
             Frame::StreamLimit { streams } => fields(STREAM_LIMIT, &[streams.into()]),
@@ -199,6 +212,11 @@ impl<'a> Frames<'a> {
                 CREDIT => Frame::Credit {
                     stream: reader.varint_u32()?,
                     limit: reader.varint()?,
+                },
+                PACED_CREDIT => Frame::PacedCredit {
+                    stream: reader.varint_u32()?,
+                    limit: reader.varint()?,
+                    window: reader.varint()?,
                 },
                 DONE => Frame::Done {
                     stream: reader.varint_u32()?,
@@ -275,6 +293,13 @@ mod tests {
             (id.clone(), any::<u32>()).prop_map(|(stream, code)| Frame::Stop { stream, code }),
             (id.clone(), 0..varint::MAX)
                 .prop_map(|(stream, limit)| Frame::Credit { stream, limit }),
+            (id.clone(), 0..varint::MAX, 0..varint::MAX).prop_map(|(stream, limit, window)| {
+                Frame::PacedCredit {
+                    stream,
+                    limit,
+                    window,
+                }
+            }),
             id.clone().prop_map(|stream| Frame::Done { stream }),
             (0..varint::MAX).prop_map(|chunks| Frame::InitialWindow { chunks }),
             id.prop_map(|streams| Frame::StreamLimit { streams }),

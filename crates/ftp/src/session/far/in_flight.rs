@@ -30,7 +30,11 @@ pub(super) enum Expect {
     /// Anything; a verb that is unknown here may begin a transfer.
     Plain(Cause),
     Quit,
+    /// The greeting, which is relayed.
+    Greeted,
     Greeting(Greeting),
+    /// What the gateway itself settles with the server.
+    Protection(Held),
     DataPort(DataPort),
     /// `TYPE` that the client takes for done.
     Type(Held),
@@ -104,7 +108,9 @@ impl InFlight {
     /// client will tell. Returns its code.
     pub(super) fn question_ended(&mut self) -> Option<Code> {
         match self.answering()?.expect {
-            Expect::Question(..) | Expect::Type(_) => self.tracker.client_went_on(),
+            Expect::Question(..) | Expect::Type(_) | Expect::Protection(_) => {
+                self.tracker.client_went_on()
+            }
             _ => None,
         }
     }

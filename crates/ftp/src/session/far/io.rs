@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::protection::ServerTls;
 use crate::session::{CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId};
 
 /// What happened.
@@ -27,6 +28,8 @@ pub enum Input<'a> {
         /// The client has its answer: what the server refuses is told at the transfer.
         answered: bool,
     },
+    /// The handshake with the server is complete.
+    TlsBegun,
     /// The server can be told to connect here; `None`: no listener could be opened.
     Listening(Option<SocketAddr>),
     /// The near half gave a data connection up.
@@ -81,6 +84,12 @@ pub enum Output {
         /// The port that the server announced.
         port: u16,
     },
+    /// Begin TLS with the server; what it has sent already is not TLS, and ends the session.
+    BeginTls,
+    /// The transfer has begun: TLS may begin on its data connection.
+    Begin(TransferId),
+    /// Tell the near half why there will be no session.
+    Refuse(String),
     /// Reset the server's data connection.
     Abort {
         /// Number of the data connection.
@@ -115,6 +124,8 @@ pub struct Manner {
     pub data: DataWay,
     /// What may be asked ahead of the client.
     pub mode: Mode,
+    /// TLS with the server; where implicit, it has begun.
+    pub tls: ServerTls,
 }
 
 /// Which side opens the server's data connections.

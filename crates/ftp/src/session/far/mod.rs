@@ -5,6 +5,7 @@
 //! to open and to abort. The caller owns the sockets; it drains [`FarSession::poll`] before the
 //! next [`FarSession::handle`].
 
+mod data;
 mod data_port;
 mod foresight;
 mod greeting;
@@ -12,19 +13,21 @@ mod held;
 mod in_flight;
 mod io;
 mod prepared;
+mod protection;
 mod queue;
 
 pub use io::{DataWay, Input, Manner, Opening, Output, TooManyCommands};
+pub use protection::ServerTls;
 
-use std::{collections::VecDeque, net::SocketAddr};
+use std::collections::VecDeque;
 
 use self::{
-    data_port::{Answer, DataPort},
-    foresight::{Cause, Foresight},
+    foresight::Foresight,
     greeting::{Greeted, Greeting},
     held::Held,
     in_flight::{Entry, Expect, InFlight, stage_of},
     prepared::{Found, Prepared},
+    protection::{Next, Protection},
     queue::{Queue, Request},
 };
 use super::{CommandId, Stage, Subject, Tag, TransferId, refusal};
@@ -41,6 +44,9 @@ pub struct FarSession {
     prepared: Prepared,
     manner: Manner,
     foresight: Foresight,
+    protection: Protection,
+    /// The client's first command, which waits for TLS.
+    account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
     unbound: Option<(CommandId, TransferId, bool)>,
     /// The client takes the transfer type for another than it is: why.
@@ -55,7 +61,7 @@ impl FarSession {
     /// A session with a server that has just been connected.
     pub fn new(opening: Opening, manner: Manner) -> Self {
         let (id, expect) = match opening {
-            Opening::RelayGreeting => (None, Expect::Plain(Cause::Nothing)),
+            Opening::RelayGreeting => (None, Expect::Greeted),
             Opening::ConsumeGreeting { id, line } => {
                 (Some(id), Expect::Greeting(Greeting::new(line)))
             }
@@ -66,6 +72,8 @@ impl FarSession {
             prepared: Prepared::default(),
             manner,
             foresight: Foresight::new(manner.mode),
+            protection: Protection::new(manner.tls),
+            account: None,
             unbound: None,
             type_refusal: None,
             client_gone: false,
@@ -104,6 +112,10 @@ impl FarSession {
                 transfer,
                 answered,
             })?,
+            Input::TlsBegun => {
+                let next = self.protection.tls_begun();
+                self.protect(next);
+            }
             Input::Listening(at) => self.listening(at),
             Input::Abandon(transfer) => {
                 self.prepared.abandon(transfer);
@@ -141,6 +153,33 @@ impl FarSession {
         Ok(())
     }
 
+    /// Goes on with TLS.
+    fn protect(&mut self, next: Next) {
+        match next {
+            Next::Send(line) => {
+                self.send_line(line.as_bytes().to_vec());
+                let expect = Expect::Protection(Held::default());
+                self.in_flight.push(None, expect);
+            }
+            Next::BeginTls => self.out.push_back(Output::BeginTls),
+            Next::Done => {
+                if let Some((id, line)) = self.account.take() {
+                    self.send_account(id, line);
+                }
+            }
+            Next::Refused(why) => {
+                self.out.push_back(Output::Refuse(why));
+                self.close();
+            }
+        }
+    }
+
+    fn send_account(&mut self, id: Option<CommandId>, line: Vec<u8>) {
+        let cause = self.foresight.cause(&Command::parse(&line));
+        self.send_line(line);
+        self.in_flight.push(id, Expect::Plain(cause));
+    }
+
     /// Sends what may be sent now.
     fn advance(&mut self) {
         while !self.closed && self.may_send_next() {
@@ -162,7 +201,8 @@ impl FarSession {
     }
 
     fn may_send_next(&self) -> bool {
-        self.unbound.is_none()
+        self.protection.is_done()
+            && self.unbound.is_none()
             && (self.in_flight.is_empty()
                 || self.in_flight.transfer_is_first() && self.queue.next_may_overtake())
     }
@@ -252,46 +292,6 @@ impl FarSession {
         }
     }
 
-    fn ask_data(&mut self, id: CommandId, transfer: TransferId, answered: bool) {
-        self.abort_prepared();
-        match self.manner.data {
-            DataWay::Passive => {
-                let is_v6 = self.manner.server_is_v6;
-                self.send_ask(id, DataPort::passive(transfer, answered, is_v6));
-            }
-            DataWay::Active => {
-                self.unbound = Some((id, transfer, answered));
-                self.out.push_back(Output::Listen(transfer));
-            }
-        }
-    }
-
-    fn listening(&mut self, at: Option<SocketAddr>) {
-        let Some((id, transfer, answered)) = self.unbound.take() else {
-            return;
-        };
-        match at {
-            Some(at) => self.send_ask(id, DataPort::active(transfer, answered, at)),
-            None => {
-                let text = "425 gateway: no port to listen on beside the server";
-                self.no_data(Some(id), transfer, answered, text);
-            }
-        }
-    }
-
-    fn send_ask(&mut self, id: CommandId, asked: DataPort) {
-        self.send_line(asked.line());
-        self.in_flight.push(Some(id), Expect::DataPort(asked));
-    }
-
-    /// There is no data connection. A client that has been promised one hears it at the transfer.
-    fn no_data(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool, text: &str) {
-        match id {
-            Some(id) if !answered => self.answer(id, None, text),
-            _ => self.prepared.set_refused(transfer, text.to_owned()),
-        }
-    }
-
     fn server_line(&mut self, line: &[u8]) {
         let place = self.in_flight.place(line);
         let Some(code) = place.code else {
@@ -340,8 +340,12 @@ impl FarSession {
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             // A server that takes its leave answers nobody's question.
-            Some(Expect::Type(_) | Expect::Question(..)) if code.0 == 421 => return false,
-            Some(Expect::Type(held) | Expect::Question(_, held)) => held,
+            Some(Expect::Type(_) | Expect::Question(..) | Expect::Protection(_))
+                if code.0 == 421 =>
+            {
+                return false;
+            }
+            Some(Expect::Type(held) | Expect::Question(_, held) | Expect::Protection(held)) => held,
             _ => return false,
         };
         held.push(line);
@@ -374,10 +378,28 @@ impl FarSession {
         let is_preliminary = stage_of(code) == Stage::Preliminary;
         let then = match expect {
             Expect::Plain(_) | Expect::Quit => is_preliminary.then_some(expect),
-            Expect::Transfer { transfer, .. } if is_preliminary => Some(Expect::Transfer {
-                transfer,
-                begun: true,
-            }),
+            Expect::Greeted if is_preliminary => Some(expect),
+            Expect::Greeted => {
+                if code.class() == Class::Completed {
+                    let next = self.protection.greeted();
+                    self.protect(next);
+                }
+                None
+            }
+            Expect::Protection(held) => {
+                let next = self.protection.answered(code, &held);
+                self.protect(next);
+                None
+            }
+            Expect::Transfer { transfer, .. } if is_preliminary => {
+                if self.protection.is_private() {
+                    self.out.push_back(Output::Begin(transfer));
+                }
+                Some(Expect::Transfer {
+                    transfer,
+                    begun: true,
+                })
+            }
             Expect::Transfer { transfer, .. } => {
                 self.transfer_ended(transfer, code);
                 None
@@ -403,9 +425,10 @@ impl FarSession {
         match greeting.ended(code) {
             Greeted::Wait(greeting) => Some(Expect::Greeting(greeting)),
             Greeted::Send(line) => {
-                let cause = self.foresight.cause(&Command::parse(&line));
-                self.send_line(line);
-                Some(Expect::Plain(cause))
+                self.account = Some((id, line));
+                let next = self.protection.greeted();
+                self.protect(next);
+                None
             }
             Greeted::Refused(held) => {
                 self.relay_held(id, code, held);
@@ -438,56 +461,6 @@ impl FarSession {
             answer,
             last,
         });
-    }
-
-    /// Returns what to expect next.
-    fn data_answered(
-        &mut self,
-        id: Option<CommandId>,
-        asked: DataPort,
-        code: Code,
-    ) -> Option<Expect> {
-        let (transfer, answered) = (asked.transfer, asked.answered);
-        match asked.ended(code) {
-            Answer::Port(port) => {
-                self.out.push_back(Output::Connect { transfer, port });
-                self.agreed(id, transfer, answered);
-            }
-            Answer::Connects => self.agreed(id, transfer, answered),
-            Answer::Again(asked) => {
-                self.send_line(asked.line());
-                return Some(Expect::DataPort(asked));
-            }
-            Answer::Refused(held) => {
-                self.unlisten(transfer);
-                if answered {
-                    let reply = held.last().map(String::from_utf8_lossy).unwrap_or_default();
-                    let text = format!("425 gateway: the server offers no data port: {reply}");
-                    self.prepared.set_refused(transfer, text);
-                } else {
-                    self.relay_held(id, code, held);
-                }
-            }
-            Answer::Unreadable => {
-                self.unlisten(transfer);
-                let text = "425 gateway: the server's answer to PASV cannot be read";
-                self.no_data(id, transfer, answered, text);
-            }
-        }
-        None
-    }
-
-    fn agreed(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
-        self.prepared.set(transfer);
-        if let Some(id) = id.filter(|_| !answered) {
-            self.out.push_back(Output::DataReady(id));
-        }
-    }
-
-    fn unlisten(&mut self, transfer: TransferId) {
-        if self.manner.data == DataWay::Active {
-            self.out.push_back(Output::Unlisten(transfer));
-        }
     }
 
     fn relay_held(&mut self, command: Option<CommandId>, code: Code, held: Held) {

@@ -5,6 +5,7 @@ const STRICT: Manner = Manner {
     server_is_v6: false,
     data: DataWay::Passive,
     mode: Mode::Strict,
+    tls: ServerTls::Off,
 };
 
 fn session() -> FarSession {
@@ -39,6 +40,9 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 let answer = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
                 format!("{subject:?} {answer:?} {last}")
             }
+            Output::BeginTls => "tls".to_owned(),
+            Output::Begin(transfer) => format!("begin {}", transfer.0),
+            Output::Refuse(why) => format!("refuse {why}"),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
             Output::Unlisten(transfer) => format!("unlisten {}", transfer.0),
             Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
@@ -471,5 +475,86 @@ mod fast {
         server(&mut far, "230 in");
         server(&mut far, "215-UNIX");
         assert_eq!(server(&mut far, "200 done")[1], "< FEAT");
+    }
+}
+
+mod tls {
+    use super::*;
+
+    fn begun(far: &mut FarSession) -> Vec<String> {
+        far.handle(Input::TlsBegun).expect("no limit is hit");
+        drain(far)
+    }
+
+    fn explicit() -> FarSession {
+        FarSession::new(
+            Opening::RelayGreeting,
+            Manner {
+                tls: ServerTls::Explicit,
+                ..STRICT
+            },
+        )
+    }
+
+    #[test]
+    fn tls_is_settled_before_the_clients_first_command() {
+        let mut far = explicit();
+        assert!(client(&mut far, 1, "USER joe").is_empty());
+        assert_eq!(server(&mut far, "220 ready"), ["> 220 ready", "< AUTH TLS"]);
+        assert_eq!(server(&mut far, "234 go"), ["tls"]);
+        assert_eq!(begun(&mut far), ["< PBSZ 0"]);
+        assert_eq!(server(&mut far, "200 ok"), ["< PROT P"]);
+        assert_eq!(server(&mut far, "200 ok"), ["< USER joe"]);
+    }
+
+    #[test]
+    fn a_server_without_tls_gets_no_account() {
+        let mut far = explicit();
+        server(&mut far, "220 ready");
+        assert_eq!(
+            server(&mut far, "502 what"),
+            ["refuse the server offers no TLS: 502 what", "close"]
+        );
+        let mut far = explicit();
+        server(&mut far, "220 ready");
+        server(&mut far, "234 go");
+        begun(&mut far);
+        server(&mut far, "200 ok");
+        let out = server(&mut far, "536 no");
+        assert!(
+            out[0].starts_with("refuse the server offers no TLS for data"),
+            "{out:?}"
+        );
+    }
+
+    #[test]
+    fn implicit_tls_has_begun_and_the_account_waits_for_its_protection() {
+        let opening = Opening::ConsumeGreeting {
+            id: CommandId(1),
+            line: b"USER joe".to_vec(),
+        };
+        let manner = Manner {
+            tls: ServerTls::Implicit,
+            ..STRICT
+        };
+        let mut far = FarSession::new(opening, manner);
+        assert_eq!(server(&mut far, "220 ready"), ["< PBSZ 0"]);
+        assert_eq!(server(&mut far, "500 what"), ["< PROT P"]);
+        assert_eq!(server(&mut far, "500 what"), ["< USER joe"]);
+        assert_eq!(server(&mut far, "331 password"), ["> 331 password"]);
+    }
+
+    #[test]
+    fn data_connections_wait_for_their_transfer() {
+        let mut far = explicit();
+        server(&mut far, "220 ready");
+        server(&mut far, "234 go");
+        begun(&mut far);
+        server(&mut far, "200 ok");
+        server(&mut far, "200 ok");
+        pasv(&mut far, 1, 1);
+        server(&mut far, "227 ok (1,2,3,4,4,1)");
+        client(&mut far, 2, "LIST");
+        assert_eq!(server(&mut far, "150 go"), ["> 150 go", "begin 1"]);
     }
 }

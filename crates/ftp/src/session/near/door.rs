@@ -4,7 +4,6 @@
 use crate::{
     command::{Command, Kind},
     logon::{Logon, LogonError, Server},
-    session::refusal,
 };
 
 /// Where the server comes from.
@@ -110,7 +109,6 @@ fn before_logon(command: &Command<'_>) -> Admission {
         Kind::User => "331 gateway: any password, then USER name@server[:port]",
         Kind::Pass => "230 gateway: go on with USER name@server[:port]",
         Kind::Quit => return Admission::Goodbye("221 Goodbye"),
-        Kind::Protection => refusal(command).unwrap_or("502 gateway: not offered"),
         _ => match command.verb() {
             "NOOP" => "200 NOOP ok",
             _ => LOG_IN_FIRST,

@@ -1,55 +1,77 @@
-//! The reply to `FEAT` (RFC 2389), without what ends at the gateway.
+//! The reply to `FEAT` (RFC 2389): what ends at the gateway is the gateway's, not the server's.
 
-use crate::session::Subject;
+/// What stands instead of a line of the reply; several lines where the gateway adds its own.
+pub(super) fn edited(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec<u8>> {
+    let is_list_end = is_last && line.starts_with(b"211 ");
+    if !is_kept(line) {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    if is_list_end && offers_tls {
+        lines.extend(TLS_FEATURES.iter().map(|feature| feature.to_vec()));
+    }
+    lines.push(line.to_vec());
+    lines
+}
 
-/// Whether a line of the reply stands for the client: all but features of the server's control
+/// The same for a whole reply, CRLF between its lines.
+pub(super) fn edited_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
+    let lines: Vec<&[u8]> = reply
+        .split(|&b| b == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+        .collect();
+    // A list of one line is none.
+    let offers_tls = offers_tls && lines.len() > 1;
+    let kept = lines
+        .iter()
+        .enumerate()
+        .flat_map(|(at, line)| edited(line, at + 1 == lines.len(), offers_tls));
+    kept.collect::<Vec<_>>().join(&b"\r\n"[..])
+}
+
+/// Whether a line of the server's stands for the client: all but features of the server's control
 /// connection, which is not the client's.
-pub(super) fn is_kept(line: &[u8]) -> bool {
+fn is_kept(line: &[u8]) -> bool {
     // Features are indented; servers that do not do so put the code in front.
     let feature = match line {
         [b' ', rest @ ..] => rest.trim_ascii_start(),
         [b'2', b'1', b'1', b'-', rest @ ..] => rest.trim_ascii_start(),
         _ => return true,
     };
-    let end = feature
+    let end = feature.iter().position(|&b| b == b' ');
+    let name = &feature[..end.unwrap_or(feature.len())];
+    !OF_THE_CONTROL_CONNECTION
         .iter()
-        .position(|b| matches!(b, b' ' | b'\r'))
-        .unwrap_or(feature.len());
-    !NOT_OFFERED
-        .iter()
-        .any(|verb| feature[..end].eq_ignore_ascii_case(verb.as_bytes()))
+        .any(|verb| name.eq_ignore_ascii_case(verb.as_bytes()))
 }
 
-/// The lines of an answer about `subject`, CRLF between them, as the client gets them.
-pub(super) fn edited(subject: Option<Subject>, lines: Vec<u8>) -> Vec<u8> {
-    if subject != Some(Subject::Features) {
-        return lines;
-    }
-    let mut kept = Vec::with_capacity(lines.len());
-    for line in lines.split(|&b| b == b'\n').filter(|line| is_kept(line)) {
-        if !kept.is_empty() {
-            kept.push(b'\n');
-        }
-        kept.extend_from_slice(line);
-    }
-    kept
-}
+const OF_THE_CONTROL_CONNECTION: &[&str] = &["AUTH", "PBSZ", "PROT", "CCC", "CPSV", "SSCN"];
 
-/// What `refusal` answers.
-const NOT_OFFERED: &[&str] = &["AUTH", "PBSZ", "PROT", "CCC", "CPSV", "SSCN"];
+const TLS_FEATURES: [&[u8]; 3] = [b" AUTH TLS", b" PBSZ", b" PROT"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn features_that_end_at_the_gateway_are_left_out() {
-        let lines = b"211-Features:\r\n AUTH TLS\r\n MDTM\r\n PROT\r\n AUTHOR\r\n211 End";
-        let kept = b"211-Features:\r\n MDTM\r\n AUTHOR\r\n211 End";
-        assert_eq!(edited(Some(Subject::Features), lines.to_vec()), kept);
-        assert_eq!(edited(Some(Subject::System), lines.to_vec()), lines);
+    fn features_that_end_at_the_gateway_are_the_gateways() {
+        let reply = b"211-Features:\r\n AUTH TLS;SSL\r\n MDTM\r\n PROT\r\n AUTHOR\r\n211 End";
+        assert_eq!(
+            edited_reply(reply, false),
+            b"211-Features:\r\n MDTM\r\n AUTHOR\r\n211 End"
+        );
+        assert_eq!(
+            edited_reply(reply, true),
+            b"211-Features:\r\n MDTM\r\n AUTHOR\r\n AUTH TLS\r\n PBSZ\r\n PROT\r\n211 End"
+        );
+    }
+
+    #[test]
+    fn what_is_no_list_stays_as_it_is() {
+        for reply in [&b"500 what?"[..], b"211 no features", b"502-no\r\n502 no"] {
+            assert_eq!(edited_reply(reply, true), reply);
+        }
         assert!(!is_kept(b"211-PBSZ"));
         assert!(is_kept(b"211-Extensions supported:"));
-        assert!(is_kept(b"500 what?"));
     }
 }

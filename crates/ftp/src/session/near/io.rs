@@ -24,6 +24,8 @@ pub enum Input<'a> {
         /// Without terminator.
         line: &'a [u8],
     },
+    /// TLS has begun on the client's control connection.
+    TlsBegun,
     /// The far half has agreed with the server on a data connection.
     DataReady(CommandId),
     /// What the server answers to a question that the client has not asked.
@@ -55,6 +57,8 @@ pub enum Input<'a> {
     ServerClosed,
     /// The link lost the session.
     LinkLost(&'a str),
+    /// A limit of the gateway ends the session: why.
+    LimitReached(&'a str),
     /// Something happened on a data connection.
     Data(TransferId, DataEvent<'a>),
 }
@@ -106,17 +110,28 @@ pub enum Output {
         /// The client is not waiting for the answer.
         answered: bool,
     },
+    /// Begin TLS with the client; what it has sent already is not TLS, and ends the session.
+    BeginTls,
     /// Listen for the client's data connection on the address that its control connection uses.
-    Listen(TransferId),
+    Listen {
+        /// Number of the data connection.
+        transfer: TransferId,
+        /// It has TLS.
+        is_private: bool,
+    },
     /// Connect to the client's data port once the transfer has begun.
     Dial {
         /// Number of the data connection.
         transfer: TransferId,
         /// Where the client listens: its own address, a port from 1024.
         at: SocketAddr,
+        /// It has TLS.
+        is_private: bool,
     },
     /// An order for a data connection.
     Order(TransferId, Order),
+    /// The server has refused the client's password.
+    LoginFailed,
     /// The client is gone: end the far half in an orderly way, once the data that may still be
     /// delivered has been.
     LeaveServer,

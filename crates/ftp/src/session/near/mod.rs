@@ -17,10 +17,12 @@ mod foresight;
 mod held;
 mod io;
 mod pending;
+mod protection;
 mod transfers;
 
 pub use door::FrontDoor;
 pub use io::{DataEvent, Input, Order, Output};
+pub use protection::ClientTls;
 
 use std::{
     collections::VecDeque,
@@ -33,6 +35,7 @@ use self::{
     foresight::{Answer, Foresight},
     held::Held,
     pending::{Asked, Pending},
+    protection::Protection,
     transfers::Transfers,
 };
 use super::{CommandId, Mode, Stage, Subject, Tag, TransferId, refusal};
@@ -43,6 +46,31 @@ use crate::{
     reply::{Class, Code},
 };
 
+/// What a session depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Where the server comes from.
+    pub front: FrontDoor,
+    /// What the gateways may do beside relaying.
+    pub mode: Mode,
+    /// TLS with the client.
+    pub tls: ClientTls,
+    /// The address that the client connected to.
+    pub local: IpAddr,
+    /// The client's address.
+    pub client: IpAddr,
+}
+
+/// How far TLS is that the client has asked for. Meanwhile nothing is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TlsStep {
+    None,
+    /// Its reply waits for its turn.
+    Answering,
+    /// The handshake comes next.
+    Beginning,
+}
+
 /// One session beside the client.
 #[derive(Debug)]
 pub struct NearSession {
@@ -52,8 +80,13 @@ pub struct NearSession {
     transfers: Transfers,
     held: Held,
     foresight: Foresight,
+    protection: Protection,
+    tls_step: TlsStep,
+    /// Lines of a reply to `FEAT` have been relayed, and more follow.
+    in_features: bool,
     /// A line of the client's whose answer is on its way.
     waiting: Option<Vec<u8>>,
+    logged_in: bool,
     last_code: u16,
     server_gone: bool,
     closed: bool,
@@ -61,17 +94,21 @@ pub struct NearSession {
 }
 
 impl NearSession {
-    /// A session with `client`, which just connected to the address `local`. With a fixed server its
-    /// far half exists already.
-    pub fn new(front: FrontDoor, mode: Mode, local: IpAddr, client: IpAddr) -> Self {
+    /// A session with a client that has just connected. With a fixed server its far half exists
+    /// already; with implicit TLS that has begun.
+    pub fn new(setup: Setup) -> Self {
         let mut session = Self {
-            door: Door::new(front),
-            data_port: DataPort::new(local, client),
+            door: Door::new(setup.front),
+            data_port: DataPort::new(setup.local, setup.client),
             pending: Pending::default(),
             transfers: Transfers::default(),
             held: Held::default(),
-            foresight: Foresight::new(mode),
+            foresight: Foresight::new(setup.mode),
+            protection: Protection::new(setup.tls),
+            tls_step: TlsStep::None,
+            in_features: false,
             waiting: None,
+            logged_in: false,
             last_code: 0,
             server_gone: false,
             closed: false,
@@ -85,13 +122,27 @@ impl NearSession {
 
     /// Whether the next line of the client may come.
     pub fn wants_client(&self) -> bool {
-        self.pending.has_room() && self.waiting.is_none() && !self.server_gone && !self.closed
+        self.pending.has_room()
+            && self.waiting.is_none()
+            && self.tls_step == TlsStep::None
+            && !self.server_gone
+            && !self.closed
     }
 
     /// Whether the next reply of the far half may come. It waits while too many are held behind the
     /// final reply of a transfer whose data the client does not read.
     pub fn wants_far(&self) -> bool {
         self.held.has_room()
+    }
+
+    /// Whether the server has let the client in.
+    pub fn is_logged_in(&self) -> bool {
+        self.logged_in
+    }
+
+    /// Whether nothing is under way: no command, no transfer.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty() && !self.transfers.is_running()
     }
 
     /// Takes note of what happened.
@@ -107,6 +158,10 @@ impl NearSession {
             Input::ClientLineTooLong => self.pending.answer(b"500 Command line too long"),
             Input::ClientClosed => self.client_closed(),
             Input::FarReply { tag, line } => self.far_reply(tag, line),
+            Input::TlsBegun => {
+                self.tls_step = TlsStep::None;
+                self.protection.begun();
+            }
             Input::DataReady(id) => {
                 if let Some((transfer, way)) = self.pending.data_ready(id) {
                     self.await_client(transfer, way);
@@ -126,7 +181,7 @@ impl NearSession {
             Input::NoData(transfer) => self.no_data(transfer),
             Input::Refused { code, text } => self.refused(code, text),
             Input::ServerClosed => self.server_closed(),
-            Input::LinkLost(why) => self.link_lost(why),
+            Input::LinkLost(why) | Input::LimitReached(why) => self.link_lost(why),
             Input::Data(transfer, event) => self.transfers.on_event(transfer, event),
         }
         self.settle();
@@ -139,6 +194,9 @@ impl NearSession {
 
     fn client_line(&mut self, line: &[u8]) {
         let command = Command::parse(line);
+        if command.kind() == Kind::Protection {
+            return self.protect(&command);
+        }
         match self.door.admit(&command) {
             Admission::Server => self.for_server(&command),
             Admission::LogOn(logon) => self.log_on(logon),
@@ -151,6 +209,17 @@ impl NearSession {
         }
     }
 
+    fn protect(&mut self, command: &Command<'_>) {
+        let text = match self.protection.answer(command) {
+            protection::Answer::Text(text) => text,
+            protection::Answer::Begin(text) => {
+                self.tls_step = TlsStep::Answering;
+                text
+            }
+        };
+        self.pending.answer(text.as_bytes());
+    }
+
     fn log_on(&mut self, logon: Logon) {
         let transfers = self.transfers.take_all();
         self.kill(transfers);
@@ -160,7 +229,8 @@ impl NearSession {
             self.write(&line);
         }
         self.foresight.reset();
-        let id = self.pending.command(Asked::Anything);
+        self.logged_in = false;
+        let id = self.pending.command(Asked::Login);
         self.out.push_back(Output::Connect { id, logon });
     }
 
@@ -172,8 +242,12 @@ impl NearSession {
                 return;
             }
             Answer::Known(lines) => {
-                let lines = features::edited(Subject::of(command.verb()), lines);
-                return self.pending.answer(&lines);
+                let is_list = Subject::of(command.verb()) == Some(Subject::Features);
+                let offers_tls = self.protection.is_offered();
+                return self.pending.answer(&match is_list {
+                    true => features::edited_reply(&lines, offers_tls),
+                    false => lines,
+                });
             }
             Answer::Certain(text) => {
                 self.pending.answer(text.as_bytes());
@@ -182,7 +256,7 @@ impl NearSession {
             }
         }
         match command.kind() {
-            Kind::OtherData | Kind::Protection => {
+            Kind::OtherData => {
                 let text = refusal(command).unwrap_or("502 gateway: not offered");
                 self.pending.answer(text.as_bytes());
             }
@@ -203,8 +277,9 @@ impl NearSession {
                 if kind == Kind::Abort {
                     self.kill_unused();
                 }
-                let asked = match Subject::of(command.verb()) {
-                    Some(Subject::Features) => Asked::Features,
+                let asked = match (kind, Subject::of(command.verb())) {
+                    (Kind::User | Kind::Pass, _) => Asked::Login,
+                    (_, Some(Subject::Features)) => Asked::Features,
                     _ => Asked::Anything,
                 };
                 let id = self.pending.command(asked);
@@ -238,9 +313,17 @@ impl NearSession {
     }
 
     fn await_client(&mut self, transfer: TransferId, way: Way) {
+        let is_private = self.protection.is_private();
         self.out.push_back(match way {
-            Way::Passive(_) => Output::Listen(transfer),
-            Way::Active(at) => Output::Dial { transfer, at },
+            Way::Passive(_) => Output::Listen {
+                transfer,
+                is_private,
+            },
+            Way::Active(at) => Output::Dial {
+                transfer,
+                at,
+                is_private,
+            },
         });
     }
 
@@ -290,6 +373,10 @@ impl NearSession {
             }
         }
         self.write_own_answers();
+        if self.tls_step == TlsStep::Answering && self.pending.is_empty() {
+            self.tls_step = TlsStep::Beginning;
+            self.out.push_back(Output::BeginTls);
+        }
         if self.server_gone && !self.closed {
             self.close();
         }
@@ -297,13 +384,25 @@ impl NearSession {
 
     fn relay_line(&mut self, tag: Tag, line: &[u8]) {
         let asked = tag.command.and_then(|id| self.pending.asked(id));
-        if asked != Some(Asked::Features) || features::is_kept(line) {
-            self.write(line);
+        if asked != Some(Asked::Features) {
+            return self.write(line);
+        }
+        let offers_tls = self.protection.is_offered() && self.in_features;
+        self.in_features = !tag.last;
+        for line in features::edited(line, tag.last, offers_tls) {
+            self.write(&line);
         }
     }
 
     fn reply_relayed(&mut self, tag: Tag) {
         self.last_code = tag.code;
+        let asked = tag.command.and_then(|id| self.pending.asked(id));
+        if asked == Some(Asked::Login) {
+            self.logged_in |= Code(tag.code).class() == Class::Completed;
+            if failed(tag) {
+                self.out.push_back(Output::LoginFailed);
+            }
+        }
         match (tag.transfer, tag.stage) {
             (Some(transfer), Stage::Preliminary) => {
                 if self.transfers.start_unknown(transfer) {

@@ -30,6 +30,8 @@ enum Entry {
 pub(super) enum Asked {
     Data(TransferId, Way),
     Features,
+    /// To be let in with a password.
+    Login,
     Anything,
 }
 
@@ -37,6 +39,10 @@ impl Pending {
     /// Whether the client may send another command ahead.
     pub(super) fn has_room(&self) -> bool {
         self.entries.len() < PIPELINED_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// A command for the far half, whose reply answers the client; returns its number.

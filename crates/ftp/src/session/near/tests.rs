@@ -1,15 +1,38 @@
+mod fast;
+mod tls;
+
 use std::net::Ipv4Addr;
 
 use super::*;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+const STRICT: Setup = Setup {
+    front: FrontDoor::Fixed,
+    mode: Mode::Strict,
+    tls: ClientTls::Off,
+    local: LOCAL,
+    client: LOCAL,
+};
+
+const FAST: Setup = Setup {
+    mode: Mode::Fast,
+    ..STRICT
+};
+
 fn fixed() -> NearSession {
-    NearSession::new(FrontDoor::Fixed, Mode::Strict, LOCAL, LOCAL)
+    NearSession::new(STRICT)
 }
 
 fn named() -> NearSession {
-    NearSession::new(FrontDoor::Logon, Mode::Strict, LOCAL, LOCAL)
+    NearSession::new(Setup {
+        front: FrontDoor::Logon,
+        ..STRICT
+    })
+}
+
+fn private(is_private: bool) -> &'static str {
+    if is_private { " private" } else { "" }
 }
 
 /// Everything polled, in short: `>` to the client, `<` to the server.
@@ -27,9 +50,18 @@ fn drain(near: &mut NearSession) -> Vec<String> {
             }
             Output::Command { line, .. } => format!("< {}", String::from_utf8_lossy(&line)),
             Output::OpenData { transfer, .. } => format!("data {}", transfer.0),
-            Output::Listen(transfer) => format!("listen {}", transfer.0),
-            Output::Dial { transfer, at } => format!("dial {} {at}", transfer.0),
+            Output::BeginTls => "tls".to_owned(),
+            Output::Listen {
+                transfer,
+                is_private,
+            } => format!("listen {}{}", transfer.0, private(is_private)),
+            Output::Dial {
+                transfer,
+                at,
+                is_private,
+            } => format!("dial {} {at}{}", transfer.0, private(is_private)),
             Output::Order(transfer, order) => format!("{} {order:?}", transfer.0),
+            Output::LoginFailed => "login failed".to_owned(),
             Output::LeaveServer => "leave".to_owned(),
             Output::Close => "close".to_owned(),
         });
@@ -205,7 +237,11 @@ fn a_refused_pasv_leaves_no_data_connection() {
 #[test]
 fn pasv_over_ipv6_and_foreign_families_are_refused() {
     let v6 = "::1".parse().expect("an address");
-    let mut near = NearSession::new(FrontDoor::Fixed, Mode::Strict, v6, v6);
+    let mut near = NearSession::new(Setup {
+        local: v6,
+        client: v6,
+        ..STRICT
+    });
     assert!(client(&mut near, "PASV")[0].starts_with("> 425"));
     assert!(client(&mut near, "EPSV 1")[0].starts_with("> 522"));
     assert_eq!(client(&mut near, "EPSV 2"), ["data 1"]);
@@ -404,117 +440,21 @@ fn features_of_the_servers_control_connection_are_not_the_clients() {
     assert_eq!(drain(&mut near), ["> 211-Features", ">  MDTM", "> 211 End"]);
 }
 
-mod fast {
-    use super::*;
-
-    /// Command 1 was PASS, and the far half asks ahead.
-    fn logged_in() -> NearSession {
-        let mut near = NearSession::new(FrontDoor::Fixed, Mode::Fast, LOCAL, LOCAL);
-        client(&mut near, "PASS x");
-        let tag = Tag {
-            command: Some(CommandId(1)),
-            transfer: None,
-            stage: Stage::Final,
-            code: 230,
-            last: true,
-            foresees: true,
-        };
-        let line = b"230 in";
-        near.handle(Input::FarReply { tag, line });
-        assert_eq!(drain(&mut near), ["> 230 in"]);
-        near
-    }
-
-    fn foreseen(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
-        let answer = Some(answer.as_bytes());
-        near.handle(Input::Foreseen {
-            subject,
-            answer,
-            last,
-        });
-        drain(near)
-    }
-
-    #[test]
-    fn what_was_asked_ahead_is_answered_at_once() {
-        let mut near = logged_in();
-        assert!(client(&mut near, "SYST").is_empty());
-        assert!(!near.wants_client(), "nothing overtakes it");
-        let out = foreseen(&mut near, Subject::System, "215 UNIX", false);
-        assert_eq!(out, ["> 215 UNIX"]);
-        let features = "211-Features\r\n AUTH TLS\r\n MDTM\r\n211 End";
-        foreseen(&mut near, Subject::Features, features, false);
-        assert_eq!(
-            client(&mut near, "FEAT"),
-            ["> 211-Features", ">  MDTM", "> 211 End"]
-        );
-        foreseen(&mut near, Subject::Directory, "257 \"/\"", true);
-        assert_eq!(client(&mut near, "PWD"), ["> 257 \"/\""]);
-        assert_eq!(
-            client(&mut near, "PWD"),
-            ["< PWD"],
-            "a second one may differ"
-        );
-    }
-
-    #[test]
-    fn data_connections_are_promised_at_once_in_the_order_of_commands() {
-        let mut near = logged_in();
-        assert_eq!(client(&mut near, "SIZE a"), ["< SIZE a"]);
-        assert_eq!(client(&mut near, "PASV"), ["data 1", "listen 1"]);
-        assert!(
-            listening(&mut near, 1).is_empty(),
-            "SIZE has not been answered"
-        );
-        assert_eq!(
-            reply(&mut near, 2, 0, "213 5"),
-            ["> 213 5", "> 227 Entering Passive Mode (127,0,0,1,4,1)."]
-        );
-        assert_eq!(
-            client(&mut near, "RETR a"),
-            ["1 Start(Some(Download))", "< RETR a"]
-        );
-        assert_eq!(
-            client(&mut near, "PORT 127,0,0,1,4,1"),
-            ["data 2", "dial 2 127.0.0.1:1025"]
-        );
-        assert_eq!(
-            reply(&mut near, 4, 1, "550 no"),
-            [
-                "1 Finish { failed: true }",
-                "> 550 no",
-                "> 200 gateway: data port accepted"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
-        let mut near = logged_in();
-        client(&mut near, "EPSV");
-        near.handle(Input::NoData(TransferId(1)));
-        let out = drain(&mut near);
-        assert_eq!(out[0], "1 Kill");
-        assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
-    }
-
-    #[test]
-    fn a_type_that_every_server_has_is_answered_and_sent_along() {
-        let mut near = logged_in();
-        near.handle(Input::ClientLine(b"TYPE I"));
-        let Some(Output::Command { answered, line, .. }) = near.poll() else {
-            panic!("the server is told")
-        };
-        assert!(answered && line == b"TYPE I");
-        assert_eq!(drain(&mut near), ["> 200 gateway: TYPE I"]);
-        assert_eq!(client(&mut near, "TYPE E"), ["< TYPE E"]);
-    }
-
-    #[test]
-    fn before_the_login_nothing_is_promised() {
-        let mut near = NearSession::new(FrontDoor::Fixed, Mode::Fast, LOCAL, LOCAL);
-        assert_eq!(client(&mut near, "PASV"), ["data 1"]);
-        assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
-        assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
-    }
+#[test]
+fn refused_passwords_are_told_and_other_refusals_are_not() {
+    let mut near = fixed();
+    client(&mut near, "CWD x");
+    assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no"]);
+    client(&mut near, "PASS x");
+    assert!(!near.is_idle());
+    assert_eq!(
+        reply(&mut near, 2, 0, "530 no"),
+        ["> 530 no", "login failed"]
+    );
+    assert!(near.is_idle() && !near.is_logged_in());
+    client(&mut near, "PASS y");
+    reply(&mut near, 3, 0, "230 in");
+    assert!(near.is_logged_in());
+    near.handle(Input::LimitReached("too many failed logins"));
+    assert_eq!(drain(&mut near)[0], "> 421 gateway: too many failed logins");
 }

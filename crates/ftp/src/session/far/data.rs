@@ -1,0 +1,105 @@
+//! How the server's data connections come about: asked for, announced, refused.
+
+use std::net::SocketAddr;
+
+use super::{
+    DataWay, FarSession, Output,
+    data_port::{Answer, DataPort},
+    in_flight::Expect,
+};
+use crate::{
+    reply::Code,
+    session::{CommandId, TransferId},
+};
+
+impl FarSession {
+    pub(super) fn ask_data(&mut self, id: CommandId, transfer: TransferId, answered: bool) {
+        self.abort_prepared();
+        match self.manner.data {
+            DataWay::Passive => {
+                let is_v6 = self.manner.server_is_v6;
+                self.send_ask(id, DataPort::passive(transfer, answered, is_v6));
+            }
+            DataWay::Active => {
+                self.unbound = Some((id, transfer, answered));
+                self.out.push_back(Output::Listen(transfer));
+            }
+        }
+    }
+
+    pub(super) fn listening(&mut self, at: Option<SocketAddr>) {
+        let Some((id, transfer, answered)) = self.unbound.take() else {
+            return;
+        };
+        match at {
+            Some(at) => self.send_ask(id, DataPort::active(transfer, answered, at)),
+            None => {
+                let text = "425 gateway: no port to listen on beside the server";
+                self.no_data(Some(id), transfer, answered, text);
+            }
+        }
+    }
+
+    fn send_ask(&mut self, id: CommandId, asked: DataPort) {
+        self.send_line(asked.line());
+        self.in_flight.push(Some(id), Expect::DataPort(asked));
+    }
+
+    /// There is no data connection. A client that has been promised one hears it at the transfer.
+    fn no_data(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool, text: &str) {
+        match id {
+            Some(id) if !answered => self.answer(id, None, text),
+            _ => self.prepared.set_refused(transfer, text.to_owned()),
+        }
+    }
+
+    /// Returns what to expect next.
+    pub(super) fn data_answered(
+        &mut self,
+        id: Option<CommandId>,
+        asked: DataPort,
+        code: Code,
+    ) -> Option<Expect> {
+        let (transfer, answered) = (asked.transfer, asked.answered);
+        match asked.ended(code) {
+            Answer::Port(port) => {
+                self.out.push_back(Output::Connect { transfer, port });
+                self.agreed(id, transfer, answered);
+            }
+            Answer::Connects => self.agreed(id, transfer, answered),
+            Answer::Again(asked) => {
+                self.send_line(asked.line());
+                return Some(Expect::DataPort(asked));
+            }
+            Answer::Refused(held) => {
+                self.unlisten(transfer);
+                if answered {
+                    let reply = held.last().map(String::from_utf8_lossy).unwrap_or_default();
+                    let text = format!("425 gateway: the server offers no data port: {reply}");
+                    self.prepared.set_refused(transfer, text);
+                } else {
+                    self.relay_held(id, code, held);
+                }
+            }
+            Answer::Unreadable => {
+                self.unlisten(transfer);
+                let text = "425 gateway: the server's answer to PASV cannot be read";
+                self.no_data(id, transfer, answered, text);
+            }
+        }
+        None
+    }
+
+    fn agreed(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
+        self.prepared.set(transfer);
+        if let Some(id) = id.filter(|_| !answered) {
+            self.out.push_back(Output::DataReady(id));
+        }
+    }
+
+    pub(super) fn unlisten(&mut self, transfer: TransferId) {
+        if self.manner.data == DataWay::Active {
+            self.out.push_back(Output::Unlisten(transfer));
+        }
+    }
+}

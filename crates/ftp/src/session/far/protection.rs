@@ -1,0 +1,110 @@
+//! TLS towards the server (RFC 4217): what is settled with it before the client's first command.
+
+use super::held::Held;
+use crate::reply::{Class, Code};
+
+/// TLS between the gateway and a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServerTls {
+    /// None.
+    #[default]
+    Off,
+    /// From `AUTH TLS` on, which the server must offer.
+    Explicit,
+    /// From the first byte on.
+    Implicit,
+}
+
+#[derive(Debug)]
+pub(super) struct Protection {
+    tls: ServerTls,
+    step: Step,
+}
+
+/// What the server answers next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Greeting,
+    Auth,
+    Handshake,
+    Pbsz,
+    Prot,
+    Done,
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Send(&'static str),
+    BeginTls,
+    Done,
+    /// The server does not protect what it should: the text that says so.
+    Refused(String),
+}
+
+impl Protection {
+    pub(super) fn new(tls: ServerTls) -> Self {
+        let step = match tls {
+            ServerTls::Off => Step::Done,
+            ServerTls::Explicit | ServerTls::Implicit => Step::Greeting,
+        };
+        Self { tls, step }
+    }
+
+    /// Whether the client's commands may go to the server.
+    pub(super) fn is_done(&self) -> bool {
+        self.step == Step::Done
+    }
+
+    /// Whether data connections have TLS.
+    pub(super) fn is_private(&self) -> bool {
+        self.tls != ServerTls::Off
+    }
+
+    /// The server has greeted.
+    pub(super) fn greeted(&mut self) -> Next {
+        match self.tls {
+            ServerTls::Off => Next::Done,
+            ServerTls::Explicit => self.go(Step::Auth, "AUTH TLS"),
+            ServerTls::Implicit => self.go(Step::Pbsz, "PBSZ 0"),
+        }
+    }
+
+    /// The handshake is complete.
+    pub(super) fn tls_begun(&mut self) -> Next {
+        self.go(Step::Pbsz, "PBSZ 0")
+    }
+
+    /// The server has answered what it was sent.
+    pub(super) fn answered(&mut self, code: Code, held: &Held) -> Next {
+        let is_ok = code.class() == Class::Completed;
+        let reply = || {
+            held.last()
+                .map(|line| String::from_utf8_lossy(line).into_owned())
+                .unwrap_or_default()
+        };
+        match self.step {
+            Step::Auth if is_ok => {
+                self.step = Step::Handshake;
+                Next::BeginTls
+            }
+            Step::Auth => Next::Refused(format!("the server offers no TLS: {}", reply())),
+            // Servers with implicit TLS may know neither this nor the next.
+            Step::Pbsz => self.go(Step::Prot, "PROT P"),
+            Step::Prot if is_ok || self.tls == ServerTls::Implicit => {
+                self.step = Step::Done;
+                Next::Done
+            }
+            Step::Prot => Next::Refused(format!(
+                "the server offers no TLS for data connections: {}",
+                reply()
+            )),
+            Step::Greeting | Step::Handshake | Step::Done => Next::Done,
+        }
+    }
+
+    fn go(&mut self, step: Step, line: &'static str) -> Next {
+        self.step = step;
+        Next::Send(line)
+    }
+}

@@ -1,0 +1,112 @@
+use super::*;
+
+/// Command 1 was PASS, and the far half asks ahead.
+fn logged_in() -> NearSession {
+    let mut near = NearSession::new(FAST);
+    client(&mut near, "PASS x");
+    let tag = Tag {
+        command: Some(CommandId(1)),
+        transfer: None,
+        stage: Stage::Final,
+        code: 230,
+        last: true,
+        foresees: true,
+    };
+    let line = b"230 in";
+    near.handle(Input::FarReply { tag, line });
+    assert_eq!(drain(&mut near), ["> 230 in"]);
+    near
+}
+
+fn foreseen(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
+    let answer = Some(answer.as_bytes());
+    near.handle(Input::Foreseen {
+        subject,
+        answer,
+        last,
+    });
+    drain(near)
+}
+
+#[test]
+fn what_was_asked_ahead_is_answered_at_once() {
+    let mut near = logged_in();
+    assert!(client(&mut near, "SYST").is_empty());
+    assert!(!near.wants_client(), "nothing overtakes it");
+    let out = foreseen(&mut near, Subject::System, "215 UNIX", false);
+    assert_eq!(out, ["> 215 UNIX"]);
+    let features = "211-Features\r\n AUTH TLS\r\n MDTM\r\n211 End";
+    foreseen(&mut near, Subject::Features, features, false);
+    assert_eq!(
+        client(&mut near, "FEAT"),
+        ["> 211-Features", ">  MDTM", "> 211 End"]
+    );
+    foreseen(&mut near, Subject::Directory, "257 \"/\"", true);
+    assert_eq!(client(&mut near, "PWD"), ["> 257 \"/\""]);
+    assert_eq!(
+        client(&mut near, "PWD"),
+        ["< PWD"],
+        "a second one may differ"
+    );
+}
+
+#[test]
+fn data_connections_are_promised_at_once_in_the_order_of_commands() {
+    let mut near = logged_in();
+    assert_eq!(client(&mut near, "SIZE a"), ["< SIZE a"]);
+    assert_eq!(client(&mut near, "PASV"), ["data 1", "listen 1"]);
+    assert!(
+        listening(&mut near, 1).is_empty(),
+        "SIZE has not been answered"
+    );
+    assert_eq!(
+        reply(&mut near, 2, 0, "213 5"),
+        ["> 213 5", "> 227 Entering Passive Mode (127,0,0,1,4,1)."]
+    );
+    assert_eq!(
+        client(&mut near, "RETR a"),
+        ["1 Start(Some(Download))", "< RETR a"]
+    );
+    assert_eq!(
+        client(&mut near, "PORT 127,0,0,1,4,1"),
+        ["data 2", "dial 2 127.0.0.1:1025"]
+    );
+    assert_eq!(
+        reply(&mut near, 4, 1, "550 no"),
+        [
+            "1 Finish { failed: true }",
+            "> 550 no",
+            "> 200 gateway: data port accepted"
+        ]
+    );
+}
+
+#[test]
+fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
+    let mut near = logged_in();
+    client(&mut near, "EPSV");
+    near.handle(Input::NoData(TransferId(1)));
+    let out = drain(&mut near);
+    assert_eq!(out[0], "1 Kill");
+    assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
+}
+
+#[test]
+fn a_type_that_every_server_has_is_answered_and_sent_along() {
+    let mut near = logged_in();
+    near.handle(Input::ClientLine(b"TYPE I"));
+    let Some(Output::Command { answered, line, .. }) = near.poll() else {
+        panic!("the server is told")
+    };
+    assert!(answered && line == b"TYPE I");
+    assert_eq!(drain(&mut near), ["> 200 gateway: TYPE I"]);
+    assert_eq!(client(&mut near, "TYPE E"), ["< TYPE E"]);
+}
+
+#[test]
+fn before_the_login_nothing_is_promised() {
+    let mut near = NearSession::new(FAST);
+    assert_eq!(client(&mut near, "PASV"), ["data 1"]);
+    assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
+    assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
+}

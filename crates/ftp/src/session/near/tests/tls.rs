@@ -1,0 +1,54 @@
+use super::*;
+
+fn explicit() -> NearSession {
+    NearSession::new(Setup {
+        tls: ClientTls::Explicit,
+        ..STRICT
+    })
+}
+
+#[test]
+fn tls_begins_behind_its_reply_and_before_the_next_command() {
+    let mut near = explicit();
+    client(&mut near, "NOOP");
+    assert!(
+        client(&mut near, "AUTH TLS").is_empty(),
+        "NOOP has not been answered"
+    );
+    assert!(!near.wants_client());
+    assert_eq!(
+        reply(&mut near, 1, 0, "200 ok"),
+        ["> 200 ok", "> 234 gateway: TLS may begin", "tls"]
+    );
+    assert!(!near.wants_client());
+    near.handle(Input::TlsBegun);
+    assert!(drain(&mut near).is_empty() && near.wants_client());
+}
+
+#[test]
+fn data_connections_are_private_where_the_client_says_so() {
+    let mut near = explicit();
+    client(&mut near, "AUTH TLS");
+    near.handle(Input::TlsBegun);
+    client(&mut near, "PBSZ 0");
+    client(&mut near, "PROT P");
+    client(&mut near, "EPSV");
+    near.handle(Input::DataReady(CommandId(1)));
+    assert_eq!(drain(&mut near), ["listen 1 private"]);
+    listening(&mut near, 1);
+    client(&mut near, "PROT C");
+    client(&mut near, "PORT 127,0,0,1,4,1");
+    near.handle(Input::DataReady(CommandId(2)));
+    assert_eq!(drain(&mut near)[0], "dial 2 127.0.0.1:1025");
+}
+
+#[test]
+fn features_are_the_gateways() {
+    let mut near = explicit();
+    client(&mut near, "FEAT");
+    let out = ["211-Features", "211 End"].map(|line| reply(&mut near, 1, 0, line));
+    assert_eq!(out[0], ["> 211-Features"]);
+    assert_eq!(out[1], [">  AUTH TLS", ">  PBSZ", ">  PROT", "> 211 End"]);
+    client(&mut near, "FEAT");
+    assert_eq!(reply(&mut near, 2, 0, "211 none"), ["> 211 none"]);
+}

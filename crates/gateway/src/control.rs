@@ -1,0 +1,111 @@
+//! A control connection: lines in, lines out, under TLS from the start or from some line on.
+
+use std::io;
+
+use ftp::line::{Line, LineSplitter};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::tls::Leg;
+
+/// A control connection and what has been read of its next line.
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// `None` once TLS could not be begun.
+    leg: Option<Leg>,
+    lines: LineSplitter,
+    buffer: Box<[u8]>,
+}
+
+impl Control {
+    /// A connection whose lines have at most `line_max` bytes.
+    pub(crate) fn new(leg: Leg, line_max: usize) -> Self {
+        Self {
+            leg: Some(leg),
+            lines: LineSplitter::new(line_max),
+            buffer: vec![0; READ_BYTES].into(),
+        }
+    }
+
+    /// The next line of what has been read.
+    pub(crate) fn next_line(&mut self) -> Option<Line> {
+        self.lines.next_line()
+    }
+
+    /// Reads once; all lines have been taken. Whether there was anything: `false` at the end.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub(crate) async fn read(&mut self) -> io::Result<bool> {
+        let Some(leg) = &mut self.leg else {
+            return Ok(false);
+        };
+        let count = leg.read(&mut self.buffer).await?;
+        self.lines.push(&self.buffer[..count]);
+        Ok(count > 0)
+    }
+
+    /// Writes whole lines, in one write.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub(crate) async fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let leg = self.leg.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        leg.write_all(lines).await?;
+        leg.flush().await
+    }
+
+    /// Puts TLS on by `handshake`.
+    ///
+    /// # Errors
+    /// Those of the handshake; `InvalidData` if the other side has sent more than TLS may follow:
+    /// that would be taken for something said under TLS.
+    pub(crate) async fn begin_tls(
+        &mut self,
+        handshake: impl AsyncFnOnce(TcpStream) -> io::Result<Leg>,
+    ) -> io::Result<()> {
+        if !self.lines.is_empty() {
+            let text = "more than the command came before TLS";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let tcp = self.leg.take().and_then(Leg::into_plain);
+        let tcp = tcp.ok_or(io::ErrorKind::NotConnected)?;
+        self.leg = Some(handshake(tcp).await?);
+        Ok(())
+    }
+
+    /// The TCP connection.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        self.leg.as_ref().map(Leg::tcp)
+    }
+
+    /// Whether there is TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.leg.as_ref().is_some_and(Leg::is_tls)
+    }
+
+    /// The TCP connection, if there is no TLS. What was read of it is lost.
+    pub(crate) fn into_plain(self) -> Option<TcpStream> {
+        self.leg.and_then(Leg::into_plain)
+    }
+
+    /// Says that nothing more will be written.
+    pub(crate) async fn shut_down(&mut self) {
+        if let Some(leg) = &mut self.leg {
+            // The other side may be gone.
+            let _ = leg.shutdown().await;
+        }
+    }
+
+    /// Reads on until the other side has ended too.
+    pub(crate) async fn read_out(&mut self) {
+        if let Some(leg) = &mut self.leg {
+            while matches!(leg.read(&mut self.buffer).await, Ok(1..)) {}
+        }
+    }
+}
+
+/// One read: most lines are shorter, and each session keeps as much.
+const READ_BYTES: usize = 4096;

@@ -1,0 +1,328 @@
+//! FTPS through two gateways: TLS with the client, TLS with the server, each on its own, and what is said
+//! when it cannot be.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the programs around the gateways"
+)]
+
+mod common;
+mod tls_common;
+
+use std::{
+    io::Write,
+    net::{SocketAddr, TcpListener, TcpStream},
+};
+
+use common::{Control, World, accept, connect, passive_port, pattern, read_all};
+use gateway::tls::{Acceptor, Connector, Kind, Leg, Verify};
+use tls_common::{Authority, Folder, NAME, server_tls};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    runtime::Runtime,
+    time::timeout,
+};
+
+/// A control connection under TLS, as either side has it.
+struct Secured<'a> {
+    runtime: &'a Runtime,
+    leg: Leg,
+    read: Vec<u8>,
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// Runs a handshake on a connection that the test has used without TLS.
+fn secure<F>(
+    runtime: &Runtime,
+    tcp: TcpStream,
+    handshake: impl FnOnce(tokio::net::TcpStream) -> F,
+) -> Leg
+where
+    F: Future<Output = std::io::Result<Leg>>,
+{
+    tcp.set_nonblocking(true).expect("a socket option");
+    runtime.block_on(async {
+        let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
+        let leg = timeout(common::PATIENCE, handshake(tcp)).await;
+        leg.expect("in time").expect("TLS")
+    })
+}
+
+impl Secured<'_> {
+    fn send(&mut self, line: &str) {
+        self.runtime.block_on(async {
+            let line = format!("{line}\r\n");
+            self.leg.write_all(line.as_bytes()).await.expect("TLS");
+            self.leg.flush().await.expect("TLS");
+        });
+    }
+
+    fn line(&mut self) -> String {
+        loop {
+            if let Some(at) = self.read.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=at).collect();
+                return String::from_utf8_lossy(&line).trim_end().to_owned();
+            }
+            let mut piece = [0; 4096];
+            let read = self.leg.read(&mut piece);
+            let read = self
+                .runtime
+                .block_on(async { timeout(common::PATIENCE, read).await });
+            let count = read.expect("in time").expect("TLS");
+            assert_ne!(count, 0, "a line and not the end");
+            self.read.extend_from_slice(&piece[..count]);
+        }
+    }
+
+    fn expect(&mut self, start: &str) -> String {
+        let line = self.line();
+        assert!(line.starts_with(start), "expected {start}: {line}");
+        line
+    }
+}
+
+fn trusting() -> Connector {
+    Connector::new(&server_tls(Verify::Off)).expect("no roots are needed")
+}
+
+/// A client that has begun TLS with the gateway, and the server, in clear.
+fn secured_client<'a>(
+    world: &World,
+    runtime: &'a Runtime,
+    connector: &Connector,
+) -> (Secured<'a>, Control) {
+    let (mut client, server) = world.session();
+    client.send("AUTH TLS");
+    client.expect_code("234 ");
+    let leg = secure(runtime, client.stream, |tcp| {
+        connector.connect(tcp, NAME, Kind::Control)
+    });
+    let mut client = Secured {
+        runtime,
+        leg,
+        read: Vec::new(),
+    };
+    client.send("PBSZ 0");
+    client.expect("200 ");
+    client.send("PROT P");
+    client.expect("200 ");
+    (client, server)
+}
+
+const EXPLICIT: &str = "tls = { mode = \"explicit\" }";
+
+#[test]
+fn a_client_with_tls_reaches_a_server_without() {
+    let (world, runtime) = (World::start_with("", EXPLICIT), runtime());
+    let connector = trusting();
+    let (mut client, mut server) = secured_client(&world, &runtime, &connector);
+    client.send("PASV");
+    let listener = server.open_data_port();
+    let data = connect(passive_port(&client.line()));
+    client.send("RETR a");
+    server.expect("RETR a");
+    server.send("150 go");
+    client.expect("150 go");
+    let mut server_data = accept(&listener);
+    server_data
+        .write_all(&pattern(200_000))
+        .expect("the gateway reads");
+    drop(server_data);
+    server.send("226 done");
+    let mut data = secure(&runtime, data, |tcp| {
+        connector.connect(tcp, NAME, Kind::Data)
+    });
+    assert!(data.is_resumed(), "the control connection's session");
+    let mut bytes = Vec::new();
+    let read = runtime.block_on(data.read_to_end(&mut bytes));
+    read.expect("an orderly end");
+    assert_eq!(bytes, pattern(200_000));
+    assert!(!data.closed_without_notify());
+    client.expect("226 done");
+}
+
+#[test]
+fn an_upload_under_tls_arrives_whole() {
+    let (world, runtime) = (World::start_with("", EXPLICIT), runtime());
+    let connector = trusting();
+    let (mut client, mut server) = secured_client(&world, &runtime, &connector);
+    client.send("PASV");
+    let listener = server.open_data_port();
+    let data = connect(passive_port(&client.line()));
+    let server_data = accept(&listener);
+    client.send("STOR a");
+    server.expect("STOR a");
+    server.send("150 go");
+    client.expect("150 go");
+    let mut data = secure(&runtime, data, |tcp| {
+        connector.connect(tcp, NAME, Kind::Data)
+    });
+    runtime.block_on(async {
+        data.write_all(&pattern(200_000)).await.expect("TLS");
+        data.shutdown().await.expect("TLS");
+    });
+    drop(data);
+    assert_eq!(read_all(&server_data), pattern(200_000));
+    drop(server_data);
+    server.send("226 done");
+    client.expect("226 done");
+}
+
+#[test]
+fn what_comes_in_clear_behind_auth_is_never_a_command() {
+    let world = World::start_with("", EXPLICIT);
+    let (mut client, mut server) = world.session();
+    client
+        .stream
+        .write_all(b"AUTH TLS\r\nDELE secret\r\n")
+        .expect("a control connection");
+    client.expect_code("234 ");
+    client.expect_end();
+    server.expect_goodbye();
+}
+
+/// The scripted server's end of TLS.
+fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
+    let source = authority
+        .issue()
+        .write(&folder.path("server.pem"), &folder.path("server.key"));
+    Acceptor::new(source).expect("a certificate")
+}
+
+/// A world whose server has TLS; `verify` is part of the configuration.
+fn world_with_tls(verify: &str) -> World {
+    let tls = format!("server_tls = {{ mode = \"explicit\", {verify} }}");
+    World::start_with("", &tls)
+}
+
+/// As a server: the gateway begins TLS before it sends anything of the client's.
+fn secured_server<'a>(server: Control, runtime: &'a Runtime, acceptor: &Acceptor) -> Secured<'a> {
+    let mut server = server;
+    server.send("220 ready");
+    server.expect("AUTH TLS");
+    server.send("234 go");
+    let leg = secure(runtime, server.stream, |tcp| {
+        acceptor.accept(tcp, Kind::Control)
+    });
+    let mut server = Secured {
+        runtime,
+        leg,
+        read: Vec::new(),
+    };
+    server.expect("PBSZ 0");
+    server.send("200 ok");
+    server.expect("PROT P");
+    server.send("200 ok");
+    server
+}
+
+#[test]
+fn a_client_without_tls_reaches_a_server_that_demands_it() {
+    let (folder, authority, runtime) = (Folder::new("server"), Authority::new(), runtime());
+    std::fs::write(folder.path("roots.pem"), authority.pem()).expect("a file");
+    let roots = folder.path("roots.pem");
+    let world = world_with_tls(&format!("roots_file = \"{}\"", roots.display()));
+    let acceptor = server_end(&folder, &authority);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = secured_server(world.accept(), &runtime, &acceptor);
+    client.expect("220 ready");
+    client.send("PASV");
+    server.expect("PASV");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let SocketAddr::V4(at) = listener.local_addr().expect("a bound socket") else {
+        panic!("IPv4")
+    };
+    let (high, low) = (at.port() >> 8, at.port() & 255);
+    server.send(&format!("227 ok (127,0,0,1,{high},{low})"));
+    let mut client_data = connect(passive_port(&client.line()));
+    let server_data = accept(&listener);
+    client.send("STOR a");
+    server.expect("STOR a");
+    server.send("150 go");
+    client.expect("150 go");
+    client_data
+        .write_all(&pattern(200_000))
+        .expect("the gateway reads");
+    drop(client_data);
+    let mut server_data = secure(&runtime, server_data, |tcp| {
+        acceptor.accept(tcp, Kind::Data)
+    });
+    assert!(server_data.is_resumed(), "servers refuse others");
+    let mut bytes = Vec::new();
+    let read = runtime.block_on(server_data.read_to_end(&mut bytes));
+    read.expect("an orderly end");
+    assert_eq!(bytes, pattern(200_000));
+    assert!(!server_data.closed_without_notify());
+    runtime
+        .block_on(server_data.shutdown())
+        .expect("an orderly end");
+    drop(server_data);
+    server.send("226 done");
+    client.expect("226 done");
+}
+
+#[test]
+fn a_server_that_is_not_trusted_gets_no_account() {
+    let (folder, runtime) = (Folder::new("distrust"), runtime());
+    std::fs::write(folder.path("roots.pem"), Authority::new().pem()).expect("a file");
+    let roots = folder.path("roots.pem");
+    let world = world_with_tls(&format!("roots_file = \"{}\"", roots.display()));
+    let acceptor = server_end(&folder, &Authority::new());
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = world.accept();
+    server.send("220 ready");
+    server.expect("AUTH TLS");
+    server.send("234 go");
+    client.expect("220 ready");
+    client.send("USER joe");
+    server
+        .stream
+        .set_nonblocking(true)
+        .expect("a socket option");
+    runtime.block_on(async {
+        let tcp = tokio::net::TcpStream::from_std(server.stream).expect("a connection");
+        let refused = timeout(common::PATIENCE, acceptor.accept(tcp, Kind::Control)).await;
+        refused
+            .expect("in time")
+            .expect_err("the gateway does not go on");
+    });
+    let reply = client.expect_code("530 gateway: no TLS with the server");
+    assert!(reply.contains("not trusted"), "{reply}");
+    client.expect_end();
+}
+
+#[test]
+fn a_server_without_tls_gets_no_account() {
+    let world = world_with_tls("verify = false");
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = world.accept();
+    server.send("220 ready");
+    client.expect("220 ready");
+    client.send("USER joe");
+    server.expect("AUTH TLS");
+    server.send("502 what?");
+    let reply = client.expect_code("530 gateway: the server offers no TLS");
+    assert!(reply.contains("502 what?"), "{reply}");
+    server.expect_end();
+}
+
+#[test]
+fn a_server_that_says_more_than_its_answer_before_tls_is_left() {
+    let world = world_with_tls("verify = false");
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = world.accept();
+    server.send("220 ready");
+    client.expect("220 ready");
+    server.expect("AUTH TLS");
+    server
+        .stream
+        .write_all(b"234 go\r\n200 ok\r\n200 ok\r\n")
+        .expect("a control connection");
+    client.expect_code("530 gateway: no TLS with the server");
+    server.expect_end();
+}

@@ -1,0 +1,83 @@
+//! How long a slow server still reads of an upload when the client has sent its last byte: clients wait for
+//! the final reply for no more than 15 s.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the programs around the gateways"
+)]
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{World, pattern};
+use socket2::SockRef;
+
+/// What the gateways promise, and a second for a busy machine and the small buffers of the programs.
+const TAIL_MAX: Duration = Duration::from_secs(6);
+/// Reads at a rate to the end. Returns when it came, and how many bytes had been read when.
+fn read_at(mut server: TcpStream, bytes_per_s: usize) -> (Instant, Vec<(Instant, usize)>) {
+    let began = Instant::now();
+    let mut log = Vec::new();
+    let mut buffer = vec![0; bytes_per_s / 50];
+    let mut total = 0;
+    loop {
+        match server.read(&mut buffer).expect("the upload is whole") {
+            0 => return (Instant::now(), log),
+            count => total += count,
+        }
+        log.push((Instant::now(), total));
+        let due = began + Duration::from_secs_f64(total as f64 / bytes_per_s as f64);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Uploads what the server reads in so many seconds. Returns how long it read after the client's end. The
+/// kernels of client and server have small buffers, since what they hold is theirs.
+fn tail(kbit_per_s: usize, own_buffer: usize, seconds: usize) -> Duration {
+    let world = World::start();
+    let bytes_per_s = kbit_per_s * 125;
+    let bytes = pattern(bytes_per_s * seconds);
+    let (mut client, mut server, mut client_data, server_data) = world.uploading();
+    SockRef::from(&server_data)
+        .set_recv_buffer_size(own_buffer)
+        .expect("a socket option");
+    SockRef::from(&client_data)
+        .set_send_buffer_size(own_buffer)
+        .expect("a socket option");
+    let began = Instant::now();
+    let reader = thread::spawn(move || read_at(server_data, bytes_per_s));
+    client_data.write_all(&bytes).expect("the gateway reads");
+    client_data.shutdown(Shutdown::Write).expect("an end");
+    let finished = Instant::now();
+    let (ended, log) = reader.join().expect("read");
+    let read = log.last().map_or(0, |(_, total)| *total);
+    assert_eq!(read, bytes.len(), "the file must arrive whole");
+    let before_end = log.iter().rev().find(|(at, _)| *at <= finished);
+    let held = bytes.len() - before_end.map_or(0, |(_, total)| *total);
+    let tail = ended.saturating_duration_since(finished);
+    println!(
+        "{kbit_per_s} kbit/s: {held} bytes and {tail:?} of {:?} after the client's end",
+        ended - began
+    );
+    assert!(held > 0, "the client must be faster than the server");
+    server.send("226 done");
+    client.expect("226 done");
+    tail
+}
+
+#[test]
+fn a_server_of_one_mbit_has_an_upload_within_five_seconds_of_its_end() {
+    let tail = tail(1_000, 16 * 1024, 15);
+    assert!(tail < TAIL_MAX, "{tail:?}");
+}
+
+#[test]
+fn a_server_of_ten_mbit_has_an_upload_within_five_seconds_of_its_end() {
+    let tail = tail(10_000, 64 * 1024, 10);
+    assert!(tail < TAIL_MAX, "{tail:?}");
+}

@@ -1,0 +1,58 @@
+//! An application that reads at a rate of its own.
+
+use std::time::{Duration, Instant};
+
+/// What one application reads, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader {
+    bytes_per_s: f64,
+    /// Bytes that it may read now, as of `at`.
+    allowance: f64,
+    at: Instant,
+    /// Something waits for it.
+    pub(super) is_behind: bool,
+}
+
+impl Reader {
+    pub(super) fn new(bytes_per_s: f64, now: Instant) -> Self {
+        Self {
+            bytes_per_s,
+            allowance: 0.0,
+            at: now,
+            is_behind: true,
+        }
+    }
+
+    /// How many bytes it reads now: none, or a lump.
+    pub(super) fn take(&mut self, now: Instant) -> usize {
+        let elapsed_s = now.duration_since(self.at).as_secs_f64();
+        self.at = now;
+        // Time in which there was nothing to read is lost.
+        self.allowance = (self.allowance + elapsed_s * self.bytes_per_s).min(2.0 * self.lump());
+        if self.allowance < self.lump() {
+            return 0;
+        }
+        self.lump() as usize
+    }
+
+    /// It has read so many bytes.
+    pub(super) fn took(&mut self, bytes: usize) {
+        self.allowance -= bytes as f64;
+    }
+
+    /// When it reads next what waits for it.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let wait_s = (self.lump() - self.allowance).max(0.0) / self.bytes_per_s;
+        let is_waiting = self.is_behind && wait_s < 3600.0;
+        is_waiting.then(|| self.at + Duration::from_secs_f64(wait_s) + Duration::from_micros(1))
+    }
+
+    fn lump(&self) -> f64 {
+        (self.bytes_per_s * LUMP_S).clamp(LUMP_BYTES_MIN, LUMP_BYTES_MAX)
+    }
+}
+
+/// It reads what comes in 5 ms, between one slot and 64 KiB.
+const LUMP_S: f64 = 0.005;
+const LUMP_BYTES_MIN: f64 = 1448.0;
+const LUMP_BYTES_MAX: f64 = 65536.0;

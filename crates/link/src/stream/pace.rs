@@ -1,0 +1,249 @@
+//! How fast the reader of a stream takes its bytes, and the window that follows: what drains in time.
+//!
+//! Slots read and what waits to be read go in, with the time; a window in slots comes out. What memory
+//! allows of it, and what of it the peer is told, is the business of the receiving half and of the table.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::SLOT_SIZE;
+
+/// The pace of one reader.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Time in which everything between the two applications must drain.
+    limit_s: f64,
+    /// One past the last slot that was read.
+    read_to: u64,
+    /// Slots read first that tell nothing: buffers behind the reader swallow them.
+    free: u64,
+    /// Since when something waits to be read.
+    waits_since_s: Option<f64>,
+    /// The present span: when it began, its length, what was read in it.
+    began_s: f64,
+    length_s: f64,
+    slots: u64,
+    /// The spans before, oldest first.
+    spans: VecDeque<Span>,
+    window: u64,
+}
+
+/// What was read in a short time.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    length_s: f64,
+    slots: u64,
+    /// Something waited to be read all the time: more could not have been read.
+    is_behind: bool,
+}
+
+impl Pace {
+    /// The pace of a reader that has read the slots below `read_to`, and of which nothing else is known.
+    pub(crate) fn new(limit: Duration, read_to: u64, now_s: f64) -> Self {
+        Self {
+            limit_s: limit.as_secs_f64(),
+            read_to,
+            free: SWALLOWED_SLOTS,
+            waits_since_s: None,
+            began_s: now_s,
+            length_s: SPAN_MIN_S,
+            slots: 0,
+            spans: VecDeque::with_capacity(SPANS_MAX),
+            window: WINDOW_AT_FIRST,
+        }
+    }
+
+    /// The limit has changed.
+    pub(crate) fn set_limit(&mut self, limit: Duration) {
+        self.limit_s = limit.as_secs_f64();
+    }
+
+    /// Takes in how the stream stands: what has been read, and whether more waits. To be called at each
+    /// change of either.
+    pub(crate) fn update(&mut self, read_to: u64, is_readable: bool, now_s: f64, rtt_s: f64) {
+        self.advance(now_s, rtt_s);
+        let read = read_to - self.read_to;
+        let free = read.min(self.free);
+        self.read_to = read_to;
+        self.free -= free;
+        self.slots += read - free;
+        if is_readable {
+            self.waits_since_s.get_or_insert(now_s);
+        } else {
+            self.waits_since_s = None;
+        }
+        if read > 0 && self.free == 0 {
+            let drains_s = WINDOW_ROUND_TRIPS * rtt_s + WINDOW_SHARE * self.limit_s;
+            let window = (self.slots_per_s() * drains_s) as u64;
+            self.window = window.clamp(WINDOW_MIN, WINDOW_MAX);
+        }
+    }
+
+    /// Slots that the peer may have outstanding.
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Bytes that may wait in each queue behind the link. They grow with what was read: if they grew with the
+    /// window alone, then each time they grew what they swallow would make the reader seem fast.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        let window = self.window.min(self.read_to.max(WINDOW_AT_FIRST));
+        queue_bytes(window, READ_QUEUE_SHARE)
+    }
+
+    /// The rate at which the reader takes slots, as far as the last spans tell: where it was behind, what it
+    /// took on average; where it kept up, at least the most that it took.
+    fn slots_per_s(&self) -> f64 {
+        let mut kept_up = if self.is_behind() {
+            0.0
+        } else {
+            self.slots as f64 / self.length_s
+        };
+        let (mut slots, mut time_s) = (0, 0.0);
+        for span in &self.spans {
+            if span.is_behind {
+                slots += span.slots;
+                time_s += span.length_s;
+            } else {
+                kept_up = kept_up.max(span.slots as f64 / span.length_s);
+            }
+        }
+        let behind = if time_s > 0.0 {
+            slots as f64 / time_s
+        } else {
+            0.0
+        };
+        kept_up.max(behind)
+    }
+
+    /// Whether something has waited to be read since the present span began.
+    fn is_behind(&self) -> bool {
+        self.free == 0 && self.waits_since_s.is_some_and(|s| s <= self.began_s)
+    }
+
+    /// Ends the spans that are over.
+    fn advance(&mut self, now_s: f64, rtt_s: f64) {
+        let length_s = (rtt_s / SPANS_PER_ROUND_TRIP).max(SPAN_MIN_S);
+        while now_s >= self.began_s + self.length_s {
+            if self.spans.len() == SPANS_MAX {
+                self.spans.pop_front();
+            }
+            let span = Span {
+                length_s: self.length_s,
+                slots: std::mem::take(&mut self.slots),
+                is_behind: self.is_behind(),
+            };
+            self.spans.push_back(span);
+            // Of what is longer ago than all spans nothing would be left.
+            let oldest = now_s - length_s * (SPANS_MAX + 1) as f64;
+            self.began_s = (self.began_s + self.length_s).max(oldest);
+            self.length_s = length_s;
+        }
+    }
+}
+
+/// Bytes that may wait in a queue that holds the `share`th part of a window in slots.
+pub(crate) fn queue_bytes(window: u64, share: u64) -> usize {
+    let bytes = (window / share).saturating_mul(SLOT_SIZE as u64);
+    (bytes.min(QUEUE_BYTES_MAX as u64) as usize).max(QUEUE_BYTES_MIN)
+}
+
+/// Of a window this part (one over it) may wait to be sent in the link ...
+pub(crate) const UNSENT_SHARE: u64 = 8;
+/// ... this in the handle before it, and twice that in the kernel ...
+pub(crate) const SEND_QUEUE_SHARE: u64 = 16;
+/// ... and this in the handle behind the link, in the pump's buffer, and twice that in the kernel: less than
+/// half a window in all.
+const READ_QUEUE_SHARE: u64 = 32;
+const QUEUE_BYTES_MIN: usize = 4 << 10;
+const QUEUE_BYTES_MAX: usize = 512 << 10;
+/// The window of a stream whose reader has shown nothing yet: 384 KiB, 3.1 s at 1 Mbit/s. A fast reader shows by
+/// the last third of it that it is one.
+pub(crate) const WINDOW_AT_FIRST: u64 = 271;
+/// The least window: 23 KB, 2 s at 100 kbit/s.
+const WINDOW_MIN: u64 = 16;
+/// No memory is so large; frames can tell it.
+const WINDOW_MAX: u64 = 1 << 32;
+/// The window holds what the reader takes in so many round trips, so that it does not wait ...
+const WINDOW_ROUND_TRIPS: f64 = 1.5;
+/// ... and in this part of the limit, so that it does not wait for repeats either. The rest is for queues
+/// and for buffers of the kernel.
+const WINDOW_SHARE: f64 = 0.4;
+/// The first 256 KiB may be read by nobody: queues, the kernel's send buffer and the receive buffer of the
+/// other end hold them. With less, 64 KiB of receive buffer made a server of 10 Mbit/s seem ten times as fast.
+const SWALLOWED_SLOTS: u64 = 181;
+/// Spans are judged over 1.6 s, or over two round trips and more. What a fast reader takes of a window at
+/// once it took in one span, so that the window can grow by a factor of sixteen and more in a round trip.
+const SPANS_MAX: usize = 16;
+const SPAN_MIN_S: f64 = 0.1;
+const SPANS_PER_ROUND_TRIP: f64 = 6.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reader of so many slots a second, before whom something always waits. Returns its window after a time.
+    fn window_of_slow(slots_per_s: f64, rtt_s: f64, time_s: f64) -> u64 {
+        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        let mut at_s = 0.0;
+        while at_s < time_s {
+            at_s += 0.01;
+            pace.update((at_s * slots_per_s) as u64, true, at_s, rtt_s);
+        }
+        pace.window()
+    }
+
+    #[test]
+    fn the_window_of_a_slow_reader_is_what_it_takes_in_the_time_for_it() {
+        for rtt_s in [0.02, 0.2, 0.6] {
+            for slots_per_s in [86.0, 863.0, 8630.0] {
+                let ideal = slots_per_s * (1.5 * rtt_s + 2.0);
+                let window = window_of_slow(slots_per_s, rtt_s, 30.0) as f64;
+                assert!(
+                    (window / ideal - 1.0).abs() < 0.1,
+                    "{slots_per_s}/s, {rtt_s} s: {window}, not {ideal}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_buffers_behind_the_reader_swallow_widens_nothing() {
+        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        pace.update(SWALLOWED_SLOTS - 1, true, 0.001, 0.6);
+        assert_eq!(pace.window(), WINDOW_AT_FIRST);
+        pace.update(SWALLOWED_SLOTS, true, 0.001, 0.6);
+        assert_eq!(pace.window(), WINDOW_MIN);
+        pace.update(WINDOW_AT_FIRST, false, 0.002, 0.6);
+        assert!(pace.window() > 8 * WINDOW_AT_FIRST, "{}", pace.window());
+    }
+
+    #[test]
+    fn a_reader_that_reads_in_lumps_is_judged_by_its_average() {
+        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        let mut read_to = 0;
+        // 64 KiB each half second: 1 Mbit/s.
+        for step in 1..200 {
+            let at_s = f64::from(step) * 0.05;
+            read_to += if step % 10 == 0 { 45 } else { 0 };
+            pace.update(read_to, true, at_s, 0.02);
+        }
+        let ideal = 90.0 * 2.03;
+        assert!((pace.window() as f64) < 1.4 * ideal, "{}", pace.window());
+    }
+
+    #[test]
+    fn a_long_pause_costs_no_time_and_leaves_no_memory_of_what_was_before() {
+        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        pace.update(100_000, true, 0.5, 0.1);
+        pace.update(100_001, true, 1e9, 0.1);
+        assert_eq!(pace.window(), WINDOW_MIN);
+        assert_eq!(pace.spans.len(), SPANS_MAX);
+    }
+
+    #[test]
+    fn a_queue_never_holds_less_than_a_few_slots_or_more_than_half_a_mebibyte() {
+        assert_eq!(queue_bytes(0, 8), 4 << 10);
+        assert_eq!(queue_bytes(80, 8), 10 * SLOT_SIZE);
+        assert_eq!(queue_bytes(u64::MAX, 8), 512 << 10);
+    }
+}

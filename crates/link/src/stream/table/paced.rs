@@ -1,0 +1,73 @@
+//! Streams whose window follows the pace of their reader: both sides of the credit, and the memory.
+
+use std::time::Duration;
+
+use super::{StreamEvent, Streams};
+use crate::stream::{Class, pace::WINDOW_AT_FIRST};
+
+impl Streams {
+    /// From now on the window of a bulk stream follows what its reader takes, so that it drains within
+    /// `limit`: the peer is told a small one.
+    pub(crate) fn pace(&mut self, number: u32, limit: Duration, now_s: f64) {
+        let Some(stream) = self
+            .get(number)
+            .filter(|stream| stream.class == Class::Bulk)
+        else {
+            return;
+        };
+        if stream.recv.pace(limit, now_s) {
+            self.set_window(number, WINDOW_AT_FIRST);
+            self.tell_credit(number);
+        }
+    }
+
+    /// Fits the window of a stream to the pace of its reader, as far as memory allows.
+    pub(crate) fn fit_window(&mut self, number: u32) {
+        let wanted = self
+            .get(number)
+            .filter(|stream| !stream.window_returned)
+            .and_then(|stream| stream.recv.paced_window());
+        if let Some(wanted) = wanted {
+            self.set_window(number, wanted);
+        }
+    }
+
+    /// Makes the window of a stream as wide as wanted, if memory allows, but not narrower than what the
+    /// peer may use already.
+    fn set_window(&mut self, number: u32, wanted: u64) {
+        let Some(recv) = self.get(number).map(|stream| &stream.recv) else {
+            return;
+        };
+        let (window, wanted) = (recv.window(), wanted.max(recv.outstanding()));
+        let wanted = wanted.min(window + self.memory.room_to_refit(window));
+        if let Some(stream) = self.get(number) {
+            stream.recv.set_window(wanted);
+        }
+        self.memory.promise(wanted.saturating_sub(window));
+        self.memory.withdraw(window.saturating_sub(wanted));
+        self.tell_initial_window();
+    }
+
+    /// The peer bounds what of a stream may be on its way.
+    pub(crate) fn set_paced_credit(&mut self, number: u32, limit: u64, window: u64) {
+        let Some(stream) = self.get(number) else {
+            return;
+        };
+        let before = stream.send.queue_max();
+        stream.send.set_paced_credit(limit, window);
+        let has_changed = stream.send.queue_max() != before;
+        if has_changed && !std::mem::replace(&mut stream.queue_changed, true) {
+            self.events
+                .push_back(StreamEvent::SendQueue { stream: number });
+        }
+        self.make_ready(number);
+    }
+
+    /// Bytes of a stream that the application should have waiting to be sent; `None` if that is its own
+    /// choice.
+    pub(crate) fn send_queue_max(&mut self, number: u32) -> Option<usize> {
+        let stream = self.get(number)?;
+        stream.queue_changed = false;
+        stream.send.queue_max()
+    }
+}
