@@ -24,12 +24,15 @@ pub(crate) const TEST: &[Need] = &[
     need("bash", "bash"),
     need("setpriv", "util-linux"),
     need("unshare", "util-linux"),
+    need("nft", "nftables"),
+    need("ip", "iproute2"),
 ];
 
 /// What the scripts in `conformance/` call.
 pub(crate) const CONFORMANCE: &[Need] = &[
     need("python3", "python3"),
     need("ip", "iproute2"),
+    need("nft", "nftables"),
     need("vsftpd", "vsftpd"),
     need("curl", "curl"),
     need("lftp", "lftp"),

@@ -86,6 +86,11 @@ impl Control {
         self.leg.as_ref().is_some_and(Leg::is_tls)
     }
 
+    /// The TCP connection, if there is no TLS. What was read of it is lost.
+    pub(crate) fn into_plain(self) -> Option<TcpStream> {
+        self.leg.and_then(Leg::into_plain)
+    }
+
     /// Says that nothing more will be written.
     pub(crate) async fn shut_down(&mut self) {
         if let Some(leg) = &mut self.leg {

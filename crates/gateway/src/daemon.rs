@@ -24,6 +24,7 @@ use crate::{
     admin,
     config::{Config, DoorTls},
     far::{self, Pairing},
+    intercept::{self, InterceptError, Interception},
     limits::Usage,
     near, reload,
     shared::Shared,
@@ -64,6 +65,9 @@ pub enum RunError {
     /// The link's driver has ended without being told to.
     #[error("the link has ended by itself")]
     LinkEnded,
+    /// Connections to servers cannot be intercepted.
+    #[error("no interception")]
+    Intercept(#[from] InterceptError),
     /// The certificate of a front door cannot be used.
     #[error("the front door on {listen} has no certificate")]
     Certificate {
@@ -105,10 +109,16 @@ impl Bound {
             address,
             source,
         })?;
-        let ftp = config
-            .ftp
-            .iter()
-            .map(|door| tcp("[[ftp]] address", door.listen));
+        let ftp = config.ftp.iter().map(|door| {
+            if !door.transparent {
+                return tcp("[[ftp]] address", door.listen);
+            }
+            intercept::socket::listen_for_control(door.listen).map_err(|source| BindError {
+                what: "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)",
+                address: door.listen,
+                source,
+            })
+        });
         let forwards = config
             .forwards
             .iter()
@@ -150,6 +160,7 @@ pub async fn run(
     let acceptors = acceptors(&config)?;
     let link = Link::start(bound.link, config.link.clone())?;
     warn_about_buffers(&link);
+    let mut interception = Interception::start(&config, &link)?;
     let registry = Registry::new();
     let (cut, cut_seen) = watch::channel(false);
     let (alive, mut all_gone) = mpsc::channel(1);
@@ -215,6 +226,7 @@ pub async fn run(
         }
     }
     info!("shutting down");
+    interception.end();
     doors.shutdown().await;
     drop(alive);
     let mut cut_short = CutShort::default();
@@ -224,6 +236,7 @@ pub async fn run(
         let _ = cut.send(true);
         let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
     }
+    drop(interception);
     cut_short.streams = link.shutdown(CUT_PATIENCE).await;
     accepting.shutdown().await;
     side_tasks.shutdown().await;

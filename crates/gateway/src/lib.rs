@@ -9,6 +9,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 mod far;
+pub mod intercept;
 pub mod limits;
 mod near;
 mod relay;

@@ -49,6 +49,8 @@ pub(crate) enum ReachError {
         endpoint: String,
         last_answer: String,
     },
+    #[error("no peer for {0} answers at once")]
+    NotAtOnce(Host),
     #[error("peer {0}: too many transfers at once")]
     TooMany(String),
     #[error("this gateway is shutting down")]

@@ -28,7 +28,7 @@ pub struct Endpoint {
 }
 
 /// A network in CIDR notation, without host bits; a single address is a full-length prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
     base: IpAddr,
     prefix_bits: u8,
@@ -175,6 +175,21 @@ impl Network {
             }
             _ => false,
         }
+    }
+
+    /// Whether it is a network of IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.base.is_ipv4()
+    }
+
+    /// Length of the prefix; the longest that contains an address is the closest to it.
+    pub fn prefix_bits(&self) -> u8 {
+        self.prefix_bits
+    }
+
+    /// Whether all of `other` lies in this network.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.prefix_bits <= other.prefix_bits && self.contains(other.base)
     }
 
     fn is_single(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
-use gateway::{config::Config, daemon};
+use gateway::{config::Config, daemon, intercept};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Only say whether the configuration is right.
     #[arg(long)]
     check: bool,
+    /// Only remove the rules of transparent front doors that a killed gateway has left in the kernel
+    #[arg(long, conflicts_with = "check")]
+    remove_interception: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -32,6 +35,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.check {
         println!("{}: ok", args.config.display());
         println!("{config}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.remove_interception {
+        let removed = intercept::remove(&config)?;
+        if removed.is_empty() {
+            println!("{}: no [[ftp]] is transparent", args.config.display());
+        }
+        for line in removed {
+            println!("{line}");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     raise_file_limit();

@@ -15,7 +15,7 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer, check_tls,
+    Config, Forward, FtpDoor, Peer, check_tls, check_transparent,
     file::{File, ForwardSection, FtpSection, LimitsSection, LinkSection, OneOrMore, PeerSection},
 };
 use crate::{
@@ -245,7 +245,6 @@ fn ftp_door(
     config: &Config,
     listens: &mut HashSet<SocketAddr>,
 ) -> Result<FtpDoor, Problem> {
-    not_yet(&section)?;
     listen_once(&section.listen, config, listens)?;
     if section.target.is_none() && section.clients.is_none() {
         return Err(problem(
@@ -266,11 +265,13 @@ fn ftp_door(
     let server_data = server_data(section.server_data.as_ref())?;
     let tls = check_tls::door(&section, folder, &config.key_file)?;
     let server_tls = check_tls::server(&section, folder)?;
+    let transparent = check_transparent::door(&section, via, config)?;
     Ok(FtpDoor {
         mode,
         server_data,
         listen: section.listen.into_inner(),
         target: section.target.map(Spanned::into_inner),
+        transparent,
         clients: section.clients,
         via,
         passive_ports,
@@ -321,17 +322,6 @@ fn server_data(name: Option<&Spanned<String>>) -> Result<DataWay, Problem> {
             format!("unknown server_data {other:?}, expected \"passive\" or \"active\""),
         )),
     }
-}
-
-/// Keys of the contract whose feature does not exist yet.
-fn not_yet(section: &FtpSection) -> Result<(), Problem> {
-    if let Some(transparent) = section.transparent.as_ref().filter(|t| *t.get_ref()) {
-        return Err(problem(
-            transparent,
-            "transparent = true does not exist yet, expected false",
-        ));
-    }
-    Ok(())
 }
 
 fn listen_once(

@@ -5,6 +5,7 @@
 
 mod check;
 mod check_tls;
+mod check_transparent;
 mod file;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
 use ftp::session::{Mode, far::DataWay};
 
 use crate::{
+    intercept::{FTP_PORT, Intercepted},
     limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{CertSource, ServerTls},
@@ -61,8 +63,11 @@ pub struct Peer {
 pub struct FtpDoor {
     /// Where clients connect.
     pub listen: SocketAddr,
-    /// The server; `None`: named by the client in `USER name@host[:port]`.
+    /// The server; `None`: named by the client in `USER name@host[:port]`, or by the address that an
+    /// intercepted client connects to.
     pub target: Option<Endpoint>,
+    /// Takes connections that clients make to the servers themselves.
+    pub transparent: bool,
     /// Who may connect; `None`: loopback and private ranges.
     pub clients: Option<Vec<Network>>,
     /// The peer to go through, an index into [`Config::peers`]; `None`: chosen by `serves`.
@@ -152,7 +157,25 @@ impl Config {
     }
 }
 
+impl Config {
+    /// What a transparent front door takes.
+    pub(crate) fn intercepted(&self, door: &FtpDoor) -> Intercepted {
+        let clients = door.clients.as_deref().unwrap_or_default();
+        Intercepted::new(&self.peers, door.via, door.listen, clients)
+    }
+}
+
 impl FtpDoor {
+    /// The server for a client that connected to `local`, unless the client has to name it.
+    pub(crate) fn target_of(&self, local: SocketAddr) -> Option<Endpoint> {
+        let original = Endpoint {
+            host: Host::Ip(local.ip()),
+            port: local.port(),
+        };
+        let is_server = self.transparent && local.port() == FTP_PORT;
+        self.target.clone().or(is_server.then_some(original))
+    }
+
     /// Whether a client at `ip` may use this door.
     pub fn admits(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
@@ -196,6 +219,10 @@ impl fmt::Display for Config {
         for door in &self.ftp {
             match &door.target {
                 Some(target) => writeln!(f, "ftp on {} to {target}", door.listen)?,
+                None if door.transparent => {
+                    let intercepted = self.intercepted(door);
+                    writeln!(f, "ftp on {} to {intercepted}", door.listen)?;
+                }
                 None => writeln!(f, "ftp on {} to USER name@server", door.listen)?,
             }
         }

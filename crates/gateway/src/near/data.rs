@@ -26,6 +26,7 @@ use tokio::{
 use tracing::{debug, info};
 
 use crate::{
+    intercept,
     relay::{self, PumpError},
     socket,
     status::Transfer,
@@ -84,6 +85,8 @@ pub(super) struct DataConnection {
     pub(super) stall_timeout: Duration,
     /// The gateway's end of the client's control connection: clients compare.
     pub(super) local: IpAddr,
+    /// That address is the server's.
+    pub(super) transparent: bool,
     /// The only address that may connect: the client's.
     pub(super) client: IpAddr,
     pub(super) send: SendStream,
@@ -177,9 +180,12 @@ impl DataConnection {
                 // Not before the reply that announces it.
                 let mut orders = self.orders.clone();
                 ordered(&mut orders, |o| o.released || o.finished.is_some()).await;
-                socket::connect_from(self.local, at, DIAL_PATIENCE)
-                    .await
-                    .map_err(|error| Event::NotConnected(format!("{at}: {error}")))?
+                let connected = if self.transparent {
+                    intercept::socket::connect_from(self.local, at, DIAL_PATIENCE).await
+                } else {
+                    socket::connect_from(self.local, at, DIAL_PATIENCE).await
+                };
+                connected.map_err(|error| Event::NotConnected(format!("{at}: {error}")))?
             }
             None => return Err(Event::Expired),
         };

@@ -1,6 +1,7 @@
 //! The near side: front doors for clients.
 
 mod data;
+mod direct;
 mod session;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

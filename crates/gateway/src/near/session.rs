@@ -26,10 +26,14 @@ use tokio::{
 };
 use tracing::{Instrument, debug, info, warn};
 
-use super::data::{ClientLeg, DataConnection, Event, Orders};
+use super::{
+    data::{ClientLeg, DataConnection, Event, Orders},
+    direct,
+};
 use crate::{
     config::{DoorTls, FtpDoor},
     control::Control,
+    intercept,
     shared::{ReachError, Shared},
     socket,
     status::Transfer,
@@ -68,6 +72,7 @@ async fn run(
 ) -> io::Result<()> {
     socket::tune_control(&stream, true)?;
     let local = stream.local_addr()?;
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
     let tls = match &door.config.tls {
         DoorTls::Implicit(_) => ClientTls::Implicit,
         DoorTls::Explicit(_) => ClientTls::Explicit,
@@ -84,7 +89,13 @@ async fn run(
             .write(b"421 gateway: clients from your address are not served\r\n")
             .await;
     }
-    let front = if door.config.target.is_some() {
+    let target = door.config.target_of(local);
+    if door.config.transparent && target.is_none() {
+        info!("a client that was not intercepted");
+        control.tcp().map(socket::mark_abort);
+        return Ok(());
+    }
+    let front = if target.is_some() {
         FrontDoor::Fixed
     } else {
         FrontDoor::Logon
@@ -109,17 +120,25 @@ async fn run(
         data: BTreeMap::new(),
         events,
         closing: false,
+        has_spoken: false,
+        is_passing: false,
         door,
     };
-    if let Some(target) = session.door.config.target.clone()
+    if let Some(target) = target
         && let Err(error) = session.connect(target, None).await
     {
-        session.near.handle(Input::Refused {
-            code: 421,
-            text: &error.to_string(),
-        });
+        session.not_reached(&error);
     }
-    session.serve(from_data).await
+    session.serve(from_data).await?;
+    if session.is_passing
+        && let Some(stream) = session.control.into_plain()
+    {
+        tokio::select! {
+            () = direct::relay(stream, local) => {}
+            () = session.shared.cut_short() => {}
+        }
+    }
+    Ok(())
 }
 
 /// The far half of the session.
@@ -156,6 +175,10 @@ struct Session {
     data: BTreeMap<TransferId, Data>,
     events: mpsc::Sender<(TransferId, Event)>,
     closing: bool,
+    /// The client has sent something.
+    has_spoken: bool,
+    /// The client goes to its server directly.
+    is_passing: bool,
 }
 
 /// Why the far half ended.
@@ -179,7 +202,7 @@ impl Session {
         let begun = Instant::now();
         let mut active = begun;
         self.drain().await;
-        while !self.closing {
+        while !self.closing && !self.is_passing {
             if self.near.wants_client()
                 && let Some(line) = self.control.next_line()
             {
@@ -208,6 +231,7 @@ impl Session {
                     continue;
                 }
                 read = self.control.read(), if self.near.wants_client() => {
+                    self.has_spoken = true;
                     if !matches!(read, Ok(true)) {
                         self.near.handle(Input::ClientClosed);
                     }
@@ -226,7 +250,9 @@ impl Session {
             active = Instant::now();
             self.drain().await;
         }
-        self.close().await;
+        if !self.is_passing {
+            self.close().await;
+        }
         Ok(())
     }
 
@@ -237,6 +263,19 @@ impl Session {
             self.unheard = None;
             self.shared.registry.refused();
             warn!(%error, "the far side says nothing");
+            self.not_reached(&error);
+        }
+    }
+
+    /// The peer is not there. A client that was intercepted may pass if nothing was said yet.
+    fn not_reached(&mut self, error: &ReachError) {
+        let is_down = matches!(
+            error,
+            ReachError::PeerDown { .. } | ReachError::NotAtOnce(_)
+        );
+        if is_down && self.door.config.transparent && !self.has_spoken && !self.control.is_tls() {
+            self.is_passing = true;
+        } else {
             self.near.handle(Input::Refused {
                 code: 421,
                 text: &error.to_string(),
@@ -424,10 +463,15 @@ impl Session {
             server_data: self.door.config.server_data,
             tls: self.door.config.server_tls.clone(),
         };
-        let reached = self
+        let reach = self
             .shared
-            .reach(&target.host, self.door.config.via, Class::Control, service)
-            .await;
+            .reach(&target.host, self.door.config.via, Class::Control, service);
+        let reached = if self.door.config.transparent {
+            let late = |_| Err(ReachError::NotAtOnce(target.host.clone()));
+            timeout(PASS_PATIENCE, reach).await.unwrap_or_else(late)
+        } else {
+            reach.await
+        };
         let (peer, send, recv) = reached.inspect_err(|error| {
             self.shared.registry.refused();
             warn!(%target, %error, "not reached");
@@ -436,7 +480,11 @@ impl Session {
         let decoder = Decoder::default();
         self.unheard = Some((
             peer,
-            interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK),
+            if self.door.config.transparent {
+                interval_at(Instant::now() + PASS_CHECK, PASS_CHECK)
+            } else {
+                interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK)
+            },
         ));
         self.far = Some(Far {
             peer,
@@ -518,6 +566,7 @@ impl Session {
             tls: self.door.tls.clone().filter(|_| is_private),
             stall_timeout: self.shared.config.limits.stall_timeout,
             local: self.local.ip(),
+            transparent: self.door.config.transparent,
             client: self.client.ip(),
             send,
             recv,
@@ -630,6 +679,9 @@ async fn next_message(far: &mut Option<Far>, shared: &Shared) -> Result<FarMessa
 
 /// A listener for one data connection, on the address that the client knows.
 fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
+    if door.transparent {
+        return intercept::socket::listen_for_data(ip);
+    }
     let listen = |port| socket::listen(ip, port);
     match &door.passive_ports {
         None => listen(0),
@@ -658,6 +710,10 @@ const LOGIN_PATIENCE: Duration = Duration::from_secs(300);
 /// Time for the far half's first word, after which a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
+
+/// A client that may pass does not have to wait for that, nor for a peer that is silent to come back.
+const PASS_PATIENCE: Duration = Duration::from_millis(300);
+const PASS_CHECK: Duration = Duration::from_millis(50);
 
 /// Events of data connections that wait for the session.
 const EVENTS_MAX: usize = 16;

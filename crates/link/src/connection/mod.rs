@@ -102,6 +102,7 @@ pub(crate) struct Connection {
     close: Option<Close>,
     pub(crate) closed: Option<ConnectionEnd>,
     idle_timeout: Duration,
+    keep_alive: Duration,
     rate_max: RateMax,
     pub(crate) stats: Stats,
 }
@@ -220,6 +221,7 @@ pub(crate) struct Setup {
     pub(crate) controller: Box<dyn Controller>,
     pub(crate) pacing_quantum: Duration,
     pub(crate) idle_timeout: Duration,
+    pub(crate) keep_alive: Duration,
     pub(crate) memory_max: ByteCount,
 }
 
@@ -253,8 +255,9 @@ pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
     }
 }
 
-/// An idle connection sends something this often, so that NATs and the peer remember it.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// An idle connection sends something this often unless told otherwise, so that NATs and the peer remember
+/// it.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Bytes an application may have waiting in one stream before its first sending.
 const UNSENT_MAX: usize = 1 << 20;
 /// ... and at least, however many streams share the memory.
@@ -319,9 +322,15 @@ impl Connection {
             close: None,
             closed: None,
             idle_timeout: setup.idle_timeout,
+            keep_alive: setup.keep_alive,
             rate_max: RateMax::default(),
             stats: Stats::default(),
         }
+    }
+
+    /// How often something is sent while idle.
+    pub(crate) fn set_keep_alive(&mut self, every: Duration) {
+        self.keep_alive = every;
     }
 
     /// Caps what is sent, whatever the controller allows, and tells the peer its cap.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Connection, ConnectionEnd, KEEP_ALIVE};
+use super::{Connection, ConnectionEnd};
 use crate::time::Time;
 
 /// What a report may be late beyond a round trip and a half, before a sender asks for one.
@@ -53,9 +53,7 @@ impl Connection {
             return;
         }
         if self.silent_since.is_none() && self.silence_deadline().is_some_and(|due| due <= now) {
-            self.silent_since = Some(self.last_heard);
-            self.next_probe = now;
-            self.ecn.on_silence();
+            self.fall_silent(now);
         }
         if now.since(self.last_tick) >= TICK && self.silent_since.is_none() {
             self.last_tick = now;
@@ -68,8 +66,25 @@ impl Connection {
             self.doubts = self.doubts.saturating_add(1);
             self.repeat_pass = Time::default();
         }
-        if now.since(self.last_sent) >= KEEP_ALIVE {
+        if now.since(self.last_sent) >= self.keep_alive {
             self.ping_wanted = true;
+        }
+    }
+
+    fn fall_silent(&mut self, now: Time) {
+        self.silent_since = Some(self.last_heard);
+        self.next_probe = now;
+        self.ecn.on_silence();
+    }
+
+    /// The peer's host, or one on the way, says that our packets do not reach it. Anybody can say so: it is
+    /// believed only while nothing comes although an answer may be due, and until the next packet of the peer.
+    pub(crate) fn on_unreachable(&mut self, now: Time) {
+        let some = self.rtt.smoothed() / 4;
+        let oldest = self.sent.oldest_in_flight();
+        let is_due = oldest.is_some_and(|sent| now.since(sent) > some);
+        if self.silent_since.is_none() && is_due && now.since(self.last_heard) > some {
+            self.fall_silent(now);
         }
     }
 

@@ -7,8 +7,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, KEEP_ALIVE, ecn::EcnCounts,
-    ip_overhead, silence::TICK,
+    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, ecn::EcnCounts, ip_overhead,
+    silence::TICK,
 };
 use crate::{
     handshake::Level,
@@ -104,7 +104,7 @@ impl Connection {
         if self.closed.is_some() {
             return Time::NEVER;
         }
-        let mut next = self.last_sent + KEEP_ALIVE;
+        let mut next = self.last_sent + self.keep_alive;
         let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
         if self.silent_since.is_none() {
             consider(self.next_doubt());

@@ -163,6 +163,12 @@ impl Link {
         self.handle.bell.command(Command::RateMax { all, peers });
     }
 
+    /// Changes how often something is sent to each peer while nothing else is: 5 s at first. The shorter, the
+    /// sooner a peer that dies is found out.
+    pub fn set_keep_alive(&self, every: Duration) {
+        self.handle.bell.command(Command::KeepAlive(every));
+    }
+
     /// What the link was doing a tenth of a second ago at the latest.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
@@ -195,6 +201,8 @@ enum Command {
         all: Option<BitRate>,
         peers: Vec<Option<BitRate>>,
     },
+    /// A new keep-alive.
+    KeepAlive(Duration),
     Open {
         peer: PeerId,
         class: Class,

@@ -214,6 +214,7 @@ impl Driver {
                 }
                 Command::Look(key) => self.look(key, now),
                 Command::RateMax { all, peers } => self.endpoint.set_rate_max(all, &peers),
+                Command::KeepAlive(every) => self.endpoint.set_keep_alive(every),
                 Command::Address { peer, address } => {
                     let address = address.map(|address| self.socket.native(address));
                     self.endpoint.set_address(peer, address, now);

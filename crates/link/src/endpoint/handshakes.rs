@@ -246,6 +246,7 @@ impl Endpoint {
             controller,
             pacing_quantum: self.config.pacing_quantum,
             idle_timeout: self.config.idle_timeout,
+            keep_alive: self.keep_alive,
             memory_max: self.config.memory_max,
         };
         let mut connection = Connection::new(setup, now);

@@ -39,7 +39,7 @@ pub use self::{
 use units::BitRate;
 
 use crate::{
-    connection::{Connection, Ecn, Pacer, Received, Stats, Transmit, ip_overhead},
+    connection::{Connection, Ecn, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
     handshake::{cookie::CookieJar, envelope::KeyId},
     id_map::IdMap,
     time::Time,
@@ -64,6 +64,7 @@ pub struct Endpoint {
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Spreads what goes to all peers together, if there is a cap on that.
     total: Pacer,
+    keep_alive: Duration,
     is_closing: bool,
     /// When we ran last, and when we asked to be run next.
     ran: Time,
@@ -102,6 +103,7 @@ impl Endpoint {
             events: VecDeque::new(),
             dropped: DropCounters::default(),
             total,
+            keep_alive: KEEP_ALIVE,
             is_closing: false,
             ran: Time::default(),
             due: Time::NEVER,
@@ -224,6 +226,15 @@ impl Endpoint {
         }
     }
 
+    /// Changes how often something is sent to each peer while nothing else is. A peer that dies is found out
+    /// within this time, three and a half round trips and a quarter of a second.
+    pub fn set_keep_alive(&mut self, every: Duration) {
+        self.keep_alive = every;
+        for connection in self.connections.values_mut() {
+            connection.set_keep_alive(every);
+        }
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) and [`poll_transmit`](Self::poll_transmit) are
     /// to be called next; a time that has passed means at once.
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
@@ -299,13 +310,18 @@ impl Endpoint {
     }
 
     /// The host `address` says that nobody listens there, or that it cannot be reached: kept for the
-    /// status.
+    /// status of handshakes, and a reason for connections to doubt.
     pub fn handle_unreachable(&mut self, address: IpAddr, now: Instant) {
         let now = self.time(now);
         let address = address.to_canonical();
         let is_for = |attempt: &&Attempt| attempt.remote.ip().to_canonical() == address;
         for attempt in self.attempts.values().filter(is_for) {
             self.peers[attempt.peer].refused = Some(now);
+        }
+        for connection in self.connections.values_mut() {
+            if connection.remote.ip().to_canonical() == address {
+                connection.on_unreachable(now);
+            }
         }
     }
 

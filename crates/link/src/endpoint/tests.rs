@@ -398,3 +398,44 @@ fn a_cookie_is_taken_from_nobody_but_the_one_who_was_asked() {
         }
     }
 }
+
+#[test]
+fn an_idle_peer_that_dies_is_found_out_as_soon_as_the_keep_alive_says() {
+    let keep_alive = Duration::from_millis(200);
+    let mut two = Two::new();
+    two.exchange(50);
+    two.a.set_keep_alive(keep_alive);
+    two.exchange(100);
+    assert!(two.a.is_up(0), "the peer answers");
+    let heard = two.now;
+    while two.a.is_up(0) {
+        two.pass(Duration::from_millis(10));
+        two.sent_by_a();
+    }
+    let took = two.now - heard;
+    let due = keep_alive + Duration::from_millis(500);
+    assert!(took > keep_alive / 2 && took <= due, "{took:?}");
+}
+
+#[test]
+fn a_host_that_says_nobody_listens_is_believed_when_an_answer_is_due() {
+    let mut two = Two::new();
+    two.exchange(50);
+    two.a.set_keep_alive(Duration::from_millis(100));
+    two.exchange(100);
+    two.a.handle_unreachable(at_b().ip(), two.now);
+    assert!(two.a.is_up(0), "nothing is due: anybody may have said so");
+
+    for _ in 0..13 {
+        two.pass(Duration::from_millis(10));
+        two.sent_by_a();
+    }
+    assert!(two.a.is_up(0), "too early for silence");
+    two.a.handle_unreachable(elsewhere().ip(), two.now);
+    assert!(two.a.is_up(0), "that is another host");
+    two.a.handle_unreachable(at_b().ip(), two.now);
+    assert!(!two.a.is_up(0));
+
+    two.exchange(10);
+    assert!(two.a.is_up(0), "the peer's next packet ends the doubt");
+}

@@ -1,0 +1,68 @@
+//! A transparent front door: what contradicts it, and whether it can intercept anything.
+
+use toml::Spanned;
+
+use super::{
+    Config,
+    check::{Problem, problem},
+    file::FtpSection,
+};
+use crate::intercept::{FTP_PORT, Intercepted};
+
+/// Whether the door is a transparent one.
+pub(super) fn door(
+    section: &FtpSection,
+    via: Option<usize>,
+    config: &Config,
+) -> Result<bool, Problem> {
+    let Some(transparent) = section.transparent.as_ref().filter(|t| *t.get_ref()) else {
+        return Ok(false);
+    };
+    contradiction(section)?;
+    let listen = *section.listen.get_ref();
+    if [0, FTP_PORT].contains(&listen.port()) {
+        let message = format!(
+            "expected a port other than {FTP_PORT} that is known beforehand: rules of the kernel name it"
+        );
+        return Err(problem(&section.listen, message));
+    }
+    let mut doors = config.ftp.iter().filter(|door| door.transparent);
+    if doors.any(|door| door.listen.port() == listen.port()) {
+        return Err(problem(
+            &section.listen,
+            "another transparent front door has this port, after which its rules are named",
+        ));
+    }
+    let clients = section.clients.as_deref().unwrap_or_default();
+    if Intercepted::new(&config.peers, via, listen, clients).is_empty() {
+        return Err(problem(
+            transparent,
+            "there is nothing to intercept: expected an address or a network in the serves of a \
+             [[peer]] (packets carry no names), of IPv4 or IPv6 as listen and clients are",
+        ));
+    }
+    Ok(true)
+}
+
+/// The server's own address is the one that clients know.
+fn contradiction(section: &FtpSection) -> Result<(), Problem> {
+    fn refuse<T>(value: Option<&Spanned<T>>, message: &str) -> Result<(), Problem> {
+        value.map_or(Ok(()), |value| Err(problem(value, message)))
+    }
+    refuse(
+        section.target.as_ref(),
+        "target contradicts transparent = true: the server is the one that the client connects to",
+    )?;
+    refuse(
+        section.external_address.as_ref(),
+        "external_address contradicts transparent = true: clients are told the server's own address",
+    )?;
+    refuse(
+        section.passive_ports.as_ref(),
+        "passive_ports contradicts transparent = true: data connections go to the server's own address",
+    )
+}
+
+#[cfg(test)]
+#[path = "check_transparent_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+use super::super::{Config, ConfigError};
+use link::Identity;
+
+/// Reads a file of two peers; `serves` are those of the first, the second serves everything.
+fn parse(name: &str, serves: &str, door: &str) -> Result<Config, ConfigError> {
+    let folder = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let _ = std::fs::remove_file(folder.join("a.key"));
+    Identity::generate()
+        .write_new(&folder.join("a.key"))
+        .expect("a new key file");
+    let keys = [(); 2].map(|()| Identity::generate().public_key());
+    let text = format!(
+        "[identity]\nkey_file = \"a.key\"\n\
+         [[peer]]\nname = \"site-b\"\npublic_key = \"{}\"\n{serves}\n\
+         [[peer]]\nname = \"site-c\"\npublic_key = \"{}\"\n{door}",
+        keys[0], keys[1]
+    );
+    let parsed = Config::parse(&text, &folder.join("a.toml"));
+    let _ = std::fs::remove_dir_all(&folder);
+    parsed
+}
+
+const SERVES: &str = "serves = [\"10.20.0.0/16\", \"ftp.example.com\", \"2001:db8::/32\"]";
+const DOOR: &str = "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
+                    clients = [\"10.0.0.0/8\", \"fd00::/8\"]\n";
+
+#[test]
+fn a_transparent_door_tells_what_it_takes() {
+    let config = parse("transparent", SERVES, DOOR).expect("a valid configuration");
+    assert!(config.ftp[0].transparent);
+    let shown = config.to_string();
+    assert!(
+        shown.contains(
+            "ftp on [::]:2125 to whom clients connect themselves: 10.20.0.0/16, 2001:db8::/32"
+        ),
+        "{shown}"
+    );
+    let ipv4 = DOOR.replace("[::]", "0.0.0.0");
+    let shown = parse("transparent-4", SERVES, &ipv4)
+        .expect("valid")
+        .to_string();
+    assert!(!shown.contains("2001:db8"), "{shown}");
+}
+
+#[test]
+fn what_cannot_be_intercepted_is_an_error_with_its_place() {
+    let names = "serves = [\"ftp.example.com\", \"*.example.com\"]";
+    for (serves, door, at, expected) in [
+        (names, DOOR.to_owned(), (12, 15), "nothing to intercept"),
+        ("", DOOR.to_owned(), (12, 15), "nothing to intercept"),
+        (
+            SERVES,
+            format!("{DOOR}via = \"site-c\"\n"),
+            (12, 15),
+            "nothing to intercept",
+        ),
+        (
+            SERVES,
+            DOOR.replace("\"10.0.0.0/8\", \"fd00::/8\"", ""),
+            (12, 15),
+            "nothing to intercept",
+        ),
+        (
+            SERVES,
+            format!("{DOOR}target = \"10.20.0.5\"\n"),
+            (14, 10),
+            "target contradicts",
+        ),
+        (
+            SERVES,
+            format!("{DOOR}external_address = \"10.0.0.1\"\n"),
+            (14, 20),
+            "external_address contradicts",
+        ),
+        (
+            SERVES,
+            format!("{DOOR}passive_ports = \"3000-3010\"\n"),
+            (14, 17),
+            "passive_ports contradicts",
+        ),
+        (
+            SERVES,
+            DOOR.replace("2125", "0"),
+            (11, 10),
+            "known beforehand",
+        ),
+        (
+            SERVES,
+            DOOR.replace("2125", "21"),
+            (11, 10),
+            "other than 21",
+        ),
+        (
+            SERVES,
+            format!("{DOOR}{}", DOOR.replace("[::]", "127.0.0.1")),
+            (15, 10),
+            "another transparent front door",
+        ),
+        (
+            SERVES,
+            "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n".to_owned(),
+            (11, 10),
+            "needs clients",
+        ),
+    ] {
+        let error = parse("not-transparent", serves, &door).expect_err("it is wrong");
+        let text = error.to_string();
+        let place = format!(":{}:{}: ", at.0, at.1);
+        assert!(
+            text.contains(&place) && text.contains(expected),
+            "{door}: {text}"
+        );
+    }
+}

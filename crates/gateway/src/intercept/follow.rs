@@ -1,0 +1,76 @@
+//! Tells the kernel which peers are up, as long as the gateway runs.
+#![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use link::{Link, PeerState};
+use tracing::{info, warn};
+
+use super::{InterceptError, install, program::nft, ruleset::Ruleset};
+
+/// Follows the peers until the other end of `stop` is dropped; then nothing is intercepted any more.
+pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
+    let mut told: Vec<bool> = Vec::new();
+    let mut told_at = Instant::now();
+    let mut is_working = true;
+    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+        let peers = link.snapshot().peers;
+        let is_up = |state| matches!(state, PeerState::Up { .. });
+        let up: Vec<bool> = peers.iter().map(|peer| is_up(peer.state)).collect();
+        if up == told && told_at.elapsed() < REFRESH_EVERY {
+            continue;
+        }
+        told_at = Instant::now();
+        let result = refresh(rulesets, &up);
+        match &result {
+            Err(error) if is_working => {
+                warn!(%error, "nothing is intercepted, connections pass directly");
+            }
+            Ok(()) if !is_working => info!("interception works again"),
+            _ => {}
+        }
+        is_working = result.is_ok();
+        for (index, peer) in peers.iter().enumerate() {
+            let was_up = told.get(index).copied().unwrap_or_default();
+            let is_used = |rules: &Ruleset| rules.intercepted().peers().contains(&index);
+            if up[index] == was_up || !rulesets.iter().any(is_used) {
+                continue;
+            }
+            let peer = &peer.name;
+            if up[index] {
+                info!(peer, "connections to its servers are intercepted");
+            } else {
+                warn!(peer, "not up: connections to its servers pass directly");
+            }
+        }
+        told = up;
+    }
+    if let Err(error) = refresh(rulesets, &[]) {
+        warn!(%error, "what is intercepted ends with the gateway only");
+    }
+}
+
+fn refresh(rulesets: &[Ruleset], up: &[bool]) -> Result<(), InterceptError> {
+    for rules in rulesets {
+        let text = rules.refresh(|peer| up.get(peer).copied().unwrap_or_default());
+        if nft(&text).is_err() {
+            // Somebody has flushed everything, as a firewall does that is loaded again.
+            warn!(
+                table = rules.table(),
+                "rules are gone, installing them again"
+            );
+            install(rules)?;
+            nft(&text)?;
+        }
+    }
+    Ok(())
+}
+
+/// How soon a change of a peer's state is seen; the link tells it a tenth of a second late at most.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often what expires is told again.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,94 @@
+//! Which servers' connections a transparent front door takes, and the peers through which each is reached.
+//!
+//! Packets carry addresses, so of `serves` only addresses and networks count. The closest network decides,
+//! as for any other target.
+
+use std::{
+    cmp::Reverse,
+    collections::BTreeSet,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+use crate::{
+    config::Peer,
+    target::{Network, ServesPattern},
+};
+
+/// The servers that a transparent front door stands in for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Intercepted {
+    /// Each network with its peers, by index and in file order; the longest prefixes of a family
+    /// first.
+    networks: Vec<(Network, Vec<usize>)>,
+}
+
+impl Intercepted {
+    /// What a door that listens at `listen` takes of what `peers` serve, or of what the one named by `via`
+    /// serves. A family in which it cannot be reached, or has no clients, is left out.
+    pub(crate) fn new(
+        peers: &[Peer],
+        via: Option<usize>,
+        listen: SocketAddr,
+        clients: &[Network],
+    ) -> Self {
+        let is_reachable = |network: &Network| match listen.ip() {
+            IpAddr::V4(_) => network.is_ipv4(),
+            IpAddr::V6(ip) => ip.is_unspecified() || !network.is_ipv4(),
+        };
+        let has_clients =
+            |network: &Network| clients.iter().any(|c| c.is_ipv4() == network.is_ipv4());
+        let mut networks: Vec<(Network, Vec<usize>)> = Vec::new();
+        for (index, peer) in peers.iter().enumerate() {
+            if via.is_some_and(|via| via != index) {
+                continue;
+            }
+            for pattern in peer.serves.iter().flatten() {
+                let ServesPattern::Network(network) = pattern else {
+                    continue;
+                };
+                if !is_reachable(network) || !has_clients(network) {
+                    continue;
+                }
+                match networks.iter_mut().find(|(known, _)| known == network) {
+                    Some((_, peers)) if peers.contains(&index) => {}
+                    Some((_, peers)) => peers.push(index),
+                    None => networks.push((*network, vec![index])),
+                }
+            }
+        }
+        networks.sort_by_key(|(network, _)| (!network.is_ipv4(), Reverse(network.prefix_bits())));
+        Self { networks }
+    }
+
+    /// Whether there is no such server.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.networks.is_empty()
+    }
+
+    /// Each network with its peers; one that lies in another comes before it.
+    pub(super) fn networks(&self) -> impl Iterator<Item = (&Network, &[usize])> {
+        self.networks
+            .iter()
+            .map(|(network, peers)| (network, peers.as_slice()))
+    }
+
+    /// All peers that are needed.
+    pub(super) fn peers(&self) -> BTreeSet<usize> {
+        self.networks
+            .iter()
+            .flat_map(|(_, peers)| peers.iter().copied())
+            .collect()
+    }
+}
+
+impl fmt::Display for Intercepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("whom clients connect themselves: ")?;
+        for (at, (network, _)) in self.networks.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{network}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Transparent front doors: connections that clients make to the servers themselves, and that cross this
+//! machine, are taken by the gateway while the peer is up, and pass directly while it is not.
+//!
+//! What the kernel needs for that is installed and removed here: a table of nftables rules
+//! (`ruleset`) and policy routing (`routing`) for each transparent door. It is done by the programs `nft`
+//! and `ip`: an administrator finds there what he could have typed, `nft` changes everything or nothing,
+//! and what is needed once in a second is no reason for a netlink library. What comes of an intercepted
+//! connection is the business of `near`.
+
+mod follow;
+mod intercepted;
+mod program;
+mod routing;
+mod ruleset;
+pub(crate) mod socket;
+
+use std::{
+    net::TcpListener,
+    sync::mpsc::{Sender, channel},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use link::Link;
+use tracing::{info, warn};
+
+pub(crate) use self::intercepted::Intercepted;
+pub use self::program::InterceptError;
+use self::ruleset::Ruleset;
+use crate::config::{Config, FtpDoor};
+
+/// The interception of a running gateway. Dropping it removes what was installed.
+#[derive(Debug)]
+pub(crate) struct Interception {
+    rulesets: Vec<Ruleset>,
+    /// The thread that follows the peers, and what its end is told by.
+    follower: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Interception {
+    /// Installs what the transparent doors of `config` need, in place of what a killed gateway has left.
+    /// Connections are intercepted from the moment their peer is up.
+    ///
+    /// # Errors
+    /// [`InterceptError`] says what is missing; nothing is left behind then.
+    pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
+        let mut interception = Self {
+            rulesets: Vec::new(),
+            follower: None,
+        };
+        for rules in rulesets(config) {
+            interception.rulesets.push(rules.clone());
+            install(&rules)?;
+            info!(table = rules.table(), listen = %rules.listen(), "interception installed");
+        }
+        if !interception.rulesets.is_empty() {
+            link.set_keep_alive(KEEP_ALIVE);
+            let (stop, stopped) = channel();
+            let (rulesets, link) = (interception.rulesets.clone(), link.clone());
+            let thread = thread::spawn(move || follow::follow(&rulesets, &link, &stopped));
+            interception.follower = Some((stop, thread));
+        }
+        Ok(interception)
+    }
+
+    /// Lets new connections pass; those that were intercepted go on.
+    pub(crate) fn end(&mut self) {
+        if let Some((stop, thread)) = self.follower.take() {
+            drop(stop);
+            if thread.join().is_err() {
+                warn!("the follower of peers has panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Interception {
+    fn drop(&mut self) {
+        self.end();
+        for rules in &self.rulesets {
+            if let Err(error) = uninstall(rules) {
+                warn!(%error, table = rules.table(), "interception not removed");
+            }
+        }
+    }
+}
+
+/// Removes what a killed gateway with this configuration has left. Returns a line about each door.
+///
+/// # Errors
+/// [`InterceptError`] says what is missing, or that the gateway runs.
+pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
+    let mut lines = Vec::new();
+    for rules in rulesets(config) {
+        if is_running(&rules) {
+            return Err(InterceptError::Running(rules.listen()));
+        }
+        uninstall(&rules)?;
+        let (table, number) = (rules.table(), rules.mark());
+        lines.push(format!(
+            "table inet {table}, routing table {number} and its rules: none left"
+        ));
+    }
+    Ok(lines)
+}
+
+fn rulesets(config: &Config) -> impl Iterator<Item = Ruleset> {
+    let is_transparent = |door: &&FtpDoor| door.transparent;
+    let doors = config.ftp.iter().filter(is_transparent);
+    doors.map(|door| Ruleset::new(config, door))
+}
+
+fn install(rules: &Ruleset) -> Result<(), InterceptError> {
+    routing::install(rules)?;
+    program::nft(&rules.install())
+}
+
+fn uninstall(rules: &Ruleset) -> Result<(), InterceptError> {
+    // One of the programs may be missing; what the other has made must go.
+    let removed = program::nft(&rules.remove());
+    routing::remove(rules)?;
+    removed
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "asks the kernel whether somebody listens"
+)]
+fn is_running(rules: &Ruleset) -> bool {
+    let bound = TcpListener::bind(rules.listen());
+    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+}
+
+/// Port of the servers whose connections are intercepted.
+pub(crate) const FTP_PORT: u16 = 21;
+
+/// Something is sent to idle peers this often, so that one that dies is found out in time for clients
+/// that connect a second later. It costs 3 kbit/s for each peer.
+const KEEP_ALIVE: Duration = Duration::from_millis(200);

@@ -1,0 +1,126 @@
+//! The programs that change the kernel's tables: `nft` of nftables and `ip` of iproute2.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+/// Interception cannot be installed or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterceptError {
+    /// A program is not there.
+    #[error(
+        "transparent = true needs the program {program}: install the package {package} (Debian's name)"
+    )]
+    Missing {
+        /// Its name.
+        program: &'static str,
+        /// Where it is.
+        package: &'static str,
+    },
+    /// The user may not.
+    #[error("transparent = true needs CAP_NET_ADMIN: {program} says {said:?}")]
+    Forbidden {
+        /// What tried.
+        program: &'static str,
+        /// Its words.
+        said: String,
+    },
+    /// The kernel cannot.
+    #[error(
+        "the kernel lacks what transparent = true needs (CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET, \
+         CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} says {said:?}"
+    )]
+    Unsupported {
+        /// What tried.
+        program: &'static str,
+        /// Its words.
+        said: String,
+    },
+    /// Anything else that a program says.
+    #[error("{program} failed: {said:?}")]
+    Failed {
+        /// Which program.
+        program: &'static str,
+        /// Its words.
+        said: String,
+    },
+    /// A program could not be run.
+    #[error("{program} cannot be run")]
+    Run {
+        /// Which program.
+        program: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A gateway runs, and would install what is removed again.
+    #[error("a gateway listens on {0}: stop it, and it removes its interception itself")]
+    Running(std::net::SocketAddr),
+}
+
+/// Lets `nft` carry out all of `script`, or nothing of it.
+pub(super) fn nft(script: &str) -> Result<(), InterceptError> {
+    run("nft", "nftables", &["-f", "-"], script)
+}
+
+/// Runs `ip` for one family.
+pub(super) fn ip(ipv4: bool, arguments: &str) -> Result<(), InterceptError> {
+    let family = if ipv4 { "-4" } else { "-6" };
+    let arguments: Vec<_> = [family]
+        .into_iter()
+        .chain(arguments.split_whitespace())
+        .collect();
+    run("ip", "iproute2", &arguments, "")
+}
+
+fn run(
+    program: &'static str,
+    package: &'static str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<(), InterceptError> {
+    let path = env::var_os("PATH");
+    let found = find(program, path.as_deref());
+    let found = found.ok_or(InterceptError::Missing { program, package })?;
+    let failed = |source| InterceptError::Run { program, source };
+    let mut child = Command::new(found)
+        .args(arguments)
+        // Its words are compared.
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that reads no further has found a mistake, and says so.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().next().unwrap_or("nothing").to_owned();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    Err(if says(&["not permitted", "Permission denied"]) {
+        InterceptError::Forbidden { program, said }
+    } else if says(&["not supported", "No such file or directory"]) {
+        InterceptError::Unsupported { program, said }
+    } else {
+        InterceptError::Failed { program, said }
+    })
+}
+
+/// Where a program is. Daemons live where the PATH of a user may not lead.
+fn find(program: &str, path: Option<&OsStr>) -> Option<PathBuf> {
+    env::split_paths(path.unwrap_or_default())
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}

@@ -1,0 +1,194 @@
+//! The nftables rules of one transparent front door, as text for `nft`.
+//!
+//! One table for each door, named after its port, so that it can be removed whole. Only packets that cross
+//! this machine towards the servers are looked at: its own connections are never intercepted.
+//!
+//! - A connection begins with a SYN. It goes to the door if its server's peer is up; otherwise it passes. A
+//!   connection that began by passing is never taken over later.
+//! - What belongs to a socket with a server's address is delivered here: the further packets of control
+//!   connections, and data connections, which need no rule of their own.
+//! - Whether a peer is up stands in a set whose one element expires. A gateway that hangs intercepts
+//!   nothing a few seconds later. One that was killed has no socket, and without a socket `tproxy` does not
+//!   match: its connections pass at once.
+
+use std::{fmt::Write as _, net::SocketAddr, time::Duration};
+
+use super::{FTP_PORT, Intercepted};
+use crate::{
+    config::{Config, FtpDoor},
+    target::Network,
+};
+
+/// The rules of one door.
+#[derive(Debug, Clone)]
+pub(super) struct Ruleset {
+    listen: SocketAddr,
+    clients: Vec<Network>,
+    intercepted: Intercepted,
+}
+
+impl Ruleset {
+    pub(super) fn new(config: &Config, door: &FtpDoor) -> Self {
+        Self {
+            listen: door.listen,
+            clients: outermost(door.clients.iter().flatten()),
+            intercepted: config.intercepted(door),
+        }
+    }
+
+    /// Name of the table.
+    pub(super) fn table(&self) -> String {
+        format!("longhaul_{}", self.listen.port())
+    }
+
+    /// The mark of packets that are to be delivered here, and the number of the routing table that does it:
+    /// "LH", and the door's port.
+    pub(super) fn mark(&self) -> u32 {
+        u32::from_be_bytes([b'L', b'H', 0, 0]) | u32::from(self.listen.port())
+    }
+
+    /// Where the door listens.
+    pub(super) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// The servers that it takes.
+    pub(super) fn intercepted(&self) -> &Intercepted {
+        &self.intercepted
+    }
+
+    /// Whether there are servers of IPv4, or of IPv6.
+    pub(super) fn has_family(&self, ipv4: bool) -> bool {
+        let mut networks = self.intercepted.networks();
+        networks.any(|(network, _)| network.is_ipv4() == ipv4)
+    }
+
+    /// Installs the table in place of what an earlier run may have left; no peer is up.
+    pub(super) fn install(&self) -> String {
+        let mut text = self.remove();
+        // Writing to a String cannot fail.
+        let _ = self.write_table(&mut text);
+        text
+    }
+
+    /// Removes the table, or does nothing if it is not there.
+    pub(super) fn remove(&self) -> String {
+        let table = self.table();
+        format!("add table inet {table}\ndelete table inet {table}\n")
+    }
+
+    /// Says which peers are up, for the next [`EXPIRY`].
+    pub(super) fn refresh(&self, is_up: impl Fn(usize) -> bool) -> String {
+        let table = self.table();
+        let mut text = String::new();
+        for peer in self.intercepted.peers() {
+            let _ = writeln!(text, "flush set inet {table} up_{peer}");
+            if is_up(peer) {
+                let (port, expiry_s) = (FTP_PORT, EXPIRY.as_secs());
+                let _ = writeln!(
+                    text,
+                    "add element inet {table} up_{peer} {{ {port} timeout {expiry_s}s }}"
+                );
+            }
+        }
+        text
+    }
+
+    fn write_table(&self, text: &mut String) -> std::fmt::Result {
+        let mark = self.mark();
+        let own_port = self.listen.port();
+        writeln!(text, "table inet {} {{", self.table())?;
+        for peer in self.intercepted.peers() {
+            writeln!(
+                text,
+                " set up_{peer} {{ type inet_service; flags timeout; }}"
+            )?;
+        }
+        let servers = outermost(self.intercepted.networks().map(|(network, _)| network));
+        writeln!(
+            text,
+            " chain prerouting {{ type filter hook prerouting priority mangle; policy accept;"
+        )?;
+        for (family, networks) in families(&servers) {
+            writeln!(
+                text,
+                "  meta l4proto tcp {family} daddr {{ {networks} }} goto to_servers"
+            )?;
+        }
+        // Answers to connections that the gateway made with a client's address.
+        for (family, networks) in families(&servers) {
+            writeln!(
+                text,
+                "  {family} saddr {{ {networks} }} tcp sport {FTP_PORT} \
+                 socket transparent 1 meta mark set {mark:#x} accept"
+            )?;
+        }
+        writeln!(text, " }}\n chain to_servers {{")?;
+        writeln!(text, "  fib daddr type local accept")?;
+        writeln!(
+            text,
+            "  tcp flags & (fin|syn|rst|ack) == syn tcp dport {FTP_PORT} jump begin"
+        )?;
+        // The door's own socket has every address, and would match whatever goes to its port.
+        writeln!(
+            text,
+            "  tcp dport != {own_port} socket transparent 1 meta mark set {mark:#x} accept"
+        )?;
+        writeln!(text, " }}\n chain begin {{")?;
+        for (family, networks) in families(&self.clients) {
+            if self.has_family(family == "ip") {
+                writeln!(text, "  {family} saddr != {{ {networks} }} return")?;
+            }
+        }
+        let to = if self.listen.ip().is_unspecified() {
+            format!(":{own_port}")
+        } else {
+            self.listen.to_string()
+        };
+        for (network, peers) in self.intercepted.networks() {
+            let family = family(network);
+            for peer in peers {
+                writeln!(
+                    text,
+                    "  {family} daddr {network} tcp dport @up_{peer} \
+                     tproxy {family} to {to} meta mark set {mark:#x} accept"
+                )?;
+            }
+            writeln!(text, "  {family} daddr {network} return")?;
+        }
+        writeln!(text, " }}\n}}")
+    }
+}
+
+fn family(network: &Network) -> &'static str {
+    if network.is_ipv4() { "ip" } else { "ip6" }
+}
+
+/// For each family that there is: its name, and its networks as elements of a set.
+fn families(networks: &[Network]) -> impl Iterator<Item = (&'static str, String)> {
+    ["ip", "ip6"].into_iter().filter_map(|name| {
+        let texts = networks.iter().filter(|network| family(network) == name);
+        let texts: Vec<_> = texts.map(ToString::to_string).collect();
+        (!texts.is_empty()).then(|| (name, texts.join(", ")))
+    })
+}
+
+/// Those that lie in no other: `nft` refuses sets in which networks overlap.
+fn outermost<'a>(networks: impl Iterator<Item = &'a Network>) -> Vec<Network> {
+    let networks: Vec<_> = networks.collect();
+    let mut kept: Vec<Network> = Vec::new();
+    for network in &networks {
+        let mut others = networks.iter().filter(|other| *other != network);
+        if !others.any(|other| other.covers(network)) && !kept.contains(network) {
+            kept.push(**network);
+        }
+    }
+    kept
+}
+
+/// Time after which a gateway that says nothing more intercepts nothing more: three refreshments.
+const EXPIRY: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+#[path = "ruleset_tests.rs"]
+mod tests;

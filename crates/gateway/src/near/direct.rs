@@ -1,0 +1,36 @@
+//! An intercepted client whose peer turned out to be dead: the gateway connects to its server, with the
+//! client's address, and relays. Nothing is accelerated, and data connections do not come by here.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::{io::copy_bidirectional, net::TcpStream};
+use tracing::{info, warn};
+
+use crate::{intercept, socket};
+
+/// Relays between a client that has not been told anything and `server` until both have ended.
+pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
+    let connected = match stream.peer_addr() {
+        Ok(client) => intercept::socket::connect_as(client.ip(), server, PATIENCE).await,
+        Err(error) => Err(error),
+    };
+    let mut direct = match connected {
+        Ok(direct) => direct,
+        Err(error) => {
+            warn!(%server, %error, "the server cannot be reached directly either");
+            return socket::abort(stream);
+        }
+    };
+    info!(%server, "relayed directly");
+    match copy_bidirectional(&mut stream, &mut direct).await {
+        Ok((up_bytes, down_bytes)) => info!(up_bytes, down_bytes, "client gone"),
+        Err(error) => {
+            info!(%error, "a directly relayed connection broke");
+            socket::abort(stream);
+            socket::abort(direct);
+        }
+    }
+}
+
+/// Time for the server to accept; clients wait 20 s and more for its greeting.
+const PATIENCE: Duration = Duration::from_secs(10);

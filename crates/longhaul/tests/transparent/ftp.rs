@@ -1,0 +1,191 @@
+//! A server that says who connects, and a client, both just good enough.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
+/// Serves `content` at every name, tells in its greeting who has connected, and counts what it gets.
+pub(crate) fn serve(at: &str, content: &'static [u8]) {
+    let listener = TcpListener::bind((at, 21)).expect("nobody else listens there");
+    while let Ok((stream, client)) = listener.accept() {
+        // In the namespace of this thread. Clients come and go as they like.
+        thread::spawn(move || drop(session(stream, client, content)));
+    }
+}
+
+fn session(stream: TcpStream, client: SocketAddr, content: &[u8]) -> io::Result<()> {
+    let local = stream.local_addr()?.ip();
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let mut out = stream;
+    let mut passive: Option<TcpListener> = None;
+    let mut active: Option<SocketAddr> = None;
+    let mut stored = 0;
+    write!(out, "220 client {}\r\n", client.ip())?;
+    while let Some(line) = lines.next().transpose()? {
+        let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match verb {
+            "PASV" | "EPSV" => {
+                let listener = TcpListener::bind((local, 0))?;
+                let at = listener.local_addr()?;
+                passive = Some(listener);
+                match at.ip() {
+                    IpAddr::V4(ip) if verb == "PASV" => {
+                        let [a, b, c, d] = ip.octets();
+                        let [high, low] = at.port().to_be_bytes();
+                        write!(out, "227 ({a},{b},{c},{d},{high},{low})\r\n")?;
+                    }
+                    _ => write!(out, "229 (|||{}|)\r\n", at.port())?,
+                }
+            }
+            "PORT" | "EPRT" => {
+                active = parse_port(rest);
+                write!(out, "200 ok\r\n")?;
+            }
+            "RETR" | "STOR" => {
+                write!(out, "150 here\r\n")?;
+                let mut data = match (&passive, active) {
+                    (Some(listener), _) => listener.accept()?.0,
+                    (None, Some(at)) => TcpStream::connect(at)?,
+                    (None, None) => return Ok(()),
+                };
+                passive = None;
+                if verb == "RETR" {
+                    data.write_all(content)?;
+                } else {
+                    stored = data.read_to_end(&mut Vec::new())?;
+                }
+                drop(data);
+                write!(out, "226 done\r\n")?;
+            }
+            "SIZE" => write!(out, "213 {stored}\r\n")?,
+            "USER" => write!(out, "331 password\r\n")?,
+            "PASS" => write!(out, "230 in\r\n")?,
+            "QUIT" => {
+                write!(out, "221 bye\r\n")?;
+                return Ok(());
+            }
+            "TYPE" => write!(out, "200 ok\r\n")?,
+            _ => write!(out, "502 no\r\n")?,
+        }
+    }
+    Ok(())
+}
+
+fn parse_port(text: &str) -> Option<SocketAddr> {
+    if let Some(extended) = text.strip_prefix('|') {
+        let mut parts = extended.split('|').skip(1);
+        let ip: IpAddr = parts.next()?.parse().ok()?;
+        return Some(SocketAddr::new(ip, parts.next()?.parse().ok()?));
+    }
+    let numbers: Vec<u8> = text.split(',').filter_map(|n| n.parse().ok()).collect();
+    let [a, b, c, d, high, low] = numbers.try_into().ok()?;
+    Some(([a, b, c, d], u16::from_be_bytes([high, low])).into())
+}
+
+/// How a client gets its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Pasv,
+    Epsv,
+    Port,
+    Eprt,
+}
+
+/// A client's control connection.
+pub(crate) struct Client {
+    lines: BufReader<TcpStream>,
+    pub(crate) greeting: String,
+}
+
+impl Client {
+    /// Connects, waits for the greeting and logs in.
+    pub(crate) fn connect(server: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut client = Self {
+            lines: BufReader::new(stream),
+            greeting: String::new(),
+        };
+        client.greeting = client.reply()?;
+        for (command, code) in [("USER x", "331"), ("PASS x", "230"), ("TYPE I", "200")] {
+            client.ask(command, code)?;
+        }
+        Ok(client)
+    }
+
+    pub(crate) fn ask(&mut self, command: &str, code: &str) -> io::Result<String> {
+        write!(self.lines.get_mut(), "{command}\r\n")?;
+        let reply = self.reply()?;
+        if reply.starts_with(code) {
+            Ok(reply)
+        } else {
+            Err(io::Error::other(format!("{command}: {reply}")))
+        }
+    }
+
+    fn reply(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.lines.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Has a data connection and uses it for the transfer that `command` begins.
+    pub(crate) fn transfer(
+        &mut self,
+        way: Way,
+        command: &str,
+        with: impl FnOnce(TcpStream) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let server = self.lines.get_ref().peer_addr()?;
+        let own = self.lines.get_ref().local_addr()?.ip();
+        let data = match way {
+            Way::Pasv | Way::Epsv => {
+                let at = if way == Way::Pasv {
+                    let reply = self.ask("PASV", "227")?;
+                    let start = reply.find('(').map_or(0, |at| at + 1);
+                    let at = parse_port(reply[start..].trim_end_matches(['.', ')']));
+                    at.ok_or_else(|| io::Error::other(reply.clone()))?
+                } else {
+                    let reply = self.ask("EPSV", "229")?;
+                    let port = reply.split("|||").nth(1).and_then(|r| r.split('|').next());
+                    let port = port.and_then(|p| p.parse().ok()).unwrap_or_default();
+                    SocketAddr::new(server.ip(), port)
+                };
+                assert_eq!(at.ip(), server.ip(), "the server's own address is told");
+                let data = TcpStream::connect_timeout(&at, PATIENCE)?;
+                self.ask(command, "150")?;
+                data
+            }
+            Way::Port | Way::Eprt => {
+                let listener = TcpListener::bind((own, 0))?;
+                let port = listener.local_addr()?.port();
+                let family = if own.is_ipv4() { 1 } else { 2 };
+                let named = if way == Way::Port {
+                    let [high, low] = port.to_be_bytes();
+                    format!("PORT {},{high},{low}", own.to_string().replace('.', ","))
+                } else {
+                    format!("EPRT |{family}|{own}|{port}|")
+                };
+                self.ask(&named, "200")?;
+                self.ask(command, "150")?;
+                let (data, from) = listener.accept()?;
+                assert_eq!(from, SocketAddr::new(server.ip(), 20), "as servers do");
+                data
+            }
+        };
+        with(data)?;
+        let reply = self.reply()?;
+        if reply.starts_with("226") {
+            Ok(())
+        } else {
+            Err(io::Error::other(reply))
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
