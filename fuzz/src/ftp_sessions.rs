@@ -385,6 +385,7 @@ impl World {
                 }
                 self.near(near::Input::FarReply { tag, line: &line });
             }
+            Some(far::Output::Taken) => self.near(near::Input::Taken),
             Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
             Some(far::Output::Foreseen {
                 subject,

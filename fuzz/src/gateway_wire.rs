@@ -124,6 +124,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             line: b"226 done".to_vec(),
         },
         FarMessage::DataReady(id),
+        FarMessage::Taken,
         FarMessage::Foreseen {
             subject: Subject::Features,
             answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),

@@ -59,8 +59,14 @@ impl<'a> Command<'a> {
     pub fn parse(line: &'a [u8]) -> Self {
         let (prefix, rest) = split_telnet_prefix(line);
         let text = undouble_iac(rest);
-        let end = text.iter().position(|&b| b == b' ').unwrap_or(text.len());
-        let verb: String = text[..end]
+        // Servers skip what is white in front, and end a verb at anything white.
+        let start = text
+            .iter()
+            .position(|b| !is_white(*b))
+            .unwrap_or(text.len());
+        let end = text[start..].iter().position(|b| is_white(*b));
+        let end = end.map_or(text.len(), |length| start + length);
+        let verb: String = text[start..end]
             .iter()
             .take(VERB_MAX)
             .map(|b| char::from(b.to_ascii_uppercase()))
@@ -179,6 +185,11 @@ fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
     line.split_at(end)
 }
 
+/// As C's `isspace` has it.
+fn is_white(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
 /// RFC 854: a data byte 255 is sent twice.
 fn undouble_iac(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.windows(2).any(|pair| pair == [0xff, 0xff]) {
@@ -262,6 +273,21 @@ mod tests {
             Command::parse(b"RETR a\x1b[2Jb").to_string(),
             "RETR a\\u{1b}[2Jb"
         );
+    }
+
+    #[test]
+    fn what_servers_take_for_a_verb_is_one() {
+        for line in [
+            &b"PORT 1,2"[..],
+            b"port\t1,2",
+            b" PORT\x0b1,2",
+            b"\t PORT\r1,2",
+        ] {
+            let command = Command::parse(line);
+            assert!(matches!(command.kind(), Kind::Active(_)), "{line:?}");
+            assert_eq!(command.argument(), b"1,2");
+            assert_eq!(command.line(), line);
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ impl Default for Limits {
 /// A limit that is reached; as text, what the reply says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Reached {
+    #[error("clients from your address are not served")]
+    Stranger,
     #[error("too many sessions, try again later")]
     Sessions,
     #[error("too many sessions from your address, try again later")]

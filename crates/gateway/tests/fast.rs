@@ -7,9 +7,9 @@
 
 mod common;
 
-use std::{io::Write, net::TcpListener};
+use std::{io::Write, net::TcpListener, thread, time::Duration};
 
-use common::{Control, World, accept, connect, expect_reset, passive_port, read_all};
+use common::{Control, World, accept, connect, expect_reset, passive_port, pattern, read_all};
 
 /// A client that has logged in; the server has been asked what clients ask.
 fn logged_in(world: &World) -> (Control, Control) {
@@ -100,6 +100,33 @@ fn an_upload_is_on_its_way_before_the_server_has_agreed() {
 }
 
 #[test]
+fn before_the_far_side_reads_little_of_an_upload_is_on_its_way() {
+    let world = World::start();
+    let (mut client, mut server) = logged_in(&world);
+    client.send("PASV");
+    let client_data = connect(passive_port(&client.line()));
+    client.send("STOR a");
+    let sent = pattern(3_000_000);
+    let writer = {
+        let (mut client_data, sent) = (client_data, sent.clone());
+        thread::spawn(move || client_data.write_all(&sent).expect("the gateway reads"))
+    };
+    thread::sleep(Duration::from_millis(500));
+    let open = world.near.snapshot().transfers;
+    assert!(open.iter().all(|t| t.up_bytes <= 600_000), "{open:?}");
+    let listener = server.open_data_port();
+    let server_data = accept(&listener);
+    server.expect("STOR a");
+    server.send("150 go");
+    client.expect("150 go");
+    assert_eq!(read_all(&server_data), sent);
+    drop(server_data);
+    server.send("226 done");
+    client.expect("226 done");
+    writer.join().expect("the client has sent everything");
+}
+
+#[test]
 fn a_refused_data_port_is_told_at_the_transfer() {
     let world = World::start();
     let (mut client, mut server) = logged_in(&world);
@@ -172,5 +199,34 @@ fn in_strict_mode_each_command_is_the_servers() {
         server.expect(command);
         server.send(reply);
         client.expect(reply);
+    }
+}
+
+#[test]
+fn as_many_transfers_as_a_client_may_ask_for_ahead_find_their_data() {
+    let world = World::start();
+    let (mut client, mut server) = logged_in(&world);
+    let listeners: Vec<_> = (0..20)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+        .collect();
+    for listener in &listeners {
+        let port = listener.local_addr().expect("a bound socket").port();
+        client.send(&format!("EPRT |1|127.0.0.1|{port}|"));
+        client.send("LIST");
+    }
+    for listener in &listeners {
+        let server_listener = server.open_data_port();
+        let mut server_data = accept(&server_listener);
+        server.expect("LIST");
+        server.send("150 go");
+        server_data
+            .write_all(b"listing")
+            .expect("the gateway reads");
+        drop(server_data);
+        server.send("226 done");
+        client.expect_code("200 gateway");
+        client.expect("150 go");
+        assert_eq!(read_all(&accept(listener)), b"listing");
+        client.expect("226 done");
     }
 }

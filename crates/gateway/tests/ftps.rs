@@ -267,6 +267,32 @@ fn a_client_without_tls_reaches_a_server_that_demands_it() {
 }
 
 #[test]
+fn transfers_that_a_server_with_tls_refuses_leave_nothing() {
+    let (folder, authority, runtime) = (Folder::new("refused"), Authority::new(), runtime());
+    let world = world_with_tls("verify = false");
+    let acceptor = server_end(&folder, &authority);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = secured_server(world.accept(), &runtime, &acceptor);
+    client.expect("220 ready");
+    for _ in 0..5 {
+        client.send("PASV");
+        server.expect("PASV");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("a bound socket").port();
+        server.send(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
+        let _data = connect(passive_port(&client.line()));
+        let _server_data = accept(&listener);
+        client.send("RETR none");
+        server.expect("RETR none");
+        server.send("550 none");
+        client.expect("550 none");
+    }
+    let nothing = |s: &gateway::status::Snapshot| s.transfers.is_empty();
+    world.near.wait_for("the end of all transfers", nothing);
+    world.far.wait_for("the end of all transfers", nothing);
+}
+
+#[test]
 fn a_server_that_is_not_trusted_gets_no_account() {
     let (folder, runtime) = (Folder::new("distrust"), runtime());
     std::fs::write(folder.path("roots.pem"), Authority::new().pem()).expect("a file");

@@ -11,7 +11,7 @@ use std::{
 use ftp::{
     line::{Line, REPLY_MAX},
     session::{
-        CommandId, Mode, TransferId,
+        CommandId, Mode, PIPELINED_MAX, TransferId,
         far::{DataWay, FarSession, Input, Manner, Opening, Output, ServerTls as TlsWay},
     },
 };
@@ -303,6 +303,7 @@ impl Session<'_> {
                 Output::Reply { tag, line } => {
                     self.tell_near(&FarMessage::Reply { tag, line }).await?;
                 }
+                Output::Taken => self.tell_near(&FarMessage::Taken).await?,
                 Output::DataReady(id) => self.tell_near(&FarMessage::DataReady(id)).await?,
                 Output::Foreseen {
                     subject,
@@ -486,8 +487,9 @@ const TELNET_INTERRUPT: &[u8] = &[0xff, 0xf4, 0xff];
 /// RFC 854: DM, sent as urgent data to make a Synch.
 const TELNET_DATA_MARK: &[u8] = &[0xf2];
 
-/// Streams kept for data connections that the server has not announced.
-const EARLY_MAX: usize = 8;
+/// Streams kept for data connections that the server has not announced: as many as a client may have
+/// asked for ahead.
+const EARLY_MAX: usize = PIPELINED_MAX;
 
 /// Refusals that wait for the session.
 const REFUSALS_MAX: usize = 8;

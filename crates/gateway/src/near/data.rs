@@ -241,6 +241,8 @@ async fn up(
     transfer: &Transfer,
     tell: &Teller,
 ) -> Result<(), String> {
+    // Clients may begin before the server does, and the far side tells how fast that takes what comes.
+    send.await_bound(FIRST_BYTES);
     let result = tokio::select! {
         result = relay::to_link(reader, send, &transfer.meters().0) => result,
         () = refused(orders.clone()) => {
@@ -388,6 +390,10 @@ async fn down(
     tell.tell(Event::Delivered).await;
     Ok(())
 }
+
+/// What an upload sends before the far side tells how fast the server takes it: as much as a server of
+/// 1 Mbit/s takes in 2 s, and all of a small file.
+const FIRST_BYTES: usize = 256 * 1024;
 
 /// Time for the client to connect, as long as vsftpd's accept_timeout.
 const EXPIRY: Duration = Duration::from_secs(60);

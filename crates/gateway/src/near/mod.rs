@@ -37,7 +37,11 @@ pub(crate) async fn serve_ftp(
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
-        let place = match shared.usage.admit(client.ip()) {
+        let admitted = match door.config.admits(client.ip()) {
+            true => shared.usage.admit(client.ip()),
+            false => Err(Reached::Stranger),
+        };
+        let place = match admitted {
             Ok(place) => place,
             Err(reached) => {
                 shared.registry.refused();

@@ -82,13 +82,7 @@ async fn run(
         (ClientTls::Implicit, Some(tls)) => tls.accept(stream, Kind::Control).await?,
         _ => Leg::plain(stream),
     };
-    let mut control = Control::new(leg, COMMAND_MAX);
-    if !door.config.admits(client.ip()) {
-        info!("a client from an address that may not connect");
-        return control
-            .write(b"421 gateway: clients from your address are not served\r\n")
-            .await;
-    }
+    let control = Control::new(leg, COMMAND_MAX);
     let target = door.config.target_of(local);
     if door.config.transparent && target.is_none() {
         info!("a client that was not intercepted");
@@ -119,6 +113,7 @@ async fn run(
         streams: HashMap::new(),
         data: BTreeMap::new(),
         events,
+        logon_since: Instant::now(),
         closing: false,
         has_spoken: false,
         is_passing: false,
@@ -174,6 +169,8 @@ struct Session {
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, Data>,
     events: mpsc::Sender<(TransferId, Event)>,
+    /// Since when the client may log in.
+    logon_since: Instant,
     closing: bool,
     /// The client has sent something.
     has_spoken: bool,
@@ -199,8 +196,7 @@ impl Session {
     ) -> io::Result<()> {
         let shared = self.shared.clone();
         let limits = shared.config.limits;
-        let begun = Instant::now();
-        let mut active = begun;
+        let mut active = Instant::now();
         self.drain().await;
         while !self.closing && !self.is_passing {
             if self.near.wants_client()
@@ -221,9 +217,10 @@ impl Session {
                     active + limits.idle_timeout,
                     "nothing was asked for too long",
                 ),
-                false => (begun + LOGIN_PATIENCE, "no login in time"),
+                false => (self.logon_since + LOGIN_PATIENCE, "no login in time"),
             };
-            let is_waiting = self.near.is_idle() || !self.near.is_logged_in();
+            let is_waiting =
+                self.near.is_idle() || !self.near.is_logged_in() && !self.near.is_transferring();
             tokio::select! {
                 () = sleep_until(until), if is_waiting => {
                     self.near.handle(Input::LimitReached(why));
@@ -289,6 +286,7 @@ impl Session {
             Ok(FarMessage::Reply { tag, line }) => {
                 self.near.handle(Input::FarReply { tag, line: &line });
             }
+            Ok(FarMessage::Taken) => self.near.handle(Input::Taken),
             Ok(FarMessage::DataReady(id)) => self.near.handle(Input::DataReady(id)),
             Ok(FarMessage::Foreseen {
                 subject,
@@ -344,8 +342,9 @@ impl Session {
         while let Some(output) = self.near.poll() {
             match output {
                 Output::ToClient(line) => {
-                    if let Err(error) = self.control.write(&line).await {
-                        debug!(%error, "cannot reply");
+                    let written = timeout(REPLY_PATIENCE, self.control.write(&line)).await;
+                    if !matches!(written, Ok(Ok(()))) {
+                        debug!(?written, "cannot reply");
                         self.near.handle(Input::ClientClosed);
                     }
                 }
@@ -419,6 +418,7 @@ impl Session {
 
     async fn log_on(&mut self, id: CommandId, logon: Logon) {
         self.leave_server();
+        self.logon_since = Instant::now();
         let mut line = b"USER ".to_vec();
         line.extend_from_slice(&logon.user);
         let Ok(host) = Host::parse(&logon.server.host) else {
@@ -507,7 +507,7 @@ impl Session {
 
     async fn open_data(&mut self, transfer: TransferId) -> bool {
         let Some(far) = &self.far else { return false };
-        if self.shared.registry.transfers_open() >= self.shared.config.limits.transfers_max {
+        if self.shared.registry.door_transfers_open() >= self.shared.config.limits.transfers_max {
             warn!("too many transfers");
             return false;
         }
@@ -703,6 +703,9 @@ fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
         }
     }
 }
+
+/// Time for a client to take a reply. It sends commands, so it should read.
+const REPLY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Time for a client to log in: people type.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(300);

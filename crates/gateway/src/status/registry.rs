@@ -267,9 +267,11 @@ impl Registry {
         SessionGuard(self.clone())
     }
 
-    /// Transfers and forwards that are open.
-    pub(crate) fn transfers_open(&self) -> usize {
-        lock(&self.transfers).len()
+    /// Data connections of front doors that are open.
+    pub(crate) fn door_transfers_open(&self) -> usize {
+        let transfers = lock(&self.transfers);
+        let of_doors = transfers.values().filter(|t| t.near && t.kind == "ftp");
+        of_doors.count()
     }
 
     pub(crate) fn refused(&self) {

@@ -89,6 +89,8 @@ pub enum FarMessage {
     },
     /// The server has agreed on the data connection that this command asked for.
     DataReady(CommandId),
+    /// A command whose answer the client has had has been dealt with.
+    Taken,
     /// What the server answers to a question that the client has not asked.
     Foreseen {
         /// The question.
@@ -304,6 +306,7 @@ impl Wire for FarMessage {
                 });
                 5
             }
+            Self::Taken => 7,
             Self::Foreseen {
                 subject,
                 answer,
@@ -350,6 +353,7 @@ impl Wire for FarMessage {
                 text: one_line(&mut reader)?,
             },
             4 => Self::ServerClosed,
+            7 => Self::Taken,
             5 => {
                 let transfer = TransferId(reader.u32()?);
                 let limit = match reader.u8()? {

@@ -85,6 +85,7 @@ fn every_message_reads_back() {
             line: vec![b'x'; ftp::line::REPLY_MAX],
         },
         FarMessage::DataReady(CommandId(2)),
+        FarMessage::Taken,
         FarMessage::Foreseen {
             subject: Subject::Features,
             answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),
@@ -148,7 +149,7 @@ proptest! {
 
     #[test]
     fn what_decodes_encodes_to_the_same_bytes(
-        kind in 1u8..7, body in proptest::collection::vec(any::<u8>(), 0..60)
+        kind in 1u8..8, body in proptest::collection::vec(any::<u8>(), 0..60)
     ) {
         let mut bytes = vec![kind, 0, 0, 0, body.len() as u8];
         bytes.extend_from_slice(&body);

@@ -107,6 +107,9 @@ impl SendStream {
                 .take()
                 .expect("a future is not polled after it is ready");
             state.queued_bytes += data.len();
+            if let Some(left) = &mut state.unbound_left {
+                *left = left.saturating_sub(data.len());
+            }
             state.queue.push_back(data);
             drop(state);
             self.shared.ring();
@@ -121,17 +124,27 @@ impl SendStream {
         self.shared.lock().queue_bound
     }
 
+    /// The receiver is going to bound this stream: until it has, [`room`](Self::room) is for so many bytes
+    /// in all. What is sent before it has begun to read can lie there long.
+    pub fn await_bound(&self, first_bytes: usize) {
+        self.shared.lock().unbound_left = Some(first_bytes);
+    }
+
     /// How many bytes to write next; waits until it is worth it. Without a bound by the receiver it is any
     /// number, at once. Who reads from elsewhere only what this returns holds nothing back by itself. Cancel
     /// safe.
     pub async fn room(&mut self) -> usize {
         poll_fn(|context| {
             let mut state = self.shared.lock();
-            let Some(bound) = state.queue_bound else {
-                return Poll::Ready(usize::MAX);
-            };
             // What is wrong the write will tell.
             let is_over = state.error.is_some() || state.finish || state.reset.is_some();
+            let Some(bound) = state.queue_bound else {
+                if state.unbound_left == Some(0) && !is_over {
+                    state.waker = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
+                return Poll::Ready(state.unbound_left.unwrap_or(usize::MAX).max(1));
+            };
             if state.queued_bytes > bound / 2 && !is_over {
                 state.waker = Some(context.waker().clone());
                 return Poll::Pending;
@@ -274,6 +287,8 @@ pub(super) struct SendState {
     pub(super) queued_bytes: usize,
     /// The bound of the queue where the peer's reader sets it.
     pub(super) queue_bound: Option<usize>,
+    /// Bytes that may be written before the peer's reader sets it, where that is awaited.
+    unbound_left: Option<usize>,
     pub(super) finish: bool,
     pub(super) reset: Option<u32>,
     pub(super) is_done: bool,

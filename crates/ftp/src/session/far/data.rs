@@ -49,7 +49,10 @@ impl FarSession {
     fn no_data(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool, text: &str) {
         match id {
             Some(id) if !answered => self.answer(id, None, text),
-            _ => self.prepared.set_refused(transfer, text.to_owned()),
+            _ => {
+                self.prepared.set_refused(transfer, text.to_owned());
+                self.out.push_back(Output::Taken);
+            }
         }
     }
 
@@ -74,9 +77,10 @@ impl FarSession {
             Answer::Refused(held) => {
                 self.unlisten(transfer);
                 if answered {
-                    let reply = held.last().map(String::from_utf8_lossy).unwrap_or_default();
+                    let reply = held.quoted();
                     let text = format!("425 gateway: the server offers no data port: {reply}");
                     self.prepared.set_refused(transfer, text);
+                    self.out.push_back(Output::Taken);
                 } else {
                     self.relay_held(id, code, held);
                 }
@@ -92,9 +96,10 @@ impl FarSession {
 
     fn agreed(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
         self.prepared.set(transfer);
-        if let Some(id) = id.filter(|_| !answered) {
-            self.out.push_back(Output::DataReady(id));
-        }
+        self.out.push_back(match id {
+            Some(id) if !answered => Output::DataReady(id),
+            _ => Output::Taken,
+        });
     }
 
     pub(super) fn unlisten(&mut self, transfer: TransferId) {

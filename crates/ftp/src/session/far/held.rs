@@ -1,5 +1,7 @@
 //! The lines of a reply that is not relayed as it comes.
 
+use crate::command::escape;
+
 #[derive(Debug, Default)]
 pub(super) struct Held {
     lines: Vec<Vec<u8>>,
@@ -19,6 +21,11 @@ impl Held {
 
     pub(super) fn last(&self) -> Option<&[u8]> {
         self.lines.last().map(Vec::as_slice)
+    }
+
+    /// The last line for the text of another reply: short, and without control characters.
+    pub(super) fn quoted(&self) -> String {
+        self.last().map(escape).unwrap_or_default()
     }
 
     /// Each line, and whether it is the last.

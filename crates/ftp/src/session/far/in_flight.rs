@@ -36,8 +36,8 @@ pub(super) enum Expect {
     /// What the gateway itself settles with the server.
     Protection(Held),
     DataPort(DataPort),
-    /// `TYPE` that the client takes for done.
-    Type(Held),
+    /// `TYPE`, and whether the client takes it for done.
+    Type(Held, bool),
     /// A question that the client has not asked.
     Question(Subject, Held),
     Transfer {
@@ -108,7 +108,7 @@ impl InFlight {
     /// client will tell. Returns its code.
     pub(super) fn question_ended(&mut self) -> Option<Code> {
         match self.answering()?.expect {
-            Expect::Question(..) | Expect::Type(_) | Expect::Protection(_) => {
+            Expect::Question(..) | Expect::Type(_, true) | Expect::Protection(_) => {
                 self.tracker.client_went_on()
             }
             _ => None,

@@ -63,6 +63,8 @@ pub enum Output {
     },
     /// Tell the near half that the server has agreed on a data connection.
     DataReady(CommandId),
+    /// Tell the near half that the oldest command with an answer of its own has been dealt with.
+    Taken,
     /// Tell the near half the answer to a question that the client has not asked.
     Foreseen {
         /// The question.
@@ -75,7 +77,7 @@ pub enum Output {
     /// Listen for the server's data connection, on the address of the control connection's own end, and
     /// say where.
     Listen(TransferId),
-    /// Nothing came of it: stop listening unless the server has connected.
+    /// The transfer has ended before it began: give the data connection up unless it carries data.
     Unlisten(TransferId),
     /// Connect to this port of the control connection's peer, at once.
     Connect {

@@ -51,6 +51,8 @@ pub struct FarSession {
     unbound: Option<(CommandId, TransferId, bool)>,
     /// The client takes the transfer type for another than it is: why.
     type_refusal: Option<String>,
+    /// The server has not let the session begin.
+    server_refused: bool,
     client_gone: bool,
     quit_sent: bool,
     closed: bool,
@@ -76,6 +78,7 @@ impl FarSession {
             account: None,
             unbound: None,
             type_refusal: None,
+            server_refused: false,
             client_gone: false,
             quit_sent: false,
             closed: false,
@@ -192,7 +195,8 @@ impl FarSession {
                 break;
             }
         }
-        if self.client_gone && self.in_flight.is_empty() && self.queue.is_empty() && !self.closed {
+        let is_done = self.in_flight.is_empty() && self.queue.is_empty() || self.server_refused;
+        if self.client_gone && is_done && !self.closed {
             if !self.quit_sent {
                 self.send_line(b"QUIT".to_vec());
             }
@@ -260,20 +264,14 @@ impl FarSession {
                 self.quit_sent = true;
                 expect = Expect::Quit;
             }
-            Kind::Type => {
-                self.type_refusal = None;
-                if answered {
-                    expect = Expect::Type(Held::default());
-                }
-            }
+            Kind::Type => expect = Expect::Type(Held::default(), answered),
             _ => {}
         }
         self.out.push_back(Output::ToServer { line, synch });
         if kind == Kind::Abort {
             self.abort_data();
         }
-        let id = (!matches!(expect, Expect::Type(_))).then_some(id);
-        self.in_flight.push(id, expect);
+        self.in_flight.push((!answered).then_some(id), expect);
     }
 
     /// What a command that depends on the transfer type is answered while that is in doubt.
@@ -340,12 +338,15 @@ impl FarSession {
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             // A server that takes its leave answers nobody's question.
-            Some(Expect::Type(_) | Expect::Question(..) | Expect::Protection(_))
+            Some(Expect::Type(_, false)) => return false,
+            Some(Expect::Type(..) | Expect::Question(..) | Expect::Protection(_))
                 if code.0 == 421 =>
             {
                 return false;
             }
-            Some(Expect::Type(held) | Expect::Question(_, held) | Expect::Protection(held)) => held,
+            Some(Expect::Type(held, _) | Expect::Question(_, held) | Expect::Protection(held)) => {
+                held
+            }
             _ => return false,
         };
         held.push(line);
@@ -383,6 +384,9 @@ impl FarSession {
                 if code.class() == Class::Completed {
                     let next = self.protection.greeted();
                     self.protect(next);
+                } else {
+                    // Nothing more is to be expected of such a server.
+                    self.server_refused = true;
                 }
                 None
             }
@@ -400,14 +404,18 @@ impl FarSession {
                     begun: true,
                 })
             }
-            Expect::Transfer { transfer, .. } => {
-                self.transfer_ended(transfer, code);
+            Expect::Transfer { transfer, begun } => {
+                // Without TLS the data of a success may have come in spite of it.
+                let is_over = code.class() == Class::Failed || self.protection.is_private();
+                if !begun && is_over {
+                    self.out.push_back(Output::Unlisten(transfer));
+                }
                 None
             }
             Expect::Greeting(greeting) => self.greeted(id, greeting, code),
             Expect::DataPort(asked) => self.data_answered(id, asked, code),
-            Expect::Type(held) => {
-                self.type_answered(held, code);
+            Expect::Type(held, answered) => {
+                self.type_answered(&held, answered, code);
                 None
             }
             Expect::Question(subject, held) => {
@@ -431,22 +439,24 @@ impl FarSession {
                 None
             }
             Greeted::Refused(held) => {
+                self.server_refused = true;
                 self.relay_held(id, code, held);
                 None
             }
         }
     }
 
-    fn transfer_ended(&mut self, transfer: TransferId, code: Code) {
-        if code.class() == Class::Failed {
-            self.unlisten(transfer);
+    fn type_answered(&mut self, held: &Held, answered: bool, code: Code) {
+        if answered {
+            self.out.push_back(Output::Taken);
         }
-    }
-
-    fn type_answered(&mut self, held: Held, code: Code) {
-        if code.class() != Class::Completed {
-            let reply = held.last().map(String::from_utf8_lossy).unwrap_or_default();
-            let text = format!("451 gateway: the server has refused the TYPE: {reply}");
+        if code.class() == Class::Completed {
+            self.type_refusal = None;
+        } else if answered {
+            let text = format!(
+                "451 gateway: the server has refused the TYPE: {}",
+                held.quoted()
+            );
             self.type_refusal = Some(text);
         }
     }

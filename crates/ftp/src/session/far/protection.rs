@@ -78,17 +78,12 @@ impl Protection {
     /// The server has answered what it was sent.
     pub(super) fn answered(&mut self, code: Code, held: &Held) -> Next {
         let is_ok = code.class() == Class::Completed;
-        let reply = || {
-            held.last()
-                .map(|line| String::from_utf8_lossy(line).into_owned())
-                .unwrap_or_default()
-        };
         match self.step {
             Step::Auth if is_ok => {
                 self.step = Step::Handshake;
                 Next::BeginTls
             }
-            Step::Auth => Next::Refused(format!("the server offers no TLS: {}", reply())),
+            Step::Auth => Next::Refused(format!("the server offers no TLS: {}", held.quoted())),
             // Servers with implicit TLS may know neither this nor the next.
             Step::Pbsz => self.go(Step::Prot, "PROT P"),
             Step::Prot if is_ok || self.tls == ServerTls::Implicit => {
@@ -97,7 +92,7 @@ impl Protection {
             }
             Step::Prot => Next::Refused(format!(
                 "the server offers no TLS for data connections: {}",
-                reply()
+                held.quoted()
             )),
             Step::Greeting | Step::Handshake | Step::Done => Next::Done,
         }

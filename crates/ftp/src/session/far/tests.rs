@@ -44,6 +44,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
             Output::Begin(transfer) => format!("begin {}", transfer.0),
             Output::Refuse(why) => format!("refuse {why}"),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
+            Output::Taken => "taken".to_owned(),
             Output::Unlisten(transfer) => format!("unlisten {}", transfer.0),
             Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
             Output::Abort { transfer, grace } => format!("abort {} {grace}", transfer.0),
@@ -220,11 +221,13 @@ fn before_its_150_a_transfer_gets_the_first_reply() {
     ] {
         far.handle(Input::ServerLine(line.as_bytes()))
             .expect("no limit is hit");
-        let Some(Output::Reply { tag, .. }) = far.poll() else {
-            panic!("a reply")
-        };
-        assert_eq!(tag.command, Some(CommandId(command)));
-        assert_eq!(tag.transfer, transfer);
+        let outputs = std::iter::from_fn(|| far.poll());
+        let tags = outputs.filter_map(|output| match output {
+            Output::Reply { tag, .. } => Some((tag.command, tag.transfer)),
+            _ => None,
+        });
+        let tags: Vec<_> = tags.collect();
+        assert_eq!(tags, [(Some(CommandId(command)), transfer)]);
     }
     assert!(!far.transfer_running());
 }
@@ -440,7 +443,7 @@ mod fast {
         let mut far = settled();
         assert_eq!(data(&mut far, 3, 1, true), ["< PASV"]);
         assert!(server(&mut far, "421-no").is_empty());
-        assert!(server(&mut far, "421 more").is_empty());
+        assert_eq!(server(&mut far, "421 more"), ["taken"]);
         let out = client(&mut far, 4, "LIST");
         let text = "> 425 gateway: the server offers no data port: 421 more";
         assert_eq!(out, [text]);
@@ -451,14 +454,18 @@ mod fast {
         let mut far = settled();
         assert_eq!(told(&mut far, 3, "TYPE I"), ["< TYPE I"]);
         data(&mut far, 4, 1, true);
-        assert_eq!(server(&mut far, "504 no"), ["< PASV"]);
-        assert_eq!(server(&mut far, "227 ok (1,2,3,4,4,1)"), ["connect 1 1025"]);
+        assert_eq!(server(&mut far, "504 no"), ["taken", "< PASV"]);
+        let out = server(&mut far, "227 ok (1,2,3,4,4,1)");
+        assert_eq!(out, ["connect 1 1025", "taken"]);
         let out = client(&mut far, 5, "RETR a");
         assert_eq!(out[0], "abort 1 false");
         assert!(out[1].starts_with("> 451 gateway"), "{out:?}");
         assert!(client(&mut far, 6, "SIZE a")[0].starts_with("> 451 gateway"));
+        client(&mut far, 7, "TYPE E");
+        assert_eq!(server(&mut far, "504 no"), ["> 504 no"]);
+        assert!(client(&mut far, 6, "SIZE a")[0].starts_with("> 451 gateway"));
         told(&mut far, 7, "TYPE A");
-        assert!(server(&mut far, "200 ok").is_empty());
+        assert_eq!(server(&mut far, "200 ok"), ["taken"]);
         assert_eq!(client(&mut far, 8, "SIZE a"), ["< SIZE a"]);
     }
 
@@ -542,6 +549,32 @@ mod tls {
         assert_eq!(server(&mut far, "500 what"), ["< PROT P"]);
         assert_eq!(server(&mut far, "500 what"), ["< USER joe"]);
         assert_eq!(server(&mut far, "331 password"), ["> 331 password"]);
+    }
+
+    #[test]
+    fn a_refused_transfer_leaves_no_data_connection_that_waits_for_tls() {
+        let mut far = explicit();
+        server(&mut far, "220 ready");
+        server(&mut far, "234 go");
+        begun(&mut far);
+        server(&mut far, "200 ok");
+        server(&mut far, "200 ok");
+        for (id, reply) in [(1, "550 none"), (3, "226 nothing to send")] {
+            pasv(&mut far, id, id);
+            server(&mut far, "227 ok (1,2,3,4,4,1)");
+            client(&mut far, id + 1, "RETR none");
+            let unlisten = format!("unlisten {id}");
+            assert_eq!(server(&mut far, reply), [format!("> {reply}"), unlisten]);
+        }
+    }
+
+    #[test]
+    fn a_server_that_refuses_the_session_is_left_with_the_client() {
+        let mut far = explicit();
+        client(&mut far, 1, "USER joe");
+        assert_eq!(server(&mut far, "421 full"), ["> 421 full"]);
+        far.handle(Input::ClientGone).expect("no limit is hit");
+        assert_eq!(drain(&mut far), ["< QUIT", "close"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) enum Admission {
 pub(super) struct Door {
     front: FrontDoor,
     has_server: bool,
-    /// Named for the next logon.
+    /// Named for all logons to come: their accounts may contain an `@`.
     named: Option<Server>,
 }
 
@@ -66,7 +66,7 @@ impl Door {
             };
         }
         if command.kind() == Kind::User
-            && let Some(server) = self.named.take()
+            && let Some(server) = self.named.clone()
         {
             self.has_server = true;
             let user = command.argument().to_vec();

@@ -1,11 +1,11 @@
 //! Fast mode beside the client: what the gateway answers without asking the server, or from what the
 //! far half has asked ahead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     command::{Command, Kind},
-    session::{Mode, Subject},
+    session::{CommandId, Mode, Subject},
 };
 
 #[derive(Debug)]
@@ -15,8 +15,12 @@ pub(super) struct Foresight {
     logged_in: bool,
     /// More is on its way from the far half.
     expecting: bool,
-    /// What is on its way is void: another command has come between.
-    void: Vec<Subject>,
+    /// What is on its way and void: another command has come between.
+    void: BTreeSet<Subject>,
+    /// The last commands after which earlier answers are void.
+    voided_by: BTreeMap<Subject, CommandId>,
+    /// The last command that begins a login.
+    login: Option<CommandId>,
     known: BTreeMap<Subject, Vec<u8>>,
 }
 
@@ -39,7 +43,9 @@ impl Foresight {
             mode,
             logged_in: false,
             expecting: false,
-            void: Vec::new(),
+            void: BTreeSet::new(),
+            voided_by: BTreeMap::new(),
+            login: None,
             known: BTreeMap::new(),
         }
     }
@@ -50,8 +56,11 @@ impl Foresight {
     }
 
     /// What becomes of `command`. After [`Answer::Wait`] it comes again.
-    pub(super) fn answer(&mut self, command: &Command<'_>) -> Answer {
+    ///
+    /// `id` is the number that it has if it is for the server.
+    pub(super) fn answer(&mut self, command: &Command<'_>, id: CommandId) -> Answer {
         if !self.logged_in {
+            self.void(command, id);
             return Answer::Server;
         }
         let subject = Subject::of(command.verb()).filter(|_| command.argument().is_empty());
@@ -59,7 +68,7 @@ impl Foresight {
             (Some(subject), _) => self.about(subject),
             (None, Some(name)) => Answer::Certain(format!("200 gateway: TYPE {name}")),
             (None, None) => {
-                self.voided_by(command);
+                self.void(command, id);
                 Answer::Server
             }
         }
@@ -78,13 +87,16 @@ impl Foresight {
         }
     }
 
-    /// The far half asks ahead from now on.
-    pub(super) fn begin(&mut self) {
-        if self.mode == Mode::Fast {
-            self.logged_in = true;
-            self.expecting = true;
-            self.void.clear();
+    /// The far half asks ahead, since the server has answered `cause`.
+    pub(super) fn begin(&mut self, cause: Option<CommandId>) {
+        if self.mode == Mode::Strict || self.login > cause {
+            return;
         }
+        self.logged_in = true;
+        self.expecting = true;
+        // Another command is behind the one whose success lets the far half ask.
+        let voided = self.voided_by.iter().filter(|(_, id)| Some(**id) > cause);
+        self.void = voided.map(|(subject, _)| *subject).collect();
     }
 
     /// The server's answer, where it can be repeated.
@@ -94,7 +106,8 @@ impl Foresight {
         } else if let Some(lines) = answer {
             self.known.insert(subject, lines.to_vec());
         } else {
-            self.void.push(subject);
+            self.known.remove(&subject);
+            self.void.insert(subject);
         }
         if last {
             self.expecting = false;
@@ -107,11 +120,12 @@ impl Foresight {
         *self = Self::new(self.mode);
     }
 
-    fn voided_by(&mut self, command: &Command<'_>) {
+    fn void(&mut self, command: &Command<'_>, id: CommandId) {
         let verb = command.verb();
         let voided: &[Subject] = match verb {
             "USER" | "REIN" | "ACCT" | "HOST" => {
                 self.logged_in = false;
+                self.login = Some(id);
                 &[Subject::System, Subject::Features, Subject::Directory]
             }
             "OPTS" | "LANG" => &[Subject::Features, Subject::Directory],
@@ -120,7 +134,8 @@ impl Foresight {
         };
         for subject in voided {
             self.known.remove(subject);
-            self.void.push(*subject);
+            self.void.insert(*subject);
+            self.voided_by.insert(*subject, id);
         }
     }
 }
@@ -150,12 +165,12 @@ mod tests {
     use super::*;
 
     fn ask(foresight: &mut Foresight, line: &str) -> Answer {
-        foresight.answer(&Command::parse(line.as_bytes()))
+        foresight.answer(&Command::parse(line.as_bytes()), CommandId(9))
     }
 
     fn logged_in() -> Foresight {
         let mut foresight = Foresight::new(Mode::Fast);
-        foresight.begin();
+        foresight.begin(Some(CommandId(1)));
         foresight
     }
 
@@ -187,7 +202,7 @@ mod tests {
             Answer::Known(b"257 \"/\"".to_vec())
         );
         assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
-        foresight.begin();
+        foresight.begin(Some(CommandId(9)));
         assert_eq!(ask(&mut foresight, "CWD x"), Answer::Server);
         assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
         foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
@@ -196,6 +211,36 @@ mod tests {
             Answer::Server,
             "it is the old one"
         );
+    }
+
+    #[test]
+    fn an_answer_is_void_that_another_command_has_overtaken() {
+        let mut foresight = logged_in();
+        foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        let mut cwd = |id| {
+            let command = Command::parse(b"CWD a");
+            foresight.answer(&command, CommandId(id))
+        };
+        assert_eq!(cwd(5), Answer::Server);
+        assert_eq!(cwd(6), Answer::Server);
+        // The server has answered the first of them.
+        foresight.begin(Some(CommandId(5)));
+        foresight.learn(Subject::Directory, Some(b"257 \"/a\""), true);
+        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
+        foresight.begin(Some(CommandId(6)));
+        foresight.learn(Subject::Directory, Some(b"257 \"/a/a\""), true);
+        let known = Answer::Known(b"257 \"/a/a\"".to_vec());
+        assert_eq!(ask(&mut foresight, "PWD"), known);
+    }
+
+    #[test]
+    fn a_login_that_another_follows_promises_nothing() {
+        let mut foresight = Foresight::new(Mode::Fast);
+        foresight.answer(&Command::parse(b"USER other"), CommandId(3));
+        foresight.begin(Some(CommandId(2)));
+        assert!(!foresight.promises_data());
+        foresight.begin(Some(CommandId(4)));
+        assert!(foresight.promises_data());
     }
 
     #[test]
@@ -221,7 +266,7 @@ mod tests {
     #[test]
     fn in_strict_mode_all_is_for_the_server() {
         let mut foresight = Foresight::new(Mode::Strict);
-        foresight.begin();
+        foresight.begin(None);
         for line in ["SYST", "PWD", "TYPE I"] {
             assert_eq!(ask(&mut foresight, line), Answer::Server);
         }

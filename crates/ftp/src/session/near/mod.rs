@@ -140,9 +140,14 @@ impl NearSession {
         self.logged_in
     }
 
+    /// Whether a transfer waits for its final reply.
+    pub fn is_transferring(&self) -> bool {
+        self.transfers.is_running()
+    }
+
     /// Whether nothing is under way: no command, no transfer.
     pub fn is_idle(&self) -> bool {
-        self.pending.is_empty() && !self.transfers.is_running()
+        self.pending.is_empty() && !self.is_transferring()
     }
 
     /// Takes note of what happened.
@@ -162,6 +167,7 @@ impl NearSession {
                 self.tls_step = TlsStep::None;
                 self.protection.begun();
             }
+            Input::Taken => self.pending.taken(),
             Input::DataReady(id) => {
                 if let Some((transfer, way)) = self.pending.data_ready(id) {
                     self.await_client(transfer, way);
@@ -210,6 +216,7 @@ impl NearSession {
     }
 
     fn protect(&mut self, command: &Command<'_>) {
+        let was_private = self.protection.is_private();
         let text = match self.protection.answer(command) {
             protection::Answer::Text(text) => text,
             protection::Answer::Begin(text) => {
@@ -217,6 +224,10 @@ impl NearSession {
                 text
             }
         };
+        if self.protection.is_private() != was_private {
+            // It was set up for the other.
+            self.kill_unused();
+        }
         self.pending.answer(text.as_bytes());
     }
 
@@ -235,7 +246,7 @@ impl NearSession {
     }
 
     fn for_server(&mut self, command: &Command<'_>) {
-        match self.foresight.answer(command) {
+        match self.foresight.answer(command, self.pending.next_id()) {
             Answer::Server => {}
             Answer::Wait => {
                 self.waiting = Some(command.line().to_vec());
@@ -251,7 +262,7 @@ impl NearSession {
             }
             Answer::Certain(text) => {
                 self.pending.answer(text.as_bytes());
-                let id = self.pending.number();
+                let id = self.pending.command_ahead();
                 return self.relay(id, command, true);
             }
         }
@@ -279,6 +290,7 @@ impl NearSession {
                 }
                 let asked = match (kind, Subject::of(command.verb())) {
                     (Kind::User | Kind::Pass, _) => Asked::Login,
+                    _ if command.verb() == "ACCT" => Asked::Login,
                     (_, Some(Subject::Features)) => Asked::Features,
                     _ => Asked::Anything,
                 };
@@ -298,7 +310,7 @@ impl NearSession {
         let answered = self.foresight.promises_data();
         let id = if answered {
             self.pending.answer_data(transfer, way);
-            self.pending.number()
+            self.pending.command_ahead()
         } else {
             self.pending.command(Asked::Data(transfer, way))
         };
@@ -344,7 +356,7 @@ impl NearSession {
             self.order(transfer, Order::Finish { failed });
         }
         if tag.foresees {
-            self.foresight.begin();
+            self.foresight.begin(tag.command);
         }
         self.held.push(tag, line);
     }
@@ -370,6 +382,7 @@ impl NearSession {
             }
             if tag.last {
                 self.reply_relayed(tag);
+                self.write_own_answers();
             }
         }
         self.write_own_answers();
@@ -397,11 +410,12 @@ impl NearSession {
     fn reply_relayed(&mut self, tag: Tag) {
         self.last_code = tag.code;
         let asked = tag.command.and_then(|id| self.pending.asked(id));
-        if asked == Some(Asked::Login) {
-            self.logged_in |= Code(tag.code).class() == Class::Completed;
-            if failed(tag) {
-                self.out.push_back(Output::LoginFailed);
-            }
+        let is_greeting = tag.command.is_none();
+        if asked == Some(Asked::Login) || is_greeting {
+            self.logged_in |= matches!(tag.code, 202 | 230 | 232);
+        }
+        if asked == Some(Asked::Login) && matches!(tag.code, 430 | 530) {
+            self.out.push_back(Output::LoginFailed);
         }
         match (tag.transfer, tag.stage) {
             (Some(transfer), Stage::Preliminary) => {
@@ -475,6 +489,7 @@ impl NearSession {
         }
         self.write(format!("421 gateway: {why}").as_bytes());
         self.pending.clear();
+        self.tls_step = TlsStep::None;
         self.last_code = 421;
         self.server_gone = true;
     }

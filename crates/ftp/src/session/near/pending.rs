@@ -13,6 +13,8 @@ use crate::{
 pub(super) struct Pending {
     numbered: u32,
     entries: VecDeque<Entry>,
+    /// Commands that the client has an answer to, and the far half still has to deal with.
+    ahead: usize,
 }
 
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub(super) enum Asked {
 impl Pending {
     /// Whether the client may send another command ahead.
     pub(super) fn has_room(&self) -> bool {
-        self.entries.len() < PIPELINED_MAX
+        self.entries.len() + self.ahead < PIPELINED_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -52,8 +54,23 @@ impl Pending {
         id
     }
 
-    /// The number of a command whose reply the client does not get.
-    pub(super) fn number(&mut self) -> CommandId {
+    /// A command for the far half whose reply the client does not get; returns its number.
+    pub(super) fn command_ahead(&mut self) -> CommandId {
+        self.ahead += 1;
+        self.number()
+    }
+
+    /// The far half has dealt with one of these.
+    pub(super) fn taken(&mut self) {
+        self.ahead = self.ahead.saturating_sub(1);
+    }
+
+    /// The number that the next command will have.
+    pub(super) fn next_id(&self) -> CommandId {
+        CommandId(self.numbered + 1)
+    }
+
+    fn number(&mut self) -> CommandId {
         self.numbered += 1;
         CommandId(self.numbered)
     }
@@ -138,6 +155,7 @@ impl Pending {
     /// Empties the queue, since the far half answers no more. Returns the replies to all commands,
     /// `text` for each that waited for it.
     pub(super) fn give_up(&mut self, text: &str) -> Vec<Vec<u8>> {
+        self.ahead = 0;
         self.entries
             .drain(..)
             .map(|entry| match entry {

@@ -293,6 +293,35 @@ fn the_server_may_be_named_before_the_account() {
 }
 
 #[test]
+fn a_server_that_was_named_stays_so_for_another_try() {
+    let mut near = named();
+    drain(&mut near);
+    client(&mut near, "OPEN 10.0.0.1");
+    for id in 1..3 {
+        let out = client(&mut near, "USER joe@corp.com");
+        assert_eq!(
+            out.last().map(String::as_str),
+            Some("connect joe@corp.com 10.0.0.1")
+        );
+        assert_eq!(reply(&mut near, id, 0, "530 no")[0], "> 530 no");
+    }
+}
+
+#[test]
+fn a_login_may_end_with_acct_or_with_the_greeting() {
+    let mut near = fixed();
+    client(&mut near, "ACCT x");
+    reply(&mut near, 1, 0, "230 in");
+    assert!(near.is_logged_in());
+    let mut near = fixed();
+    reply(&mut near, 0, 0, "230 welcome");
+    assert!(near.is_logged_in());
+    let mut near = fixed();
+    client(&mut near, "USER joe");
+    assert_eq!(reply(&mut near, 1, 0, "421 full"), ["> 421 full"]);
+}
+
+#[test]
 fn a_second_logon_answers_what_the_first_server_did_not() {
     let mut near = named();
     drain(&mut near);

@@ -110,3 +110,33 @@ fn before_the_login_nothing_is_promised() {
     assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
     assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
 }
+
+#[test]
+fn answers_keep_their_order_behind_a_final_reply_that_waits() {
+    let mut near = logged_in();
+    client(&mut near, "PASV");
+    listening(&mut near, 1);
+    client(&mut near, "RETR a");
+    reply(&mut near, 3, 1, "150 go");
+    assert_eq!(client(&mut near, "TYPE I"), ["< TYPE I"]);
+    client(&mut near, "SIZE b");
+    reply(&mut near, 3, 1, "226 done");
+    assert!(reply(&mut near, 5, 0, "213 5").is_empty());
+    assert_eq!(
+        data(&mut near, DataEvent::Delivered),
+        ["> 226 done", "> 200 gateway: TYPE I", "> 213 5"]
+    );
+}
+
+#[test]
+fn what_is_answered_ahead_is_bounded_by_what_the_far_half_has_dealt_with() {
+    let mut near = logged_in();
+    let mut sent = 0;
+    while near.wants_client() {
+        client(&mut near, "TYPE I");
+        sent += 1;
+        assert!(sent <= 64, "nothing bounds them");
+    }
+    near.handle(Input::Taken);
+    assert!(near.wants_client());
+}

@@ -36,7 +36,11 @@ fn data_connections_are_private_where_the_client_says_so() {
     near.handle(Input::DataReady(CommandId(1)));
     assert_eq!(drain(&mut near), ["listen 1 private"]);
     listening(&mut near, 1);
-    client(&mut near, "PROT C");
+    assert_eq!(
+        client(&mut near, "PROT C")[0],
+        "1 Kill",
+        "it was set up for TLS"
+    );
     client(&mut near, "PORT 127,0,0,1,4,1");
     near.handle(Input::DataReady(CommandId(2)));
     assert_eq!(drain(&mut near)[0], "dial 2 127.0.0.1:1025");
