@@ -17,6 +17,7 @@ from world import ADDRESS_B, ROOT, check, main
 DOOR, SCRIPTED_DOOR, SCRIPTED_PORT = 2121, 2124, 2198
 SECRET = "hunter2hunter2"
 MEMORY_MAX_MB = 400
+GOT_MAX = 160
 
 # What the other user does, and how long it took.
 USER = r"""
@@ -190,7 +191,7 @@ def job(world, args):
         return float(done.stdout) if done.returncode == 0 else None
 
     usual = max(other_user() for _ in range(3))
-    rows = [("nothing", usual, memory_mb(world))]
+    rows = [("nothing", "", usual, memory_mb(world))]
     attacks = [(name, [ATTACKS, name, str(DOOR)]) for name in (
         "bounce", "smuggled_lines", "endless_line", "many_connections", "flood_of_commands",
         "slow_reader", "passwords_in_odd_places")]
@@ -216,7 +217,8 @@ def job(world, args):
         worst = None if None in times else max(times)
         print(f"    the other user: {worst} s (usually {usual}), {len(times)} times; memory {memory} MB",
               flush=True)
-        rows.append((name, worst, memory))
+        got = "; ".join(line.strip() for line in came["text"].strip().splitlines())
+        rows.append((name, got.replace("|", "\\|")[:GOT_MAX], worst, memory))
         if worst is None or worst > 5 * usual + 2 or max(memory) > MEMORY_MAX_MB:
             failed.append(name)
     check(os.path.exists(world.server_file("keep")), "no smuggled command was executed")
@@ -227,9 +229,10 @@ def job(world, args):
         lines = ["# Attacks", "", "`cargo xtask conformance attacks -- --write`: what another user needed meanwhile to log",
                  "in, upload 2 MB and download them, the worst of several times, and the memory of the two",
                  "gateways afterwards. Both log at level debug, and no password is in the logs.", "",
-                 "| attack | other user, s | near gateway, MB | far gateway, MB |", "|---|---|---|---|"]
-        lines += [f"| {name.replace('_', ' ')} | {worst} | {memory[0]} | {memory[1]} |"
-                  for name, worst, memory in rows]
+                 "| attack | what came of it | other user, s | near gateway, MB | far gateway, MB |",
+                 "|---|---|---|---|---|"]
+        lines += [f"| {name.replace('_', ' ')} | {got} | {worst} | {memory[0]} | {memory[1]} |"
+                  for name, got, worst, memory in rows]
         with open(os.path.join(ROOT, "docs", "results", "attacks.md"), "w") as file:
             file.write("\n".join([*lines, ""]))
     check(not failed, f"nobody else was hurt {failed or ''}")
