@@ -39,11 +39,13 @@ fn strangers_at_the_data_port_are_reset_and_the_client_still_gets_in() {
 }
 
 #[test]
-fn a_transfer_without_pasv_is_answered_425() {
+fn a_transfer_without_pasv_is_for_the_server_to_refuse() {
     let world = World::start();
     let (mut client, mut server) = world.session();
     client.send("LIST");
-    client.expect_code("425 ");
+    server.expect("LIST");
+    server.send("425 PASV first");
+    client.expect("425 PASV first");
     client.send("NOOP");
     server.expect("NOOP");
 }

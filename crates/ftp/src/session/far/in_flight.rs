@@ -29,6 +29,8 @@ pub(super) struct Entry {
 pub(super) enum Expect {
     /// Anything; a verb that is unknown here may begin a transfer.
     Plain(Cause),
+    /// A `1yz` reply came to what is no transfer. Another may follow, or none.
+    Begun,
     Quit,
     /// The greeting, which is relayed.
     Greeted,
@@ -102,6 +104,16 @@ impl InFlight {
     /// Another reply to the same command follows.
     pub(super) fn keep(&mut self, index: usize, entry: Entry) {
         self.entries.insert(index, entry);
+    }
+
+    /// The client has sent another command: to it a `1yz` reply was the last.
+    pub(super) fn drop_begun(&mut self) {
+        let is_open = self.answering.is_some();
+        if !is_open
+            && matches!(self.entries.front(), Some(entry) if matches!(entry.expect, Expect::Begun))
+        {
+            self.entries.pop_front();
+        }
     }
 
     /// Whether the open reply is the answer to a question, and may have ended with another code: no

@@ -148,6 +148,7 @@ impl FarSession {
         if let Some(code) = self.in_flight.client_went_on() {
             self.reply_ended(code);
         }
+        self.in_flight.drop_begun();
         if self.transfer_running() && request.is_abort() {
             self.send(request);
         } else {
@@ -249,9 +250,8 @@ impl FarSession {
         let mut expect = Expect::Plain(self.foresight.cause(&command));
         match kind {
             Kind::Transfer(_) => match self.prepared.take() {
-                Found::Nothing => {
-                    return self.answer(id, None, "425 gateway: use PASV or PORT first");
-                }
+                // The server may object to more than that.
+                Found::Nothing => {}
                 Found::Refused(transfer, text) => {
                     return self.answer(id, Some(transfer), &text);
                 }
@@ -378,7 +378,8 @@ impl FarSession {
         };
         let is_preliminary = stage_of(code) == Stage::Preliminary;
         let then = match expect {
-            Expect::Plain(_) | Expect::Quit => is_preliminary.then_some(expect),
+            Expect::Plain(_) | Expect::Begun => is_preliminary.then_some(Expect::Begun),
+            Expect::Quit => is_preliminary.then_some(expect),
             Expect::Greeted if is_preliminary => Some(expect),
             Expect::Greeted => {
                 if code.class() == Class::Completed {

@@ -41,17 +41,22 @@ impl Prepared {
 
     /// The server's data port did not accept the connection.
     pub(super) fn refused(&mut self, transfer: TransferId) {
+        self.refuse(
+            transfer,
+            "425 gateway: the server's data port did not accept the connection",
+        );
+    }
+
+    fn refuse(&mut self, transfer: TransferId, refusal: &str) {
         let connection = self.connection.as_mut();
         if let Some(connection) = connection.filter(|c| c.transfer == transfer) {
-            connection.refusal = Some(
-                "425 gateway: the server's data port did not accept the connection".to_owned(),
-            );
+            connection.refusal = Some(refusal.to_owned());
         }
     }
 
-    /// The near half has given it up.
+    /// The near half has given it up. The server, which has seen a connection, must not be told to use it.
     pub(super) fn abandon(&mut self, transfer: TransferId) {
-        self.connection.take_if(|c| c.transfer == transfer);
+        self.refuse(transfer, "425 gateway: the data connection was given up");
     }
 
     /// Takes it for a transfer.

@@ -144,15 +144,21 @@ fn pasv_falls_back_to_epsv_where_the_server_does_not_know_it() {
 }
 
 #[test]
-fn a_transfer_without_a_data_connection_is_refused_in_its_turn() {
+fn a_transfer_without_a_data_connection_is_for_the_server_to_refuse() {
     let mut far = session();
     client(&mut far, 1, "PWD");
-    assert!(
-        client(&mut far, 2, "LIST").is_empty(),
-        "PWD has not been answered"
-    );
-    let out = server(&mut far, "257 /");
-    assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
+    assert!(client(&mut far, 2, "LIST").is_empty());
+    assert_eq!(server(&mut far, "257 /"), ["> 257 /", "< LIST"]);
+    assert_eq!(server(&mut far, "425 PASV first"), ["> 425 PASV first"]);
+}
+
+#[test]
+fn a_data_connection_that_was_given_up_is_not_offered_to_a_transfer() {
+    let mut far = prepared();
+    far.handle(Input::Abandon(TransferId(1)))
+        .expect("no limit is hit");
+    assert_eq!(drain(&mut far), ["abort 1 false"]);
+    assert!(client(&mut far, 2, "STOR a")[0].starts_with("> 425 gateway"));
 }
 
 #[test]
@@ -174,6 +180,21 @@ fn commands_after_a_transfer_wait_for_its_final_reply() {
 }
 
 #[test]
+fn a_preliminary_reply_is_the_last_for_a_client_that_goes_on() {
+    let mut far = session();
+    client(&mut far, 1, "XYZZY");
+    assert_eq!(server(&mut far, "100 so far"), ["> 100 so far"]);
+    assert_eq!(client(&mut far, 2, "NOOP"), ["< NOOP"]);
+    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
+
+    let mut far = session();
+    client(&mut far, 1, "XSHA a");
+    assert!(client(&mut far, 2, "NOOP").is_empty());
+    server(&mut far, "150 computing");
+    assert_eq!(server(&mut far, "250 f00"), ["> 250 f00", "< NOOP"]);
+}
+
+#[test]
 fn abor_overtakes_and_ends_the_data_connection() {
     let mut far = prepared();
     client(&mut far, 2, "RETR a");
@@ -192,7 +213,11 @@ fn abor_closes_a_prepared_data_connection() {
     let mut far = prepared();
     assert_eq!(client(&mut far, 2, "ABOR"), ["< ABOR", "abort 1 false"]);
     server(&mut far, "225 ok");
-    assert!(client(&mut far, 3, "LIST")[0].starts_with("> 425 gateway"));
+    assert_eq!(
+        client(&mut far, 3, "LIST"),
+        ["< LIST"],
+        "the server has heard of it"
+    );
 }
 
 #[test]

@@ -43,6 +43,9 @@ impl DataPort {
         let epsv = match form {
             PassiveForm::Epsv => epsv_argument(argument),
             PassiveForm::Pasv | PassiveForm::Lpsv if self.epsv_only => return Err(ONLY_EPSV),
+            PassiveForm::Pasv | PassiveForm::Lpsv if !argument.trim_ascii().is_empty() => {
+                return Err("501 gateway: no argument is expected");
+            }
             PassiveForm::Pasv if self.is_v6 => {
                 return Err("425 gateway: PASV cannot carry an IPv6 address, use EPSV");
             }

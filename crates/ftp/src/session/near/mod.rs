@@ -199,6 +199,7 @@ impl NearSession {
     }
 
     fn client_line(&mut self, line: &[u8]) {
+        self.pending.client_went_on();
         let command = Command::parse(line);
         if command.kind() == Kind::Protection {
             return self.protect(&command);
@@ -425,7 +426,12 @@ impl NearSession {
                 self.order(transfer, Order::Release);
             }
             (Some(transfer), Stage::Final) => self.transfers.answered(transfer),
-            (None, _) => {}
+            (None, Stage::Preliminary) => {
+                if let Some(id) = tag.command {
+                    self.pending.begun(id);
+                }
+            }
+            (None, Stage::Final) => {}
         }
         if let (Some(id), Stage::Final) = (tag.command, tag.stage)
             && let Some(transfer) = self.pending.answered(id)
@@ -502,7 +508,8 @@ impl NearSession {
     }
 
     fn close(&mut self) {
-        if !matches!(self.last_code, 221 | 421) {
+        // Who waits for nothing sees by the end itself that it is the end, as directly.
+        if !self.is_idle() && !matches!(self.last_code, 221 | 421) {
             self.write(b"421 gateway: the server closed its control connection");
         }
         let unanswered = self.transfers.take_unanswered(|_| false);

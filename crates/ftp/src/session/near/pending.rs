@@ -13,6 +13,8 @@ use crate::{
 pub(super) struct Pending {
     numbered: u32,
     entries: VecDeque<Entry>,
+    /// The oldest command has had a `1yz` reply and is no transfer.
+    begun: Option<CommandId>,
     /// Commands that the client has an answer to, and the far half still has to deal with.
     ahead: usize,
 }
@@ -125,6 +127,18 @@ impl Pending {
         match self.entries.remove(at)? {
             Entry::Remote(_, Asked::Data(transfer, _)) => Some(transfer),
             _ => None,
+        }
+    }
+
+    /// A command that is no transfer has had a `1yz` reply. Another may follow, or none.
+    pub(super) fn begun(&mut self, id: CommandId) {
+        self.begun = Some(id);
+    }
+
+    /// The client sends another command: to it that reply was the last.
+    pub(super) fn client_went_on(&mut self) {
+        if let Some(id) = self.begun.take() {
+            self.answered(id);
         }
     }
 

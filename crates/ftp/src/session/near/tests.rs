@@ -355,6 +355,23 @@ fn replies_held_for_a_client_that_does_not_read_are_bounded() {
 }
 
 #[test]
+fn a_preliminary_reply_holds_no_answer_back() {
+    let mut near = fixed();
+    client(&mut near, "XYZZY");
+    assert_eq!(reply(&mut near, 1, 0, "100 so far"), ["> 100 so far"]);
+    assert!(client(&mut near, "AUTH TLS")[0].starts_with("> 502"));
+}
+
+#[test]
+fn a_server_that_closes_behind_its_last_word_says_it_all() {
+    let mut near = fixed();
+    client(&mut near, "PASS x");
+    reply(&mut near, 1, 0, "530 too often");
+    near.handle(Input::ServerClosed);
+    assert_eq!(drain(&mut near), ["leave", "close"]);
+}
+
+#[test]
 fn quit_before_the_logon_closes() {
     let mut near = named();
     drain(&mut near);
@@ -416,6 +433,7 @@ fn data_connections_go_to_the_client_alone() {
         ("EPRT |7|x|1025|", "522"),
         ("LPRT 9,4,127,0,0,1,2,4,1", "521"),
         ("SPOR 127,0,0,1,4,1", "502"),
+        ("PASV x", "501"),
     ] {
         let out = client(&mut fixed(), line);
         assert_eq!(out.len(), 1, "{out:?}");
