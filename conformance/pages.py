@@ -22,7 +22,7 @@ def write(name, title, lines):
     path = os.path.join(ROOT, "docs", "results", f"{name}.md")
     with open(path, "w") as page:
         page.write("\n".join([
-            f"# {title}", "", f"`{command}`, {time.strftime('%Y-%m-%d')}, Linux {platform.release()}, "
+            f"# {title}", "", f"`{command}`, {time.strftime('%Y-%m-%d')}, Linux {".".join(platform.release().split(".")[:2])}, "
             f"{load()}.", "What the columns mean: [measuring](../measuring.md).", "", *lines, ""]))
     print(f"written: {os.path.relpath(path, ROOT)}")
 

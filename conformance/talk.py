@@ -55,7 +55,7 @@ class Client:
         self.control.connect((host, port))
         self.control.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.left = b""
-        self.said = []
+        self.said, self.commands = [], 0
         self.greeting = self.reply()
 
     def _socket(self):
@@ -90,6 +90,7 @@ class Client:
 
     def send(self, line):
         self.said.append(line)
+        self.commands += 1
         self.control.sendall(line.encode("latin-1") + b"\r\n")
 
     def ask(self, line, *codes):
