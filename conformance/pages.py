@@ -20,9 +20,10 @@ def write(name, title, lines):
     options = " ".join(word for word in sys.argv[1:] if word != "--write" and "longhaul" not in word)
     command = f"cargo xtask conformance {script} -- {options} --write".replace("  ", " ")
     path = os.path.join(ROOT, "docs", "results", f"{name}.md")
+    kernel = ".".join(platform.release().split(".")[:2])
     with open(path, "w") as page:
         page.write("\n".join([
-            f"# {title}", "", f"`{command}`, {time.strftime('%Y-%m-%d')}, Linux {".".join(platform.release().split(".")[:2])}, "
+            f"# {title}", "", f"`{command}`, {time.strftime('%Y-%m-%d')}, Linux {kernel}, "
             f"{load()}.", "What the columns mean: [measuring](../measuring.md).", "", *lines, ""]))
     print(f"written: {os.path.relpath(path, ROOT)}")
 
