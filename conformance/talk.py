@@ -1,0 +1,222 @@
+"""A scripted FTP client for the scripts beside this file: it says exactly what it is told, one step at
+a time, and times it. Its sockets are in a site of the world, the thread that uses them is not.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import select
+import socket
+import time
+
+from world import Failure
+
+TIMEOUT_S = 120
+CLONE_NEWNET = 0x40000000
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@contextlib.contextmanager
+def inside(world, site):
+    """Sockets that the calling thread makes meanwhile are in a site."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    there = os.open(f"/run/netns/{world.sites[site]}", os.O_RDONLY)
+    try:
+        if LIBC.setns(there, CLONE_NEWNET) != 0:
+            raise Failure(f"cannot enter site {site}: {os.strerror(ctypes.get_errno())}")
+        yield
+    finally:
+        if LIBC.setns(home, CLONE_NEWNET) != 0:
+            os._exit(70)
+        os.close(there)
+        os.close(home)
+
+
+class Reply(str):
+    """The lines of a reply."""
+
+    @property
+    def code(self):
+        return int(self[:3])
+
+
+class Unexpected(Failure):
+    """A reply is not one that the script goes on from."""
+
+
+class Client:
+    """A control connection, with its greeting read."""
+
+    def __init__(self, world, host, port, site="a"):
+        self.world, self.site, self.host = world, site, host
+        self.control = self._socket()
+        self.control.settimeout(TIMEOUT_S)
+        self.control.connect((host, port))
+        self.control.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.left = b""
+        self.said, self.commands = [], 0
+        self.greeting = self.reply()
+
+    def _socket(self):
+        with inside(self.world, self.site):
+            return socket.socket()
+
+    def close(self):
+        self.control.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def line(self):
+        while b"\n" not in self.left:
+            more = self.control.recv(65536)
+            if not more:
+                raise Unexpected(f"the control connection ended after {self.said[-2:]}")
+            self.left += more
+        line, self.left = self.left.split(b"\n", 1)
+        return line.rstrip(b"\r").decode("latin-1")
+
+    def reply(self):
+        lines = [self.line()]
+        if lines[0][3:4] == "-":
+            while not (lines[-1].startswith(lines[0][:3] + " ") and len(lines) > 1):
+                lines.append(self.line())
+        self.said.append("\n".join(lines))
+        return Reply("\n".join(lines))
+
+    def send(self, line):
+        self.said.append(line)
+        self.commands += 1
+        self.control.sendall(line.encode("latin-1") + b"\r\n")
+
+    def ask(self, line, *codes):
+        """Sends a command and returns its reply. Fails unless that has one of `codes`, if there are any."""
+        self.send(line)
+        return self.expect(line, *codes)
+
+    def expect(self, about, *codes):
+        reply = self.reply()
+        if codes and reply.code not in codes:
+            raise Unexpected(f"{about}: {reply}")
+        return reply
+
+    def log_in(self, user, password):
+        if self.ask(f"USER {user}", 230, 331).code == 331:
+            self.ask(f"PASS {password}", 230, 202)
+
+    def passive(self, verb="PASV"):
+        """Asks where to connect to; the address is where the control connection goes."""
+        reply = self.ask(verb, 227, 229)
+        if reply.code == 229:
+            return self.host, int(re.search(r"\(\|\|\|(\d+)\|\)", reply)[1])
+        numbers = re.search(r"\d+,\d+,\d+,\d+,(\d+),(\d+)", reply)
+        return self.host, int(numbers[1]) * 256 + int(numbers[2])
+
+    def begin_connect(self, address):
+        """A data connection that may not be up yet."""
+        data = self._socket()
+        data.setblocking(False)
+        data.connect_ex(address)
+        return data
+
+    def connect(self, address):
+        data = self.begin_connect(address)
+        connected(data)
+        return data
+
+    def listen(self, verb="PORT"):
+        """Tells the server where to connect to. Returns the listener."""
+        listener = self._socket()
+        listener.bind((self.control.getsockname()[0], 0))
+        listener.listen(1)
+        listener.settimeout(TIMEOUT_S)
+        host, port = listener.getsockname()
+        if verb == "PORT":
+            self.ask(f"PORT {host.replace('.', ',')},{port // 256},{port % 256}", 200)
+        else:
+            self.ask(f"EPRT |1|{host}|{port}|", 200)
+        return listener
+
+    # What clients do; each returns the bytes or None.
+
+    def download_eagerly(self, command, passive="PASV"):
+        """As FileZilla does: the command goes out while the data connection is being made."""
+        data = self.begin_connect(self.passive(passive))
+        self.send(command)
+        connected(data)
+        return self._receive(data, command)
+
+    def download(self, command, passive="PASV"):
+        data = self.connect(self.passive(passive))
+        self.send(command)
+        return self._receive(data, command)
+
+    def download_actively(self, command, verb="PORT"):
+        with self.listen(verb) as listener:
+            self.send(command)
+            data, _ = listener.accept()
+        data.settimeout(TIMEOUT_S)
+        return self._receive(data, command)
+
+    def upload_eagerly(self, command, content, passive="PASV"):
+        """As FileZilla does: bytes go out as soon as there is a data connection."""
+        data = self.begin_connect(self.passive(passive))
+        self.send(command)
+        connected(data)
+        self._send(data, content)
+        self.expect(command, 125, 150)
+        self.expect(command, 226, 250)
+
+    def upload(self, command, content, passive="PASV"):
+        """As curl and Python's ftplib do: bytes wait for the preliminary reply."""
+        data = self.connect(self.passive(passive))
+        self.ask(command, 125, 150)
+        self._send(data, content)
+        self.expect(command, 226, 250)
+
+    def upload_actively(self, command, content, verb="PORT"):
+        with self.listen(verb) as listener:
+            self.send(command)
+            data, _ = listener.accept()
+        data.settimeout(TIMEOUT_S)
+        self.expect(command, 125, 150)
+        self._send(data, content)
+        self.expect(command, 226, 250)
+
+    def _receive(self, data, command):
+        # A refusal comes without data.
+        readable, _, _ = select.select([data, self.control], [], [], TIMEOUT_S)
+        with data:
+            if data not in readable:
+                self.expect(command, 125, 150)
+            parts = list(iter(lambda: data.recv(1 << 20), b""))
+        if data in readable:
+            self.expect(command, 125, 150)
+        self.expect(command, 226, 250)
+        return b"".join(parts)
+
+    @staticmethod
+    def _send(data, content):
+        with data:
+            data.sendall(content)
+            data.shutdown(socket.SHUT_WR)
+
+
+def connected(data):
+    """Waits until a data connection is up, or fails."""
+    _, writable, _ = select.select([], [data], [], TIMEOUT_S)
+    error = data.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if not writable or error != 0:
+        raise Unexpected(f"no data connection: {os.strerror(error) if error else 'timed out'}")
+    data.settimeout(TIMEOUT_S)
+
+
+def timed(call, *arguments):
+    """Calls, and returns the seconds that it took."""
+    begun = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - begun
