@@ -10,7 +10,7 @@ mod tls_common;
 
 use std::{
     io::Write,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
 };
 
 use common::{Control, World, accept, connect, passive_port, pattern, read_all};
@@ -221,6 +221,51 @@ fn secured_server<'a>(server: Control, runtime: &'a Runtime, acceptor: &Acceptor
     server
 }
 
+/// Sets a data connection up with PASV, and announces a transfer.
+fn transferring(
+    client: &mut Control,
+    server: &mut Secured<'_>,
+    command: &str,
+) -> (TcpStream, TcpStream) {
+    client.send("PASV");
+    server.expect("PASV");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("a bound socket").port();
+    server.send(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
+    let client_data = connect(passive_port(&client.line()));
+    let server_data = accept(&listener);
+    client.send(command);
+    server.expect(command);
+    server.send("150 go");
+    client.expect("150 go");
+    (client_data, server_data)
+}
+
+#[test]
+fn a_server_with_tls_need_not_await_the_clients_end_of_a_download() {
+    let (folder, authority, runtime) = (Folder::new("download"), Authority::new(), runtime());
+    let world = world_with_tls("verify = false");
+    let acceptor = server_end(&folder, &authority);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = secured_server(world.accept(), &runtime, &acceptor);
+    client.expect("220 ready");
+    let (client_data, server_data) = transferring(&mut client, &mut server, "RETR a");
+    let mut server_data = secure(&runtime, server_data, |tcp| {
+        acceptor.accept(tcp, Kind::Data)
+    });
+    runtime
+        .block_on(async {
+            server_data.write_all(b"all").await?;
+            server_data.shutdown().await?;
+            server_data.read_to_end(&mut Vec::new()).await
+        })
+        .expect("an orderly end");
+    assert!(!server_data.closed_without_notify());
+    server.send("226 done");
+    assert_eq!(read_all(&client_data), b"all");
+    client.expect("226 done");
+}
+
 #[test]
 fn a_client_without_tls_reaches_a_server_that_demands_it() {
     let (folder, authority, runtime) = (Folder::new("server"), Authority::new(), runtime());
@@ -231,20 +276,7 @@ fn a_client_without_tls_reaches_a_server_that_demands_it() {
     let mut client = Control::connect(world.near.ftp[0]);
     let mut server = secured_server(world.accept(), &runtime, &acceptor);
     client.expect("220 ready");
-    client.send("PASV");
-    server.expect("PASV");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let SocketAddr::V4(at) = listener.local_addr().expect("a bound socket") else {
-        panic!("IPv4")
-    };
-    let (high, low) = (at.port() >> 8, at.port() & 255);
-    server.send(&format!("227 ok (127,0,0,1,{high},{low})"));
-    let mut client_data = connect(passive_port(&client.line()));
-    let server_data = accept(&listener);
-    client.send("STOR a");
-    server.expect("STOR a");
-    server.send("150 go");
-    client.expect("150 go");
+    let (mut client_data, server_data) = transferring(&mut client, &mut server, "STOR a");
     client_data
         .write_all(&pattern(200_000))
         .expect("the gateway reads");

@@ -194,6 +194,33 @@ fn a_half_close_of_the_receiver_does_not_end_a_download() {
 }
 
 #[test]
+fn a_server_need_not_await_the_clients_end_of_a_download() {
+    let world = World::start();
+    let (mut client, mut server, client_data, mut server_data) = world.downloading();
+    server_data.write_all(b"all").expect("the gateway reads");
+    server_data.shutdown(Shutdown::Write).expect("a half close");
+    // As ProFTPD does it: the final reply only behind the other end's FIN.
+    assert_eq!(read_all(&server_data), b"");
+    server.send("226 done");
+    assert_eq!(read_all(&client_data), b"all");
+    client.expect("226 done");
+}
+
+#[test]
+fn a_server_that_ends_its_own_side_does_not_end_an_upload() {
+    let world = World::start();
+    let (mut client, mut server, mut client_data, server_data) = world.uploading();
+    server_data.shutdown(Shutdown::Write).expect("a half close");
+    assert_eq!(read_all(&client_data), b"");
+    let bytes = pattern(300_000);
+    client_data.write_all(&bytes).expect("the gateway reads");
+    drop(client_data);
+    assert!(read_all(&server_data) == bytes, "the file arrived changed");
+    server.send("226 done");
+    client.expect("226 done");
+}
+
+#[test]
 fn several_sessions_transfer_at_once() {
     let world = World::start();
     let mut sessions: Vec<(Control, Control, TcpStream, TcpStream)> =

@@ -22,13 +22,15 @@ use crate::{
     relay::{self, PumpError},
     socket,
     status::Transfer,
-    tls::{Connector, Kind, Leg},
+    tls::{Connector, Kind, Leg, Writer},
     wire::reset,
 };
 
 /// The orders given so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Orders {
+    /// The server sends, and the client does not.
+    pub(super) download: bool,
     /// The transfer has begun: the server awaits TLS.
     pub(super) begun: bool,
     pub(super) abort: Abort,
@@ -153,21 +155,31 @@ async fn join(
         first,
     } = streams;
     let (mut reader, mut writer) = leg.into_split();
+    let (server_end, server_ended) = oneshot::channel();
+    let downloaded = downloaded(server_ended, orders.clone());
     let ended = {
         let meters = transfer.meters();
         let down = async {
             match relay::to_link(&mut reader, &mut send, &meters.0).await {
+                Ok(()) => {
+                    let _ = server_end.send(());
+                    Ok(())
+                }
                 Err(PumpError::Stream(StreamError::Stopped { code })) => {
                     Err(format!("the client stopped reading (code {code})"))
                 }
-                other => other.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
             }
         };
         let up = async {
             let meter = &meters.1;
-            let relayed = match relay::write(&mut writer, first, meter).await {
-                Ok(()) => relay::from_link(&mut recv, &mut writer, meter).await,
-                Err(error) => Err(error),
+            let relay = async {
+                relay::write(&mut writer, first, meter).await?;
+                relay::from_link(&mut recv, &mut writer, meter).await
+            };
+            let relayed = tokio::select! {
+                relayed = relay => relayed,
+                () = downloaded => end_download(&mut recv, &mut writer).await,
             };
             match relayed {
                 // The server takes no more; it may still send, and its reply says why.
@@ -197,6 +209,24 @@ async fn join(
             socket::mark_abort(writer.leg().tcp());
         }
     }
+}
+
+/// Resolves when the server has ended a download. In any other transfer its end says nothing of what
+/// the client still sends.
+async fn downloaded(server_ended: oneshot::Receiver<()>, mut orders: watch::Receiver<Orders>) {
+    if server_ended.await.is_err() || orders.wait_for(|o| o.download).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Answers the server's end of a download with ours, which some servers await before their final
+/// reply: the client's comes a round trip of the WAN later, and is only awaited here.
+async fn end_download(recv: &mut RecvStream, writer: &mut Writer) -> Result<(), PumpError> {
+    socket::end_orderly(writer).await?;
+    if recv.read().await?.is_some() {
+        recv.stop(reset::ABORTED);
+    }
+    Ok(())
 }
 
 /// Resolves when an abort is ordered. The end of the session is no order: a server may close its

@@ -326,13 +326,10 @@ impl Session<'_> {
                     self.far.handle(Input::Listening(at))?;
                 }
                 Output::BeginTls => self.begin_tls().await?,
-                Output::Begin(transfer) => {
-                    if let Some(data) = self.data.get(&transfer) {
-                        data.orders.send_modify(|orders| orders.begun = true);
-                    }
-                }
+                Output::Download(transfer) => self.order(transfer, |o| o.download = true),
+                Output::Begin(transfer) => self.order(transfer, |o| o.begun = true),
                 Output::Refuse(text) => self.refuse(530, text).await?,
-                Output::Unlisten(transfer) => self.order(transfer, Abort::Unlisten),
+                Output::Unlisten(transfer) => self.order(transfer, |o| o.abort = Abort::Unlisten),
                 Output::Abort { transfer, grace } => self.abort(transfer, grace),
                 Output::Close => self.closing = true,
             }
@@ -443,7 +440,8 @@ impl Session<'_> {
 
     fn abort(&mut self, id: TransferId, grace: bool) {
         self.early.remove(&id);
-        self.order(id, if grace { Abort::Soon } else { Abort::Now });
+        let abort = if grace { Abort::Soon } else { Abort::Now };
+        self.order(id, |orders| orders.abort = abort);
     }
 
     /// Whatever is under way must not look complete.
@@ -453,9 +451,9 @@ impl Session<'_> {
         }
     }
 
-    fn order(&self, id: TransferId, abort: Abort) {
+    fn order(&self, id: TransferId, order: impl FnOnce(&mut Orders)) {
         if let Some(data) = self.data.get(&id) {
-            data.orders.send_modify(|orders| orders.abort = abort);
+            data.orders.send_modify(order);
         }
     }
 

@@ -88,6 +88,8 @@ pub enum Output {
     },
     /// Begin TLS with the server; what it has sent already is not TLS, and ends the session.
     BeginTls,
+    /// The transfer is a download: the server's end of it ends the data connection.
+    Download(TransferId),
     /// The transfer has begun: TLS may begin on its data connection.
     Begin(TransferId),
     /// Tell the near half why there will be no session.

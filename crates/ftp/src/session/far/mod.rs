@@ -32,7 +32,7 @@ use self::{
 };
 use super::{CommandId, Stage, Subject, Tag, TransferId, refusal};
 use crate::{
-    command::{Command, Kind},
+    command::{Command, Direction, Kind},
     reply::{Class, Code},
 };
 
@@ -249,7 +249,7 @@ impl FarSession {
         let kind = command.kind();
         let mut expect = Expect::Plain(self.foresight.cause(&command));
         match kind {
-            Kind::Transfer(_) => match self.prepared.take() {
+            Kind::Transfer(direction) => match self.prepared.take() {
                 // The server may object to more than that.
                 Found::Nothing => {}
                 Found::Refused(transfer, text) => {
@@ -258,6 +258,9 @@ impl FarSession {
                 Found::Connection(transfer) => {
                     let begun = false;
                     expect = Expect::Transfer { transfer, begun };
+                    if direction == Direction::Download {
+                        self.out.push_back(Output::Download(transfer));
+                    }
                 }
             },
             Kind::Quit => {

@@ -41,6 +41,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 format!("{subject:?} {answer:?} {last}")
             }
             Output::BeginTls => "tls".to_owned(),
+            Output::Download(transfer) => format!("download {}", transfer.0),
             Output::Begin(transfer) => format!("begin {}", transfer.0),
             Output::Refuse(why) => format!("refuse {why}"),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
@@ -355,7 +356,10 @@ mod active {
             listening(&mut far, Some("10.0.0.9:1025")),
             ["< PORT 10,0,0,9,4,1"]
         );
-        assert_eq!(server(&mut far, "200 ok"), ["ready 1", "< LIST"]);
+        assert_eq!(
+            server(&mut far, "200 ok"),
+            ["ready 1", "download 1", "< LIST"]
+        );
         server(&mut far, "150 go");
         assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
     }
