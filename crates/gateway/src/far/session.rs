@@ -201,7 +201,12 @@ impl Session<'_> {
         while !self.closing {
             tokio::select! {
                 read = self.control.read() => match read {
-                    Ok(true) => self.server_said().await?,
+                    Ok(true) => {
+                        if let Some(tcp) = self.control.tcp() {
+                            socket::acknowledge_now(tcp);
+                        }
+                        self.server_said().await?;
+                    }
                     Ok(false) | Err(_) => self.far.handle(Input::ServerClosed)?,
                 },
                 read = recv.read(), if client_here => match read? {
