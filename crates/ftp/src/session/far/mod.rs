@@ -267,12 +267,13 @@ impl FarSession {
                 self.quit_sent = true;
                 expect = Expect::Quit;
             }
+            Kind::Abort => expect = Expect::Abort,
             Kind::Type => expect = Expect::Type(Held::default(), answered),
             _ => {}
         }
         self.out.push_back(Output::ToServer { line, synch });
         if kind == Kind::Abort {
-            self.abort_data();
+            self.abort_transfer();
         }
         self.in_flight.push((!answered).then_some(id), expect);
     }
@@ -283,13 +284,12 @@ impl FarSession {
         self.type_refusal.clone().filter(|_| depends)
     }
 
-    /// After ABOR the data connection ends too: vsftpd looks at its control connection only then.
-    fn abort_data(&mut self) {
+    /// After ABOR the data connection of a transfer ends too: vsftpd looks at its control connection only
+    /// then. One without a transfer ends with the answer: the server is to see the ABOR first.
+    fn abort_transfer(&mut self) {
         if let Some(transfer) = self.in_flight.transfers().next_back() {
             let grace = true;
             self.out.push_back(Output::Abort { transfer, grace });
-        } else {
-            self.abort_prepared();
         }
     }
 
@@ -382,7 +382,12 @@ impl FarSession {
         let is_preliminary = stage_of(code) == Stage::Preliminary;
         let then = match expect {
             Expect::Plain(_) | Expect::Begun => is_preliminary.then_some(Expect::Begun),
-            Expect::Quit => is_preliminary.then_some(expect),
+            Expect::Quit | Expect::Abort if is_preliminary => Some(expect),
+            Expect::Quit => None,
+            Expect::Abort => {
+                self.abort_prepared();
+                None
+            }
             Expect::Greeted if is_preliminary => Some(expect),
             Expect::Greeted => {
                 if code.class() == Class::Completed {

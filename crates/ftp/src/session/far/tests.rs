@@ -212,8 +212,8 @@ fn abor_overtakes_and_ends_the_data_connection() {
 #[test]
 fn abor_closes_a_prepared_data_connection() {
     let mut far = prepared();
-    assert_eq!(client(&mut far, 2, "ABOR"), ["< ABOR", "abort 1 false"]);
-    server(&mut far, "225 ok");
+    assert_eq!(client(&mut far, 2, "ABOR"), ["< ABOR"]);
+    assert_eq!(server(&mut far, "225 ok"), ["> 225 ok", "abort 1 false"]);
     assert_eq!(
         client(&mut far, 3, "LIST"),
         ["< LIST"],
@@ -476,6 +476,17 @@ mod fast {
         let out = client(&mut far, 4, "LIST");
         let text = "> 425 gateway: the server offers no data port: 421 more";
         assert_eq!(out, [text]);
+    }
+
+    #[test]
+    fn abor_closes_a_data_connection_that_was_promised() {
+        let mut far = settled();
+        assert_eq!(data(&mut far, 3, 1, true), ["< PASV"]);
+        assert!(client(&mut far, 4, "ABOR").is_empty());
+        let out = server(&mut far, "227 ok (1,2,3,4,4,1)");
+        assert_eq!(out, ["connect 1 1025", "taken", "< ABOR"]);
+        assert_eq!(server(&mut far, "225 ok"), ["> 225 ok", "abort 1 false"]);
+        assert_eq!(client(&mut far, 5, "LIST"), ["< LIST"]);
     }
 
     #[test]
