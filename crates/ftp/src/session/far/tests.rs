@@ -181,6 +181,22 @@ fn commands_after_a_transfer_wait_for_its_final_reply() {
 }
 
 #[test]
+fn another_login_need_not_await_the_end_of_a_transfer() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    assert_eq!(client(&mut far, 3, "REIN"), ["< REIN"]);
+    assert_eq!(server(&mut far, "220 ready"), ["> 220 ready"]);
+    assert_eq!(client(&mut far, 4, "USER joe"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "331 password"), ["> 331 password"]);
+    assert_eq!(client(&mut far, 5, "PASS x"), ["< PASS x"]);
+    assert!(client(&mut far, 6, "SYST").is_empty());
+    // ProFTPD answers in the order of commands, pyftpdlib at once.
+    assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
+    assert_eq!(server(&mut far, "230 in"), ["> 230 in", "< SYST"]);
+}
+
+#[test]
 fn a_preliminary_reply_is_the_last_for_a_client_that_goes_on() {
     let mut far = session();
     client(&mut far, 1, "XYZZY");
