@@ -46,7 +46,7 @@ fn a_client_that_leaves_mid_upload_resets_the_servers_data() {
     drop(client);
     expect_reset(&server_data);
     server.send("426 broken");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]

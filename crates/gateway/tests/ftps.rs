@@ -183,7 +183,7 @@ fn what_comes_in_clear_behind_auth_is_never_a_command() {
         .expect("a control connection");
     client.expect_code("234 ");
     client.expect_end();
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 /// The scripted server's end of TLS.

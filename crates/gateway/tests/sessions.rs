@@ -103,7 +103,7 @@ fn a_client_may_choose_its_server() {
     client.expect("530 wrong");
     // The same control connection, once more.
     client.send(&format!("USER joe@{target}"));
-    server.expect("QUIT");
+    server.expect_end();
     let mut server = world.accept();
     server.send("220 ready");
     server.expect("USER joe");

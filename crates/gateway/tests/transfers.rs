@@ -119,7 +119,7 @@ fn an_upload_that_was_sent_whole_is_delivered_though_the_client_left() {
     drop(client);
     drop(server_data);
     server.send("226 done");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn an_upload_under_way_survives_the_end_of_its_session() {
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     drop(server_data);
     server.send("226 done");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_upload_is_delivered_though_the_client_closes_everything_at_once() {
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     drop(server_data);
     server.send("226 done");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]

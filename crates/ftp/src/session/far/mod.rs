@@ -54,7 +54,6 @@ pub struct FarSession {
     /// The server has not let the session begin.
     server_refused: bool,
     client_gone: bool,
-    quit_sent: bool,
     closed: bool,
     out: VecDeque<Output>,
 }
@@ -80,7 +79,6 @@ impl FarSession {
             type_refusal: None,
             server_refused: false,
             client_gone: false,
-            quit_sent: false,
             closed: false,
             out: VecDeque::new(),
         }
@@ -198,9 +196,7 @@ impl FarSession {
         }
         let is_done = self.in_flight.is_empty() && self.queue.is_empty() || self.server_refused;
         if self.client_gone && is_done && !self.closed {
-            if !self.quit_sent {
-                self.send_line(b"QUIT".to_vec());
-            }
+            // Without a QUIT that the client has not said: the server sees what it would see directly.
             self.close();
         }
     }
@@ -263,10 +259,7 @@ impl FarSession {
                     }
                 }
             },
-            Kind::Quit => {
-                self.quit_sent = true;
-                expect = Expect::Quit;
-            }
+            Kind::Quit => expect = Expect::Quit,
             Kind::Abort => expect = Expect::Abort,
             Kind::Type => expect = Expect::Type(Held::default(), answered),
             _ => {}
