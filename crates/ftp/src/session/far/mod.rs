@@ -333,8 +333,8 @@ impl FarSession {
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
-            // A server that takes its leave answers nobody's question.
             Some(Expect::Type(_, false)) => return false,
+            // A server that takes its leave answers nobody's question.
             Some(Expect::Type(..) | Expect::Question(..) | Expect::Protection(_))
                 if code.0 == 421 =>
             {
