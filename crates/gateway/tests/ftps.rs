@@ -15,7 +15,8 @@ use std::{
 
 use common::{Control, World, accept, connect, passive_port, pattern, read_all};
 use gateway::tls::{Acceptor, Connector, Kind, Leg, Verify};
-use tls_common::{Authority, Folder, NAME, server_tls};
+use rustls::version::TLS13;
+use tls_common::{Authority, Folder, NAME, Server, server_tls};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::Runtime,
@@ -264,6 +265,68 @@ fn a_server_with_tls_need_not_await_the_clients_end_of_a_download() {
     server.send("226 done");
     assert_eq!(read_all(&client_data), b"all");
     client.expect("226 done");
+}
+
+#[test]
+fn a_server_that_sends_no_further_tickets_sees_all_data_connections_resumed() {
+    let (folder, authority, runtime) = (Folder::new("resumed"), Authority::new(), runtime());
+    let world = world_with_tls("verify = false");
+    // As ProFTPD: no tickets on data connections.
+    let acceptor = server_end(&folder, &authority);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = secured_server(world.accept(), &runtime, &acceptor);
+    client.expect("220 ready");
+    for _ in 0..5 {
+        let (client_data, server_data) = transferring(&mut client, &mut server, "STOR a");
+        drop(client_data);
+        let mut server_data = secure(&runtime, server_data, |tcp| {
+            acceptor.accept(tcp, Kind::Data)
+        });
+        assert!(server_data.is_resumed());
+        runtime.block_on(tls_common::receive(&mut server_data));
+        drop(server_data);
+        server.send("226 done");
+        client.expect("226 done");
+    }
+}
+
+#[test]
+fn a_server_that_takes_tls_1_3_only_is_offered_it_from_the_second_session_on() {
+    let (authority, runtime) = (Authority::new(), runtime());
+    let world = world_with_tls("verify = false");
+    let acceptor = Server::new(&authority.issue(), &[&TLS13]);
+    let mut client = Control::connect(world.near.ftp[0]);
+    for expected in [
+        "421 gateway: the server does not take TLS 1.2",
+        "331 password",
+    ] {
+        let mut server = world.accept();
+        server.send("220 ready");
+        client.expect("220 ready");
+        server.expect("AUTH TLS");
+        server.send("234 go");
+        let tcp = server.stream;
+        tcp.set_nonblocking(true).expect("a socket option");
+        let accepted = runtime.block_on(async {
+            let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
+            let mut stream = acceptor.accept(tcp, Kind::Control).await.ok()?;
+            let mut read = Vec::new();
+            for reply in ["200 ok", "200 ok", "331 password"] {
+                stream.read_buf(&mut read).await.expect("a command");
+                let line = format!("{reply}\r\n");
+                stream.write_all(line.as_bytes()).await.expect("TLS");
+                stream.flush().await.expect("TLS");
+            }
+            Some(stream)
+        });
+        if accepted.is_none() {
+            client.expect_code(expected);
+            client = Control::connect(world.near.ftp[0]);
+            client.send("USER joe");
+        } else {
+            client.expect(expected);
+        }
+    }
 }
 
 #[test]

@@ -82,17 +82,31 @@ async fn connect(
     let Some(tls) = &opened.tls else {
         return Ok((Leg::plain(stream), None));
     };
-    let refused = |error: &dyn std::error::Error| (530, format!("no TLS with the server: {error}"));
-    let connector = Arc::new(Connector::new(tls).map_err(|error| refused(&error))?);
+    let connector = if shared.tls13_only.contains(&opened.target) {
+        Connector::new(tls)
+    } else {
+        Connector::new_tls12(tls)
+    };
+    let connector = connector.map_err(|error| (530, format!("no TLS with the server: {error}")))?;
+    let connector = Arc::new(connector);
     let leg = match tls.mode {
         tls::Mode::Explicit => Leg::plain(stream),
         tls::Mode::Implicit => {
             let name = opened.target.host.to_string();
             let leg = connector.connect(stream, &name, Kind::Control).await;
-            leg.map_err(|error| refused(&error))?
+            leg.map_err(|error| no_tls(&error, &opened.target, shared))?
         }
     };
     Ok((leg, Some(connector)))
+}
+
+/// What a client is told when the handshake with its server has failed.
+fn no_tls(error: &io::Error, server: &Endpoint, shared: &Shared) -> (u16, String) {
+    if tls::lacks_version(error) && shared.tls13_only.insert(server) {
+        let text = "the server does not take TLS 1.2; from now on it is offered TLS 1.3: try again";
+        return (421, text.to_owned());
+    }
+    (530, format!("no TLS with the server: {error}"))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -257,8 +271,8 @@ impl Session<'_> {
         match self.control.begin_tls(handshake).await {
             Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
             Err(error) => {
-                let text = format!("no TLS with the server: {error}");
-                self.refuse(530, text).await
+                let (code, text) = no_tls(&error, &self.target, self.shared);
+                self.refuse(code, text).await
             }
         }
     }
