@@ -67,14 +67,14 @@ def start_all(world, tls=False):
     """Starts every server in site b, with `tls` such that demand TLS and the reuse of its session on
     data connections. Returns them by name."""
     unpack()
-    certificate = _certificate(world) if tls else None
-    servers = [start(world, certificate) for start in (_vsftpd, _proftpd, _pure_ftpd, _pyftpdlib)]
+    pem = certificate(world) if tls else None
+    servers = [start(world, pem) for start in (_vsftpd, _proftpd, _pure_ftpd, _pyftpdlib)]
     for server in servers:
         world.wait(lambda: _listens(world, server), f"{server.name} listens")
     return {server.name: server for server in servers}
 
 
-def _certificate(world):
+def certificate(world):
     """A file with a self-signed certificate and its key."""
     path = world.path("server.pem")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
