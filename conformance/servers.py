@@ -68,7 +68,7 @@ def start_all(world, tls=False):
     data connections. Returns them by name."""
     unpack()
     pem = certificate(world) if tls else None
-    servers = [start(world, pem) for start in (_vsftpd, _proftpd, _pure_ftpd, _pyftpdlib)]
+    servers = [start(world, pem) for start in (_vsftpd, _proftpd, _pure_ftpd, _pyftpdlib, _filezilla)]
     for server in servers:
         world.wait(lambda: _listens(world, server), f"{server.name} listens")
     return {server.name: server for server in servers}
@@ -166,6 +166,15 @@ def _pyftpdlib(world, certificate):
     world.start(name, "b", "/usr/bin/python3", "-c", PYFTPDLIB, ADDRESS_B, str(port), home,
                 certificate or "")
     return Server("pyftpdlib", port, home, bool(certificate))
+
+
+def _filezilla(world, certificate):
+    """Scripted: FileZilla Server cannot be had here."""
+    name, port = ("filezilla-tls", 2215) if certificate else ("filezilla", 2205)
+    home = _home(world, name, "root")
+    world.start(name, "b", "/usr/bin/python3", os.path.join(ROOT, "conformance", "filezilla_server.py"),
+                ADDRESS_B, str(port), home, certificate or "")
+    return Server("FileZilla Server (scripted)", port, home, bool(certificate))
 
 
 def doors_of(servers, first, client_tls=False):
