@@ -31,7 +31,9 @@ Handler.authorizer = authorizer
 if certificate:
     Handler.certfile = certificate
     Handler.tls_control_required = Handler.tls_data_required = True
-FTPServer((address, int(port)), Handler).serve_forever()
+server = FTPServer((address, int(port)), Handler)
+server.max_cons = 0
+server.serve_forever()
 """
 
 
