@@ -5,6 +5,7 @@
 )]
 
 pub mod bulk;
+pub mod calc;
 pub mod demo;
 pub mod gateways;
 pub mod machine;
