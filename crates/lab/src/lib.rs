@@ -9,5 +9,7 @@ pub mod calc;
 pub mod demo;
 pub mod gateways;
 pub mod machine;
+pub mod plot;
 mod scratch;
+pub mod stats;
 pub mod wan;
