@@ -201,7 +201,7 @@ impl Session {
                     self.drain().await;
                     continue;
                 }
-                read = self.control.read(), if self.near.wants_client() => {
+                read = self.control.read_if(self.near.wants_client()) => {
                     self.has_spoken = true;
                     if !matches!(read, Ok(true)) {
                         self.near.handle(Input::ClientClosed);
