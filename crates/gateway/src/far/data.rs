@@ -29,6 +29,8 @@ use crate::{
 /// The orders given so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Orders {
+    /// The server has been sent the command of a transfer.
+    pub(super) commanded: bool,
     /// The server sends, and the client does not.
     pub(super) download: bool,
     /// The transfer has begun: the server awaits TLS.
@@ -74,7 +76,7 @@ pub(super) struct DataConnection {
 impl DataConnection {
     pub(super) async fn run(mut self) {
         let connected = tokio::select! {
-            connected = connect(self.leg, self.local) => connected,
+            connected = connect(self.leg, self.local, self.orders.clone()) => connected,
             _ = self.orders.wait_for(|o| o.abort != Abort::No) => {
                 Err(io::ErrorKind::Interrupted.into())
             }
@@ -104,17 +106,28 @@ impl DataConnection {
     }
 }
 
-async fn connect(leg: ServerLeg, local: SocketAddr) -> io::Result<TcpStream> {
+async fn connect(
+    leg: ServerLeg,
+    local: SocketAddr,
+    orders: watch::Receiver<Orders>,
+) -> io::Result<TcpStream> {
     let stream = match leg {
         ServerLeg::Dial(to) => socket::connect_from(local.ip(), to, CONNECT_PATIENCE).await?,
-        ServerLeg::Accept(listener, server) => {
-            timeout(ACCEPT_PATIENCE, socket::accept_from(&listener, server))
-                .await
-                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-        }
+        ServerLeg::Accept(listener, server) => tokio::select! {
+            stream = socket::accept_from(&listener, server) => stream,
+            () = awaited_too_long(orders) => return Err(io::ErrorKind::TimedOut.into()),
+        },
     };
     socket::tune_data(&stream)?;
     Ok(stream)
+}
+
+/// Resolves when a server that connects has not done so in time: it does once it has been sent the command
+/// of a transfer, which the client may put off.
+async fn awaited_too_long(mut orders: watch::Receiver<Orders>) {
+    // After the end of the session no command comes.
+    let _ = orders.wait_for(|o| o.commanded).await;
+    sleep(ACCEPT_PATIENCE).await;
 }
 
 /// Begins TLS, where there is to be any, once the server awaits it: before its `1yz` reply some
@@ -243,7 +256,7 @@ fn give_up(mut send: SendStream, mut recv: RecvStream, code: u32) {
     recv.stop(code);
 }
 
-/// Time for a server to connect, from when it has been told where.
+/// Time for a server to connect, from the command of the transfer.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time in which an upload must drain to the server when the client has sent its last byte: WinSCP waits 15 s

@@ -9,6 +9,7 @@ use std::{
 };
 
 use ftp::{
+    command::Direction,
     line::{Line, REPLY_MAX},
     session::{
         CommandId, Mode, PIPELINED_MAX, TransferId,
@@ -345,7 +346,10 @@ impl Session<'_> {
                     self.far.handle(Input::Listening(at))?;
                 }
                 Output::BeginTls => self.begin_tls().await?,
-                Output::Download(transfer) => self.order(transfer, |o| o.download = true),
+                Output::Commanded(transfer, direction) => self.order(transfer, |o| {
+                    o.commanded = true;
+                    o.download = direction == Direction::Download;
+                }),
                 Output::Begin(transfer) => self.order(transfer, |o| o.begun = true),
                 Output::Refuse(text) => self.refuse(530, text).await?,
                 Output::Unlisten(transfer) => self.order(transfer, |o| o.abort = Abort::Unlisten),

@@ -32,7 +32,7 @@ use self::{
 };
 use super::{CommandId, Stage, Subject, Tag, TransferId, refusal};
 use crate::{
-    command::{Command, Direction, Kind},
+    command::{Command, Kind},
     reply::{Class, Code},
 };
 
@@ -254,9 +254,7 @@ impl FarSession {
                 Found::Connection(transfer) => {
                     let begun = false;
                     expect = Expect::Transfer { transfer, begun };
-                    if direction == Direction::Download {
-                        self.out.push_back(Output::Download(transfer));
-                    }
+                    self.out.push_back(Output::Commanded(transfer, direction));
                 }
             },
             Kind::Quit => expect = Expect::Quit,

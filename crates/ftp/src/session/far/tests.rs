@@ -45,7 +45,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 format!("{subject:?} {answer:?} {last}")
             }
             Output::BeginTls => "tls".to_owned(),
-            Output::Download(transfer) => format!("download {}", transfer.0),
+            Output::Commanded(transfer, direction) => format!("{direction:?} {}", transfer.0),
             Output::Begin(transfer) => format!("begin {}", transfer.0),
             Output::Refuse(why) => format!("refuse {why}"),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
@@ -178,7 +178,7 @@ fn an_unreachable_data_port_is_reported_at_the_transfer_command() {
 #[test]
 fn commands_after_a_transfer_wait_for_its_final_reply() {
     let mut far = prepared();
-    assert_eq!(client(&mut far, 2, "STOR a"), ["< STOR a"]);
+    assert_eq!(client(&mut far, 2, "STOR a"), ["Upload 1", "< STOR a"]);
     assert!(client(&mut far, 3, "RNFR a").is_empty());
     assert_eq!(server(&mut far, "150 go"), ["> 150 go"]);
     assert_eq!(server(&mut far, "226 done"), ["> 226 done", "< RNFR a"]);

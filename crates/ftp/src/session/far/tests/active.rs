@@ -24,7 +24,7 @@ fn the_server_is_told_where_the_gateway_listens() {
     );
     assert_eq!(
         server(&mut far, "200 ok"),
-        ["ready 1", "download 1", "< LIST"]
+        ["ready 1", "Download 1", "< LIST"]
     );
     server(&mut far, "150 go");
     assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
