@@ -127,6 +127,21 @@ fn before_the_login_nothing_is_promised() {
 }
 
 #[test]
+fn after_rein_or_user_nothing_is_promised_until_the_next_login() {
+    for line in ["REIN", "USER joe"] {
+        let mut near = logged_in();
+        let relayed = format!("< {line}");
+        assert_eq!(client(&mut near, line), [relayed]);
+        assert_eq!(client(&mut near, "TYPE I"), ["< TYPE I"]);
+        assert_eq!(client(&mut near, "PASV"), ["data 1"]);
+        assert_eq!(reply(&mut near, 2, 0, "331 go on"), ["> 331 go on"]);
+        assert_eq!(reply(&mut near, 3, 0, "530 log in"), ["> 530 log in"]);
+        let out = reply(&mut near, 4, 0, "530 log in");
+        assert_eq!(out, ["> 530 log in", "1 Kill"]);
+    }
+}
+
+#[test]
 fn answers_keep_their_order_behind_a_final_reply_that_waits() {
     let mut near = logged_in();
     client(&mut near, "PASV");
