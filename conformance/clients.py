@@ -7,6 +7,8 @@ fails is tried again without the gateways: what fails directly too is the client
 `--write` puts the table into docs/clients.md.
 """
 
+import functools
+import json
 import os
 import shutil
 import subprocess
@@ -168,6 +170,24 @@ def ftplib(cell):
     cell.gone()
 
 
+def suppaftp(cell):
+    cell.run(suppaftp_program(), cell.host, str(cell.port), cell.server.user, cell.server.password,
+             cell.server.folder, "active" if cell.active else "passive",
+             "tls" if cell.tls else "plain", cell.local, cell.back)
+    cell.downloaded()
+    cell.gone()
+
+
+@functools.cache
+def suppaftp_program():
+    """The library's client, an example of ours; built once."""
+    built = subprocess.run(
+        ["cargo", "build", "--quiet", "-p", "lab", "--example", "suppaftp",
+         "--message-format", "json"], cwd=ROOT, check=True, capture_output=True, text=True)
+    messages = [json.loads(line) for line in built.stdout.splitlines()]
+    return next(m["executable"] for m in messages if m.get("executable"))
+
+
 def mode(*options, commands=()):
     return {"options": options, "commands": commands}
 
@@ -181,6 +201,7 @@ CLIENTS = {
     "tnftp": line_client("tnftp", mode(), mode("-A")),
     "inetutils-ftp": line_client("inetutils-ftp", mode("-p"), mode("-A")),
     "Python ftplib": ftplib,
+    "suppaftp": suppaftp,
 }
 
 
@@ -203,7 +224,7 @@ def attempt(cell, drive):
 
 
 # Which speak TLS.
-WITH_TLS = ("curl", "lftp", "Python ftplib")
+WITH_TLS = ("curl", "lftp", "Python ftplib", "suppaftp")
 
 # TLS with the client, TLS with the server.
 LEGS = {"none": (False, False), "client": (True, False), "server": (False, True),
@@ -223,6 +244,7 @@ def job(world, args):
     world.gateway("a", sections)
     world.connected()
     make_file(world.path("local"), SIZE)
+    suppaftp_program()
     table, failed = {}, []
     for client, drive in CLIENTS.items():
         if args.client not in (None, client):
@@ -258,7 +280,7 @@ def one(world, client, drive, server, other, active, tls, port, legs, failed):
         if verdict == "no":
             failed.append(f"{client}, TLS {legs}, {'active' if active else 'passive'}, "
                           f"{server.name}: {why}")
-    print(f"  {client:14} TLS {legs:6} {'active' if active else 'passive':8} {server.name:10} "
+    print(f"  {client:14} TLS {legs:6} {'active' if active else 'passive':8} {server.name:27} "
           f"{verdict:20} {time.monotonic() - begun:5.1f} s  {why or ''}", flush=True)
     return verdict, why
 
@@ -269,7 +291,8 @@ def write(table, servers):
              "gateways over an emulated WAN of 20 ms. Each client uploads, lists, downloads, renames and",
              "deletes a file, and hashes are compared; wget downloads only, ncftp's commands neither",
              "rename nor delete. TLS is explicit; with TLS the servers demand it on data connections too,",
-             "vsftpd and ProFTPD also that these resume the session of the control connection.",
+             "all but Pure-FTPd and pyftpdlib also that these resume the session of the control connection.",
+             "FileZilla Server cannot be had on Debian: a script speaks as it does.",
              "", "| client | TLS with | data connections | " + " | ".join(servers) + " |",
              "|---|---|---|" + "---|" * len(servers)]
     notes = []

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """FileZilla in its real window: twenty files up and twenty down over its ten connections, without TLS and
 with TLS, against vsftpd and ProFTPD. Hashes must agree. The last window is kept as a picture.
+
+With `--small COUNT`: so many files of 10 KB through the pair, and a tenth of them directly, vsftpd alone; `--write`
+puts the figures into docs/results/small-files-filezilla.md.
 """
 
 import os
@@ -8,11 +11,12 @@ import shutil
 import subprocess
 import time
 
+import pages
 import servers as ftp_servers
-from world import ADDRESS_B, ROOT, Failure, check, digest, main, make_file
+from world import ADDRESS_B, ROOT, Failure, check, digest, main
 
 FIRST_DOOR = 2130
-FILES = 20
+FILES, FILE_BYTES, SMALL_BYTES = 20, 200_000, 10_000
 DISPLAY = ":7"
 
 SETTINGS = {
@@ -108,19 +112,38 @@ def job(world, args):
     world.connected()
     world.start("xvfb", "a", "Xvfb", DISPLAY, "-screen", "0", "1280x900x24", "-nolisten", "tcp")
     time.sleep(2)
+    if args.small:
+        return small(world, args, plain["vsftpd"], ports["vsftpd"])
     for name in ("vsftpd", "ProFTPD"):
         for tls in (False, True):
-            drive(world, plain[name], (tls_ports if tls else ports)[name], tls)
+            port = (tls_ports if tls else ports)[name]
+            label = f"{name}{' with TLS' if tls else ''}"
+            drive(world, plain[name], label, ("127.0.0.1", port), FILES, FILE_BYTES)
 
 
-def drive(world, server, port, tls):
-    label = f"{server.name}{' with TLS' if tls else ''}"
+def small(world, args, server, port):
+    rows = []
+    for way, at, count in [("through the pair", ("127.0.0.1", port), args.small),
+                           ("directly", (ADDRESS_B, server.port), args.small // 10)]:
+        for direction, seconds in drive(world, server, way, at, count, SMALL_BYTES).items():
+            rows.append((way, direction, count, f"{seconds:.0f}", f"{count / seconds:.1f}"))
+    table = pages.table(["through", "direction", "files", "seconds", "files/s"], rows)
+    print("\n".join(table))
+    if args.write:
+        pages.write("small-files-filezilla", "Small files with FileZilla", [
+            f"Files of 10 KB, {args.rate}, RTT {args.rtt}, loss {args.loss}: FileZilla in its window with ten "
+            "connections, vsftpd. One run each.", "", *table])
+
+
+def drive(world, server, label, at, count, size):
+    """Files up and down; returns the seconds of each."""
     who = f"{server.user}:{server.password}"
-    window = Window(world, f"{server.name}-{int(tls)}",
-                    f"ftp://{who}@127.0.0.1:{port}{server.folder}")
-    names = [f"file{number:02}.bin" for number in range(FILES)]
+    short = label.replace(" ", "-")
+    window = Window(world, short, f"ftp://{who}@{at[0]}:{at[1]}{server.folder}")
+    names = [f"file{number:05}.bin" for number in range(count)]
     for name in names:
-        make_file(os.path.join(window.local, name), 200_000)
+        with open(os.path.join(window.local, name), "wb") as file:
+            file.write(os.urandom(size))
     hashes = {name: digest(os.path.join(window.local, name)) for name in names}
     folder = os.path.dirname(server.file("x"))
     begun = time.monotonic()
@@ -135,25 +158,29 @@ def drive(world, server, port, tls):
 
         begun = time.monotonic()
         window.transfer_all(LOCAL_LIST)
-        whole = lambda path: os.path.exists(path) and os.path.getsize(path) == 200_000
-        window.wait(lambda: all(whole(server.file(name)) for name in names)
-                    and window.said().count("File transfer successful") >= FILES, f"{label}: upload")
-        print(f"  {label}: {FILES} files up in {time.monotonic() - begun:.1f} s", flush=True)
+        patience = 60 + count
+        whole = lambda path: os.path.exists(path) and os.path.getsize(path) == size
+        window.wait(lambda: window.said().count("File transfer successful") >= count
+                    and all(whole(server.file(name)) for name in names), f"{label}: upload", patience)
+        took = {"up": time.monotonic() - begun}
+        print(f"  {label}: {count} files up in {took['up']:.1f} s", flush=True)
         check(all(digest(server.file(name)) == hashes[name] for name in names), f"{label}: up, hashes")
 
         for name in names:
             os.remove(os.path.join(window.local, name))
-        begun = time.monotonic()
         window.do("xdotool", "key", "F5")
-        time.sleep(2)
+        time.sleep(2 + count / 1000)
+        begun = time.monotonic()
         window.transfer_all(REMOTE_LIST)
-        window.wait(lambda: all(whole(os.path.join(window.local, name)) for name in names)
-                    and window.said().count("File transfer successful") >= 2 * FILES,
-                    f"{label}: download")
-        print(f"  {label}: {FILES} files down in {time.monotonic() - begun:.1f} s", flush=True)
+        window.wait(lambda: window.said().count("File transfer successful") >= 2 * count
+                    and all(whole(os.path.join(window.local, name)) for name in names),
+                    f"{label}: download", patience)
+        took["down"] = time.monotonic() - begun
+        print(f"  {label}: {count} files down in {took['down']:.1f} s", flush=True)
         check(all(digest(os.path.join(window.local, name)) == hashes[name] for name in names),
               f"{label}: down, hashes")
-        print(f"  picture: {window.picture(f'{server.name}-{int(tls)}')}")
+        print(f"  picture: {window.picture(short)}")
+        return took
     finally:
         window.close()
         for name in os.listdir(folder):
@@ -163,6 +190,8 @@ def drive(world, server, port, tls):
 
 def extend(parser):
     parser.set_defaults(rate="300 Mbit/s", rtt="20ms", loss="0%")
+    parser.add_argument("--small", type=int, metavar="COUNT", help="only small files, so many")
+    parser.add_argument("--write", action="store_true", help="with --small: write a page")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ Handler.authorizer = authorizer
 if certificate:
     Handler.certfile = certificate
     Handler.tls_control_required = Handler.tls_data_required = True
-FTPServer((address, int(port)), Handler).serve_forever()
+server = FTPServer((address, int(port)), Handler)
+server.max_cons = 0
+server.serve_forever()
 """
 
 
@@ -67,14 +69,14 @@ def start_all(world, tls=False):
     """Starts every server in site b, with `tls` such that demand TLS and the reuse of its session on
     data connections. Returns them by name."""
     unpack()
-    certificate = _certificate(world) if tls else None
-    servers = [start(world, certificate) for start in (_vsftpd, _proftpd, _pure_ftpd, _pyftpdlib)]
+    pem = certificate(world) if tls else None
+    servers = [start(world, pem) for start in (_vsftpd, _proftpd, _pure_ftpd, _pyftpdlib, _filezilla)]
     for server in servers:
         world.wait(lambda: _listens(world, server), f"{server.name} listens")
     return {server.name: server for server in servers}
 
 
-def _certificate(world):
+def certificate(world):
     """A file with a self-signed certificate and its key."""
     path = world.path("server.pem")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
@@ -166,6 +168,15 @@ def _pyftpdlib(world, certificate):
     world.start(name, "b", "/usr/bin/python3", "-c", PYFTPDLIB, ADDRESS_B, str(port), home,
                 certificate or "")
     return Server("pyftpdlib", port, home, bool(certificate))
+
+
+def _filezilla(world, certificate):
+    """Scripted: FileZilla Server cannot be had here."""
+    name, port = ("filezilla-tls", 2215) if certificate else ("filezilla", 2205)
+    home = _home(world, name, "root")
+    world.start(name, "b", "/usr/bin/python3", os.path.join(ROOT, "conformance", "filezilla_server.py"),
+                ADDRESS_B, str(port), home, certificate or "")
+    return Server("FileZilla Server (scripted)", port, home, bool(certificate))
 
 
 def doors_of(servers, first, client_tls=False):

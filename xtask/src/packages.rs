@@ -46,6 +46,8 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("xdotool", "xdotool"),
     need("import", "imagemagick"),
     need("openssl", "openssl"),
+    need("systemctl", "systemd"),
+    need("nsenter", "util-linux"),
 ];
 
 /// What a fuzz target is linked with, beside a C compiler.

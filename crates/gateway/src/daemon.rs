@@ -29,7 +29,7 @@ use crate::{
     near, reload,
     shared::Shared,
     status::{Registry, TransferStatus},
-    tls::{Acceptor, CertError},
+    tls::{Acceptor, CertError, Tls13Only},
 };
 
 /// The sockets of a configuration, bound.
@@ -39,6 +39,8 @@ pub struct Bound {
     pub link: UdpSocket,
     /// One for each `[[ftp]]`, in order.
     pub ftp: Vec<TcpListener>,
+    /// One for each door of TLS that passes through, in order: for control and for data connections.
+    pub pass_through: Vec<(TcpListener, Vec<TcpListener>)>,
     /// One for each `[[forward]]`, in order.
     pub forwards: Vec<TcpListener>,
     /// The admin address; `None` if it is taken and was not asked for.
@@ -119,6 +121,14 @@ impl Bound {
                 source,
             })
         });
+        let pass_through = config.pass_through.iter().map(|door| {
+            let control = tcp("[[ftp]] address", door.listen)?;
+            let data = door.data_ports.clone().map(|port| {
+                let address = SocketAddr::new(door.listen.ip(), port);
+                tcp("[[ftp]] passive port", address)
+            });
+            Ok((control, data.collect::<Result<_, _>>()?))
+        });
         let forwards = config
             .forwards
             .iter()
@@ -134,6 +144,7 @@ impl Bound {
         Ok(Self {
             link,
             ftp: ftp.collect::<Result<_, _>>()?,
+            pass_through: pass_through.collect::<Result<_, _>>()?,
             forwards: forwards.collect::<Result<_, _>>()?,
             admin,
         })
@@ -153,7 +164,10 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
     drain: Duration,
 ) -> Result<CutShort, RunError> {
+    let passed = bound.pass_through.iter();
+    let passed = passed.flat_map(|(control, data)| std::iter::once(control).chain(data));
     let listeners = bound.ftp.iter().chain(&bound.forwards).chain(&bound.admin);
+    let listeners = listeners.chain(passed);
     let own = listeners
         .map(TcpListener::local_addr)
         .collect::<Result<_, _>>()?;
@@ -169,6 +183,7 @@ pub async fn run(
         registry: registry.clone(),
         usage: Usage::new(config.limits),
         pairing: Pairing::default(),
+        tls13_only: Tls13Only::default(),
         own,
         next_session: AtomicU64::new(first_session()),
         cut: cut_seen,
@@ -183,6 +198,17 @@ pub async fn run(
             tokio_listener(listener)?,
             door.clone(),
             tls.clone(),
+            shared.clone(),
+        ));
+    }
+    let passed = bound.pass_through.into_iter();
+    for ((control, data), door) in passed.zip(&shared.config.pass_through) {
+        info!(listen = %control.local_addr()?, target = %door.target, "FTP front door, unread");
+        let data = data.into_iter().map(tokio_listener);
+        doors.spawn(near::serve_pass_through(
+            tokio_listener(control)?,
+            data.collect::<Result<_, _>>()?,
+            door.clone(),
             shared.clone(),
         ));
     }

@@ -4,7 +4,7 @@
 //! Nothing here resolves names or opens sockets. The far side resolves a name once, asks
 //! [`AllowList::check`] about each address, and dials exactly what was allowed.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
 use serde::{Deserialize, Deserializer};
 
@@ -70,7 +70,7 @@ pub enum Fit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowEntry {
     what: AllowHost,
-    port: u16,
+    ports: RangeInclusive<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -303,23 +303,33 @@ impl FromStr for AllowEntry {
     type Err = TargetSyntaxError;
 
     /// Reads `name:port`, `address:port`, `network:port`, `[v6]:port` and `[v6/64]:port`; without a
-    /// port it is 21.
+    /// port it is 21, and in its place may stand a range such as `50000-50099`.
     fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
         let error = || TargetSyntaxError {
             text: text.to_owned(),
-            expected: "a server such as \"10.20.0.0/16:21\", \"ftp.example.com:21\" or \
-                       \"[2001:db8::/32]:21\"",
+            expected: "a server such as \"10.20.0.0/16:21\", \"ftp.example.com:21\", \
+                       \"[2001:db8::/32]:21\" or \"10.20.0.5:50000-50099\"",
         };
         if text.contains(' ') {
             return Err(error());
         }
-        let (host, port) = ftp::logon::split_port(text).ok_or_else(error)?;
+        let (first, last) = match text.rsplit_once('-') {
+            Some((first, last)) if first.contains(':') && !last.contains(']') => {
+                (first, Some(last.parse().map_err(|_| error())?))
+            }
+            _ => (text, None),
+        };
+        let (host, port) = ftp::logon::split_port(first).ok_or_else(error)?;
+        let ports = port..=last.unwrap_or(port);
+        if ports.is_empty() {
+            return Err(error());
+        }
         let what = match host.parse() {
             Ok(network) => AllowHost::Network(network),
             Err(_) if is_name(host) => AllowHost::Name(host.to_ascii_lowercase()),
             Err(_) => return Err(error()),
         };
-        Ok(Self { what, port })
+        Ok(Self { what, ports })
     }
 }
 
@@ -330,7 +340,7 @@ impl AllowList {
         match &asked.host {
             Host::Ip(_) => true,
             Host::Name(_) => self.0.iter().any(|entry| {
-                entry.port == asked.port
+                entry.ports.contains(&asked.port)
                     && (self.names(asked) || matches!(entry.what, AllowHost::Network(_)))
             }),
         }
@@ -345,7 +355,7 @@ impl AllowList {
         let networks = || {
             self.0
                 .iter()
-                .filter(|entry| entry.port == asked.port)
+                .filter(|entry| entry.ports.contains(&asked.port))
                 .filter_map(|entry| match entry.what {
                     AllowHost::Network(network) => Some(network).filter(|n| n.contains(address)),
                     AllowHost::Name(_) => None,
@@ -370,7 +380,8 @@ impl AllowList {
             return false;
         };
         self.0.iter().any(|entry| {
-            entry.port == asked.port && matches!(&entry.what, AllowHost::Name(n) if n == name)
+            entry.ports.contains(&asked.port)
+                && matches!(&entry.what, AllowHost::Name(n) if n == name)
         })
     }
 }

@@ -114,6 +114,36 @@ fn special_addresses_need_an_entry_of_their_own() {
 }
 
 #[test]
+fn an_entry_may_hold_a_range_of_ports() {
+    let list = allow(&[
+        "10.0.0.1:50000-50099",
+        "[2001:db8::1]:9-10",
+        "a-b.example:7-8",
+    ]);
+    for (target, expected) in [
+        ("10.0.0.1:50000", true),
+        ("10.0.0.1:50099", true),
+        ("10.0.0.1:50100", false),
+        ("[2001:db8::1]:10", true),
+        ("[2001:db8::1]:21", false),
+    ] {
+        assert_eq!(check(&list, target).is_ok(), expected, "{target}");
+    }
+    let named: Endpoint = "a-b.example:8".parse().expect("a target");
+    assert!(list.may_resolve(&named));
+    for text in [
+        "10.0.0.1:9-8",
+        "10.0.0.1:0-8",
+        "10.0.0.1:9-",
+        "10.0.0.1:-9",
+        "10.0.0.1:9-70000",
+    ] {
+        assert!(text.parse::<AllowEntry>().is_err(), "{text}");
+    }
+    assert!("my-host.example:21".parse::<AllowEntry>().is_ok());
+}
+
+#[test]
 fn a_name_permits_that_name_and_not_its_address() {
     let list = allow(&["ftp.example.com:21"]);
     let by_name: Endpoint = "FTP.example.com".parse().expect("a target");

@@ -5,8 +5,11 @@
 )]
 
 pub mod bulk;
+pub mod calc;
 pub mod demo;
 pub mod gateways;
 pub mod machine;
+pub mod plot;
 mod scratch;
+pub mod stats;
 pub mod wan;

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration.
 
+mod calc;
 mod demo;
 mod gateway;
 mod keygen;
@@ -34,6 +35,8 @@ enum Command {
     Pubkey(pubkey::Args),
     /// Joins two network namespaces by an emulated WAN, for any program
     Wan(wan::Args),
+    /// Calculates what a path allows: windows, rates, loss limits, times; each with its formula
+    Calc(calc::Args),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
         Command::Wan(args) => wan::run(args),
+        Command::Calc(args) => calc::run(args).map(done),
     };
     result.unwrap_or_else(|error| {
         eprintln!("longhaul: {error:#}");

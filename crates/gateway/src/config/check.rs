@@ -15,7 +15,7 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer, check_tls, check_transparent,
+    Config, Forward, FtpDoor, Peer, check_pass_through, check_tls, check_transparent,
     file::{File, ForwardSection, FtpSection, LimitsSection, LinkSection, OneOrMore, PeerSection},
 };
 use crate::{
@@ -74,6 +74,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         },
         peers,
         ftp: Vec::new(),
+        pass_through: Vec::new(),
         forwards: Vec::new(),
         limits: limits(file.limits)?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
@@ -81,8 +82,14 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     };
     let mut listens = HashSet::new();
     for section in file.ftp {
-        let door = ftp_door(section, folder, &config, &mut listens)?;
-        config.ftp.push(door);
+        listen_once(&section.listen, &config, &mut listens)?;
+        if check_pass_through::is_asked(&section) {
+            let door = check_pass_through::door(section, &config)?;
+            config.pass_through.push(door);
+        } else {
+            let door = ftp_door(section, folder, &config)?;
+            config.ftp.push(door);
+        }
     }
     for section in file.forwards {
         let forward = forward(section, &config, &mut listens)?;
@@ -239,13 +246,7 @@ fn link_peer(
     })
 }
 
-fn ftp_door(
-    section: FtpSection,
-    folder: &Path,
-    config: &Config,
-    listens: &mut HashSet<SocketAddr>,
-) -> Result<FtpDoor, Problem> {
-    listen_once(&section.listen, config, listens)?;
+fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDoor, Problem> {
     if section.target.is_none() && section.clients.is_none() {
         return Err(problem(
             &section.listen,
@@ -337,7 +338,10 @@ fn listen_once(
     Ok(())
 }
 
-fn via(via: Option<&Spanned<String>>, config: &Config) -> Result<Option<usize>, Problem> {
+pub(super) fn via(
+    via: Option<&Spanned<String>>,
+    config: &Config,
+) -> Result<Option<usize>, Problem> {
     let Some(via) = via else { return Ok(None) };
     match config.peers.iter().position(|p| p.name == *via.get_ref()) {
         Some(index) => Ok(Some(index)),
@@ -357,7 +361,11 @@ fn via(via: Option<&Spanned<String>>, config: &Config) -> Result<Option<usize>, 
     }
 }
 
-fn served(target: &Spanned<Endpoint>, via: Option<usize>, config: &Config) -> Result<(), Problem> {
+pub(super) fn served(
+    target: &Spanned<Endpoint>,
+    via: Option<usize>,
+    config: &Config,
+) -> Result<(), Problem> {
     if config.peers_for(&target.get_ref().host, via).is_empty() {
         let message = "no [[peer]] serves this target, expected one whose serves matches it";
         return Err(problem(target, message));
@@ -365,7 +373,7 @@ fn served(target: &Spanned<Endpoint>, via: Option<usize>, config: &Config) -> Re
     Ok(())
 }
 
-fn passive_ports(text: &Spanned<String>) -> Result<RangeInclusive<u16>, Problem> {
+pub(super) fn passive_ports(text: &Spanned<String>) -> Result<RangeInclusive<u16>, Problem> {
     let range = text.get_ref().split_once('-').and_then(|(low, high)| {
         let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
         (1024 <= low && low <= high).then_some(low..=high)

@@ -24,26 +24,6 @@ pub(super) fn door(
         "explicit" => Ok(DoorTls::Explicit(certificate(tls, folder, key_file)?)),
         "implicit" => Ok(DoorTls::Implicit(certificate(tls, folder, key_file)?)),
         "off" => no_certificate(tls).map(|()| DoorTls::Off),
-        "pass-through" => {
-            no_certificate(tls)?;
-            if section.target.is_none() {
-                let message = "tls mode \"pass-through\" needs target: the gateway cannot read \
-                               which server the client names";
-                return Err(problem(&tls.mode, message));
-            }
-            match &section.server_tls {
-                Some(server) if server.mode.get_ref() != "off" => Err(problem(
-                    &server.mode,
-                    "tls mode \"pass-through\" is the client's own TLS with the server, \
-                     expected \"off\"",
-                )),
-                _ => Err(problem(
-                    &tls.mode,
-                    "tls mode \"pass-through\" does not exist yet, expected \"off\", \"explicit\" or \
-                     \"implicit\"",
-                )),
-            }
-        }
         other => Err(problem(
             &tls.mode,
             format!(
@@ -102,7 +82,7 @@ fn certificate(tls: &TlsSection, folder: &Path, key_file: &Path) -> Result<CertS
     }
 }
 
-fn no_certificate(tls: &TlsSection) -> Result<(), Problem> {
+pub(super) fn no_certificate(tls: &TlsSection) -> Result<(), Problem> {
     match tls.cert_file.as_ref().or(tls.key_file.as_ref()) {
         Some(file) => Err(problem(
             file,

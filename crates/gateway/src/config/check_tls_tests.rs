@@ -201,16 +201,6 @@ fn keys_that_contradict_are_refused_where_they_stand() {
             "needs tls mode",
         ),
         (
-            "tls = { mode = \"pass-through\", cert_file = \"c\" }",
-            44,
-            "needs tls mode",
-        ),
-        (
-            "tls = { mode = \"pass-through\", key_file = \"k\" }",
-            43,
-            "needs tls mode",
-        ),
-        (
             "server_tls = { mode = \"pass-through\" }",
             23,
             "unknown server_tls mode",
@@ -250,18 +240,4 @@ fn keys_that_contradict_are_refused_where_they_stand() {
         assert!(message.contains(expected), "{text}: {message}");
         assert_eq!((line, at), (LINE, column), "{text}: {message}");
     }
-}
-
-#[test]
-fn passing_through_needs_a_target_and_no_tls_of_our_own() {
-    let folder = Folder::new("tls-pass-through");
-    let without_target = format!("{HEAD}tls = {{ mode = \"pass-through\" }}\n");
-    let (line, column, message) = folder.read_text(&without_target).expect_err("no target");
-    assert!(message.contains("needs target"), "{message}");
-    assert_eq!((line, column), (LINE - 1, 16));
-
-    let both = "tls = { mode = \"pass-through\" }\nserver_tls = { mode = \"explicit\" }";
-    let (line, column, message) = folder.read(both).expect_err("two kinds of TLS");
-    assert!(message.contains("the client's own TLS"), "{message}");
-    assert_eq!((line, column), (LINE + 1, 23));
 }

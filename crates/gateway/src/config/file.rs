@@ -1,6 +1,6 @@
 //! The configuration file as it is written: keys, shapes, and nothing checked across keys.
 //!
-//! The keys are a contract; `ARCHITECTURE.md` lists them. Values that need another value to be
+//! The keys are a contract; `docs/configuration.md` lists them. Values that need another value to be
 //! judged carry their place in the file.
 
 use std::{

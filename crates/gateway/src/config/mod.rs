@@ -4,6 +4,7 @@
 //! whose feature does not exist yet are refused with a message that says so.
 
 mod check;
+mod check_pass_through;
 mod check_tls;
 mod check_transparent;
 mod file;
@@ -37,6 +38,8 @@ pub struct Config {
     pub peers: Vec<Peer>,
     /// FTP front doors.
     pub ftp: Vec<FtpDoor>,
+    /// FTP front doors through which clients and servers have TLS with each other.
+    pub pass_through: Vec<PassThrough>,
     /// Front doors for any other TCP service.
     pub forwards: Vec<Forward>,
     /// What clients may take.
@@ -95,6 +98,22 @@ pub enum DoorTls {
     Explicit(CertSource),
     /// From the first byte on.
     Implicit(CertSource),
+}
+
+/// An FTP front door that cannot read what passes it: all of it is TLS between the client and the server,
+/// also on the data connections, for which the client takes the ports that the server announces.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PassThrough {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// The server.
+    pub target: Endpoint,
+    /// Who may connect; `None`: loopback and private ranges.
+    pub clients: Option<Vec<Network>>,
+    /// The peer to go through; `None`: chosen by `serves`.
+    pub via: Option<usize>,
+    /// The server's ports for data: on each the gateway listens and leads to the same port there.
+    pub data_ports: RangeInclusive<u16>,
 }
 
 /// One front door for any TCP service.
@@ -178,16 +197,27 @@ impl FtpDoor {
 
     /// Whether a client at `ip` may use this door.
     pub fn admits(&self, ip: IpAddr) -> bool {
-        let ip = ip.to_canonical();
-        match &self.clients {
-            Some(networks) => networks.iter().any(|n| n.contains(ip)),
-            None => match ip {
-                IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
-                IpAddr::V6(v6) => {
-                    v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local()
-                }
-            },
-        }
+        admits(self.clients.as_deref(), ip)
+    }
+}
+
+impl PassThrough {
+    /// Whether a client at `ip` may use this door.
+    pub fn admits(&self, ip: IpAddr) -> bool {
+        admits(self.clients.as_deref(), ip)
+    }
+}
+
+fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    match clients {
+        Some(networks) => networks.iter().any(|n| n.contains(ip)),
+        None => match ip {
+            IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
+            IpAddr::V6(v6) => {
+                v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local()
+            }
+        },
     }
 }
 
@@ -225,6 +255,14 @@ impl fmt::Display for Config {
                 }
                 None => writeln!(f, "ftp on {} to USER name@server", door.listen)?,
             }
+        }
+        for door in &self.pass_through {
+            let PassThrough { listen, target, .. } = door;
+            let (low, high) = (door.data_ports.start(), door.data_ports.end());
+            writeln!(
+                f,
+                "ftp on {listen} to {target}, unread, data on {low}-{high}"
+            )?;
         }
         for forward in &self.forwards {
             writeln!(f, "forward on {} to {}", forward.listen, forward.target)?;

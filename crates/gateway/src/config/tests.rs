@@ -125,14 +125,88 @@ fn an_error_names_line_column_and_what_was_expected() {
 }
 
 #[test]
-fn features_that_do_not_exist_yet_are_said_to() {
-    let folder = Folder::new("features");
-    let base = "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\n";
-    let line = "tls = { mode = \"pass-through\" }";
-    let (at, _, message) = folder.error(&with_peer(&format!("{base}{line}\n")));
-    assert_eq!(at, 9, "{line}");
-    assert!(message.contains("does not exist yet"), "{line}: {message}");
-    assert!(message.contains("expected"), "{line}: {message}");
+fn every_key_is_documented() {
+    let folder = Folder::new("documented");
+    let document = include_str!("../../../../docs/configuration.md");
+    let tables = [
+        "",
+        "[identity]",
+        "[link]",
+        "[[peer]]",
+        "[[ftp]]",
+        "[[forward]]",
+        "[far]",
+        "[limits]",
+    ];
+    let inner = ["[[ftp]]\n[ftp.tls]", "[[ftp]]\n[ftp.server_tls]", "[admin]"];
+    for table in tables.iter().chain(&inner) {
+        let (_, _, message) = folder.error(&format!("{table}\nnonsense = 1\n"));
+        let (_, expected) = message.split_once("expected ").expect("the keys");
+        let keys: Vec<_> = expected.split('"').skip(1).step_by(2).collect();
+        assert!(!keys.is_empty(), "{message}");
+        for key in keys {
+            let written = [format!("`{key}`"), format!("[{key}]")];
+            assert!(
+                written.iter().any(|text| document.contains(text)),
+                "{table}: {key} is not in docs/configuration.md"
+            );
+        }
+    }
+}
+
+#[test]
+fn tls_passes_through_to_one_target_on_known_ports() {
+    let folder = Folder::new("pass-through");
+    let base = "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntls = { mode = \"pass-through\" }\n";
+    let target = "target = \"10.0.0.1:990\"\n";
+    let ports = "passive_ports = \"50000-50099\"\n";
+    let config = folder.parse(&with_peer(&format!("{base}{target}{ports}")));
+    let door = &config.expect("complete").pass_through[0];
+    assert_eq!(door.target.to_string(), "10.0.0.1:990");
+    assert_eq!(door.data_ports, 50_000..=50_099);
+    assert!(door.admits([10, 1, 2, 3].into()) && !door.admits([192, 0, 2, 1].into()));
+
+    for (rest, line, expected) in [
+        (
+            format!("{target}{ports}external_address = \"192.0.2.1\"\n"),
+            11,
+            "at the server",
+        ),
+        (
+            format!("{target}{ports}mode = \"strict\"\n"),
+            11,
+            "only relays",
+        ),
+        (
+            format!("{target}{ports}server_data = \"active\"\n"),
+            11,
+            "active",
+        ),
+        (
+            format!("{target}{ports}server_tls = {{ mode = \"explicit\" }}\n"),
+            11,
+            "own TLS",
+        ),
+        (
+            format!("clients = [\"10.0.0.0/8\"]\n{ports}"),
+            8,
+            "needs target",
+        ),
+        (target.to_owned(), 8, "needs passive_ports"),
+        (
+            format!("{target}passive_ports = \"40000-50000\"\n"),
+            10,
+            "at most 1024",
+        ),
+        (format!("{ports}transparent = true\n"), 10, "one target"),
+    ] {
+        let (at, _, message) = folder.error(&with_peer(&format!("{base}{rest}")));
+        assert!(message.contains(expected), "{rest}: {message}");
+        assert_eq!(at, line, "{rest}: {message}");
+    }
+    let certificate = base.replace("through\"", "through\", cert_file = \"c\"");
+    let (_, _, message) = folder.error(&with_peer(&format!("{certificate}{target}{ports}")));
+    assert!(message.contains("a certificate needs"), "{message}");
 }
 
 #[test]

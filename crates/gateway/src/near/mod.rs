@@ -2,7 +2,10 @@
 
 mod data;
 mod direct;
+mod pass_through;
 mod session;
+
+pub(crate) use pass_through::serve_pass_through;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -91,7 +94,8 @@ pub(crate) async fn serve_forward(listener: TcpListener, forward: Forward, share
         let serve = async move {
             let _alive = alive;
             let _open = shared.registry.session();
-            relay_forward(stream, client, number, &forward, &shared).await;
+            let kind = ("forward", Class::Bulk);
+            relay_forward(stream, client, number, kind, &forward, &shared).await;
         };
         tokio::spawn(serve.instrument(span));
     })
@@ -111,10 +115,12 @@ async fn accept(listener: TcpListener, mut start: impl FnMut(TcpStream, SocketAd
     }
 }
 
+/// Relays a client's connection to the target of `forward`, under what `status` calls it and in this class.
 async fn relay_forward(
     stream: TcpStream,
     client: SocketAddr,
     number: u64,
+    (kind, class): (&'static str, Class),
     forward: &Forward,
     shared: &Shared,
 ) {
@@ -123,7 +129,7 @@ async fn relay_forward(
         target: target.clone(),
     };
     let reached = shared
-        .reach(&target.host, forward.via, Class::Bulk, service)
+        .reach(&target.host, forward.via, class, service)
         .await;
     let (peer, send, recv) = match reached {
         Ok(reached) => reached,
@@ -137,7 +143,7 @@ async fn relay_forward(
         debug!(%error, "socket options");
     }
     let transfer = shared.registry.transfer(
-        "forward",
+        kind,
         true,
         number,
         shared.peer_name(peer),

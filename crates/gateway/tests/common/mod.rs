@@ -45,6 +45,7 @@ pub struct Gateway {
     folder: PathBuf,
     pub link: SocketAddr,
     pub ftp: Vec<SocketAddr>,
+    pub pass_through: Vec<SocketAddr>,
     pub forwards: Vec<SocketAddr>,
     pub admin: SocketAddr,
 }
@@ -63,6 +64,8 @@ impl Gateway {
         let local = |l: &TcpListener| l.local_addr().expect("a bound socket");
         let link = bound.link.local_addr().expect("a bound socket");
         let ftp = bound.ftp.iter().map(local).collect();
+        let pass_through = bound.pass_through.iter().map(|(control, _)| local(control));
+        let pass_through = pass_through.collect();
         let forwards = bound.forwards.iter().map(local).collect();
         let admin = local(bound.admin.as_ref().expect("an admin address"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -87,6 +90,7 @@ impl Gateway {
             folder: folder.to_owned(),
             link,
             ftp,
+            pass_through,
             forwards,
             admin,
         }
@@ -483,12 +487,6 @@ impl Control {
             port >> 8,
             port & 255
         ));
-    }
-
-    /// As a server: the gateway takes its leave.
-    pub fn expect_goodbye(&mut self) {
-        self.expect("QUIT");
-        self.expect_end();
     }
 
     pub fn expect_end(&mut self) {

@@ -1,0 +1,84 @@
+//! A front door with `tls = { mode = "pass-through" }`: what it needs, and what it cannot have because it
+//! reads nothing.
+
+use toml::Spanned;
+
+use super::{
+    Config, PassThrough,
+    check::{Problem, passive_ports, problem, served, via},
+    check_tls,
+    file::FtpSection,
+};
+
+/// Whether the section is one.
+pub(super) fn is_asked(section: &FtpSection) -> bool {
+    let mode = section.tls.as_ref().map(|tls| tls.mode.get_ref().as_str());
+    mode == Some("pass-through")
+}
+
+/// Checks a section of which [`is_asked`] holds.
+pub(super) fn door(section: FtpSection, config: &Config) -> Result<PassThrough, Problem> {
+    contradiction(&section)?;
+    let Some(tls) = &section.tls else {
+        return Err(problem(&section.listen, "expected tls"));
+    };
+    check_tls::no_certificate(tls)?;
+    let needs = |what: &str| problem(&tls.mode, format!("tls mode \"pass-through\" needs {what}"));
+    let Some(target) = section.target else {
+        return Err(needs(
+            "target: the gateway cannot read which server the client names",
+        ));
+    };
+    let Some(ports) = &section.passive_ports else {
+        return Err(needs(
+            "passive_ports, those of the server: the gateway cannot read which one it announces",
+        ));
+    };
+    let data_ports = passive_ports(ports)?;
+    if data_ports.len() > DATA_PORTS_MAX {
+        let message =
+            format!("expected at most {DATA_PORTS_MAX} ports, on each of which to listen");
+        return Err(problem(ports, message));
+    }
+    let via = via(section.via.as_ref(), config)?;
+    served(&target, via, config)?;
+    Ok(PassThrough {
+        listen: section.listen.into_inner(),
+        target: target.into_inner(),
+        clients: section.clients,
+        via,
+        data_ports,
+    })
+}
+
+/// What would take reading or writing on the control connection.
+fn contradiction(section: &FtpSection) -> Result<(), Problem> {
+    fn refuse<T>(value: Option<&Spanned<T>>, message: &str) -> Result<(), Problem> {
+        value.map_or(Ok(()), |value| Err(problem(value, message)))
+    }
+    refuse(
+        section.transparent.as_ref().filter(|t| *t.get_ref()),
+        "tls mode \"pass-through\" is for one target, and transparent = true for all",
+    )?;
+    refuse(
+        section.external_address.as_ref(),
+        "the server's address passes unread with tls mode \"pass-through\": set it at the server",
+    )?;
+    refuse(
+        section.mode.as_ref(),
+        "there is no mode with tls mode \"pass-through\", which only relays",
+    )?;
+    refuse(
+        section.server_data.as_ref(),
+        "the client chooses with tls mode \"pass-through\", and active data connections cannot be \
+         relayed with it",
+    )?;
+    let server = section.server_tls.as_ref().map(|tls| &tls.mode);
+    refuse(
+        server.filter(|mode| mode.get_ref() != "off"),
+        "tls mode \"pass-through\" is the client's own TLS with the server, expected \"off\"",
+    )
+}
+
+/// Each is a listening socket.
+const DATA_PORTS_MAX: usize = 1024;

@@ -1,0 +1,122 @@
+//! TLS between client and server that the gateways do not read: every byte as it is, on the control and on
+//! the data connections.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the programs around the gateways"
+)]
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+};
+
+use common::{Gateway, accept, connect, connect_from, folder, pattern, read_all};
+
+/// Two gateways, a server's control and data listeners, and the number of its port for data.
+struct Passed {
+    near: Gateway,
+    _far: Gateway,
+    control: TcpListener,
+    data: TcpListener,
+    door: SocketAddr,
+}
+
+/// The server has an address of its own, as the gateway listens on the same port for data.
+const SERVER: &str = "127.0.0.77:0";
+
+impl Passed {
+    fn start() -> Self {
+        let (folder, key_a, key_b) = folder();
+        let control = TcpListener::bind(SERVER).expect("a port");
+        let data = TcpListener::bind(SERVER).expect("a port");
+        let at = |l: &TcpListener| l.local_addr().expect("a bound socket");
+        let (target, port) = (at(&control), at(&data).port());
+        let host = target.ip();
+        let far = Gateway::start(
+            &folder,
+            "b.key",
+            &format!(
+                "[[peer]]\nname = \"site-a\"\npublic_key = \"{key_a}\"\n\
+                 [far]\nallow = [\"{target}\", \"{host}:{port}-{port}\"]\n"
+            ),
+        );
+        let near = Gateway::start(
+            &folder,
+            "a.key",
+            &format!(
+                "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
+                 [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
+                 tls = {{ mode = \"pass-through\" }}\npassive_ports = \"{port}-{port}\"\n",
+                far.link
+            ),
+        );
+        let door = near.pass_through[0];
+        Self {
+            near,
+            _far: far,
+            control,
+            data,
+            door,
+        }
+    }
+
+    fn data_port(&self) -> u16 {
+        self.data.local_addr().expect("a bound socket").port()
+    }
+}
+
+#[test]
+fn what_client_and_server_say_passes_unread() {
+    let passed = Passed::start();
+    let mut client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let mut server = accept(&passed.control);
+    // No FTP at all: nothing of it is looked at.
+    let spoken = pattern(5000);
+    client.write_all(&spoken).expect("a connection");
+    let mut heard = vec![0; spoken.len()];
+    server.read_exact(&mut heard).expect("it arrives");
+    assert_eq!(heard, spoken);
+    server.write_all(&[0xff; 300]).expect("a connection");
+    client.read_exact(&mut heard[..300]).expect("it arrives");
+
+    let client_data = connect(passed.data_port());
+    let mut server_data = accept(&passed.data);
+    let file = pattern(1_000_000);
+    std::thread::scope(|scope| {
+        let file = &file;
+        scope.spawn(move || {
+            server_data.write_all(file).expect("the gateway reads");
+            drop(server_data);
+        });
+        assert!(read_all(&client_data) == *file, "another file came");
+    });
+    assert_eq!(passed.near.snapshot().sessions_open, 1);
+    drop(client);
+    assert_eq!(server.read(&mut heard).expect("an orderly end"), 0);
+}
+
+#[test]
+fn nobody_without_a_control_connection_gets_at_the_data_ports() {
+    let passed = Passed::start();
+    let stranger = connect(passed.data_port());
+    common::expect_reset(&stranger);
+
+    let client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let server = accept(&passed.control);
+    let other =
+        connect_from([127, 0, 0, 9].into(), passed.data_port()).expect("the gateway listens");
+    common::expect_reset(&other);
+    let mut data = connect(passed.data_port());
+    data.write_all(b"x").expect("a connection");
+    accept(&passed.data)
+        .read_exact(&mut [0])
+        .expect("it arrives");
+
+    drop((client, server, data));
+    passed
+        .near
+        .wait_for("the end of the session", |s| s.sessions_open == 0);
+    common::expect_reset(&connect(passed.data_port()));
+}

@@ -1,0 +1,98 @@
+//! What many measurements of one thing say together.
+
+use serde::{Deserialize, Serialize};
+
+/// Order statistics of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many values.
+    pub count: usize,
+    /// The least value.
+    pub min: f64,
+    /// Half of the values are at most this.
+    pub median: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// 99 of 100 values are at most this.
+    pub p99: f64,
+    /// The largest value.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of values in any order; `None` without any.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let sorted = sorted(values);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        Some(Self {
+            count: sorted.len(),
+            min,
+            median: quantile(&sorted, 0.5)?,
+            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
+            p99: quantile(&sorted, 0.99)?,
+            max,
+        })
+    }
+}
+
+/// The median of values in any order; the mean of the middle two if their number is even.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get(sorted.len().saturating_sub(1) / 2)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+/// The least value that a share of the values do not exceed; `sorted` ascends.
+pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// The cumulative distribution as steps: each value with the share of values up to it.
+pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
+    let sorted = sorted(values);
+    let count = sorted.len() as f64;
+    let step = |(index, value): (usize, &f64)| {
+        let [before, after] = [index, index + 1].map(|rank| rank as f64 / count);
+        [(*value, before), (*value, after)]
+    };
+    sorted.iter().enumerate().flat_map(step).collect()
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_tells_of_order_and_not_of_sequence() {
+        let summary = Summary::of(&[5.0, 1.0, 3.0, 2.0, 4.0]).expect("values");
+        assert_eq!((summary.min, summary.median, summary.max), (1.0, 3.0, 5.0));
+        assert_eq!((summary.mean, summary.p99, summary.count), (3.0, 5.0, 5));
+        assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+        assert_eq!(median(&[7.0]), Some(7.0));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_distribution_climbs_from_nothing_to_all() {
+        assert_eq!(
+            cdf(&[2.0, 1.0]),
+            [(1.0, 0.0), (1.0, 0.5), (2.0, 0.5), (2.0, 1.0)]
+        );
+        let sorted: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(quantile(&sorted, 0.99), Some(198.0));
+        assert_eq!(quantile(&sorted, 0.0), Some(1.0));
+    }
+}
