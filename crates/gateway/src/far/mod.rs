@@ -1,5 +1,6 @@
 //! The far side: accepts the streams that peers open, and dials servers for them.
 
+mod connect;
 mod data;
 mod dial;
 mod session;
