@@ -226,11 +226,19 @@ impl Teller {
     }
 }
 
-/// Resolves when there is nothing more to wait for: killed, or the transfer refused.
+/// Resolves when there is nothing more to wait for: killed, or the transfer refused. The data of a client that has
+/// left may be there already.
 async fn given_up(orders: &mut watch::Receiver<Orders>) {
-    let _ = orders
-        .wait_for(|o| o.killed || o.client_gone || o.finished == Some(true))
-        .await;
+    let mut all_orders = orders.clone();
+    let over = ordered(orders, |o| o.killed || o.finished == Some(true));
+    let left = async {
+        let _ = all_orders.wait_for(|o| o.client_gone).await;
+        sleep(QUIET_CHECK * QUIET_CHECKS).await;
+    };
+    tokio::select! {
+        () = over => {}
+        () = left => {}
+    }
 }
 
 /// From the client to the link. `Err` ends both directions with resets.
