@@ -9,7 +9,6 @@ use std::{
 };
 
 use ftp::{
-    command::Direction,
     line::{Line, REPLY_MAX},
     session::{
         CommandId, Mode, PIPELINED_MAX, TransferId,
@@ -35,6 +34,7 @@ use crate::{
     status::Transfer,
     target::Endpoint,
     tls::{self, Connector, Kind, Leg, ServerTls},
+    truncation::{self, Truncation},
     wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
 
@@ -325,7 +325,7 @@ impl Session<'_> {
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Commanded(transfer, direction) => self.order(transfer, |o| {
                     o.commanded = true;
-                    o.download = direction == Direction::Download;
+                    o.direction = Some(direction);
                 }),
                 Output::Begin(transfer) => self.order(transfer, |o| o.begun = true),
                 Output::Refuse(text) => self.refuse(530, text).await?,
@@ -400,6 +400,17 @@ impl Session<'_> {
                 .tls
                 .clone()
                 .map(|tls| (tls, self.target.host.to_string())),
+            truncation: self.tls.is_some().then(|| {
+                Truncation::new(
+                    self.shared.clone(),
+                    truncation::Key {
+                        peer: self.peer,
+                        is_near: false,
+                        session: self.session,
+                        transfer: id,
+                    },
+                )
+            }),
             orders: ordered,
             refused: self.refused.clone(),
             transfer,

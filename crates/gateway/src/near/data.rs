@@ -31,6 +31,7 @@ use crate::{
     socket,
     status::Transfer,
     tls::{Acceptor, Kind, Leg, Reader, Writer},
+    truncation::Truncation,
     wire::reset,
 };
 
@@ -82,6 +83,8 @@ pub(super) struct DataConnection {
     pub(super) leg: Option<ClientLeg>,
     /// With TLS, who takes the handshake.
     pub(super) tls: Option<Arc<Acceptor>>,
+    /// Where client and server both have TLS.
+    pub(super) truncation: Option<Truncation>,
     pub(super) stall_timeout: Duration,
     /// The gateway's end of the client's control connection: clients compare.
     pub(super) local: IpAddr,
@@ -116,6 +119,7 @@ impl DataConnection {
             events,
             transfer,
             stall_timeout,
+            truncation,
             mut send,
             mut recv,
             ..
@@ -127,8 +131,20 @@ impl DataConnection {
         let result = if let Ok(watched) = watched {
             let both = async {
                 tokio::try_join!(
-                    up(&mut reader, &mut send, orders.clone(), &transfer, &tell),
-                    down(&mut recv, &mut writer, orders.clone(), &transfer, &tell),
+                    up(
+                        (&mut reader, &mut send),
+                        orders.clone(),
+                        &truncation,
+                        &transfer,
+                        &tell
+                    ),
+                    down(
+                        (&mut recv, &mut writer),
+                        orders.clone(),
+                        &truncation,
+                        &transfer,
+                        &tell
+                    ),
                 )
             };
             let mut all_orders = orders.clone();
@@ -243,9 +259,9 @@ async fn given_up(orders: &mut watch::Receiver<Orders>) {
 
 /// From the client to the link. `Err` ends both directions with resets.
 async fn up(
-    reader: &mut Reader,
-    send: &mut SendStream,
+    (reader, send): (&mut Reader, &mut SendStream),
     orders: watch::Receiver<Orders>,
+    truncation: &Option<Truncation>,
     transfer: &Transfer,
     tell: &Teller,
 ) -> Result<(), String> {
@@ -262,10 +278,13 @@ async fn up(
     };
     match result {
         Ok(()) => {
-            if reader.leg().closed_without_notify() {
-                info!("the client has ended its data without close_notify");
-            }
             tell.tell(Event::ClientEnded).await;
+            // To a download the client's end says nothing.
+            let is_download = orders.borrow().direction == Some(Direction::Download);
+            if let Some(truncation) = truncation.as_ref().filter(|_| !is_download) {
+                truncation.tell(reader).await?;
+            }
+            send.finish();
             Ok(())
         }
         // The server takes no more: its reply says why, and the client must be able to read it.
@@ -363,9 +382,9 @@ async fn drain(reader: &mut Reader, mut orders: watch::Receiver<Orders>) {
 
 /// From the link to the client. `Err` ends both directions with resets.
 async fn down(
-    recv: &mut RecvStream,
-    writer: &mut Writer,
+    (recv, writer): (&mut RecvStream, &mut Writer),
     mut orders: watch::Receiver<Orders>,
+    truncation: &Option<Truncation>,
     transfer: &Transfer,
     tell: &Teller,
 ) -> Result<(), String> {
@@ -377,7 +396,15 @@ async fn down(
     if announced.is_ok_and(|o| was_refused(&o) && o.direction == Some(Direction::Download)) {
         return Err("the server has refused the transfer".to_owned());
     }
-    let relayed = relay::from_link(recv, writer, &transfer.meters().1).await;
+    let relayed = async {
+        relay::from_link(recv, writer, &transfer.meters().1).await?;
+        match truncation {
+            Some(truncation) => truncation.end(writer).await?,
+            None => socket::end_orderly(writer).await?,
+        }
+        Ok(())
+    };
+    let relayed = relayed.await;
     let is_upload = orders.borrow().direction == Some(Direction::Upload);
     match relayed {
         // A client that has sent its file may be gone before the server's end can be told to it.

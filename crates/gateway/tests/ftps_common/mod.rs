@@ -102,7 +102,16 @@ pub fn secured_client<'a>(
     runtime: &'a Runtime,
     connector: &Connector,
 ) -> (Secured<'a>, Control) {
-    let (mut client, server) = world.session();
+    let (client, server) = world.session();
+    (protected(client, runtime, connector), server)
+}
+
+/// A client that has been greeted, and begins TLS with the gateway.
+pub fn protected<'a>(
+    mut client: Control,
+    runtime: &'a Runtime,
+    connector: &Connector,
+) -> Secured<'a> {
     client.send("AUTH TLS");
     client.expect_code("234 ");
     let leg = secure(runtime, client.stream, |tcp| {
@@ -117,7 +126,7 @@ pub fn secured_client<'a>(
     client.expect("200 ");
     client.send("PROT P");
     client.expect("200 ");
-    (client, server)
+    client
 }
 
 pub const EXPLICIT: &str = "tls = { mode = \"explicit\" }";
@@ -168,22 +177,48 @@ where
     server
 }
 
+/// A control connection, with TLS or without.
+pub trait Talk {
+    fn say(&mut self, line: &str);
+    fn hear(&mut self) -> String;
+}
+
+impl Talk for Control {
+    fn say(&mut self, line: &str) {
+        self.send(line);
+    }
+
+    fn hear(&mut self) -> String {
+        self.line()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Talk for Secured<'_, S> {
+    fn say(&mut self, line: &str) {
+        self.send(line);
+    }
+
+    fn hear(&mut self) -> String {
+        self.line()
+    }
+}
+
 /// Sets a data connection up with PASV, and announces a transfer.
-pub fn transferring<S: AsyncRead + AsyncWrite + Unpin>(
-    client: &mut Control,
-    server: &mut Secured<'_, S>,
+pub fn transferring(
+    client: &mut impl Talk,
+    server: &mut impl Talk,
     command: &str,
 ) -> (TcpStream, TcpStream) {
-    client.send("PASV");
-    server.expect("PASV");
+    client.say("PASV");
+    assert_eq!(server.hear(), "PASV");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a bound socket").port();
-    server.send(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
-    let client_data = connect(passive_port(&client.line()));
+    server.say(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
+    let client_data = connect(passive_port(&client.hear()));
     let server_data = accept(&listener);
-    client.send(command);
-    server.expect(command);
-    server.send("150 go");
-    client.expect("150 go");
+    client.say(command);
+    assert_eq!(server.hear(), command);
+    server.say("150 go");
+    assert_eq!(client.hear(), "150 go");
     (client_data, server_data)
 }
