@@ -56,6 +56,8 @@ pub(super) enum ClientLeg {
 /// The orders given so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Orders {
+    /// The client knows where to connect.
+    announced: bool,
     direction: Option<Direction>,
     released: bool,
     /// The final reply came; whether it was a failure.
@@ -67,6 +69,7 @@ pub(super) struct Orders {
 impl Orders {
     pub(super) fn add(&mut self, order: Order) {
         match order {
+            Order::Announced => self.announced = true,
             Order::Start(direction) => self.direction = direction,
             Order::Release => self.released = true,
             Order::Finish { failed } => self.finished = Some(failed),
@@ -188,9 +191,11 @@ impl DataConnection {
         let stream = match self.leg.take() {
             // One-shot: whoever comes next is refused by the kernel.
             Some(ClientLeg::Accept(listener)) => {
-                timeout(EXPIRY, socket::accept_from(&listener, self.client))
-                    .await
-                    .map_err(|_| Event::Expired)?
+                let mut orders = self.orders.clone();
+                tokio::select! {
+                    stream = socket::accept_from(&listener, self.client) => stream,
+                    () = expired(&mut orders) => return Err(Event::Expired),
+                }
             }
             Some(ClientLeg::Dial(at)) => {
                 // Not before the reply that announces it.
@@ -255,6 +260,13 @@ async fn given_up(orders: &mut watch::Receiver<Orders>) {
         () = over => {}
         () = left => {}
     }
+}
+
+/// Resolves when a client that was told where to connect has not done so in time. The reply may have had to wait for
+/// those to commands before it.
+async fn expired(orders: &mut watch::Receiver<Orders>) {
+    ordered(orders, |o| o.announced).await;
+    sleep(EXPIRY).await;
 }
 
 /// From the client to the link. `Err` ends both directions with resets.
@@ -430,7 +442,7 @@ async fn down(
 /// 1 Mbit/s takes in 2 s, and all of a small file.
 const FIRST_BYTES: usize = 256 * 1024;
 
-/// Time for the client to connect, as long as vsftpd's accept_timeout.
+/// Time for the client to connect from the reply that says where, as long as vsftpd's accept_timeout.
 const EXPIRY: Duration = Duration::from_secs(60);
 
 /// Time for a client to accept a connection to the port that it named.
@@ -447,3 +459,32 @@ const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
 
 const DISCARD_BYTES: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_clients_time_to_connect_begins_with_the_reply_that_says_where() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let (orders, mut ordered) = watch::channel(Orders::default());
+            let waited = timeout(10 * EXPIRY, expired(&mut ordered)).await;
+            assert!(waited.is_err(), "the reply waits for its turn");
+            orders.send_modify(|orders| orders.add(Order::Announced));
+            let announced = Instant::now();
+            expired(&mut ordered).await;
+            let elapsed = announced.elapsed();
+            assert!(
+                elapsed >= EXPIRY && elapsed < EXPIRY + Duration::from_secs(1),
+                "{elapsed:?}"
+            );
+        });
+    }
+}
