@@ -279,7 +279,10 @@ impl World {
                 }
                 near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
                 near::Output::LoginFailed
-                | near::Output::Order(_, Order::Release | Order::Finish { .. }) => {}
+                | near::Output::Order(
+                    _,
+                    Order::Announced | Order::Release | Order::Finish { .. },
+                ) => {}
                 near::Output::Close => self.is_over = true,
                 output => self.to_far.push_back(output),
             }

@@ -95,6 +95,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
             session: 9,
             transfer,
         },
+        Service::Truncated {
+            session: 9,
+            transfer,
+            by_client: true,
+        },
     ];
     let near = [
         NearMessage::Command {

@@ -30,6 +30,7 @@ use crate::{
     shared::Shared,
     status::{Registry, TransferStatus},
     tls::{Acceptor, CertError, Tls13Only},
+    truncation::Truncations,
 };
 
 /// The sockets of a configuration, bound.
@@ -184,6 +185,7 @@ pub async fn run(
         usage: Usage::new(config.limits),
         pairing: Pairing::default(),
         tls13_only: Tls13Only::default(),
+        truncations: Truncations::default(),
         own,
         next_session: AtomicU64::new(first_session()),
         cut: cut_seen,

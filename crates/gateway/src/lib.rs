@@ -20,4 +20,5 @@ pub mod status;
 pub mod target;
 mod time;
 pub mod tls;
+mod truncation;
 pub mod wire;

@@ -28,7 +28,7 @@ pub(crate) enum PumpError {
     Stream(#[from] StreamError),
 }
 
-/// Moves bytes from TCP to the link until the TCP end, which finishes the stream.
+/// Moves bytes from TCP to the link until the TCP end, which is for the caller to pass on.
 pub(crate) async fn to_link(
     tcp: &mut Reader,
     send: &mut SendStream,
@@ -49,7 +49,6 @@ pub(crate) async fn to_link(
         let count = tcp.read_buf(&mut (&mut buffer).limit(room)).await?;
         meter.waits_for_link();
         if count == 0 {
-            send.finish();
             return Ok(());
         }
         send.write(buffer.split().freeze()).await?;
@@ -67,7 +66,7 @@ pub(crate) async fn write(tcp: &mut Writer, bytes: Bytes, meter: &Meter) -> Resu
     Ok(())
 }
 
-/// Moves bytes from the link to TCP until the verified end of the stream, which becomes a FIN.
+/// Moves bytes from the link to TCP until the verified end of the stream, which is for the caller to pass on.
 pub(crate) async fn from_link(
     recv: &mut RecvStream,
     tcp: &mut Writer,
@@ -77,7 +76,7 @@ pub(crate) async fn from_link(
     loop {
         meter.waits_for_link();
         let Some(bytes) = recv.read().await? else {
-            return Ok(socket::end_orderly(tcp).await?);
+            return Ok(());
         };
         if let Some(bytes) = recv.queue_bound() {
             unsent.bound_unsent(tcp.leg().tcp(), bytes)?;
@@ -94,10 +93,16 @@ pub(crate) async fn join(
     meters: &(Meter, Meter),
 ) -> Result<(), PumpError> {
     let (mut reader, mut writer) = leg.into_split();
-    let result = tokio::try_join!(
-        to_link(&mut reader, &mut send, &meters.0),
-        from_link(&mut recv, &mut writer, &meters.1),
-    );
+    let up = async {
+        to_link(&mut reader, &mut send, &meters.0).await?;
+        send.finish();
+        Ok(())
+    };
+    let down = async {
+        from_link(&mut recv, &mut writer, &meters.1).await?;
+        Ok(socket::end_orderly(&mut writer).await?)
+    };
+    let result = tokio::try_join!(up, down);
     match result {
         Ok(((), ())) => Ok(()),
         Err(error) => {

@@ -19,6 +19,7 @@ use crate::{
     target::Host,
     time,
     tls::Tls13Only,
+    truncation::Truncations,
     wire::{Hello, Service, encode},
 };
 
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) usage: Arc<Usage>,
     pub(crate) pairing: Pairing,
     pub(crate) tls13_only: Tls13Only,
+    pub(crate) truncations: Truncations,
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Vec<SocketAddr>,
     pub(crate) next_session: AtomicU64,

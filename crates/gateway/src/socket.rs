@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Shutdown, SocketAddr},
     os::fd::{AsRawFd, BorrowedFd},
     time::{Duration, Instant},
 };
@@ -169,6 +169,13 @@ pub(crate) fn abort(stream: TcpStream) {
 pub(crate) async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
     SockRef::from(writer.leg().tcp()).set_linger(None)?;
     writer.shutdown().await
+}
+
+/// Sends the FIN without the close_notify that TLS has for a complete end; all is flushed.
+pub(crate) fn end_without_notify(writer: &Writer) -> io::Result<()> {
+    let socket = SockRef::from(writer.leg().tcp());
+    socket.set_linger(None)?;
+    socket.shutdown(Shutdown::Write)
 }
 
 /// Makes the coming close a reset.

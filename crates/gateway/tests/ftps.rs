@@ -6,116 +6,22 @@
 )]
 
 mod common;
+mod ftps_common;
 mod tls_common;
 
-use std::{
-    io::Write,
-    net::{TcpListener, TcpStream},
-};
+use std::{io::Write, net::TcpListener};
 
 use common::{Control, World, accept, connect, passive_port, pattern, read_all};
-use gateway::tls::{Acceptor, Connector, Kind, Leg, Verify};
-use rustls::version::TLS13;
-use tls_common::{Authority, Folder, NAME, Server, server_tls};
+use ftps_common::{
+    EXPLICIT, runtime, secure, secured_client, secured_server, server_end, transferring, trusting,
+    world_with_tls,
+};
+use gateway::tls::Kind;
+use tls_common::{Authority, Folder, NAME};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    runtime::Runtime,
     time::timeout,
 };
-
-/// A control connection under TLS, as either side has it.
-struct Secured<'a> {
-    runtime: &'a Runtime,
-    leg: Leg,
-    read: Vec<u8>,
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime")
-}
-
-/// Runs a handshake on a connection that the test has used without TLS.
-fn secure<F>(
-    runtime: &Runtime,
-    tcp: TcpStream,
-    handshake: impl FnOnce(tokio::net::TcpStream) -> F,
-) -> Leg
-where
-    F: Future<Output = std::io::Result<Leg>>,
-{
-    tcp.set_nonblocking(true).expect("a socket option");
-    runtime.block_on(async {
-        let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
-        let leg = timeout(common::PATIENCE, handshake(tcp)).await;
-        leg.expect("in time").expect("TLS")
-    })
-}
-
-impl Secured<'_> {
-    fn send(&mut self, line: &str) {
-        self.runtime.block_on(async {
-            let line = format!("{line}\r\n");
-            self.leg.write_all(line.as_bytes()).await.expect("TLS");
-            self.leg.flush().await.expect("TLS");
-        });
-    }
-
-    fn line(&mut self) -> String {
-        loop {
-            if let Some(at) = self.read.iter().position(|&b| b == b'\n') {
-                let line: Vec<u8> = self.read.drain(..=at).collect();
-                return String::from_utf8_lossy(&line).trim_end().to_owned();
-            }
-            let mut piece = [0; 4096];
-            let read = self.leg.read(&mut piece);
-            let read = self
-                .runtime
-                .block_on(async { timeout(common::PATIENCE, read).await });
-            let count = read.expect("in time").expect("TLS");
-            assert_ne!(count, 0, "a line and not the end");
-            self.read.extend_from_slice(&piece[..count]);
-        }
-    }
-
-    fn expect(&mut self, start: &str) -> String {
-        let line = self.line();
-        assert!(line.starts_with(start), "expected {start}: {line}");
-        line
-    }
-}
-
-fn trusting() -> Connector {
-    Connector::new(&server_tls(Verify::Off)).expect("no roots are needed")
-}
-
-/// A client that has begun TLS with the gateway, and the server, in clear.
-fn secured_client<'a>(
-    world: &World,
-    runtime: &'a Runtime,
-    connector: &Connector,
-) -> (Secured<'a>, Control) {
-    let (mut client, server) = world.session();
-    client.send("AUTH TLS");
-    client.expect_code("234 ");
-    let leg = secure(runtime, client.stream, |tcp| {
-        connector.connect(tcp, NAME, Kind::Control)
-    });
-    let mut client = Secured {
-        runtime,
-        leg,
-        read: Vec::new(),
-    };
-    client.send("PBSZ 0");
-    client.expect("200 ");
-    client.send("PROT P");
-    client.expect("200 ");
-    (client, server)
-}
-
-const EXPLICIT: &str = "tls = { mode = \"explicit\" }";
 
 #[test]
 fn a_client_with_tls_reaches_a_server_without() {
@@ -187,61 +93,6 @@ fn what_comes_in_clear_behind_auth_is_never_a_command() {
     server.expect_end();
 }
 
-/// The scripted server's end of TLS.
-fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
-    let source = authority
-        .issue()
-        .write(&folder.path("server.pem"), &folder.path("server.key"));
-    Acceptor::new(source).expect("a certificate")
-}
-
-/// A world whose server has TLS; `verify` is part of the configuration.
-fn world_with_tls(verify: &str) -> World {
-    let tls = format!("server_tls = {{ mode = \"explicit\", {verify} }}");
-    World::start_with("", &tls)
-}
-
-/// As a server: the gateway begins TLS before it sends anything of the client's.
-fn secured_server<'a>(server: Control, runtime: &'a Runtime, acceptor: &Acceptor) -> Secured<'a> {
-    let mut server = server;
-    server.send("220 ready");
-    server.expect("AUTH TLS");
-    server.send("234 go");
-    let leg = secure(runtime, server.stream, |tcp| {
-        acceptor.accept(tcp, Kind::Control)
-    });
-    let mut server = Secured {
-        runtime,
-        leg,
-        read: Vec::new(),
-    };
-    server.expect("PBSZ 0");
-    server.send("200 ok");
-    server.expect("PROT P");
-    server.send("200 ok");
-    server
-}
-
-/// Sets a data connection up with PASV, and announces a transfer.
-fn transferring(
-    client: &mut Control,
-    server: &mut Secured<'_>,
-    command: &str,
-) -> (TcpStream, TcpStream) {
-    client.send("PASV");
-    server.expect("PASV");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("a bound socket").port();
-    server.send(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
-    let client_data = connect(passive_port(&client.line()));
-    let server_data = accept(&listener);
-    client.send(command);
-    server.expect(command);
-    server.send("150 go");
-    client.expect("150 go");
-    (client_data, server_data)
-}
-
 #[test]
 fn a_server_with_tls_need_not_await_the_clients_end_of_a_download() {
     let (folder, authority, runtime) = (Folder::new("download"), Authority::new(), runtime());
@@ -287,45 +138,6 @@ fn a_server_that_sends_no_further_tickets_sees_all_data_connections_resumed() {
         drop(server_data);
         server.send("226 done");
         client.expect("226 done");
-    }
-}
-
-#[test]
-fn a_server_that_takes_tls_1_3_only_is_offered_it_from_the_second_session_on() {
-    let (authority, runtime) = (Authority::new(), runtime());
-    let world = world_with_tls("verify = false");
-    let acceptor = Server::new(&authority.issue(), &[&TLS13]);
-    let mut client = Control::connect(world.near.ftp[0]);
-    for expected in [
-        "421 gateway: the server does not take TLS 1.2",
-        "331 password",
-    ] {
-        let mut server = world.accept();
-        server.send("220 ready");
-        client.expect("220 ready");
-        server.expect("AUTH TLS");
-        server.send("234 go");
-        let tcp = server.stream;
-        tcp.set_nonblocking(true).expect("a socket option");
-        let accepted = runtime.block_on(async {
-            let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
-            let mut stream = acceptor.accept(tcp, Kind::Control).await.ok()?;
-            let mut read = Vec::new();
-            for reply in ["200 ok", "200 ok", "331 password"] {
-                stream.read_buf(&mut read).await.expect("a command");
-                let line = format!("{reply}\r\n");
-                stream.write_all(line.as_bytes()).await.expect("TLS");
-                stream.flush().await.expect("TLS");
-            }
-            Some(stream)
-        });
-        if accepted.is_none() {
-            client.expect_code(expected);
-            client = Control::connect(world.near.ftp[0]);
-            client.send("USER joe");
-        } else {
-            client.expect(expected);
-        }
     }
 }
 

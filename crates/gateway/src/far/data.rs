@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::session::TransferId;
+use ftp::{command::Direction, session::TransferId};
 use link::{RecvStream, SendStream, StreamError};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -23,6 +23,7 @@ use crate::{
     socket,
     status::Transfer,
     tls::{Connector, Kind, Leg, Writer},
+    truncation::Truncation,
     wire::reset,
 };
 
@@ -31,8 +32,8 @@ use crate::{
 pub(super) struct Orders {
     /// The server has been sent the command of a transfer.
     pub(super) commanded: bool,
-    /// The server sends, and the client does not.
-    pub(super) download: bool,
+    /// Who sends, where the command tells.
+    pub(super) direction: Option<Direction>,
     /// The transfer has begun: the server awaits TLS.
     pub(super) begun: bool,
     pub(super) abort: Abort,
@@ -67,6 +68,7 @@ pub(super) struct DataConnection {
     pub(super) streams: oneshot::Receiver<DataStream>,
     /// With TLS, who begins it, and the server's name.
     pub(super) tls: Option<(Arc<Connector>, String)>,
+    pub(super) truncation: Option<Truncation>,
     pub(super) orders: watch::Receiver<Orders>,
     /// Told when the server does not accept the connection.
     pub(super) refused: mpsc::Sender<TransferId>,
@@ -95,7 +97,9 @@ impl DataConnection {
         streams.recv.limit_buffered_time(UPLOAD_TAIL);
         match connected {
             Ok(stream) => match secure(stream, self.tls, &mut self.orders).await {
-                Ok(leg) => join(leg, streams, self.orders, &self.transfer).await,
+                Ok(leg) => {
+                    join(leg, streams, self.orders, &self.truncation, &self.transfer).await;
+                }
                 Err(error) => {
                     info!(transfer = self.id.0, %error, "no TLS for data");
                     give_up(streams.send, streams.recv, reset::UNREACHABLE);
@@ -159,6 +163,7 @@ async fn join(
     leg: Leg,
     streams: DataStream,
     mut orders: watch::Receiver<Orders>,
+    truncation: &Option<Truncation>,
     transfer: &Transfer,
 ) {
     let DataStream {
@@ -170,12 +175,19 @@ async fn join(
     let (mut reader, mut writer) = leg.into_split();
     let (server_end, server_ended) = oneshot::channel();
     let downloaded = downloaded(server_ended, orders.clone());
+    let down_orders = orders.clone();
     let ended = {
         let meters = transfer.meters();
         let down = async {
             match relay::to_link(&mut reader, &mut send, &meters.0).await {
                 Ok(()) => {
                     let _ = server_end.send(());
+                    // To an upload the server's end says nothing.
+                    let is_upload = down_orders.borrow().direction == Some(Direction::Upload);
+                    if let Some(truncation) = truncation.as_ref().filter(|_| !is_upload) {
+                        truncation.tell(&reader).await?;
+                    }
+                    send.finish();
                     Ok(())
                 }
                 Err(PumpError::Stream(StreamError::Stopped { code })) => {
@@ -188,7 +200,12 @@ async fn join(
             let meter = &meters.1;
             let relay = async {
                 relay::write(&mut writer, first, meter).await?;
-                relay::from_link(&mut recv, &mut writer, meter).await
+                relay::from_link(&mut recv, &mut writer, meter).await?;
+                match truncation {
+                    Some(truncation) => truncation.end(&mut writer).await?,
+                    None => socket::end_orderly(&mut writer).await?,
+                }
+                Ok(())
             };
             let relayed = tokio::select! {
                 relayed = relay => relayed,
@@ -227,9 +244,13 @@ async fn join(
 /// Resolves when the server has ended a download. In any other transfer its end says nothing of what
 /// the client still sends.
 async fn downloaded(server_ended: oneshot::Receiver<()>, mut orders: watch::Receiver<Orders>) {
-    if server_ended.await.is_err() || orders.wait_for(|o| o.download).await.is_err() {
+    if server_ended.await.is_err() || orders.wait_for(is_download).await.is_err() {
         std::future::pending().await
     }
+}
+
+fn is_download(orders: &Orders) -> bool {
+    orders.direction == Some(Direction::Download)
 }
 
 /// Answers the server's end of a download with ours, which some servers await before their final

@@ -91,7 +91,8 @@ async fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(found.map(|address| address.ip()).collect())
 }
 
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to an address that was allowed before.
+pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     timeout(CONNECT_PATIENCE, TcpStream::connect(address))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?

@@ -1,5 +1,6 @@
 //! The far side: accepts the streams that peers open, and dials servers for them.
 
+mod connect;
 mod data;
 mod dial;
 mod session;
@@ -25,6 +26,7 @@ use crate::{
     socket,
     target::Endpoint,
     tls::Leg,
+    truncation,
     wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
 
@@ -145,6 +147,19 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
             };
             session::serve(opened, shared).instrument(span).await;
             shared.pairing.leave((peer, session));
+        }
+        Service::Truncated {
+            session,
+            transfer,
+            by_client,
+        } => {
+            shared.truncations.note(truncation::Key {
+                peer,
+                is_near: !by_client,
+                session,
+                transfer,
+            });
+            send.finish();
         }
         Service::FtpData { session, transfer } => {
             match timeout(PAIRING_PATIENCE, shared.pairing.find((peer, session))).await {

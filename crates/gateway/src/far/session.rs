@@ -9,7 +9,6 @@ use std::{
 };
 
 use ftp::{
-    command::Direction,
     line::{Line, REPLY_MAX},
     session::{
         CommandId, Mode, PIPELINED_MAX, TransferId,
@@ -25,9 +24,8 @@ use tokio::{
 use tracing::{Instrument, debug, info, warn};
 
 use super::{
-    DataStream,
+    DataStream, connect,
     data::{Abort, DataConnection, Orders, ServerLeg},
-    dial,
 };
 use crate::{
     control::Control,
@@ -36,6 +34,7 @@ use crate::{
     status::Transfer,
     target::Endpoint,
     tls::{self, Connector, Kind, Leg, ServerTls},
+    truncation::{self, Truncation},
     wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
 
@@ -56,7 +55,7 @@ pub(super) struct Opened {
 
 /// Serves one session until the server or the client leaves, or the link is lost.
 pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {
-    let (stream, tls) = match connect(&opened, shared).await {
+    let (stream, tls) = match connect::connect(&opened, shared).await {
         Ok(connected) => connected,
         Err((code, text)) => {
             shared.registry.refused();
@@ -69,45 +68,6 @@ pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {
     if let Err(error) = run(opened, stream, tls, shared).await {
         info!(%error, "session broken");
     }
-}
-
-/// The server's control connection, with implicit TLS if that is to be, and who begins TLS on others;
-/// else the reply that says why not.
-async fn connect(
-    opened: &Opened,
-    shared: &Shared,
-) -> Result<(Leg, Option<Arc<Connector>>), (u16, String)> {
-    let stream = dial::dial(shared, opened.peer, &opened.target)
-        .await
-        .map_err(|error| (error.code(), error.to_string()))?;
-    let Some(tls) = &opened.tls else {
-        return Ok((Leg::plain(stream), None));
-    };
-    let connector = if shared.tls13_only.contains(&opened.target) {
-        Connector::new(tls)
-    } else {
-        Connector::new_tls12(tls)
-    };
-    let connector = connector.map_err(|error| (530, format!("no TLS with the server: {error}")))?;
-    let connector = Arc::new(connector);
-    let leg = match tls.mode {
-        tls::Mode::Explicit => Leg::plain(stream),
-        tls::Mode::Implicit => {
-            let name = opened.target.host.to_string();
-            let leg = connector.connect(stream, &name, Kind::Control).await;
-            leg.map_err(|error| no_tls(&error, &opened.target, shared))?
-        }
-    };
-    Ok((leg, Some(connector)))
-}
-
-/// What a client is told when the handshake with its server has failed.
-fn no_tls(error: &io::Error, server: &Endpoint, shared: &Shared) -> (u16, String) {
-    if tls::lacks_version(error) && shared.tls13_only.insert(server) {
-        let text = "the server does not take TLS 1.2; from now on it is offered TLS 1.3: try again";
-        return (421, text.to_owned());
-    }
-    (530, format!("no TLS with the server: {error}"))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -269,13 +229,30 @@ impl Session<'_> {
         };
         let name = self.target.host.to_string();
         let handshake = async |tcp| tls.connect(tcp, &name, Kind::Control).await;
-        match self.control.begin_tls(handshake).await {
+        let begun = match self.control.begin_tls(handshake).await {
+            Ok(()) => Ok(()),
+            Err(error) => match tls.in_place_of_tls12(&error) {
+                Some(tls) => self.begin_again(tls).await,
+                None => Err(connect::no_tls(&error)),
+            },
+        };
+        match begun {
             Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
-            Err(error) => {
-                let (code, text) = no_tls(&error, &self.target, self.shared);
-                self.refuse(code, text).await
-            }
+            Err((code, text)) => self.refuse(code, text).await,
         }
+    }
+
+    /// Goes on with another connection to the same server, as far as the first had come.
+    async fn begin_again(&mut self, tls: Connector) -> Result<(), (u16, String)> {
+        info!(server = %self.server, "connecting again: the server does not take TLS 1.2");
+        let name = self.target.host.to_string();
+        self.control = connect::again(self.server, &tls, &name).await?;
+        if let Some(Ok(local)) = self.control.tcp().map(|tcp| tcp.local_addr()) {
+            self.local = local;
+        }
+        self.shared.tls13_only.insert(&self.target);
+        self.tls = Some(Arc::new(tls));
+        Ok(())
     }
 
     /// There will be no session: tells the client why.
@@ -348,7 +325,7 @@ impl Session<'_> {
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Commanded(transfer, direction) => self.order(transfer, |o| {
                     o.commanded = true;
-                    o.download = direction == Direction::Download;
+                    o.direction = Some(direction);
                 }),
                 Output::Begin(transfer) => self.order(transfer, |o| o.begun = true),
                 Output::Refuse(text) => self.refuse(530, text).await?,
@@ -423,6 +400,17 @@ impl Session<'_> {
                 .tls
                 .clone()
                 .map(|tls| (tls, self.target.host.to_string())),
+            truncation: self.tls.is_some().then(|| {
+                Truncation::new(
+                    self.shared.clone(),
+                    truncation::Key {
+                        peer: self.peer,
+                        is_near: false,
+                        session: self.session,
+                        transfer: id,
+                    },
+                )
+            }),
             orders: ordered,
             refused: self.refused.clone(),
             transfer,

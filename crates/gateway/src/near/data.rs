@@ -31,6 +31,7 @@ use crate::{
     socket,
     status::Transfer,
     tls::{Acceptor, Kind, Leg, Reader, Writer},
+    truncation::Truncation,
     wire::reset,
 };
 
@@ -55,6 +56,8 @@ pub(super) enum ClientLeg {
 /// The orders given so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Orders {
+    /// The client knows where to connect.
+    announced: bool,
     direction: Option<Direction>,
     released: bool,
     /// The final reply came; whether it was a failure.
@@ -66,6 +69,7 @@ pub(super) struct Orders {
 impl Orders {
     pub(super) fn add(&mut self, order: Order) {
         match order {
+            Order::Announced => self.announced = true,
             Order::Start(direction) => self.direction = direction,
             Order::Release => self.released = true,
             Order::Finish { failed } => self.finished = Some(failed),
@@ -82,6 +86,8 @@ pub(super) struct DataConnection {
     pub(super) leg: Option<ClientLeg>,
     /// With TLS, who takes the handshake.
     pub(super) tls: Option<Arc<Acceptor>>,
+    /// Where client and server both have TLS.
+    pub(super) truncation: Option<Truncation>,
     pub(super) stall_timeout: Duration,
     /// The gateway's end of the client's control connection: clients compare.
     pub(super) local: IpAddr,
@@ -116,6 +122,7 @@ impl DataConnection {
             events,
             transfer,
             stall_timeout,
+            truncation,
             mut send,
             mut recv,
             ..
@@ -127,8 +134,20 @@ impl DataConnection {
         let result = if let Ok(watched) = watched {
             let both = async {
                 tokio::try_join!(
-                    up(&mut reader, &mut send, orders.clone(), &transfer, &tell),
-                    down(&mut recv, &mut writer, orders.clone(), &transfer, &tell),
+                    up(
+                        (&mut reader, &mut send),
+                        orders.clone(),
+                        &truncation,
+                        &transfer,
+                        &tell
+                    ),
+                    down(
+                        (&mut recv, &mut writer),
+                        orders.clone(),
+                        &truncation,
+                        &transfer,
+                        &tell
+                    ),
                 )
             };
             let mut all_orders = orders.clone();
@@ -172,9 +191,11 @@ impl DataConnection {
         let stream = match self.leg.take() {
             // One-shot: whoever comes next is refused by the kernel.
             Some(ClientLeg::Accept(listener)) => {
-                timeout(EXPIRY, socket::accept_from(&listener, self.client))
-                    .await
-                    .map_err(|_| Event::Expired)?
+                let mut orders = self.orders.clone();
+                tokio::select! {
+                    stream = socket::accept_from(&listener, self.client) => stream,
+                    () = expired(&mut orders) => return Err(Event::Expired),
+                }
             }
             Some(ClientLeg::Dial(at)) => {
                 // Not before the reply that announces it.
@@ -226,18 +247,33 @@ impl Teller {
     }
 }
 
-/// Resolves when there is nothing more to wait for: killed, or the transfer refused.
+/// Resolves when there is nothing more to wait for: killed, or the transfer refused. The data of a client that has
+/// left may be there already.
 async fn given_up(orders: &mut watch::Receiver<Orders>) {
-    let _ = orders
-        .wait_for(|o| o.killed || o.client_gone || o.finished == Some(true))
-        .await;
+    let mut all_orders = orders.clone();
+    let over = ordered(orders, |o| o.killed || o.finished == Some(true));
+    let left = async {
+        let _ = all_orders.wait_for(|o| o.client_gone).await;
+        sleep(QUIET_CHECK * QUIET_CHECKS).await;
+    };
+    tokio::select! {
+        () = over => {}
+        () = left => {}
+    }
+}
+
+/// Resolves when a client that was told where to connect has not done so in time. The reply may have had to wait for
+/// those to commands before it.
+async fn expired(orders: &mut watch::Receiver<Orders>) {
+    ordered(orders, |o| o.announced).await;
+    sleep(EXPIRY).await;
 }
 
 /// From the client to the link. `Err` ends both directions with resets.
 async fn up(
-    reader: &mut Reader,
-    send: &mut SendStream,
+    (reader, send): (&mut Reader, &mut SendStream),
     orders: watch::Receiver<Orders>,
+    truncation: &Option<Truncation>,
     transfer: &Transfer,
     tell: &Teller,
 ) -> Result<(), String> {
@@ -254,10 +290,13 @@ async fn up(
     };
     match result {
         Ok(()) => {
-            if reader.leg().closed_without_notify() {
-                info!("the client has ended its data without close_notify");
-            }
             tell.tell(Event::ClientEnded).await;
+            // To a download the client's end says nothing.
+            let is_download = orders.borrow().direction == Some(Direction::Download);
+            if let Some(truncation) = truncation.as_ref().filter(|_| !is_download) {
+                truncation.tell(reader).await?;
+            }
+            send.finish();
             Ok(())
         }
         // The server takes no more: its reply says why, and the client must be able to read it.
@@ -355,9 +394,9 @@ async fn drain(reader: &mut Reader, mut orders: watch::Receiver<Orders>) {
 
 /// From the link to the client. `Err` ends both directions with resets.
 async fn down(
-    recv: &mut RecvStream,
-    writer: &mut Writer,
+    (recv, writer): (&mut RecvStream, &mut Writer),
     mut orders: watch::Receiver<Orders>,
+    truncation: &Option<Truncation>,
     transfer: &Transfer,
     tell: &Teller,
 ) -> Result<(), String> {
@@ -369,7 +408,15 @@ async fn down(
     if announced.is_ok_and(|o| was_refused(&o) && o.direction == Some(Direction::Download)) {
         return Err("the server has refused the transfer".to_owned());
     }
-    let relayed = relay::from_link(recv, writer, &transfer.meters().1).await;
+    let relayed = async {
+        relay::from_link(recv, writer, &transfer.meters().1).await?;
+        match truncation {
+            Some(truncation) => truncation.end(writer).await?,
+            None => socket::end_orderly(writer).await?,
+        }
+        Ok(())
+    };
+    let relayed = relayed.await;
     let is_upload = orders.borrow().direction == Some(Direction::Upload);
     match relayed {
         // A client that has sent its file may be gone before the server's end can be told to it.
@@ -395,7 +442,7 @@ async fn down(
 /// 1 Mbit/s takes in 2 s, and all of a small file.
 const FIRST_BYTES: usize = 256 * 1024;
 
-/// Time for the client to connect, as long as vsftpd's accept_timeout.
+/// Time for the client to connect from the reply that says where, as long as vsftpd's accept_timeout.
 const EXPIRY: Duration = Duration::from_secs(60);
 
 /// Time for a client to accept a connection to the port that it named.
@@ -412,3 +459,32 @@ const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
 
 const DISCARD_BYTES: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_clients_time_to_connect_begins_with_the_reply_that_says_where() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let (orders, mut ordered) = watch::channel(Orders::default());
+            let waited = timeout(10 * EXPIRY, expired(&mut ordered)).await;
+            assert!(waited.is_err(), "the reply waits for its turn");
+            orders.send_modify(|orders| orders.add(Order::Announced));
+            let announced = Instant::now();
+            expired(&mut ordered).await;
+            let elapsed = announced.elapsed();
+            assert!(
+                elapsed >= EXPIRY && elapsed < EXPIRY + Duration::from_secs(1),
+                "{elapsed:?}"
+            );
+        });
+    }
+}

@@ -32,7 +32,9 @@ use super::{
 pub struct Connector {
     config: Arc<ClientConfig>,
     sessions: Arc<Sessions>,
+    verifier: Arc<Verifier>,
     by_roots: bool,
+    is_tls12_only: bool,
 }
 
 impl Connector {
@@ -41,7 +43,7 @@ impl Connector {
     /// # Errors
     /// [`RootsError`] if there is nothing to verify the server by.
     pub fn new(tls: &ServerTls) -> Result<Self, RootsError> {
-        Self::with_versions(tls, &[&TLS13, &TLS12])
+        Self::for_versions(tls, BOTH)
     }
 
     /// For TLS 1.2 only, whose session can be offered any number of times. A TLS 1.3 ticket can be
@@ -50,28 +52,45 @@ impl Connector {
     /// # Errors
     /// Those of [`new`](Self::new).
     pub fn new_tls12(tls: &ServerTls) -> Result<Self, RootsError> {
-        Self::with_versions(tls, &[&TLS12])
+        Self::for_versions(tls, ONLY_TLS12)
     }
 
-    fn with_versions(
-        tls: &ServerTls,
-        versions: &[&'static SupportedProtocolVersion],
-    ) -> Result<Self, RootsError> {
-        let provider = provider();
-        let verifier = Verifier::new(&tls.verify, provider.clone())?;
-        let mut config = ClientConfig::builder_with_provider(provider)
+    fn for_versions(tls: &ServerTls, versions: Versions) -> Result<Self, RootsError> {
+        let verifier = Arc::new(Verifier::new(&tls.verify, provider())?);
+        let by_roots = matches!(tls.verify, Verify::Roots(_));
+        Ok(Self::with_versions(verifier, by_roots, versions))
+    }
+
+    /// One for TLS 1.3 too, if this one has offered only TLS 1.2 and `error` says that the server has nothing
+    /// to do with that: no such version, or no suite in it.
+    pub(crate) fn in_place_of_tls12(&self, error: &io::Error) -> Option<Self> {
+        let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
+        let lacks_version = matches!(
+            tls,
+            Some(Error::AlertReceived(
+                AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure
+            ))
+        );
+        (self.is_tls12_only && lacks_version)
+            .then(|| Self::with_versions(self.verifier.clone(), self.by_roots, BOTH))
+    }
+
+    fn with_versions(verifier: Arc<Verifier>, by_roots: bool, versions: Versions) -> Self {
+        let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .expect("the provider has suites for both versions")
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_custom_certificate_verifier(verifier.clone())
             .with_no_client_auth();
         let sessions = Arc::new(Sessions::default());
         config.resumption = Resumption::store(sessions.clone());
-        Ok(Self {
+        Self {
             config: Arc::new(config),
             sessions,
-            by_roots: matches!(tls.verify, Verify::Roots(_)),
-        })
+            verifier,
+            by_roots,
+            is_tls12_only: !versions.contains(&&TLS13),
+        }
     }
 
     /// Makes the handshake with the server that the target names `server_name`, an IP address in
@@ -117,17 +136,6 @@ impl Connector {
     }
 }
 
-/// Whether a handshake has failed because the server has none of the versions offered, or no suite in them.
-pub(crate) fn lacks_version(error: &io::Error) -> bool {
-    let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
-    matches!(
-        tls,
-        Some(Error::AlertReceived(
-            AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure
-        ))
-    )
-}
-
 /// Takes a [`Distrust`] out of what the TLS library wraps around it.
 fn explained(error: io::Error) -> io::Error {
     let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
@@ -143,3 +151,9 @@ fn explained(error: io::Error) -> io::Error {
         None => error,
     }
 }
+
+type Versions = &'static [&'static SupportedProtocolVersion];
+
+const BOTH: Versions = &[&TLS13, &TLS12];
+
+const ONLY_TLS12: Versions = &[&TLS12];

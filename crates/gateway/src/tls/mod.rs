@@ -26,7 +26,6 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 pub use acceptor::Acceptor;
 pub use certificate::{CertError, CertSource};
 pub use connector::Connector;
-pub(crate) use connector::lacks_version;
 pub use distrust::Distrust;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use leg::{Leg, Reader, Writer};

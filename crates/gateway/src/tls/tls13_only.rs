@@ -1,4 +1,5 @@
-//! Servers that have no TLS 1.2, which is what a server is offered first.
+//! Servers that have no TLS 1.2, which is what a server is offered first: from their second session on they need not
+//! be connected twice.
 
 use std::{
     collections::HashSet,
@@ -16,14 +17,13 @@ impl Tls13Only {
         self.lock().contains(server)
     }
 
-    /// Returns whether that is news.
-    pub(crate) fn insert(&self, server: &Endpoint) -> bool {
+    pub(crate) fn insert(&self, server: &Endpoint) {
         let mut servers = self.lock();
         if servers.len() == SERVERS_MAX {
             // Each is found out again when it is asked next.
             servers.clear();
         }
-        servers.insert(server.clone())
+        servers.insert(server.clone());
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<Endpoint>> {

@@ -48,6 +48,16 @@ pub enum Service {
         /// Its number within the session.
         transfer: TransferId,
     },
+    /// No bytes: the data of a data connection is about to end as it ended there, without close_notify. Known once
+    /// this stream has been finished in return.
+    Truncated {
+        /// Its session, numbered by the gateway beside the client.
+        session: u64,
+        /// Its number within the session.
+        transfer: TransferId,
+        /// The client has ended so, and the opening gateway is the one beside it; else the server.
+        by_client: bool,
+    },
 }
 
 /// From the near side, on the stream of an FTP session.
@@ -160,6 +170,16 @@ impl Wire for Hello {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 3
             }
+            Service::Truncated {
+                session,
+                transfer,
+                by_client,
+            } => {
+                body.extend_from_slice(&session.to_be_bytes());
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                put_flags(body, [*by_client]);
+                4
+            }
         }
     }
 
@@ -207,6 +227,11 @@ impl Wire for Hello {
             3 => Service::FtpData {
                 session: reader.u64()?,
                 transfer: TransferId(reader.u32()?),
+            },
+            4 => Service::Truncated {
+                session: reader.u64()?,
+                transfer: TransferId(reader.u32()?),
+                by_client: reader.flag()?,
             },
             other => return Err(WireError::UnknownType(other)),
         };

@@ -52,6 +52,11 @@ fn every_message_reads_back() {
             session: 1 << 40,
             transfer,
         },
+        Service::Truncated {
+            session: 9,
+            transfer,
+            by_client: true,
+        },
     ] {
         round_trip(&Hello { service });
     }

@@ -167,6 +167,12 @@ impl Server {
         }
     }
 
+    /// As ProFTPD: no tickets on data connections.
+    pub fn without_data_tickets(mut self) -> Self {
+        Arc::make_mut(&mut self.data).send_tls13_tickets = 0;
+        self
+    }
+
     pub async fn accept(
         &self,
         tcp: TcpStream,

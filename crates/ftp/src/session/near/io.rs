@@ -144,6 +144,8 @@ pub enum Output {
 /// What a data connection has to know of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
+    /// The client has been told where to connect: its time to do so begins.
+    Announced,
     /// A transfer in this direction has been commanded.
     Start(Option<Direction>),
     /// The `1yz` reply has been written: data may flow to the client.

@@ -450,7 +450,7 @@ impl NearSession {
     fn listening(&mut self, transfer: TransferId, at: SocketAddr) {
         let form = self.pending.awaited_form(transfer);
         match form.and_then(|form| passive_reply(form, at)) {
-            Some(line) => self.pending.answer_awaited(transfer, &line),
+            Some(line) => self.pending.announce(transfer, line),
             None => self.no_data(transfer),
         }
     }
@@ -546,9 +546,12 @@ impl NearSession {
 
     /// Writes the gateway's own replies up to the next command that waits for the far half.
     fn write_own_answers(&mut self) {
-        while let Some(lines) = self.pending.pop_answer() {
+        while let Some((lines, announced)) = self.pending.pop_answer() {
             for line in lines.split(|&b| b == b'\n') {
                 self.write(line.strip_suffix(b"\r").unwrap_or(line));
+            }
+            if let Some(transfer) = announced {
+                self.order(transfer, Order::Announced);
             }
         }
     }

@@ -27,6 +27,8 @@ enum Entry {
     Listener(TransferId, PassiveForm),
     /// The gateway's own reply, waiting for its turn.
     Local(Vec<u8>),
+    /// The same, where the client may connect.
+    Port(TransferId, Vec<u8>),
 }
 
 /// What a command that waits for the far half has asked for.
@@ -87,10 +89,11 @@ impl Pending {
         self.entries.push_back(Entry::data(transfer, way));
     }
 
-    /// The gateway's reply whose turn it is.
-    pub(super) fn pop_answer(&mut self) -> Option<Vec<u8>> {
+    /// The gateway's reply whose turn it is, and the data connection for which it names a port.
+    pub(super) fn pop_answer(&mut self) -> Option<(Vec<u8>, Option<TransferId>)> {
         match self.entries.pop_front()? {
-            Entry::Local(line) => Some(line),
+            Entry::Local(lines) => Some((lines, None)),
+            Entry::Port(transfer, line) => Some((line, Some(transfer))),
             waiting => {
                 self.entries.push_front(waiting);
                 None
@@ -150,6 +153,16 @@ impl Pending {
         })
     }
 
+    /// The data connection has a port: the reply that names it.
+    pub(super) fn announce(&mut self, transfer: TransferId, line: String) {
+        let mut entries = self.entries.iter_mut();
+        let is_it =
+            |entry: &&mut Entry| matches!(entry, Entry::Listener(other, _) if *other == transfer);
+        if let Some(entry) = entries.find(is_it) {
+            *entry = Entry::Port(transfer, line.into_bytes());
+        }
+    }
+
     /// The reply to the client that waits for this data connection.
     pub(super) fn answer_awaited(&mut self, transfer: TransferId, text: &str) {
         for entry in &mut self.entries {
@@ -173,7 +186,7 @@ impl Pending {
         self.entries
             .drain(..)
             .map(|entry| match entry {
-                Entry::Local(line) => line,
+                Entry::Local(line) | Entry::Port(_, line) => line,
                 Entry::Remote(..) | Entry::Listener(..) => text.as_bytes().to_vec(),
             })
             .collect()

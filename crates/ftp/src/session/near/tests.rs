@@ -108,7 +108,10 @@ fn prepared() -> NearSession {
     assert_eq!(drain(&mut near), ["listen 1"]);
     assert_eq!(
         listening(&mut near, 1),
-        ["> 227 Entering Passive Mode (127,0,0,1,4,1)."]
+        [
+            "> 227 Entering Passive Mode (127,0,0,1,4,1).",
+            "1 Announced"
+        ]
     );
     near
 }

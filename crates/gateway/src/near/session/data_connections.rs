@@ -22,6 +22,7 @@ use crate::{
     near::data::{ClientLeg, DataConnection, Event, Orders},
     socket,
     status::Transfer,
+    truncation::{self, Truncation},
     wire::{Hello, NearMessage, Service, encode, reset},
 };
 
@@ -97,12 +98,24 @@ impl Session {
             &self.client.to_string(),
             &far.target.to_string(),
         );
+        let has_tls_throughout = is_private && self.door.config.server_tls.is_some();
         let (orders, ordered) = watch::channel(Orders::default());
         let open = Arc::downgrade(&transfer);
         let connection = DataConnection {
             id,
             leg: Some(leg),
             tls: self.door.tls.clone().filter(|_| is_private),
+            truncation: has_tls_throughout.then(|| {
+                Truncation::new(
+                    self.shared.clone(),
+                    truncation::Key {
+                        peer: far.peer,
+                        is_near: true,
+                        session: far.session,
+                        transfer: id,
+                    },
+                )
+            }),
             stall_timeout: self.shared.config.limits.stall_timeout,
             local: self.local.ip(),
             transparent: self.door.config.transparent,

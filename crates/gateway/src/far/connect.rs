@@ -1,0 +1,118 @@
+//! The server's control connection: connected, with implicit TLS if that is to be, and a second time to a server
+//! that takes TLS 1.3 only. Explicit TLS on the first connection is for the session.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use ftp::{
+    command::escape,
+    line::{Line, REPLY_MAX},
+    reply::{Class, ReplyTracker},
+};
+use tokio::time::timeout;
+use tracing::info;
+
+use super::{dial, session::Opened};
+use crate::{
+    control::Control,
+    shared::Shared,
+    socket,
+    tls::{self, Connector, Kind, Leg},
+};
+
+/// The connection, and who begins TLS on others to the same server; else the reply that says why not.
+pub(super) async fn connect(
+    opened: &Opened,
+    shared: &Shared,
+) -> Result<(Leg, Option<Arc<Connector>>), (u16, String)> {
+    let stream = dial::dial(shared, opened.peer, &opened.target)
+        .await
+        .map_err(|error| (error.code(), error.to_string()))?;
+    let Some(tls) = &opened.tls else {
+        return Ok((Leg::plain(stream), None));
+    };
+    let connector = if shared.tls13_only.contains(&opened.target) {
+        Connector::new(tls)
+    } else {
+        Connector::new_tls12(tls)
+    };
+    let connector = connector.map_err(|error| (530, format!("no TLS with the server: {error}")))?;
+    if tls.mode == tls::Mode::Explicit {
+        return Ok((Leg::plain(stream), Some(Arc::new(connector))));
+    }
+    let name = opened.target.host.to_string();
+    let server = stream.peer_addr().map_err(|error| unreachable(&error))?;
+    let error = match connector.connect(stream, &name, Kind::Control).await {
+        Ok(leg) => return Ok((leg, Some(Arc::new(connector)))),
+        Err(error) => error,
+    };
+    let Some(connector) = connector.in_place_of_tls12(&error) else {
+        return Err(no_tls(&error));
+    };
+    info!(%server, "connecting again: the server does not take TLS 1.2");
+    let stream = dial::connect(server).await;
+    let stream = stream.map_err(|error| unreachable(&error))?;
+    let leg = connector.connect(stream, &name, Kind::Control).await;
+    let leg = leg.map_err(|error| no_tls(&error))?;
+    shared.tls13_only.insert(&opened.target);
+    Ok((leg, Some(Arc::new(connector))))
+}
+
+/// Connects again to a server whose greeting and answer to `AUTH TLS` have been heard already, and makes the
+/// handshake; else the reply that says why not.
+pub(super) async fn again(
+    server: SocketAddr,
+    tls: &Connector,
+    name: &str,
+) -> Result<Control, (u16, String)> {
+    let greeted = async {
+        let stream = dial::connect(server).await?;
+        socket::tune_control(&stream, false)?;
+        let mut control = Control::new(Leg::plain(stream), REPLY_MAX);
+        success(&mut control).await?;
+        control.write(b"AUTH TLS\r\n").await?;
+        success(&mut control).await?;
+        Ok(control)
+    };
+    let in_time = timeout(GREETING_PATIENCE, greeted).await;
+    let greeted = in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let mut control = greeted.map_err(|error| unreachable(&error))?;
+    let handshake = async |tcp| tls.connect(tcp, name, Kind::Control).await;
+    let begun = control.begin_tls(handshake).await;
+    begun.map_err(|error| no_tls(&error))?;
+    Ok(control)
+}
+
+/// Reads one reply, which must be a success.
+async fn success(control: &mut Control) -> io::Result<()> {
+    let mut tracker = ReplyTracker::default();
+    loop {
+        while let Some(line) = control.next_line() {
+            let Line::Complete(line) = line else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            let place = tracker.place(&line);
+            match place.code.filter(|_| place.last).map(|code| code.class()) {
+                Some(Class::Completed) => return Ok(()),
+                None | Some(Class::Preliminary) => {}
+                Some(_) => return Err(io::Error::other(escape(&line))),
+            }
+        }
+        if !control.read().await? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// What a client is told when the handshake with its server has failed.
+pub(super) fn no_tls(error: &io::Error) -> (u16, String) {
+    (530, format!("no TLS with the server: {error}"))
+}
+
+fn unreachable(error: &io::Error) -> (u16, String) {
+    let text =
+        format!("the server, which does not take TLS 1.2, cannot be connected again: {error}");
+    (421, text)
+}
+
+/// Time for a server that has just greeted to do it again, and to answer.
+const GREETING_PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,224 @@
+//! Control connections under TLS, as a client and a server of the gateways have them.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its part"
+)]
+
+use std::net::{TcpListener, TcpStream};
+
+use gateway::tls::{Acceptor, Connector, Kind, Leg, Verify};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    runtime::Runtime,
+    time::timeout,
+};
+
+use crate::{
+    common::{self, Control, World, accept, connect, passive_port},
+    tls_common::{Authority, Folder, NAME, server_tls},
+};
+
+/// A control connection under TLS, as either side has it.
+pub struct Secured<'a, S = Leg> {
+    pub runtime: &'a Runtime,
+    pub leg: S,
+    pub read: Vec<u8>,
+}
+
+pub fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// Runs a handshake on a connection that the test has used without TLS.
+pub fn secure<S, F>(
+    runtime: &Runtime,
+    tcp: TcpStream,
+    handshake: impl FnOnce(tokio::net::TcpStream) -> F,
+) -> S
+where
+    F: Future<Output = std::io::Result<S>>,
+{
+    tcp.set_nonblocking(true).expect("a socket option");
+    runtime.block_on(async {
+        let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
+        let leg = timeout(common::PATIENCE, handshake(tcp)).await;
+        leg.expect("in time").expect("TLS")
+    })
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Secured<'_, S> {
+    pub fn send(&mut self, line: &str) {
+        self.runtime.block_on(async {
+            let line = format!("{line}\r\n");
+            self.leg.write_all(line.as_bytes()).await.expect("TLS");
+            self.leg.flush().await.expect("TLS");
+        });
+    }
+
+    pub fn line(&mut self) -> String {
+        loop {
+            if let Some(at) = self.read.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=at).collect();
+                return String::from_utf8_lossy(&line).trim_end().to_owned();
+            }
+            let mut piece = [0; 4096];
+            let read = self.leg.read(&mut piece);
+            let read = self
+                .runtime
+                .block_on(async { timeout(common::PATIENCE, read).await });
+            let count = read.expect("in time").expect("TLS");
+            assert_ne!(count, 0, "a line and not the end");
+            self.read.extend_from_slice(&piece[..count]);
+        }
+    }
+
+    pub fn expect(&mut self, start: &str) -> String {
+        let line = self.line();
+        assert!(line.starts_with(start), "expected {start}: {line}");
+        line
+    }
+
+    /// As a server: agrees to TLS on data connections.
+    pub fn settle(&mut self) {
+        self.expect("PBSZ 0");
+        self.send("200 ok");
+        self.expect("PROT P");
+        self.send("200 ok");
+    }
+}
+
+pub fn trusting() -> Connector {
+    Connector::new(&server_tls(Verify::Off)).expect("no roots are needed")
+}
+
+/// A client that has begun TLS with the gateway, and the server, in clear.
+pub fn secured_client<'a>(
+    world: &World,
+    runtime: &'a Runtime,
+    connector: &Connector,
+) -> (Secured<'a>, Control) {
+    let (client, server) = world.session();
+    (protected(client, runtime, connector), server)
+}
+
+/// A client that has been greeted, and begins TLS with the gateway.
+pub fn protected<'a>(
+    mut client: Control,
+    runtime: &'a Runtime,
+    connector: &Connector,
+) -> Secured<'a> {
+    client.send("AUTH TLS");
+    client.expect_code("234 ");
+    let leg = secure(runtime, client.stream, |tcp| {
+        connector.connect(tcp, NAME, Kind::Control)
+    });
+    let mut client = Secured {
+        runtime,
+        leg,
+        read: Vec::new(),
+    };
+    client.send("PBSZ 0");
+    client.expect("200 ");
+    client.send("PROT P");
+    client.expect("200 ");
+    client
+}
+
+pub const EXPLICIT: &str = "tls = { mode = \"explicit\" }";
+
+/// The scripted server's end of TLS.
+pub fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
+    let source = authority
+        .issue()
+        .write(&folder.path("server.pem"), &folder.path("server.key"));
+    Acceptor::new(source).expect("a certificate")
+}
+
+/// A world whose server has TLS; `verify` is part of the configuration.
+pub fn world_with_tls(verify: &str) -> World {
+    let tls = format!("server_tls = {{ mode = \"explicit\", {verify} }}");
+    World::start_with("", &tls)
+}
+
+/// As a server: the gateway begins TLS before it sends anything of the client's.
+pub fn secured_server<'a>(
+    server: Control,
+    runtime: &'a Runtime,
+    acceptor: &Acceptor,
+) -> Secured<'a> {
+    secured_server_by(server, runtime, |tcp| acceptor.accept(tcp, Kind::Control))
+}
+
+/// The same with another end of TLS.
+pub fn secured_server_by<S, F>(
+    mut server: Control,
+    runtime: &Runtime,
+    handshake: impl FnOnce(tokio::net::TcpStream) -> F,
+) -> Secured<'_, S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = std::io::Result<S>>,
+{
+    server.send("220 ready");
+    server.expect("AUTH TLS");
+    server.send("234 go");
+    let leg = secure(runtime, server.stream, handshake);
+    let mut server = Secured {
+        runtime,
+        leg,
+        read: Vec::new(),
+    };
+    server.settle();
+    server
+}
+
+/// A control connection, with TLS or without.
+pub trait Talk {
+    fn say(&mut self, line: &str);
+    fn hear(&mut self) -> String;
+}
+
+impl Talk for Control {
+    fn say(&mut self, line: &str) {
+        self.send(line);
+    }
+
+    fn hear(&mut self) -> String {
+        self.line()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Talk for Secured<'_, S> {
+    fn say(&mut self, line: &str) {
+        self.send(line);
+    }
+
+    fn hear(&mut self) -> String {
+        self.line()
+    }
+}
+
+/// Sets a data connection up with PASV, and announces a transfer.
+pub fn transferring(
+    client: &mut impl Talk,
+    server: &mut impl Talk,
+    command: &str,
+) -> (TcpStream, TcpStream) {
+    client.say("PASV");
+    assert_eq!(server.hear(), "PASV");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("a bound socket").port();
+    server.say(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
+    let client_data = connect(passive_port(&client.hear()));
+    let server_data = accept(&listener);
+    client.say(command);
+    assert_eq!(server.hear(), command);
+    server.say("150 go");
+    assert_eq!(client.hear(), "150 go");
+    (client_data, server_data)
+}
