@@ -7,6 +7,7 @@
 pub mod bulk;
 pub mod calc;
 pub mod demo;
+pub mod eval;
 pub mod gateways;
 pub mod machine;
 pub mod plot;
