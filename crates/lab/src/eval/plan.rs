@@ -318,7 +318,11 @@ fn works(section: &WorkSection) -> Result<Vec<(Work, ByteCount)>, Problem> {
             return Err((count.span(), "expected at least 1".to_owned()));
         }
     }
-    if section.files.get_ref() % section.clients.get_ref() != 0 {
+    if !section
+        .files
+        .get_ref()
+        .is_multiple_of(*section.clients.get_ref())
+    {
         let message = "expected a multiple of clients, which share the files evenly";
         return Err((section.files.span(), message.to_owned()));
     }
