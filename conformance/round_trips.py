@@ -106,7 +106,7 @@ def job(world, args):
                if name in args.servers}
     texts = []
     for mode, first in [("strict", STRICT_DOOR), ("fast", FAST_DOOR)]:
-        doors, ports = ftp_servers.door_of(servers, first)
+        doors, ports = ftp_servers.doors_of(servers, first)
         texts.append((mode, ports, doors.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')))
     world.far_allow = ", ".join(f'"{ADDRESS_B}:{server.port}"' for server in servers.values())
     world.gateway("b")

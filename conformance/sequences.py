@@ -148,7 +148,7 @@ def doors_of(servers):
     """The front doors beyond those that every world has, and their ports by mode and server."""
     doors, ports = "", {}
     for mode, first in [("fast", FAST_DOOR), ("strict", STRICT_DOOR)]:
-        text, fixed = ftp_servers.door_of(servers, first)
+        text, fixed = ftp_servers.doors_of(servers, first)
         text += f'[[ftp]]\nlisten = "127.0.0.1:{first + 9}"\nclients = ["127.0.0.0/8"]\n'
         doors += text.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
         ports[mode] = fixed, first + 9

@@ -65,7 +65,6 @@ KNOWN = {
     "test_makepasv": "in fast mode the server is asked for PWD ahead, so another command is its last",
     "test_rein_during_transfer": ONE_AT_A_TIME,
     "test_user_during_transfer": ONE_AT_A_TIME,
-    "test_on_disconnect": "the gateway takes leave of the server with QUIT when the client is gone",
     "test_auth": OWN_TLS,
     "test_pbsz": OWN_TLS,
     "test_prot": OWN_TLS,
@@ -89,7 +88,6 @@ FAULTS = {
     **dict.fromkeys(["test_voidcmd", "test_retrlines_too_long"], LOST_PRELIMINARY),
     "test_no_arg_cmds": "PASV with an argument is taken for PASV, and not relayed",
     "test_feat": "AUTH SSL is accepted and not offered in FEAT",
-    "test_idle_data_timeout2": "ABOR closes the server's data connection before the server gets it",
 }
 
 

@@ -4,7 +4,7 @@ use std::io;
 
 use ftp::line::{Line, LineSplitter};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::TcpStream,
 };
 
@@ -45,6 +45,23 @@ impl Control {
         let count = leg.read(&mut self.buffer).await?;
         self.lines.push(&self.buffer[..count]);
         Ok(count > 0)
+    }
+
+    /// Reads once if that is `wanted`; else only a reset is noticed, which is an error.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub(crate) async fn read_if(&mut self, wanted: bool) -> io::Result<bool> {
+        if wanted {
+            return self.read().await;
+        }
+        match self.tcp() {
+            Some(tcp) => {
+                tcp.ready(Interest::ERROR).await?;
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+            None => std::future::pending().await,
+        }
     }
 
     /// Writes whole lines, in one write.

@@ -29,7 +29,7 @@ use crate::{
     near, reload,
     shared::Shared,
     status::{Registry, TransferStatus},
-    tls::{Acceptor, CertError},
+    tls::{Acceptor, CertError, Tls13Only},
 };
 
 /// The sockets of a configuration, bound.
@@ -183,6 +183,7 @@ pub async fn run(
         registry: registry.clone(),
         usage: Usage::new(config.limits),
         pairing: Pairing::default(),
+        tls13_only: Tls13Only::default(),
         own,
         next_session: AtomicU64::new(first_session()),
         cut: cut_seen,

@@ -18,6 +18,7 @@ use crate::{
     status::Registry,
     target::Host,
     time,
+    tls::Tls13Only,
     wire::{Hello, Service, encode},
 };
 
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     pub(crate) usage: Arc<Usage>,
     pub(crate) pairing: Pairing,
+    pub(crate) tls13_only: Tls13Only,
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Vec<SocketAddr>,
     pub(crate) next_session: AtomicU64,

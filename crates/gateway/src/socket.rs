@@ -177,6 +177,13 @@ pub(crate) fn mark_abort(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
+/// Acknowledges what has been read, once: a server that sends two small replies without TCP_NODELAY keeps
+/// the second until the first is acknowledged, which the kernel puts off for 40 ms.
+pub(crate) fn acknowledge_now(stream: &TcpStream) {
+    // Without it, all is only slower.
+    let _ = SockRef::from(stream).set_tcp_quickack(true);
+}
+
 /// Waits until the other end's kernel has acknowledged everything written, the FIN included.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{World, expect_reset, passive, pattern, read_all, reset};
+use common::{World, expect_reset, expect_silence, passive, pattern, read_all, reset};
 
 #[test]
 fn a_client_that_resets_its_upload_resets_the_servers() {
@@ -46,7 +46,7 @@ fn a_client_that_leaves_mid_upload_resets_the_servers_data() {
     drop(client);
     expect_reset(&server_data);
     server.send("426 broken");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]
@@ -193,6 +193,20 @@ fn abor_overtakes_buffered_data_and_both_replies_come() {
     writer
         .join()
         .expect("the server's data connection ends too");
+}
+
+#[test]
+fn a_server_sees_abor_before_the_end_of_an_unused_data_connection() {
+    let world = World::start();
+    let (mut client, mut server, client_data, server_data) = world.prepared();
+    client.send("ABOR");
+    server.expect("ABOR");
+    expect_silence(&server_data);
+    expect_silence(&client_data);
+    server.send("225 aborted");
+    expect_reset(&client_data);
+    client.expect("225 aborted");
+    expect_reset(&server_data);
 }
 
 #[test]

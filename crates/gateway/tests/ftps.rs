@@ -10,12 +10,13 @@ mod tls_common;
 
 use std::{
     io::Write,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
 };
 
 use common::{Control, World, accept, connect, passive_port, pattern, read_all};
 use gateway::tls::{Acceptor, Connector, Kind, Leg, Verify};
-use tls_common::{Authority, Folder, NAME, server_tls};
+use rustls::version::TLS13;
+use tls_common::{Authority, Folder, NAME, Server, server_tls};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::Runtime,
@@ -183,7 +184,7 @@ fn what_comes_in_clear_behind_auth_is_never_a_command() {
         .expect("a control connection");
     client.expect_code("234 ");
     client.expect_end();
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 /// The scripted server's end of TLS.
@@ -221,6 +222,113 @@ fn secured_server<'a>(server: Control, runtime: &'a Runtime, acceptor: &Acceptor
     server
 }
 
+/// Sets a data connection up with PASV, and announces a transfer.
+fn transferring(
+    client: &mut Control,
+    server: &mut Secured<'_>,
+    command: &str,
+) -> (TcpStream, TcpStream) {
+    client.send("PASV");
+    server.expect("PASV");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("a bound socket").port();
+    server.send(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
+    let client_data = connect(passive_port(&client.line()));
+    let server_data = accept(&listener);
+    client.send(command);
+    server.expect(command);
+    server.send("150 go");
+    client.expect("150 go");
+    (client_data, server_data)
+}
+
+#[test]
+fn a_server_with_tls_need_not_await_the_clients_end_of_a_download() {
+    let (folder, authority, runtime) = (Folder::new("download"), Authority::new(), runtime());
+    let world = world_with_tls("verify = false");
+    let acceptor = server_end(&folder, &authority);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = secured_server(world.accept(), &runtime, &acceptor);
+    client.expect("220 ready");
+    let (client_data, server_data) = transferring(&mut client, &mut server, "RETR a");
+    let mut server_data = secure(&runtime, server_data, |tcp| {
+        acceptor.accept(tcp, Kind::Data)
+    });
+    runtime
+        .block_on(async {
+            server_data.write_all(b"all").await?;
+            server_data.shutdown().await?;
+            server_data.read_to_end(&mut Vec::new()).await
+        })
+        .expect("an orderly end");
+    assert!(!server_data.closed_without_notify());
+    server.send("226 done");
+    assert_eq!(read_all(&client_data), b"all");
+    client.expect("226 done");
+}
+
+#[test]
+fn a_server_that_sends_no_further_tickets_sees_all_data_connections_resumed() {
+    let (folder, authority, runtime) = (Folder::new("resumed"), Authority::new(), runtime());
+    let world = world_with_tls("verify = false");
+    // As ProFTPD: no tickets on data connections.
+    let acceptor = server_end(&folder, &authority);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut server = secured_server(world.accept(), &runtime, &acceptor);
+    client.expect("220 ready");
+    for _ in 0..5 {
+        let (client_data, server_data) = transferring(&mut client, &mut server, "STOR a");
+        drop(client_data);
+        let mut server_data = secure(&runtime, server_data, |tcp| {
+            acceptor.accept(tcp, Kind::Data)
+        });
+        assert!(server_data.is_resumed());
+        runtime.block_on(tls_common::receive(&mut server_data));
+        drop(server_data);
+        server.send("226 done");
+        client.expect("226 done");
+    }
+}
+
+#[test]
+fn a_server_that_takes_tls_1_3_only_is_offered_it_from_the_second_session_on() {
+    let (authority, runtime) = (Authority::new(), runtime());
+    let world = world_with_tls("verify = false");
+    let acceptor = Server::new(&authority.issue(), &[&TLS13]);
+    let mut client = Control::connect(world.near.ftp[0]);
+    for expected in [
+        "421 gateway: the server does not take TLS 1.2",
+        "331 password",
+    ] {
+        let mut server = world.accept();
+        server.send("220 ready");
+        client.expect("220 ready");
+        server.expect("AUTH TLS");
+        server.send("234 go");
+        let tcp = server.stream;
+        tcp.set_nonblocking(true).expect("a socket option");
+        let accepted = runtime.block_on(async {
+            let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
+            let mut stream = acceptor.accept(tcp, Kind::Control).await.ok()?;
+            let mut read = Vec::new();
+            for reply in ["200 ok", "200 ok", "331 password"] {
+                stream.read_buf(&mut read).await.expect("a command");
+                let line = format!("{reply}\r\n");
+                stream.write_all(line.as_bytes()).await.expect("TLS");
+                stream.flush().await.expect("TLS");
+            }
+            Some(stream)
+        });
+        if accepted.is_none() {
+            client.expect_code(expected);
+            client = Control::connect(world.near.ftp[0]);
+            client.send("USER joe");
+        } else {
+            client.expect(expected);
+        }
+    }
+}
+
 #[test]
 fn a_client_without_tls_reaches_a_server_that_demands_it() {
     let (folder, authority, runtime) = (Folder::new("server"), Authority::new(), runtime());
@@ -231,20 +339,7 @@ fn a_client_without_tls_reaches_a_server_that_demands_it() {
     let mut client = Control::connect(world.near.ftp[0]);
     let mut server = secured_server(world.accept(), &runtime, &acceptor);
     client.expect("220 ready");
-    client.send("PASV");
-    server.expect("PASV");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let SocketAddr::V4(at) = listener.local_addr().expect("a bound socket") else {
-        panic!("IPv4")
-    };
-    let (high, low) = (at.port() >> 8, at.port() & 255);
-    server.send(&format!("227 ok (127,0,0,1,{high},{low})"));
-    let mut client_data = connect(passive_port(&client.line()));
-    let server_data = accept(&listener);
-    client.send("STOR a");
-    server.expect("STOR a");
-    server.send("150 go");
-    client.expect("150 go");
+    let (mut client_data, server_data) = transferring(&mut client, &mut server, "STOR a");
     client_data
         .write_all(&pattern(200_000))
         .expect("the gateway reads");

@@ -66,7 +66,7 @@ fn a_client_that_asks_nothing_is_let_go_and_one_that_waits_is_not() {
     client.expect("200 slept well");
     client.expect_code("421 gateway: nothing was asked for too long");
     client.expect_end();
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]

@@ -73,6 +73,22 @@ fn the_rest_of_an_over_long_command_is_not_executed() {
 }
 
 #[test]
+fn a_client_that_is_not_read_and_resets_is_noticed() {
+    let world = World::start();
+    let (mut client, mut server) = world.session();
+    // More than may wait for their replies.
+    for _ in 0..100 {
+        client.send("NOOP");
+    }
+    server.expect("NOOP");
+    std::thread::sleep(Duration::from_millis(300));
+    common::reset(client.stream);
+    world
+        .near
+        .wait_for("the end of the session", |s| s.sessions_open == 0);
+}
+
+#[test]
 fn goodbye_closes_both_sides() {
     let world = World::start();
     let (mut client, mut server) = world.session();
@@ -103,7 +119,7 @@ fn a_client_may_choose_its_server() {
     client.expect("530 wrong");
     // The same control connection, once more.
     client.send(&format!("USER joe@{target}"));
-    server.expect("QUIT");
+    server.expect_end();
     let mut server = world.accept();
     server.send("220 ready");
     server.expect("USER joe");

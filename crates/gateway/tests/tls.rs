@@ -39,6 +39,14 @@ async fn joined(connector: &Connector, acceptor: &Acceptor, kind: Kind) -> (Leg,
     (near.expect("connected"), far.expect("accepted"))
 }
 
+/// Ends the data with a FIN alone, as some programs do.
+async fn end_without_notify(leg: &mut Leg) {
+    leg.flush().await.expect("flushed");
+    socket2::SockRef::from(leg.tcp())
+        .shutdown(std::net::Shutdown::Write)
+        .expect("ended");
+}
+
 fn acceptor(folder: &Folder, authority: &Authority) -> Acceptor {
     let source = authority
         .issue()
@@ -147,12 +155,10 @@ async fn over_tls_1_2_a_server_needs_to_send_no_further_tickets() {
     let acceptor = acceptor(&folder, &authority);
     let (newer, older) = (connector(&authority), tls12_connector(&authority));
     for (connector, lasting) in [(newer, false), (older, true)] {
-        assert!(!connector.has_session());
         let (mut near, mut far) = joined(&connector, &acceptor, Kind::Control).await;
         say(&mut far, &mut near).await;
         for transfer in 0..4 {
             let expected = lasting || transfer < 2;
-            assert_eq!(connector.has_session(), expected, "transfer {transfer}");
             let (mut near, mut far) = joined(&connector, &acceptor, Kind::Data).await;
             assert_eq!(near.is_resumed(), expected, "transfer {transfer}");
             send(&mut far, b"x").await;
@@ -245,7 +251,7 @@ async fn both_ways_to_end_are_told_apart_and_mirrored() {
                 if with_notify {
                     from.shutdown().await.expect("ended");
                 } else {
-                    from.shutdown_without_notify().await.expect("ended");
+                    end_without_notify(from).await;
                 }
             };
             let (received, ()) = tokio::join!(receive(to), soon(sending));
@@ -274,7 +280,7 @@ async fn a_clients_tls_library_sees_our_close_notify() {
 
     let (stream, leg) = handshake(&config, &acceptor, Kind::Data).await;
     let (mut stream, mut leg) = (stream.expect("connected"), leg.expect("accepted"));
-    soon(leg.shutdown_without_notify()).await.expect("ended");
+    soon(end_without_notify(&mut leg)).await;
     let error = soon(stream.read(&mut [0])).await.expect_err("a bare FIN");
     assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
 }

@@ -119,7 +119,7 @@ fn an_upload_that_was_sent_whole_is_delivered_though_the_client_left() {
     drop(client);
     drop(server_data);
     server.send("226 done");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn an_upload_under_way_survives_the_end_of_its_session() {
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     drop(server_data);
     server.send("226 done");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_upload_is_delivered_though_the_client_closes_everything_at_once() {
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     drop(server_data);
     server.send("226 done");
-    server.expect_goodbye();
+    server.expect_end();
 }
 
 #[test]
@@ -190,6 +190,33 @@ fn a_half_close_of_the_receiver_does_not_end_a_download() {
     server.send("226 done");
     client.expect("150 go");
     assert_eq!(read_all(&client_data), b"still coming");
+    client.expect("226 done");
+}
+
+#[test]
+fn a_server_need_not_await_the_clients_end_of_a_download() {
+    let world = World::start();
+    let (mut client, mut server, client_data, mut server_data) = world.downloading();
+    server_data.write_all(b"all").expect("the gateway reads");
+    server_data.shutdown(Shutdown::Write).expect("a half close");
+    // As ProFTPD does it: the final reply only behind the other end's FIN.
+    assert_eq!(read_all(&server_data), b"");
+    server.send("226 done");
+    assert_eq!(read_all(&client_data), b"all");
+    client.expect("226 done");
+}
+
+#[test]
+fn a_server_that_ends_its_own_side_does_not_end_an_upload() {
+    let world = World::start();
+    let (mut client, mut server, mut client_data, server_data) = world.uploading();
+    server_data.shutdown(Shutdown::Write).expect("a half close");
+    assert_eq!(read_all(&client_data), b"");
+    let bytes = pattern(300_000);
+    client_data.write_all(&bytes).expect("the gateway reads");
+    drop(client_data);
+    assert!(read_all(&server_data) == bytes, "the file arrived changed");
+    server.send("226 done");
     client.expect("226 done");
 }
 

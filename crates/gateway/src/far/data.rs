@@ -22,13 +22,17 @@ use crate::{
     relay::{self, PumpError},
     socket,
     status::Transfer,
-    tls::{Connector, Kind, Leg},
+    tls::{Connector, Kind, Leg, Writer},
     wire::reset,
 };
 
 /// The orders given so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Orders {
+    /// The server has been sent the command of a transfer.
+    pub(super) commanded: bool,
+    /// The server sends, and the client does not.
+    pub(super) download: bool,
     /// The transfer has begun: the server awaits TLS.
     pub(super) begun: bool,
     pub(super) abort: Abort,
@@ -72,7 +76,7 @@ pub(super) struct DataConnection {
 impl DataConnection {
     pub(super) async fn run(mut self) {
         let connected = tokio::select! {
-            connected = connect(self.leg, self.local) => connected,
+            connected = connect(self.leg, self.local, self.orders.clone()) => connected,
             _ = self.orders.wait_for(|o| o.abort != Abort::No) => {
                 Err(io::ErrorKind::Interrupted.into())
             }
@@ -102,17 +106,28 @@ impl DataConnection {
     }
 }
 
-async fn connect(leg: ServerLeg, local: SocketAddr) -> io::Result<TcpStream> {
+async fn connect(
+    leg: ServerLeg,
+    local: SocketAddr,
+    orders: watch::Receiver<Orders>,
+) -> io::Result<TcpStream> {
     let stream = match leg {
         ServerLeg::Dial(to) => socket::connect_from(local.ip(), to, CONNECT_PATIENCE).await?,
-        ServerLeg::Accept(listener, server) => {
-            timeout(ACCEPT_PATIENCE, socket::accept_from(&listener, server))
-                .await
-                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-        }
+        ServerLeg::Accept(listener, server) => tokio::select! {
+            stream = socket::accept_from(&listener, server) => stream,
+            () = awaited_too_long(orders) => return Err(io::ErrorKind::TimedOut.into()),
+        },
     };
     socket::tune_data(&stream)?;
     Ok(stream)
+}
+
+/// Resolves when a server that connects has not done so in time: it does once it has been sent the command
+/// of a transfer, which the client may put off.
+async fn awaited_too_long(mut orders: watch::Receiver<Orders>) {
+    // After the end of the session no command comes.
+    let _ = orders.wait_for(|o| o.commanded).await;
+    sleep(ACCEPT_PATIENCE).await;
 }
 
 /// Begins TLS, where there is to be any, once the server awaits it: before its `1yz` reply some
@@ -153,21 +168,31 @@ async fn join(
         first,
     } = streams;
     let (mut reader, mut writer) = leg.into_split();
+    let (server_end, server_ended) = oneshot::channel();
+    let downloaded = downloaded(server_ended, orders.clone());
     let ended = {
         let meters = transfer.meters();
         let down = async {
             match relay::to_link(&mut reader, &mut send, &meters.0).await {
+                Ok(()) => {
+                    let _ = server_end.send(());
+                    Ok(())
+                }
                 Err(PumpError::Stream(StreamError::Stopped { code })) => {
                     Err(format!("the client stopped reading (code {code})"))
                 }
-                other => other.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
             }
         };
         let up = async {
             let meter = &meters.1;
-            let relayed = match relay::write(&mut writer, first, meter).await {
-                Ok(()) => relay::from_link(&mut recv, &mut writer, meter).await,
-                Err(error) => Err(error),
+            let relay = async {
+                relay::write(&mut writer, first, meter).await?;
+                relay::from_link(&mut recv, &mut writer, meter).await
+            };
+            let relayed = tokio::select! {
+                relayed = relay => relayed,
+                () = downloaded => end_download(&mut recv, &mut writer).await,
             };
             match relayed {
                 // The server takes no more; it may still send, and its reply says why.
@@ -199,6 +224,24 @@ async fn join(
     }
 }
 
+/// Resolves when the server has ended a download. In any other transfer its end says nothing of what
+/// the client still sends.
+async fn downloaded(server_ended: oneshot::Receiver<()>, mut orders: watch::Receiver<Orders>) {
+    if server_ended.await.is_err() || orders.wait_for(|o| o.download).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Answers the server's end of a download with ours, which some servers await before their final
+/// reply: the client's comes a round trip of the WAN later, and is only awaited here.
+async fn end_download(recv: &mut RecvStream, writer: &mut Writer) -> Result<(), PumpError> {
+    socket::end_orderly(writer).await?;
+    if recv.read().await?.is_some() {
+        recv.stop(reset::ABORTED);
+    }
+    Ok(())
+}
+
 /// Resolves when an abort is ordered. The end of the session is no order: a server may close its
 /// control connection behind its last reply, with data still on the way.
 async fn aborted(orders: &mut watch::Receiver<Orders>) {
@@ -213,7 +256,7 @@ fn give_up(mut send: SendStream, mut recv: RecvStream, code: u32) {
     recv.stop(code);
 }
 
-/// Time for a server to connect, from when it has been told where.
+/// Time for a server to connect, from the command of the transfer.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time in which an upload must drain to the server when the client has sent its last byte: WinSCP waits 15 s

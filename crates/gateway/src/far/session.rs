@@ -9,6 +9,7 @@ use std::{
 };
 
 use ftp::{
+    command::Direction,
     line::{Line, REPLY_MAX},
     session::{
         CommandId, Mode, PIPELINED_MAX, TransferId,
@@ -82,17 +83,31 @@ async fn connect(
     let Some(tls) = &opened.tls else {
         return Ok((Leg::plain(stream), None));
     };
-    let refused = |error: &dyn std::error::Error| (530, format!("no TLS with the server: {error}"));
-    let connector = Arc::new(Connector::new(tls).map_err(|error| refused(&error))?);
+    let connector = if shared.tls13_only.contains(&opened.target) {
+        Connector::new(tls)
+    } else {
+        Connector::new_tls12(tls)
+    };
+    let connector = connector.map_err(|error| (530, format!("no TLS with the server: {error}")))?;
+    let connector = Arc::new(connector);
     let leg = match tls.mode {
         tls::Mode::Explicit => Leg::plain(stream),
         tls::Mode::Implicit => {
             let name = opened.target.host.to_string();
             let leg = connector.connect(stream, &name, Kind::Control).await;
-            leg.map_err(|error| refused(&error))?
+            leg.map_err(|error| no_tls(&error, &opened.target, shared))?
         }
     };
     Ok((leg, Some(connector)))
+}
+
+/// What a client is told when the handshake with its server has failed.
+fn no_tls(error: &io::Error, server: &Endpoint, shared: &Shared) -> (u16, String) {
+    if tls::lacks_version(error) && shared.tls13_only.insert(server) {
+        let text = "the server does not take TLS 1.2; from now on it is offered TLS 1.3: try again";
+        return (421, text.to_owned());
+    }
+    (530, format!("no TLS with the server: {error}"))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -201,7 +216,12 @@ impl Session<'_> {
         while !self.closing {
             tokio::select! {
                 read = self.control.read() => match read {
-                    Ok(true) => self.server_said().await?,
+                    Ok(true) => {
+                        if let Some(tcp) = self.control.tcp() {
+                            socket::acknowledge_now(tcp);
+                        }
+                        self.server_said().await?;
+                    }
                     Ok(false) | Err(_) => self.far.handle(Input::ServerClosed)?,
                 },
                 read = recv.read(), if client_here => match read? {
@@ -252,8 +272,8 @@ impl Session<'_> {
         match self.control.begin_tls(handshake).await {
             Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
             Err(error) => {
-                let text = format!("no TLS with the server: {error}");
-                self.refuse(530, text).await
+                let (code, text) = no_tls(&error, &self.target, self.shared);
+                self.refuse(code, text).await
             }
         }
     }
@@ -326,13 +346,13 @@ impl Session<'_> {
                     self.far.handle(Input::Listening(at))?;
                 }
                 Output::BeginTls => self.begin_tls().await?,
-                Output::Begin(transfer) => {
-                    if let Some(data) = self.data.get(&transfer) {
-                        data.orders.send_modify(|orders| orders.begun = true);
-                    }
-                }
+                Output::Commanded(transfer, direction) => self.order(transfer, |o| {
+                    o.commanded = true;
+                    o.download = direction == Direction::Download;
+                }),
+                Output::Begin(transfer) => self.order(transfer, |o| o.begun = true),
                 Output::Refuse(text) => self.refuse(530, text).await?,
-                Output::Unlisten(transfer) => self.order(transfer, Abort::Unlisten),
+                Output::Unlisten(transfer) => self.order(transfer, |o| o.abort = Abort::Unlisten),
                 Output::Abort { transfer, grace } => self.abort(transfer, grace),
                 Output::Close => self.closing = true,
             }
@@ -443,7 +463,8 @@ impl Session<'_> {
 
     fn abort(&mut self, id: TransferId, grace: bool) {
         self.early.remove(&id);
-        self.order(id, if grace { Abort::Soon } else { Abort::Now });
+        let abort = if grace { Abort::Soon } else { Abort::Now };
+        self.order(id, |orders| orders.abort = abort);
     }
 
     /// Whatever is under way must not look complete.
@@ -453,9 +474,9 @@ impl Session<'_> {
         }
     }
 
-    fn order(&self, id: TransferId, abort: Abort) {
+    fn order(&self, id: TransferId, order: impl FnOnce(&mut Orders)) {
         if let Some(data) = self.data.get(&id) {
-            data.orders.send_modify(|orders| orders.abort = abort);
+            data.orders.send_modify(order);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::{io, net::Ipv4Addr, sync::Arc};
 
 use rustls::{
-    ClientConfig, Error, SupportedProtocolVersion,
+    AlertDescription, ClientConfig, Error, SupportedProtocolVersion,
     client::Resumption,
     pki_types::ServerName,
     version::{TLS12, TLS13},
@@ -44,8 +44,8 @@ impl Connector {
         Self::with_versions(tls, &[&TLS13, &TLS12])
     }
 
-    /// For TLS 1.2 only, whose session can be offered any number of times: for servers that insist
-    /// on resumption and send no tickets to follow the first ones.
+    /// For TLS 1.2 only, whose session can be offered any number of times. A TLS 1.3 ticket can be
+    /// offered once, and ProFTPD, which insists on resumption, sends none to follow the first two.
     ///
     /// # Errors
     /// Those of [`new`](Self::new).
@@ -102,12 +102,6 @@ impl Connector {
         Ok(leg)
     }
 
-    /// Whether the next connection offers a session. False in TLS 1.3 after the last ticket: a new
-    /// one comes with what the server sends next.
-    pub fn has_session(&self) -> bool {
-        self.sessions.any()
-    }
-
     /// Without roots the name decides nothing, so one that fits in no certificate is left out.
     fn name(&self, text: &str) -> io::Result<ServerName<'static>> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
@@ -121,6 +115,17 @@ impl Connector {
             )),
         }
     }
+}
+
+/// Whether a handshake has failed because the server has none of the versions offered, or no suite in them.
+pub(crate) fn lacks_version(error: &io::Error) -> bool {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
+    matches!(
+        tls,
+        Some(Error::AlertReceived(
+            AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure
+        ))
+    )
 }
 
 /// Takes a [`Distrust`] out of what the TLS library wraps around it.

@@ -2,10 +2,9 @@
 //!
 //! TLS has two ends where TCP has one: a close_notify, which only the peer can have sent, and a FIN
 //! without it, which anybody on the way can. Both read as the end of the data; [`Leg`] remembers
-//! which it was, and can end in either way, so that one leg mirrors the other.
+//! which it was. It ends with close_notify itself, unless it is dropped.
 
 use std::{
-    future::poll_fn,
     io::{self, IoSlice},
     pin::Pin,
     sync::{
@@ -95,15 +94,6 @@ impl Leg {
         self.0.closed_without_notify.load(Ordering::Relaxed)
     }
 
-    /// Ends the data with a FIN and without close_notify, as the other leg did.
-    ///
-    /// # Errors
-    /// Those of the TCP connection, to which what is still buffered is written first.
-    pub async fn shutdown_without_notify(&mut self) -> io::Result<()> {
-        poll_fn(|cx| self.poll_flush(cx)).await?;
-        self.0.tcp.finish()
-    }
-
     /// Two halves for two tasks. The socket is closed when both are dropped.
     pub fn into_split(self) -> (Reader, Writer) {
         (Reader(Self(self.0.clone())), Writer(self))
@@ -161,14 +151,6 @@ impl Writer {
     /// The whole leg.
     pub fn leg(&self) -> &Leg {
         &self.0
-    }
-
-    /// See [`Leg::shutdown_without_notify`].
-    ///
-    /// # Errors
-    /// Those of the TCP connection.
-    pub async fn shutdown_without_notify(&mut self) -> io::Result<()> {
-        self.0.shutdown_without_notify().await
     }
 }
 

@@ -16,6 +16,7 @@ mod self_signed;
 mod server_tls;
 mod sessions;
 mod tcp;
+mod tls13_only;
 mod verifier;
 
 use std::{io, sync::Arc, time::Duration};
@@ -25,12 +26,14 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 pub use acceptor::Acceptor;
 pub use certificate::{CertError, CertSource};
 pub use connector::Connector;
+pub(crate) use connector::lacks_version;
 pub use distrust::Distrust;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use leg::{Leg, Reader, Writer};
 pub use roots::RootsError;
 pub(crate) use roots::read as read_roots;
 pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
+pub(crate) use tls13_only::Tls13Only;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -489,12 +489,6 @@ impl Control {
         ));
     }
 
-    /// As a server: the gateway takes its leave.
-    pub fn expect_goodbye(&mut self) {
-        self.expect("QUIT");
-        self.expect_end();
-    }
-
     pub fn expect_end(&mut self) {
         match self.try_line() {
             Err(e)

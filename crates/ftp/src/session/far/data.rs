@@ -102,7 +102,7 @@ impl FarSession {
         });
     }
 
-    pub(super) fn unlisten(&mut self, transfer: TransferId) {
+    fn unlisten(&mut self, transfer: TransferId) {
         if self.manner.data == DataWay::Active {
             self.out.push_back(Output::Unlisten(transfer));
         }

@@ -32,6 +32,8 @@ pub(super) enum Expect {
     /// A `1yz` reply came to what is no transfer. Another may follow, or none.
     Begun,
     Quit,
+    /// `ABOR`.
+    Abort,
     /// The greeting, which is relayed.
     Greeted,
     Greeting(Greeting),

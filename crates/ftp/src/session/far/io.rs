@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 
 use super::protection::ServerTls;
-use crate::session::{CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId};
+use crate::{
+    command::Direction,
+    session::{CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId},
+};
 
 /// What happened.
 #[derive(Debug)]
@@ -88,6 +91,8 @@ pub enum Output {
     },
     /// Begin TLS with the server; what it has sent already is not TLS, and ends the session.
     BeginTls,
+    /// The server is sent the command of a transfer. A download ends with the server's end.
+    Commanded(TransferId, Direction),
     /// The transfer has begun: TLS may begin on its data connection.
     Begin(TransferId),
     /// Tell the near half why there will be no session.

@@ -54,7 +54,6 @@ pub struct FarSession {
     /// The server has not let the session begin.
     server_refused: bool,
     client_gone: bool,
-    quit_sent: bool,
     closed: bool,
     out: VecDeque<Output>,
 }
@@ -80,7 +79,6 @@ impl FarSession {
             type_refusal: None,
             server_refused: false,
             client_gone: false,
-            quit_sent: false,
             closed: false,
             out: VecDeque::new(),
         }
@@ -198,9 +196,7 @@ impl FarSession {
         }
         let is_done = self.in_flight.is_empty() && self.queue.is_empty() || self.server_refused;
         if self.client_gone && is_done && !self.closed {
-            if !self.quit_sent {
-                self.send_line(b"QUIT".to_vec());
-            }
+            // Without a QUIT that the client has not said: the server sees what it would see directly.
             self.close();
         }
     }
@@ -249,7 +245,7 @@ impl FarSession {
         let kind = command.kind();
         let mut expect = Expect::Plain(self.foresight.cause(&command));
         match kind {
-            Kind::Transfer(_) => match self.prepared.take() {
+            Kind::Transfer(direction) => match self.prepared.take() {
                 // The server may object to more than that.
                 Found::Nothing => {}
                 Found::Refused(transfer, text) => {
@@ -258,18 +254,17 @@ impl FarSession {
                 Found::Connection(transfer) => {
                     let begun = false;
                     expect = Expect::Transfer { transfer, begun };
+                    self.out.push_back(Output::Commanded(transfer, direction));
                 }
             },
-            Kind::Quit => {
-                self.quit_sent = true;
-                expect = Expect::Quit;
-            }
+            Kind::Quit => expect = Expect::Quit,
+            Kind::Abort => expect = Expect::Abort,
             Kind::Type => expect = Expect::Type(Held::default(), answered),
             _ => {}
         }
         self.out.push_back(Output::ToServer { line, synch });
         if kind == Kind::Abort {
-            self.abort_data();
+            self.abort_transfer();
         }
         self.in_flight.push((!answered).then_some(id), expect);
     }
@@ -280,13 +275,12 @@ impl FarSession {
         self.type_refusal.clone().filter(|_| depends)
     }
 
-    /// After ABOR the data connection ends too: vsftpd looks at its control connection only then.
-    fn abort_data(&mut self) {
+    /// After ABOR the data connection of a transfer ends too: vsftpd looks at its control connection only
+    /// then. One without a transfer ends with the answer: the server is to see the ABOR first.
+    fn abort_transfer(&mut self) {
         if let Some(transfer) = self.in_flight.transfers().next_back() {
             let grace = true;
             self.out.push_back(Output::Abort { transfer, grace });
-        } else {
-            self.abort_prepared();
         }
     }
 
@@ -337,8 +331,8 @@ impl FarSession {
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
-            // A server that takes its leave answers nobody's question.
             Some(Expect::Type(_, false)) => return false,
+            // A server that takes its leave answers nobody's question.
             Some(Expect::Type(..) | Expect::Question(..) | Expect::Protection(_))
                 if code.0 == 421 =>
             {
@@ -379,7 +373,12 @@ impl FarSession {
         let is_preliminary = stage_of(code) == Stage::Preliminary;
         let then = match expect {
             Expect::Plain(_) | Expect::Begun => is_preliminary.then_some(Expect::Begun),
-            Expect::Quit => is_preliminary.then_some(expect),
+            Expect::Quit | Expect::Abort if is_preliminary => Some(expect),
+            Expect::Quit => None,
+            Expect::Abort => {
+                self.abort_prepared();
+                None
+            }
             Expect::Greeted if is_preliminary => Some(expect),
             Expect::Greeted => {
                 if code.class() == Class::Completed {

@@ -39,7 +39,7 @@ impl Request {
     fn may_overtake(&self) -> bool {
         matches!(
             self.kind(),
-            Some(Kind::Abort | Kind::Quit | Kind::Overtaking | Kind::User)
+            Some(Kind::Abort | Kind::Quit | Kind::Overtaking | Kind::User | Kind::Pass)
         )
     }
 }

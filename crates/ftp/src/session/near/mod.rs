@@ -286,9 +286,6 @@ impl NearSession {
                 {
                     self.order(id, Order::Start(Some(direction)));
                 }
-                if kind == Kind::Abort {
-                    self.kill_unused();
-                }
                 let asked = match (kind, Subject::of(command.verb())) {
                     (Kind::User | Kind::Pass, _) => Asked::Login,
                     _ if command.verb() == "ACCT" => Asked::Login,
@@ -296,6 +293,9 @@ impl NearSession {
                     _ => Asked::Anything,
                 };
                 let id = self.pending.command(asked);
+                if kind == Kind::Abort {
+                    self.transfers.abort_unused(id);
+                }
                 self.relay(id, command, false);
             }
         }
@@ -376,6 +376,11 @@ impl NearSession {
             let Some((tag, line)) = self.held.pop() else {
                 return;
             };
+            if let (Some(id), Stage::Final) = (tag.command, tag.stage) {
+                // The server saw the ABOR before the end of the data connection.
+                let aborted = self.transfers.take_aborted(id);
+                self.kill(aborted);
+            }
             match ended {
                 Ok(()) => self.relay_line(tag, &line),
                 Err(broken) if tag.last => self.write(broken.to_string().as_bytes()),

@@ -228,6 +228,21 @@ fn a_new_pasv_gives_up_the_last_one() {
 }
 
 #[test]
+fn the_server_sees_abor_before_the_end_of_an_unused_data_connection() {
+    let mut near = prepared();
+    assert_eq!(client(&mut near, "ABOR"), ["< ABOR"]);
+    assert_eq!(client(&mut near, "LIST"), ["< LIST"], "it has none");
+    assert_eq!(reply(&mut near, 2, 0, "225 ok"), ["1 Kill", "> 225 ok"]);
+    assert_eq!(reply(&mut near, 3, 0, "425 none"), ["> 425 none"]);
+    assert!(near.is_idle());
+
+    let mut near = prepared();
+    client(&mut near, "ABOR");
+    near.handle(Input::ServerClosed);
+    assert_eq!(drain(&mut near)[0], "1 Kill");
+}
+
+#[test]
 fn a_refused_pasv_leaves_no_data_connection() {
     let mut near = fixed();
     client(&mut near, "PASV");

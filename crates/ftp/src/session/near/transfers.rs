@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::{DataEvent, Order};
-use crate::{command::Direction, session::TransferId};
+use crate::{
+    command::Direction,
+    session::{CommandId, TransferId},
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
@@ -16,11 +19,20 @@ pub(super) struct Transfers {
 struct Transfer {
     /// A transfer command has used it.
     used: bool,
+    /// An ABOR before any transfer command: the data connection is kept until this is answered.
+    aborted_by: Option<CommandId>,
     upload: bool,
     client_ended: bool,
     ended: Option<Result<(), Broken>>,
     /// The server's final reply was relayed.
     answered: bool,
+}
+
+impl Transfer {
+    /// Whether a transfer command may still use it.
+    fn is_unused(&self) -> bool {
+        !self.used && self.aborted_by.is_none()
+    }
 }
 
 /// How a transfer failed on the client's side; as text, the reply that says so.
@@ -43,7 +55,7 @@ impl Transfers {
 
     /// A command begins a transfer on the prepared data connection, if there is one.
     pub(super) fn start(&mut self, direction: Direction) -> Option<TransferId> {
-        let (&id, transfer) = self.open.iter_mut().rfind(|(_, t)| !t.used)?;
+        let (&id, transfer) = self.open.iter_mut().rfind(|(_, t)| t.is_unused())?;
         transfer.used = true;
         transfer.upload = direction == Direction::Upload;
         Some(id)
@@ -114,7 +126,19 @@ impl Transfers {
 
     /// Takes the data connections that no command has used.
     pub(super) fn take_unused(&mut self) -> Vec<TransferId> {
-        self.take_if(|_, transfer| !transfer.used)
+        self.take_if(|_, transfer| transfer.is_unused())
+    }
+
+    /// An ABOR, which no transfer command may follow on the same data connections.
+    pub(super) fn abort_unused(&mut self, abort: CommandId) {
+        for transfer in self.open.values_mut().filter(|t| t.is_unused()) {
+            transfer.aborted_by = Some(abort);
+        }
+    }
+
+    /// Takes the data connections that an ABOR ends, which has been answered.
+    pub(super) fn take_aborted(&mut self, abort: CommandId) -> Vec<TransferId> {
+        self.take_if(|_, transfer| transfer.aborted_by == Some(abort))
     }
 
     /// Takes those whose final reply has neither been relayed nor `waits`.

@@ -92,6 +92,21 @@ fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
 }
 
 #[test]
+fn abor_takes_a_promise_back_once_it_is_answered() {
+    let mut near = logged_in();
+    client(&mut near, "PASV");
+    listening(&mut near, 1);
+    assert_eq!(client(&mut near, "ABOR"), ["< ABOR"]);
+    assert_eq!(client(&mut near, "PASV"), ["data 2", "listen 2"]);
+    near.handle(Input::Taken);
+    let out = reply(&mut near, 3, 0, "225 ok");
+    assert_eq!(out, ["1 Kill", "> 225 ok"]);
+    assert_eq!(listening(&mut near, 2).len(), 1);
+    let start = "2 Start(Some(Download))";
+    assert_eq!(client(&mut near, "LIST"), [start, "< LIST"]);
+}
+
+#[test]
 fn a_type_that_every_server_has_is_answered_and_sent_along() {
     let mut near = logged_in();
     near.handle(Input::ClientLine(b"TYPE I"));
@@ -109,6 +124,21 @@ fn before_the_login_nothing_is_promised() {
     assert_eq!(client(&mut near, "PASV"), ["data 1"]);
     assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
     assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
+}
+
+#[test]
+fn after_rein_or_user_nothing_is_promised_until_the_next_login() {
+    for line in ["REIN", "USER joe"] {
+        let mut near = logged_in();
+        let relayed = format!("< {line}");
+        assert_eq!(client(&mut near, line), [relayed]);
+        assert_eq!(client(&mut near, "TYPE I"), ["< TYPE I"]);
+        assert_eq!(client(&mut near, "PASV"), ["data 1"]);
+        assert_eq!(reply(&mut near, 2, 0, "331 go on"), ["> 331 go on"]);
+        assert_eq!(reply(&mut near, 3, 0, "530 log in"), ["> 530 log in"]);
+        let out = reply(&mut near, 4, 0, "530 log in");
+        assert_eq!(out, ["> 530 log in", "1 Kill"]);
+    }
 }
 
 #[test]

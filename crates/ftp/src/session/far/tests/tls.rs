@@ -1,0 +1,104 @@
+use super::*;
+
+fn begun(far: &mut FarSession) -> Vec<String> {
+    far.handle(Input::TlsBegun).expect("no limit is hit");
+    drain(far)
+}
+
+fn explicit() -> FarSession {
+    FarSession::new(
+        Opening::RelayGreeting,
+        Manner {
+            tls: ServerTls::Explicit,
+            ..STRICT
+        },
+    )
+}
+
+#[test]
+fn tls_is_settled_before_the_clients_first_command() {
+    let mut far = explicit();
+    assert!(client(&mut far, 1, "USER joe").is_empty());
+    assert_eq!(server(&mut far, "220 ready"), ["> 220 ready", "< AUTH TLS"]);
+    assert_eq!(server(&mut far, "234 go"), ["tls"]);
+    assert_eq!(begun(&mut far), ["< PBSZ 0"]);
+    assert_eq!(server(&mut far, "200 ok"), ["< PROT P"]);
+    assert_eq!(server(&mut far, "200 ok"), ["< USER joe"]);
+}
+
+#[test]
+fn a_server_without_tls_gets_no_account() {
+    let mut far = explicit();
+    server(&mut far, "220 ready");
+    assert_eq!(
+        server(&mut far, "502 what"),
+        ["refuse the server offers no TLS: 502 what", "close"]
+    );
+    let mut far = explicit();
+    server(&mut far, "220 ready");
+    server(&mut far, "234 go");
+    begun(&mut far);
+    server(&mut far, "200 ok");
+    let out = server(&mut far, "536 no");
+    assert!(
+        out[0].starts_with("refuse the server offers no TLS for data"),
+        "{out:?}"
+    );
+}
+
+#[test]
+fn implicit_tls_has_begun_and_the_account_waits_for_its_protection() {
+    let opening = Opening::ConsumeGreeting {
+        id: CommandId(1),
+        line: b"USER joe".to_vec(),
+    };
+    let manner = Manner {
+        tls: ServerTls::Implicit,
+        ..STRICT
+    };
+    let mut far = FarSession::new(opening, manner);
+    assert_eq!(server(&mut far, "220 ready"), ["< PBSZ 0"]);
+    assert_eq!(server(&mut far, "500 what"), ["< PROT P"]);
+    assert_eq!(server(&mut far, "500 what"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "331 password"), ["> 331 password"]);
+}
+
+#[test]
+fn a_refused_transfer_leaves_no_data_connection_that_waits_for_tls() {
+    let mut far = explicit();
+    server(&mut far, "220 ready");
+    server(&mut far, "234 go");
+    begun(&mut far);
+    server(&mut far, "200 ok");
+    server(&mut far, "200 ok");
+    for (id, reply) in [(1, "550 none"), (3, "226 nothing to send")] {
+        pasv(&mut far, id, id);
+        server(&mut far, "227 ok (1,2,3,4,4,1)");
+        client(&mut far, id + 1, "RETR none");
+        let unlisten = format!("unlisten {id}");
+        assert_eq!(server(&mut far, reply), [format!("> {reply}"), unlisten]);
+    }
+}
+
+#[test]
+fn a_server_that_refuses_the_session_is_left_with_the_client() {
+    let mut far = explicit();
+    client(&mut far, 1, "USER joe");
+    assert_eq!(server(&mut far, "421 full"), ["> 421 full"]);
+    far.handle(Input::ClientGone).expect("no limit is hit");
+    assert_eq!(drain(&mut far), ["close"]);
+}
+
+#[test]
+fn data_connections_wait_for_their_transfer() {
+    let mut far = explicit();
+    server(&mut far, "220 ready");
+    server(&mut far, "234 go");
+    begun(&mut far);
+    server(&mut far, "200 ok");
+    server(&mut far, "200 ok");
+    pasv(&mut far, 1, 1);
+    server(&mut far, "227 ok (1,2,3,4,4,1)");
+    client(&mut far, 2, "LIST");
+    assert_eq!(server(&mut far, "150 go"), ["> 150 go", "begin 1"]);
+}

@@ -1,0 +1,278 @@
+//! The far half of a session, as this side has it: reached, spoken with, left.
+
+use std::time::Duration;
+
+use ftp::{
+    logon::Logon,
+    session::{CommandId, near::Input},
+};
+use link::{Class, PeerId, RecvStream, SendStream, StreamError};
+use tokio::time::{Instant, Interval, interval_at, timeout};
+use tracing::{debug, info, warn};
+
+use super::Session;
+use crate::{
+    shared::{ReachError, Shared},
+    target::{Endpoint, Host},
+    wire::{Decoder, FarMessage, NearMessage, Service, WireError, encode},
+};
+
+/// The far half of the session.
+pub(super) struct Far {
+    pub(super) peer: PeerId,
+    pub(super) session: u64,
+    pub(super) target: Endpoint,
+    pub(super) send: SendStream,
+    pub(super) recv: RecvStream,
+    pub(super) decoder: Decoder,
+}
+
+/// Why the far half ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FarEnd {
+    #[error("the link to peer {peer} was lost: {error}")]
+    Link { peer: String, error: StreamError },
+    #[error("peer {peer} broke the protocol: {error}")]
+    Protocol { peer: String, error: WireError },
+    #[error("ended")]
+    Orderly,
+}
+
+impl Session {
+    /// A peer that dies may be found out only after a stream to it was opened.
+    pub(super) fn check_unheard(&mut self, peer: PeerId) {
+        if let Some(error) = self.shared.silence(peer) {
+            self.far = None;
+            self.unheard = None;
+            self.shared.registry.refused();
+            warn!(%error, "the far side says nothing");
+            self.not_reached(&error);
+        }
+    }
+
+    /// The peer is not there. A client that was intercepted may pass if nothing was said yet.
+    pub(super) fn not_reached(&mut self, error: &ReachError) {
+        let is_down = matches!(
+            error,
+            ReachError::PeerDown { .. } | ReachError::NotAtOnce(_)
+        );
+        if is_down && self.door.config.transparent && !self.has_spoken && !self.control.is_tls() {
+            self.is_passing = true;
+        } else {
+            self.near.handle(Input::Refused {
+                code: 421,
+                text: &error.to_string(),
+            });
+        }
+    }
+
+    pub(super) fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
+        self.unheard = None;
+        match message {
+            Ok(FarMessage::Reply { tag, line }) => {
+                self.near.handle(Input::FarReply { tag, line: &line });
+            }
+            Ok(FarMessage::Taken) => self.near.handle(Input::Taken),
+            Ok(FarMessage::DataReady(id)) => self.near.handle(Input::DataReady(id)),
+            Ok(FarMessage::Foreseen {
+                subject,
+                answer,
+                last,
+            }) => self.near.handle(Input::Foreseen {
+                subject,
+                answer: answer.as_deref(),
+                last,
+            }),
+            Ok(FarMessage::Refused { code, text }) => {
+                self.shared.registry.refused();
+                let peer = self.far.take().map(|far| far.peer);
+                let peer = peer.map_or("?", |peer| self.shared.peer_name(peer));
+                warn!(peer, code, text, "refused");
+                let text = format!("{text} (says peer {peer})");
+                self.near.handle(Input::Refused { code, text: &text });
+            }
+            Ok(FarMessage::ServerClosed) | Err(FarEnd::Orderly) => {
+                self.leave_server();
+                self.near.handle(Input::ServerClosed);
+            }
+            Ok(FarMessage::Waiting(transfer, limit)) => {
+                if let Some(open) = self
+                    .data
+                    .get(&transfer)
+                    .and_then(|data| data.transfer.upgrade())
+                {
+                    open.told(limit);
+                }
+            }
+            Err(end) => {
+                warn!(%end, "session lost");
+                self.far = None;
+                self.near.handle(Input::LinkLost(&end.to_string()));
+            }
+        }
+    }
+
+    pub(super) async fn log_on(&mut self, id: CommandId, logon: Logon) {
+        self.leave_server();
+        self.logon_since = Instant::now();
+        let mut line = b"USER ".to_vec();
+        line.extend_from_slice(&logon.user);
+        let Ok(host) = Host::parse(&logon.server.host) else {
+            self.shared.registry.refused();
+            let text = format!(
+                "{} is not allowed: neither an address in its standard form nor a name",
+                ftp::command::escape(logon.server.host.as_bytes())
+            );
+            return self.near.handle(Input::Refused {
+                code: 530,
+                text: &text,
+            });
+        };
+        let target = Endpoint {
+            host,
+            port: logon.server.port,
+        };
+        if let Err(error) = self.connect(target, Some((id, line))).await {
+            let code = if matches!(error, ReachError::NoPeer(_)) {
+                530
+            } else {
+                421
+            };
+            self.near.handle(Input::Refused {
+                code,
+                text: &error.to_string(),
+            });
+        }
+    }
+
+    pub(super) async fn connect(
+        &mut self,
+        target: Endpoint,
+        logon: Option<(CommandId, Vec<u8>)>,
+    ) -> Result<(), ReachError> {
+        let session = self.shared.session_number();
+        let service = Service::FtpSession {
+            session,
+            target: target.clone(),
+            logon,
+            mode: self.door.config.mode,
+            server_data: self.door.config.server_data,
+            tls: self.door.config.server_tls.clone(),
+        };
+        let reach = self
+            .shared
+            .reach(&target.host, self.door.config.via, Class::Control, service);
+        let reached = if self.door.config.transparent {
+            let late = |_| Err(ReachError::NotAtOnce(target.host.clone()));
+            timeout(PASS_PATIENCE, reach).await.unwrap_or_else(late)
+        } else {
+            reach.await
+        };
+        let (peer, send, recv) = reached.inspect_err(|error| {
+            self.shared.registry.refused();
+            warn!(%target, %error, "not reached");
+        })?;
+        info!(%target, peer = self.shared.peer_name(peer), "client connected");
+        let decoder = Decoder::default();
+        self.unheard = Some((
+            peer,
+            if self.door.config.transparent {
+                interval_at(Instant::now() + PASS_CHECK, PASS_CHECK)
+            } else {
+                interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK)
+            },
+        ));
+        self.far = Some(Far {
+            peer,
+            session,
+            target,
+            send,
+            recv,
+            decoder,
+        });
+        Ok(())
+    }
+
+    pub(super) async fn tell_far(&mut self, message: &NearMessage) {
+        let Some(far) = &mut self.far else { return };
+        if let Err(error) = far.send.write(encode(message)).await {
+            // The receiving half reports the same, with the right consequences.
+            debug!(%error, "cannot send to the far side");
+        }
+    }
+
+    /// Ends the far half in an orderly way, and lets what is on its way arrive.
+    pub(super) fn leave_server(&mut self) {
+        let Some(mut far) = self.far.take() else {
+            return;
+        };
+        far.send.finish();
+        let alive = self.shared.alive.upgrade();
+        tokio::spawn(async move {
+            let rest = async { while matches!(far.recv.read().await, Ok(Some(_))) {} };
+            let _ = timeout(LEAVE_PATIENCE, rest).await;
+            drop(alive);
+        });
+    }
+}
+
+/// Resolves now and then while the far half has not said a word.
+pub(super) async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId {
+    match unheard {
+        Some((peer, ticks)) => {
+            ticks.tick().await;
+            *peer
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The next message of the far half; never, if there is none.
+pub(super) async fn next_message(
+    far: &mut Option<Far>,
+    shared: &Shared,
+) -> Result<FarMessage, FarEnd> {
+    let Some(far) = far else {
+        return std::future::pending().await;
+    };
+    let peer = || shared.peer_name(far.peer).to_owned();
+    loop {
+        match far.decoder.next_message() {
+            Ok(Some(message)) => return Ok(message),
+            Ok(None) => {}
+            Err(error) => {
+                return Err(FarEnd::Protocol {
+                    peer: peer(),
+                    error,
+                });
+            }
+        }
+        match far.recv.read().await {
+            Ok(Some(bytes)) => far.decoder.push(&bytes),
+            Ok(None) if far.decoder.is_empty() => return Err(FarEnd::Orderly),
+            Ok(None) => {
+                return Err(FarEnd::Protocol {
+                    peer: peer(),
+                    error: WireError::Truncated,
+                });
+            }
+            Err(error) => {
+                return Err(FarEnd::Link {
+                    peer: peer(),
+                    error,
+                });
+            }
+        }
+    }
+}
+
+/// Time for the far half's first word, after which a peer that is not up counts as down.
+const SILENCE_MIN: Duration = Duration::from_secs(3);
+const SILENCE_CHECK: Duration = Duration::from_secs(1);
+
+/// A client that may pass does not have to wait for that, nor for a peer that is silent to come back.
+const PASS_PATIENCE: Duration = Duration::from_millis(300);
+const PASS_CHECK: Duration = Duration::from_millis(50);
+
+/// Time for the far half to end after the client has left: a long upload may have to drain.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
