@@ -4,6 +4,7 @@ pub mod cell;
 mod movers;
 pub mod plan;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod side;
 mod stage;

@@ -214,4 +214,4 @@ fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
 
 #[cfg(test)]
 #[path = "record_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -28,7 +28,10 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
         bytes: 100_000_000,
         seconds: 4.0,
         ideal_seconds: 3.2,
-        cpu_seconds: BTreeMap::from([("near gateway".to_owned(), 0.3)]),
+        cpu_seconds: BTreeMap::from([
+            ("near gateway".to_owned(), 0.3),
+            ("far gateway".to_owned(), 0.2),
+        ]),
         wire_bytes: [1_000, 106_000_000],
         saturated: false,
         machine: "2 processors".to_owned(),

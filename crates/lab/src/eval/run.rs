@@ -58,8 +58,12 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
         for (repetition, side) in turns {
             bar.set_message(format!("{}, {cell}", side.title()));
             let begun = SystemTime::now();
+            let prepared = movers::prepare(side, &stage, cell);
             let before = stage.read()?;
-            let moved = movers::run(side, &mut stage, cell, plan.limit);
+            let moved = match prepared {
+                Ok(()) => movers::run(side, &mut stage, cell, plan.limit),
+                Err(error) => Err(error.into()),
+            };
             let after = stage.read()?;
             let (outcome, bytes, time) = match moved {
                 Ok(moved) if moved.is_complete => (Outcome::Complete, moved.bytes, moved.time),

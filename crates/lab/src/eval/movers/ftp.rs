@@ -41,8 +41,8 @@ pub(super) fn plain(
     Ok(transfer_all(stage, cell, stage.server_address, limit)?)
 }
 
-/// Through the gateways, whose link is warm.
-pub(super) fn accelerated(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
+/// Warms the gateways' link up.
+pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     let warm_up = Transfer {
         address: stage.front_door,
         direction: client_direction(cell.work.direction),
@@ -53,7 +53,17 @@ pub(super) fn accelerated(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow
     let content = stage.content.clone();
     let warm = stage.at(Site::A, move || client::run(&warm_up, &content, |_| ()))?;
     let warm = warm.join().map_err(|_| anyhow!("a client panicked"))?;
-    warm?.with_context(|| format!("warming up; {}", stage.last_words()))?;
+    let warm = warm?.with_context(|| format!("warming up; {}", stage.last_words()))?;
+    ensure!(
+        warm.is_complete,
+        "the link is not warm after {} s",
+        WARM_UP_LIMIT.as_secs()
+    );
+    Ok(())
+}
+
+/// Through the gateways.
+pub(super) fn accelerated(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
     transfer_all(stage, cell, stage.front_door, limit).with_context(|| stage.last_words())
 }
 

@@ -31,6 +31,14 @@ impl From<anyhow::Error> for Unmoved {
     }
 }
 
+/// What goes before a trial and is not measured.
+pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
+    match side {
+        Side::Longhaul => ftp::warm_up(stage, cell),
+        _ => Ok(()),
+    }
+}
+
 /// Moves the files of `cell`, `limit` long at most.
 pub(crate) fn run(
     side: Side,
