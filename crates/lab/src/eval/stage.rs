@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::Command,
     thread::{self, JoinHandle},
@@ -33,6 +33,7 @@ pub(crate) struct Stage {
     pub(crate) wan: Wan,
     pub(crate) content: Content,
     folder: PathBuf,
+    program: PathBuf,
     /// FTP at site B.
     pub(crate) server_address: SocketAddr,
     /// The near gateway's door, at site A.
@@ -102,6 +103,7 @@ impl Stage {
             wan,
             content: Content::new(),
             folder,
+            program: program.to_owned(),
             server_address,
             front_door,
         };
@@ -138,6 +140,33 @@ impl Stage {
 
     pub(crate) fn client_file(&self, name: &str) -> PathBuf {
         self.folder.join("client").join(name)
+    }
+
+    pub(crate) fn server_folder(&self) -> PathBuf {
+        self.folder.join("server")
+    }
+
+    /// A file of the cell where its sender has it; uploads are made here.
+    pub(crate) fn source(&self, name: &str, cell: &Cell) -> anyhow::Result<PathBuf> {
+        if cell.work.direction == Direction::Down {
+            return Ok(self.server_file(name));
+        }
+        let path = self.client_file(name);
+        if !path.exists() {
+            self.content
+                .write(&path, ByteCount::new(cell.work.size_bytes))?;
+        }
+        Ok(path)
+    }
+
+    pub(crate) fn address(&self, site: Site) -> Ipv4Addr {
+        self.wan.config().sites[site.index()].ipv4
+    }
+
+    /// An example program that was built with the `longhaul` program.
+    pub(crate) fn example(&self, name: &str) -> Option<String> {
+        let path = self.program.parent()?.join("examples").join(name);
+        path.exists().then(|| path.display().to_string())
     }
 
     /// A command that runs at a site.

@@ -52,9 +52,8 @@ pub(crate) fn run(
         Side::Longhaul => Ok(ftp::accelerated(stage, cell, limit)?),
         Side::LftpPget => programs::lftp_pget(stage, cell, limit),
         Side::Iperf3 => programs::iperf3(stage, cell, limit),
-        Side::Uftp | Side::Tftp | Side::Quic => Err(Unmoved::NotTried(format!(
-            "{} is not supported yet",
-            side.title()
-        ))),
+        Side::Uftp => programs::uftp(stage, cell, limit),
+        Side::Tftp => programs::tftp(stage, cell, limit),
+        Side::Quic => programs::quic(stage, cell, limit),
     }
 }

@@ -52,16 +52,8 @@ pub(super) fn lftp_pget(stage: &mut Stage, cell: &Cell, limit: Duration) -> Resu
         return Ok(cut_off(blocks(&local).min(work.size_bytes), ended.time));
     }
     ended.succeeded()?;
-    let expected = stage.content.hash(ByteCount::new(work.size_bytes));
-    let hash = hash_file(&local).context("what lftp brought")?;
-    if hash != expected {
-        return Err(anyhow::anyhow!("the hashes differ").into());
-    }
-    Ok(Moved {
-        bytes: work.size_bytes,
-        time: ended.time,
-        is_complete: true,
-    })
+    compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
+    Ok(complete(cell, ended.time))
 }
 
 /// One TCP connection without files.
@@ -100,6 +92,155 @@ pub(super) fn iperf3(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<
         is_complete: true,
     })
 }
+
+/// A paced UDP protocol without congestion control: told what the line carries.
+pub(super) fn uftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if work.clients > 1 {
+        return Err(Unmoved::NotTried("one sender has one rate".to_owned()));
+    }
+    // The sender has the files.
+    let (sender, receiver) = match work.direction {
+        Direction::Down => (Site::B, Site::A),
+        Direction::Up => (Site::A, Site::B),
+    };
+    let sources = (0..work.files).map(|number| stage::name(work.direction, number));
+    let sources: Vec<_> = sources
+        .map(|name| stage.source(&name, cell))
+        .collect::<Result<_, _>>()?;
+    let arrived = stage.client_file("uftp");
+    let _ = std::fs::remove_dir_all(&arrived);
+    std::fs::create_dir(&arrived).context("a folder for UFTP")?;
+    let mut daemon = stage.command(receiver, "uftpd")?;
+    daemon
+        .arg("-d")
+        .arg("-D")
+        .arg(&arrived)
+        .arg("-T")
+        .arg(&arrived);
+    daemon
+        .args(["-p", UFTP_PORT])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _daemon = Background::start(daemon)?;
+    thread::sleep(Duration::from_millis(300));
+    let rate_kbit = cell.transfer().rate.as_bits_per_s() * 93 / 100_000;
+    let mut command = stage.command(sender, "uftp")?;
+    command.args(["-R", &rate_kbit.to_string(), "-p", UFTP_PORT]);
+    command
+        .args(["-M", &stage.address(receiver).to_string()])
+        .args(&sources);
+    let ended = run_limited(command, limit)?;
+    let lengths = || {
+        let names = sources.iter().filter_map(|path| path.file_name());
+        names
+            .map(|name| arrived.join(name).metadata().map_or(0, |file| file.len()))
+            .sum()
+    };
+    if !ended.is_over {
+        return Ok(cut_off(lengths(), ended.time));
+    }
+    ended.succeeded()?;
+    let expected = stage.content.hash(ByteCount::new(work.size_bytes));
+    for source in &sources {
+        let path = arrived.join(source.file_name().unwrap_or_default());
+        compare(&path, expected)?;
+    }
+    Ok(complete(cell, ended.time))
+}
+
+/// Blocks in windows of 64 (RFC 7440).
+pub(super) fn tftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if (work.direction, work.files) != (Direction::Down, 1) {
+        let why = "tried with downloads of single files only";
+        return Err(Unmoved::NotTried(why.to_owned()));
+    }
+    let host = stage.address(Site::B).to_string();
+    let mut daemon = stage.command(Site::B, "atftpd")?;
+    daemon.args([
+        "--daemon",
+        "--no-fork",
+        "--port",
+        "69",
+        "--bind-address",
+        &host,
+    ]);
+    daemon
+        .args(["--user", "root.root", "--verbose=0"])
+        .arg(stage.server_folder());
+    daemon.stdout(Stdio::null()).stderr(Stdio::null());
+    let _daemon = Background::start(daemon)?;
+    thread::sleep(Duration::from_millis(300));
+    let local = stage.client_file("tftp.bin");
+    let _ = std::fs::remove_file(&local);
+    let mut command = stage.command(Site::A, "atftp")?;
+    command.args([
+        "--get",
+        "--option",
+        "blksize 1428",
+        "--option",
+        "windowsize 64",
+    ]);
+    command
+        .args(["-r", &stage::name(Direction::Down, 0), "-l"])
+        .arg(&local)
+        .args([&host, "69"]);
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let bytes = local.metadata().map_or(0, |file| file.len());
+        return Ok(cut_off(bytes, ended.time));
+    }
+    ended.succeeded()?;
+    compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
+    Ok(complete(cell, ended.time))
+}
+
+/// The example program of this crate.
+pub(super) fn quic(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let Some(program) = stage.example("quic") else {
+        let why = "the example is not built: cargo build --release -p lab --example quic";
+        return Err(Unmoved::NotTried(why.to_owned()));
+    };
+    let before = stage.read()?;
+    let address = format!("{}:{QUIC_PORT}", stage.address(Site::B));
+    let mut server = stage.command(Site::B, &program)?;
+    server.args(["serve", &address]);
+    let _server = Background::start(server)?;
+    thread::sleep(Duration::from_millis(300));
+    let what = match cell.work.direction {
+        Direction::Down => "get",
+        Direction::Up => "put",
+    };
+    let bytes = cell.work.bytes().bytes();
+    let mut command = stage.command(Site::A, &program)?;
+    command.args([what, &address, &bytes.to_string()]);
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let index = usize::from(cell.work.direction == Direction::Down);
+        let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
+        return Ok(cut_off((passed * 14 / 15).min(bytes), ended.time));
+    }
+    ended.succeeded()?;
+    Ok(complete(cell, ended.time))
+}
+
+fn complete(cell: &Cell, time: Duration) -> Moved {
+    Moved {
+        bytes: cell.work.bytes().bytes(),
+        time,
+        is_complete: true,
+    }
+}
+
+fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
+    let hash = hash_file(path).with_context(|| path.display().to_string())?;
+    anyhow::ensure!(hash == expected, "the hashes differ");
+    Ok(())
+}
+
+const UFTP_PORT: &str = "1044";
+const QUIC_PORT: u16 = 4433;
 
 fn use_cubic(stage: &mut Stage) -> anyhow::Result<()> {
     for site in Site::BOTH {
