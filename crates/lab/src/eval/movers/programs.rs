@@ -34,7 +34,7 @@ pub(super) fn lftp_pget(stage: &mut Stage, cell: &Cell, limit: Duration) -> Resu
     let _ = std::fs::remove_file(&local);
     use_cubic(stage)?;
     let script = format!(
-        "set net:max-retries 1; set xfer:use-temp-file no; set pget:save-status never; \
+        "set net:max-retries 1; set ftp:use-abor no; set xfer:use-temp-file no; set pget:save-status never; \
          open ftp://anonymous:eval@{}; pget -n 8 {} -o {}",
         stage.server_address,
         stage::name(Direction::Down, 0),
@@ -116,8 +116,7 @@ pub(super) fn uftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Mo
         .arg("-d")
         .arg("-D")
         .arg(&arrived)
-        .arg("-T")
-        .arg(&arrived);
+        ;
     daemon
         .args(["-p", UFTP_PORT])
         .stdout(Stdio::null())
