@@ -1,7 +1,7 @@
 use super::*;
 
 fn explicit() -> NearSession {
-    NearSession::new(Setup {
+    greeted(Setup {
         tls: ClientTls::Explicit,
         ..STRICT
     })
