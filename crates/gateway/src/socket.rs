@@ -11,7 +11,7 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncWriteExt, Interest},
     net::{TcpListener, TcpSocket, TcpStream},
 };
 
@@ -235,6 +235,15 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     Ok(bytes)
 }
 
+/// Resolves when the other end has ended the connection, also with bytes left to read, because of which the runtime
+/// says at once that there is something.
+pub(crate) async fn ended(stream: &TcpStream) -> io::Result<()> {
+    while !stream.ready(Interest::READABLE).await?.is_read_closed() {
+        tokio::time::sleep(END_CHECK).await;
+    }
+    Ok(())
+}
+
 /// Whether the socket has bytes to read, or has got the other end's end.
 pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::POLLIN)];
@@ -243,6 +252,9 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
             events.contains(PollFlags::POLLIN) && !events.contains(PollFlags::POLLERR)
         })
 }
+
+/// How soon an end behind unread bytes is noticed.
+const END_CHECK: Duration = Duration::from_millis(100);
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.
 const STALLED: Duration = Duration::from_secs(30);

@@ -201,7 +201,8 @@ impl Session {
                     self.drain().await;
                     continue;
                 }
-                read = self.control.read_if(self.near.wants_client()) => {
+                // RFC 959: while a transfer runs, the end is an abort.
+                read = self.control.read_if(self.near.wants_client(), self.near.is_transferring()) => {
                     self.has_spoken = true;
                     if !matches!(read, Ok(true)) {
                         self.near.handle(Input::ClientClosed);
