@@ -2,7 +2,8 @@
 //!
 //! What must hold: the success of a transfer reaches the client only after its data has, nothing that
 //! is written as one line holds a newline, and the near half never sends more commands ahead than
-//! the far half takes.
+//! the far half takes. What holds with a server that keeps to the protocol is in `ftp_answers`, which the same bytes
+//! drive.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -15,7 +16,7 @@ use ftp::session::{
     near::{self, ClientTls, DataEvent, FrontDoor, NearSession, Order, Setup},
 };
 
-use crate::Tape;
+use crate::{Tape, ftp_answers};
 
 const CLIENT_LINES: [&str; 30] = [
     "USER joe",
@@ -101,6 +102,7 @@ struct World {
 /// A front door, and what happens.
 pub fn run(data: &[u8]) {
     play(data);
+    ftp_answers::play(data);
 }
 
 /// Runs `data`. Returns how many transfers the client saw succeed.

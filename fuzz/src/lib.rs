@@ -8,6 +8,7 @@
     reason = "any origin of time does: only differences count"
 )]
 
+mod ftp_answers;
 pub mod ftp_lines;
 pub mod ftp_sessions;
 pub mod gateway_wire;
@@ -95,6 +96,9 @@ mod tests {
         for seed in &ftp_sessions::seeds()[..2] {
             assert_eq!(ftp_sessions::play(seed), 1, "a transfer succeeds");
         }
+        for seed in &ftp_answers::seeds() {
+            assert!(ftp_answers::play(seed) >= 14, "all is answered");
+        }
     }
 
     #[test]
@@ -119,7 +123,11 @@ mod tests {
 
     #[test]
     fn variations_of_ftp_sessions_keep_their_promises() {
-        exercise(&ftp_sessions::seeds(), 10_000, ftp_sessions::run);
+        exercise(
+            &[ftp_answers::seeds(), ftp_sessions::seeds()].concat(),
+            10_000,
+            ftp_sessions::run,
+        );
     }
 
     #[test]

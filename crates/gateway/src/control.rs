@@ -8,7 +8,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::tls::Leg;
+use crate::{socket, tls::Leg};
 
 /// A control connection and what has been read of its next line.
 #[derive(Debug)]
@@ -47,20 +47,24 @@ impl Control {
         Ok(count > 0)
     }
 
-    /// Reads once if that is `wanted`; else only a reset is noticed, which is an error.
+    /// Reads once if that is `wanted`; else only a reset is noticed, which is an error, and with `or_end` an
+    /// orderly end, although what came before it has not been read.
     ///
     /// # Errors
     /// Those of the connection.
-    pub(crate) async fn read_if(&mut self, wanted: bool) -> io::Result<bool> {
+    pub(crate) async fn read_if(&mut self, wanted: bool, or_end: bool) -> io::Result<bool> {
         if wanted {
             return self.read().await;
         }
-        match self.tcp() {
-            Some(tcp) => {
-                tcp.ready(Interest::ERROR).await?;
+        let Some(tcp) = self.tcp() else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            ready = tcp.ready(Interest::ERROR) => {
+                ready?;
                 Err(io::ErrorKind::ConnectionReset.into())
             }
-            None => std::future::pending().await,
+            ended = socket::ended(tcp), if or_end => ended.map(|()| false),
         }
     }
 

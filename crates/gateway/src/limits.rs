@@ -22,6 +22,8 @@ pub struct Limits {
     pub transfers_max: usize,
     /// Logins of one client that servers refuse within a minute.
     pub failed_logins_per_minute_max: u32,
+    /// Time for a client to log in.
+    pub login_timeout: Duration,
     /// Time after which a control connection without command and transfer is closed.
     pub idle_timeout: Duration,
     /// Time after which a data connection on which nothing moves is reset.
@@ -36,6 +38,8 @@ impl Default for Limits {
             sessions_per_client_max: 1000,
             transfers_max: 2000,
             failed_logins_per_minute_max: 20,
+            // People type; that of ProFTPD.
+            login_timeout: Duration::from_secs(300),
             idle_timeout: Duration::from_secs(3600),
             stall_timeout: Duration::from_secs(3600),
         }
@@ -188,6 +192,7 @@ mod tests {
         sessions_per_client_max: 2,
         transfers_max: 1,
         failed_logins_per_minute_max: 2,
+        login_timeout: MINUTE,
         idle_timeout: MINUTE,
         stall_timeout: MINUTE,
     };

@@ -255,6 +255,15 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     Ok(bytes)
 }
 
+/// Resolves when the other end has ended the connection, also with bytes left to read, because of which the runtime
+/// says at once that there is something.
+pub(crate) async fn ended(stream: &TcpStream) -> io::Result<()> {
+    while !stream.ready(Interest::READABLE).await?.is_read_closed() {
+        tokio::time::sleep(END_CHECK).await;
+    }
+    Ok(())
+}
+
 /// Whether the socket has bytes to read, or has got the other end's end.
 pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::POLLIN)];
@@ -267,6 +276,9 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
 /// Between two looks at what is acknowledged.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// How soon an end behind unread bytes is noticed.
+const END_CHECK: Duration = Duration::from_millis(100);
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.
 const STALLED: Duration = Duration::from_secs(30);

@@ -50,6 +50,24 @@ fn a_client_that_leaves_mid_upload_resets_the_servers_data() {
 }
 
 #[test]
+fn a_client_that_is_not_read_and_leaves_mid_download_is_noticed() {
+    let world = World::start();
+    let (mut client, mut server, client_data, server_data) = world.mid_download();
+    // More than may wait for their replies.
+    for _ in 0..100 {
+        client.send("NOOP");
+    }
+    thread::sleep(Duration::from_millis(300));
+    let left = Instant::now();
+    // In order, and before anything could be answered.
+    drop(client);
+    expect_reset(&client_data);
+    expect_reset(&server_data);
+    assert!(left.elapsed() < Duration::from_secs(2));
+    server.send("426 broken");
+}
+
+#[test]
 fn a_server_that_resets_a_download_resets_the_clients() {
     let world = World::start();
     let (mut client, mut server, mut client_data, mut server_data) = world.downloading();

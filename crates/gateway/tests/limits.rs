@@ -6,9 +6,19 @@
 
 mod common;
 
-use std::io::Write;
+use std::{
+    io::{Read, Write},
+    time::Duration,
+};
 
-use common::{Control, World, expect_reset};
+use common::{Control, World, connect_from, expect_reset, passive, read_all};
+
+/// A client at another address.
+fn from_elsewhere(world: &World) -> Control {
+    let port = world.near.ftp[0].port();
+    let elsewhere = "127.0.0.2".parse().expect("an address");
+    Control::new(connect_from(elsewhere, port).expect("the gateway listens"))
+}
 
 #[test]
 fn one_client_too_many_is_told_and_a_place_that_is_left_can_be_had() {
@@ -32,6 +42,22 @@ fn one_client_too_many_is_told_and_a_place_that_is_left_can_be_had() {
 }
 
 #[test]
+fn one_client_that_has_all_its_places_leaves_those_of_others() {
+    let world = World::start_with(
+        "",
+        "[limits]\nsessions_max = 2\nsessions_per_client_max = 1",
+    );
+    let _first = world.session();
+    Control::connect(world.near.ftp[0]).expect_code("421 gateway: too many sessions from your");
+    let mut other = from_elsewhere(&world);
+    world.accept().send("220 ready");
+    other.expect("220 ready");
+    let mut third = from_elsewhere(&world);
+    third.expect("421 gateway: too many sessions, try again later");
+    third.expect_end();
+}
+
+#[test]
 fn who_guesses_passwords_is_kept_out() {
     let world = World::start_with("", "[limits]\nfailed_logins_per_minute_max = 2");
     let (mut client, mut server) = world.session();
@@ -45,6 +71,37 @@ fn who_guesses_passwords_is_kept_out() {
     client.expect_end();
     let mut again = Control::connect(world.near.ftp[0]);
     again.expect_code("421 gateway: too many failed logins");
+    let mut other = from_elsewhere(&world);
+    world.accept().send("220 ready");
+    other.expect("220 ready");
+}
+
+#[test]
+fn a_client_that_does_not_log_in_is_let_go() {
+    let world = World::start_with("", "[limits]\nlogin_timeout = \"1 s\"");
+    let (mut client, mut server) = world.session();
+    client.send("USER joe");
+    server.expect("USER joe");
+    server.send("331 password");
+    client.expect("331 password");
+    client.expect_code("421 gateway: no login in time");
+    client.expect_end();
+    server.expect_end();
+}
+
+#[test]
+fn a_transfer_that_takes_long_is_not_idle() {
+    let limits = "[limits]\nidle_timeout = \"1 s\"\nlogin_timeout = \"1 s\"";
+    let world = World::start_with("", limits);
+    let (mut client, mut server, mut client_data, mut server_data) = world.downloading();
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(500));
+        server_data.write_all(b"more").expect("the gateway reads");
+        client_data.read_exact(&mut [0; 4]).expect("it arrives");
+    }
+    drop(server_data);
+    server.send("226 done");
+    client.expect("226 done");
 }
 
 #[test]
@@ -61,7 +118,7 @@ fn a_client_that_asks_nothing_is_let_go_and_one_that_waits_is_not() {
     }
     client.send("SITE SLEEP");
     server.expect("SITE SLEEP");
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(1500));
     server.send("200 slept well");
     client.expect("200 slept well");
     client.expect_code("421 gateway: nothing was asked for too long");
@@ -81,6 +138,16 @@ fn a_transfer_on_which_nothing_moves_is_broken_off() {
 }
 
 #[test]
+fn a_stalled_upload_is_answered_as_broken_whatever_the_server_says() {
+    let world = World::start_with("", "[limits]\nstall_timeout = \"1 s\"");
+    let (mut client, mut server, client_data, server_data) = world.mid_upload();
+    expect_reset(&server_data);
+    expect_reset(&client_data);
+    server.send("226 fine by me");
+    client.expect("426 gateway: data connection failed: nothing has moved for 1 s");
+}
+
+#[test]
 fn beyond_the_limit_on_transfers_there_is_no_data_connection() {
     let world = World::start_with("", "[limits]\ntransfers_max = 1");
     let _open = world.prepared();
@@ -89,4 +156,19 @@ fn beyond_the_limit_on_transfers_there_is_no_data_connection() {
     client.expect_code("425 gateway");
     client.send("NOOP");
     server.expect("NOOP");
+}
+
+#[test]
+fn a_transfer_that_is_over_leaves_its_place() {
+    let world = World::start_with("", "[limits]\ntransfers_max = 1");
+    let (mut client, mut server, client_data, server_data) = world.downloading();
+    drop(server_data);
+    server.send("226 done");
+    assert!(read_all(&client_data).is_empty());
+    drop(client_data);
+    client.expect("226 done");
+    world
+        .near
+        .wait_for("a free place", |s| s.transfers.is_empty());
+    passive(&mut client, &mut server);
 }

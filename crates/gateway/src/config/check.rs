@@ -178,6 +178,7 @@ fn limits(section: LimitsSection) -> Result<Limits, Problem> {
         failed_logins_per_minute_max: section
             .failed_logins_per_minute_max
             .map_or(default.failed_logins_per_minute_max, NonZeroU32::get),
+        login_timeout: time(section.login_timeout, default.login_timeout)?,
         idle_timeout: time(section.idle_timeout, default.idle_timeout)?,
         stall_timeout: time(section.stall_timeout, default.stall_timeout)?,
     })

@@ -127,6 +127,8 @@ pub(super) struct LimitsSection {
     pub(super) transfers_max: Option<NonZeroUsize>,
     pub(super) failed_logins_per_minute_max: Option<NonZeroU32>,
     #[serde(default, deserialize_with = "duration")]
+    pub(super) login_timeout: Option<Spanned<Duration>>,
+    #[serde(default, deserialize_with = "duration")]
     pub(super) idle_timeout: Option<Spanned<Duration>>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) stall_timeout: Option<Spanned<Duration>>,

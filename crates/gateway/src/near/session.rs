@@ -191,7 +191,7 @@ impl Session {
                     active + limits.idle_timeout,
                     "nothing was asked for too long",
                 ),
-                false => (self.logon_since + LOGIN_PATIENCE, "no login in time"),
+                false => (self.logon_since + limits.login_timeout, "no login in time"),
             };
             let is_waiting =
                 self.near.is_idle() || !self.near.is_logged_in() && !self.near.is_transferring();
@@ -201,7 +201,8 @@ impl Session {
                     self.drain().await;
                     continue;
                 }
-                read = self.control.read_if(self.near.wants_client()) => {
+                // RFC 959: while a transfer runs, the end is an abort.
+                read = self.control.read_if(self.near.wants_client(), self.near.is_transferring()) => {
                     self.has_spoken = true;
                     if !matches!(read, Ok(true)) {
                         self.near.handle(Input::ClientClosed);
@@ -316,9 +317,6 @@ impl Session {
 
 /// Time for a client to take a reply. It sends commands, so it should read.
 const REPLY_PATIENCE: Duration = Duration::from_secs(300);
-
-/// Time for a client to log in: people type.
-const LOGIN_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Events of data connections that wait for the session.
 const EVENTS_MAX: usize = 16;

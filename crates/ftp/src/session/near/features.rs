@@ -47,7 +47,7 @@ fn is_kept(line: &[u8]) -> bool {
 
 const OF_THE_CONTROL_CONNECTION: &[&str] = &["AUTH", "PBSZ", "PROT", "CCC", "CPSV", "SSCN"];
 
-const TLS_FEATURES: [&[u8]; 3] = [b" AUTH TLS", b" PBSZ", b" PROT"];
+const TLS_FEATURES: [&[u8]; 4] = [b" AUTH TLS", b" AUTH SSL", b" PBSZ", b" PROT"];
 
 #[cfg(test)]
 mod tests {
@@ -62,7 +62,7 @@ mod tests {
         );
         assert_eq!(
             edited_reply(reply, true),
-            b"211-Features:\r\n MDTM\r\n AUTHOR\r\n AUTH TLS\r\n PBSZ\r\n PROT\r\n211 End"
+            b"211-Features:\r\n MDTM\r\n AUTHOR\r\n AUTH TLS\r\n AUTH SSL\r\n PBSZ\r\n PROT\r\n211 End"
         );
     }
 

@@ -114,7 +114,8 @@ pub enum Output {
     },
     /// Begin TLS with the client; what it has sent already is not TLS, and ends the session.
     BeginTls,
-    /// Listen for the client's data connection on the address that its control connection uses.
+    /// Listen for the client's data connection on the address that its control connection uses, and say where
+    /// before anything else.
     Listen {
         /// Number of the data connection.
         transfer: TransferId,

@@ -100,7 +100,10 @@ impl NearSession {
         let mut session = Self {
             door: Door::new(setup.front),
             data_port: DataPort::new(setup.local, setup.client),
-            pending: Pending::default(),
+            pending: match setup.front {
+                FrontDoor::Fixed => Pending::greeting(),
+                FrontDoor::Logon => Pending::default(),
+            },
             transfers: Transfers::default(),
             held: Held::default(),
             foresight: Foresight::new(setup.mode),
@@ -417,6 +420,9 @@ impl NearSession {
         self.last_code = tag.code;
         let asked = tag.command.and_then(|id| self.pending.asked(id));
         let is_greeting = tag.command.is_none();
+        if is_greeting && tag.stage == Stage::Final && tag.code != 0 {
+            self.pending.greeted();
+        }
         if asked == Some(Asked::Login) || is_greeting {
             self.logged_in |= matches!(tag.code, 202 | 230 | 232);
         }

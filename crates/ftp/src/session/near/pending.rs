@@ -21,6 +21,8 @@ pub(super) struct Pending {
 
 #[derive(Debug)]
 enum Entry {
+    /// Waits for the server's greeting, which comes before all answers.
+    Greeting,
     /// Waits for the far half.
     Remote(CommandId, Asked),
     /// Waits for its listener.
@@ -42,6 +44,21 @@ pub(super) enum Asked {
 }
 
 impl Pending {
+    /// With a greeting to come.
+    pub(super) fn greeting() -> Self {
+        Self {
+            entries: VecDeque::from([Entry::Greeting]),
+            ..Self::default()
+        }
+    }
+
+    /// The server has said something that answers no command.
+    pub(super) fn greeted(&mut self) {
+        if let Some(Entry::Greeting) = self.entries.front() {
+            self.entries.pop_front();
+        }
+    }
+
     /// Whether the client may send another command ahead.
     pub(super) fn has_room(&self) -> bool {
         self.entries.len() + self.ahead < PIPELINED_MAX
@@ -185,9 +202,10 @@ impl Pending {
         self.ahead = 0;
         self.entries
             .drain(..)
-            .map(|entry| match entry {
-                Entry::Local(line) | Entry::Port(_, line) => line,
-                Entry::Remote(..) | Entry::Listener(..) => text.as_bytes().to_vec(),
+            .filter_map(|entry| match entry {
+                Entry::Greeting => None,
+                Entry::Local(line) | Entry::Port(_, line) => Some(line),
+                Entry::Remote(..) | Entry::Listener(..) => Some(text.as_bytes().to_vec()),
             })
             .collect()
     }

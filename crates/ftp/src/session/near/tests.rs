@@ -20,8 +20,15 @@ const FAST: Setup = Setup {
     ..STRICT
 };
 
+/// A client that has been greeted.
+fn greeted(setup: Setup) -> NearSession {
+    let mut near = NearSession::new(setup);
+    assert_eq!(reply(&mut near, 0, 0, "220 ready"), ["> 220 ready"]);
+    near
+}
+
 fn fixed() -> NearSession {
-    NearSession::new(STRICT)
+    greeted(STRICT)
 }
 
 fn named() -> NearSession {
@@ -213,6 +220,30 @@ fn a_client_that_leaves_after_its_last_byte_gets_it_delivered() {
 }
 
 #[test]
+fn the_greeting_comes_before_all_answers() {
+    let mut near = NearSession::new(STRICT);
+    assert!(client(&mut near, "AUTH TLS").is_empty());
+    assert_eq!(
+        reply(&mut near, 0, 0, "120 in a moment"),
+        ["> 120 in a moment"]
+    );
+    assert_eq!(
+        reply(&mut near, 0, 0, "220 ready"),
+        ["> 220 ready", "> 502 gateway: TLS is not offered here"]
+    );
+    // Not a server's greeting, but the answer to the connection.
+    let mut near = NearSession::new(STRICT);
+    assert_eq!(client(&mut near, "NOOP"), ["< NOOP"]);
+    near.handle(Input::Refused {
+        code: 421,
+        text: "no server",
+    });
+    let out = drain(&mut near);
+    assert_eq!(out[0], "> 421 gateway: no server");
+    assert!(out[1].starts_with("> 530 gateway"), "{out:?}");
+}
+
+#[test]
 fn own_replies_keep_the_order_of_commands() {
     let mut near = fixed();
     assert_eq!(client(&mut near, "PWD"), ["< PWD"]);
@@ -255,7 +286,7 @@ fn a_refused_pasv_leaves_no_data_connection() {
 #[test]
 fn pasv_over_ipv6_and_foreign_families_are_refused() {
     let v6 = "::1".parse().expect("an address");
-    let mut near = NearSession::new(Setup {
+    let mut near = greeted(Setup {
         local: v6,
         client: v6,
         ..STRICT

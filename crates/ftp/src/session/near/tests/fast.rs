@@ -2,7 +2,7 @@ use super::*;
 
 /// Command 1 was PASS, and the far half asks ahead.
 fn logged_in() -> NearSession {
-    let mut near = NearSession::new(FAST);
+    let mut near = greeted(FAST);
     client(&mut near, "PASS x");
     let tag = Tag {
         command: Some(CommandId(1)),
@@ -124,7 +124,7 @@ fn a_type_that_every_server_has_is_answered_and_sent_along() {
 
 #[test]
 fn before_the_login_nothing_is_promised() {
-    let mut near = NearSession::new(FAST);
+    let mut near = greeted(FAST);
     assert_eq!(client(&mut near, "PASV"), ["data 1"]);
     assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no", "1 Kill"]);
     assert_eq!(client(&mut near, "SYST"), ["< SYST"]);

@@ -1,7 +1,7 @@
 use super::*;
 
 fn explicit() -> NearSession {
-    NearSession::new(Setup {
+    greeted(Setup {
         tls: ClientTls::Explicit,
         ..STRICT
     })
@@ -52,7 +52,16 @@ fn features_are_the_gateways() {
     client(&mut near, "FEAT");
     let out = ["211-Features", "211 End"].map(|line| reply(&mut near, 1, 0, line));
     assert_eq!(out[0], ["> 211-Features"]);
-    assert_eq!(out[1], [">  AUTH TLS", ">  PBSZ", ">  PROT", "> 211 End"]);
+    assert_eq!(
+        out[1],
+        [
+            ">  AUTH TLS",
+            ">  AUTH SSL",
+            ">  PBSZ",
+            ">  PROT",
+            "> 211 End"
+        ]
+    );
     client(&mut near, "FEAT");
     assert_eq!(reply(&mut near, 2, 0, "211 none"), ["> 211 none"]);
 }

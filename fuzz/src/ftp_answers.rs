@@ -1,0 +1,372 @@
+//! Both halves of an FTP session between a client that says anything and a server that answers each command once, in
+//! order. What must hold: each command of the client's has one final reply, in order, and of the server's replies it
+//! is that to this command. Only ABOR overtakes.
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use ftp::{
+    reply::{Class, ReplyTracker},
+    session::{
+        Mode, TransferId,
+        far::{self, DataWay, FarSession, Manner, Opening, ServerTls},
+        near::{self, ClientTls, DataEvent, FrontDoor, NearSession, Order, Setup},
+    },
+};
+
+use crate::Tape;
+
+const CLIENT_LINES: [&str; 24] = [
+    "NOOP",
+    "CWD a",
+    "PASV",
+    "EPSV",
+    "EPSV 2",
+    "PORT 127,0,0,1,4,1",
+    "PORT 1,2,3,4,5,6",
+    "RETR a",
+    "STOR a",
+    "LIST",
+    "ABOR",
+    "STAT",
+    "TYPE I",
+    "SYST",
+    "FEAT",
+    "PWD",
+    "SIZE a",
+    "USER joe",
+    "PASS x",
+    "XYZZY",
+    "AUTH TLS",
+    "PROT P",
+    "LPRT 1",
+    "",
+];
+
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+struct World {
+    near: NearSession,
+    far: FarSession,
+    to_far: VecDeque<near::Output>,
+    to_near: VecDeque<far::Output>,
+    /// What the server has been sent and has not answered.
+    server: VecDeque<String>,
+    /// The server has begun the first of these.
+    is_transferring: bool,
+    /// The server has agreed on a data connection that no transfer has used.
+    has_port: bool,
+    begun: Vec<TransferId>,
+    /// The client's commands without final reply.
+    asked: VecDeque<String>,
+    replies: ReplyTracker,
+    answered: usize,
+    is_over: bool,
+}
+
+/// Returns how many commands have been answered.
+pub(crate) fn play(data: &[u8]) -> usize {
+    let mut tape = Tape::new(data);
+    let setup = tape.byte();
+    let mode = if setup & 8 == 0 {
+        Mode::Strict
+    } else {
+        Mode::Fast
+    };
+    let manner = Manner {
+        server_is_v6: false,
+        data: if setup & 16 == 0 {
+            DataWay::Passive
+        } else {
+            DataWay::Active
+        },
+        mode,
+        tls: ServerTls::Off,
+    };
+    let mut world = World {
+        near: NearSession::new(Setup {
+            front: FrontDoor::Fixed,
+            mode,
+            tls: ClientTls::Off,
+            local: LOCAL,
+            client: LOCAL,
+        }),
+        far: FarSession::new(Opening::RelayGreeting, manner),
+        to_far: VecDeque::new(),
+        to_near: VecDeque::new(),
+        server: VecDeque::new(),
+        is_transferring: false,
+        has_port: false,
+        begun: Vec::new(),
+        asked: VecDeque::from(["greeting".to_owned()]),
+        replies: ReplyTracker::default(),
+        answered: 0,
+        is_over: false,
+    };
+    world.server.push_back("greeting".to_owned());
+    for _ in 0..400 {
+        if tape.is_over() || world.is_over {
+            break;
+        }
+        world.step(&mut tape);
+    }
+    world.settle();
+    assert!(
+        world.is_over || world.asked.is_empty(),
+        "never answered: {:?}",
+        world.asked
+    );
+    world.answered
+}
+
+impl World {
+    fn step(&mut self, tape: &mut Tape<'_>) {
+        match tape.byte() % 16 {
+            0..=2 if self.near.wants_client() => {
+                let line = CLIENT_LINES[tape.below(CLIENT_LINES.len())];
+                self.asked.push_back(line.to_owned());
+                self.near(near::Input::ClientLine(line.as_bytes()));
+            }
+            3..=5 => {
+                let is_refusal = tape.byte().is_multiple_of(4);
+                self.server_speaks(is_refusal);
+            }
+            6 | 7 => self.carry_to_far(),
+            8 | 9 => self.carry_to_near(),
+            10 => {
+                for _ in 0..8 {
+                    self.carry_to_far();
+                    self.carry_to_near();
+                }
+            }
+            12 if !self.begun.is_empty() => {
+                let transfer = self.begun.remove(tape.below(self.begun.len()));
+                let event = match tape.byte() % 4 {
+                    0..=2 => DataEvent::Delivered,
+                    _ => DataEvent::Failed("broken"),
+                };
+                self.near(near::Input::Data(transfer, event));
+            }
+            13 if tape.byte().is_multiple_of(16) => self.near(near::Input::ClientClosed),
+            _ => {}
+        }
+    }
+
+    /// Everybody does what is left to do.
+    fn settle(&mut self) {
+        for _ in 0..4000 {
+            if self.is_over || self.asked.is_empty() {
+                return;
+            }
+            self.carry_to_far();
+            self.carry_to_near();
+            self.server_speaks(false);
+            if let Some(transfer) = self.begun.pop() {
+                self.near(near::Input::Data(transfer, DataEvent::Delivered));
+            }
+        }
+    }
+
+    /// The server answers the oldest command; a transfer in two replies, and at once where an ABOR has come.
+    fn server_speaks(&mut self, is_refusal: bool) {
+        let Some(line) = self.server.front().cloned() else {
+            return;
+        };
+        let verb = line.split(' ').next().unwrap_or_default();
+        let is_transfer = matches!(verb, "RETR" | "STOR" | "LIST");
+        let aborted = self.server.iter().any(|line| line == "ABOR");
+        let code = match verb {
+            _ if self.is_transferring && aborted => 426,
+            _ if self.is_transferring => 226,
+            "greeting" => 220,
+            _ if is_refusal => 550,
+            "PASV" => 227,
+            "EPSV" => 229,
+            "USER" => 331,
+            "PASS" => 230,
+            "XYZZY" | "" => 500,
+            "PWD" => 257,
+            "FEAT" => 211,
+            "ABOR" => 226,
+            _ if is_transfer && !self.has_port => 425,
+            _ if is_transfer => 150,
+            _ => 200,
+        };
+        self.has_port = match verb {
+            "PASV" | "EPSV" | "PORT" => code != 550,
+            _ => self.has_port && !is_transfer && verb != "ABOR",
+        };
+        if code == 150 {
+            self.is_transferring = true;
+        } else {
+            self.is_transferring = false;
+            self.server.pop_front();
+        }
+        let text = match code {
+            227 => "(127,0,0,1,4,1)",
+            229 => "(|||6446|)",
+            _ => "",
+        };
+        if code == 211 {
+            self.far(far::Input::ServerLine(b"211-list"));
+            self.far(far::Input::ServerLine(b" MDTM"));
+        }
+        let reply = format!("{code} {text} to:{line}");
+        self.far(far::Input::ServerLine(reply.as_bytes()));
+    }
+
+    fn near(&mut self, input: near::Input<'_>) {
+        self.near.handle(input);
+        while let Some(output) = self.near.poll() {
+            match output {
+                near::Output::ToClient(line) => self.client_reads(&line),
+                near::Output::Listen { transfer, .. } => {
+                    let at = SocketAddr::new(LOCAL, 5000);
+                    self.near.handle(near::Input::Listening { transfer, at });
+                }
+                near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
+                near::Output::Order(transfer, Order::Kill) => {
+                    self.begun.retain(|other| *other != transfer);
+                    self.to_far
+                        .push_back(near::Output::Order(transfer, Order::Kill));
+                }
+                near::Output::Close => self.is_over = true,
+                output => self.to_far.push_back(output),
+            }
+        }
+    }
+
+    fn client_reads(&mut self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r\n").expect("a whole line is written");
+        let place = self.replies.place(line);
+        let code = place.code.expect("a line of a reply");
+        if !place.last || code.class() == Class::Preliminary {
+            return;
+        }
+        let text = String::from_utf8_lossy(line);
+        // It overtakes what waits for the end of the transfer.
+        let aborts = text.ends_with("to:ABOR");
+        let abort = self.asked.iter().position(|asked| asked == "ABOR");
+        let asked = match abort.filter(|_| aborts) {
+            Some(at) => self.asked.remove(at),
+            None => self.asked.pop_front(),
+        };
+        let asked = asked.unwrap_or_else(|| panic!("nobody asked for {text:?}"));
+        // The gateway's own replies may quote what the server has said to its questions.
+        let is_servers = !text.contains("gateway:");
+        if let Some((_, to)) = text.rsplit_once("to:").filter(|_| is_servers) {
+            assert_eq!(
+                subject(to),
+                subject(&asked),
+                "the answer to another command: {text:?}"
+            );
+        }
+        self.answered += 1;
+    }
+
+    fn far(&mut self, input: far::Input<'_>) {
+        let result = self.far.handle(input);
+        assert!(result.is_ok(), "the near half keeps to the limit");
+        let mut listening = false;
+        while let Some(output) = self.far.poll() {
+            match output {
+                far::Output::ToServer { line, .. } => {
+                    let line = String::from_utf8(line).expect("what the client has said");
+                    self.server.push_back(line);
+                }
+                far::Output::Listen(_) => listening = true,
+                far::Output::Abort { .. } | far::Output::Unlisten(_) => self.has_port = false,
+                output => self.to_near.push_back(output),
+            }
+        }
+        if listening {
+            let at = SocketAddr::new(LOCAL, 6000);
+            self.far(far::Input::Listening(Some(at)));
+        }
+    }
+
+    fn carry_to_far(&mut self) {
+        match self.to_far.pop_front() {
+            Some(near::Output::Command {
+                id,
+                line,
+                synch,
+                answered,
+            }) => self.far(far::Input::Command {
+                id,
+                line: &line,
+                synch,
+                answered,
+            }),
+            Some(near::Output::OpenData {
+                id,
+                transfer,
+                answered,
+            }) => self.far(far::Input::Data {
+                id,
+                transfer,
+                answered,
+            }),
+            Some(near::Output::Order(transfer, Order::Kill)) => {
+                self.far(far::Input::Abandon(transfer));
+            }
+            Some(near::Output::LeaveServer) => self.far(far::Input::ClientGone),
+            _ => {}
+        }
+    }
+
+    fn carry_to_near(&mut self) {
+        match self.to_near.pop_front() {
+            Some(far::Output::Reply { tag, line }) => {
+                self.near(near::Input::FarReply { tag, line: &line });
+            }
+            Some(far::Output::Taken) => self.near(near::Input::Taken),
+            Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
+            Some(far::Output::Foreseen {
+                subject,
+                answer,
+                last,
+            }) => self.near(near::Input::Foreseen {
+                subject,
+                answer: answer.as_deref(),
+                last,
+            }),
+            Some(far::Output::Close) => self.near(near::Input::ServerClosed),
+            _ => {}
+        }
+    }
+}
+
+/// What a command is about: the gateway asks for data ports in its own way.
+fn subject(line: &str) -> &str {
+    match line.split(' ').next() {
+        Some("PASV" | "EPSV" | "PORT" | "EPRT") => "a data port",
+        _ => line,
+    }
+}
+
+/// A few sessions: what is asked ahead, transfers, aborts.
+#[cfg(test)]
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let client = |line: &str| {
+        let at = CLIENT_LINES.iter().position(|l| *l == line);
+        [0, at.expect("a known line") as u8, 10]
+    };
+    let server = [3, 1, 10];
+    let session = |setup: u8| {
+        let commands = [
+            "USER joe", "PASS x", "SYST", "FEAT", "PWD", "TYPE I", "PASV", "RETR a", "ABOR",
+            "EPSV", "STOR a", "STAT", "NOOP",
+        ];
+        let mut tape = vec![setup];
+        for command in commands {
+            tape.extend(client(command));
+            tape.extend(server);
+            tape.extend([12, 0, 0, 10]);
+        }
+        tape
+    };
+    [0, 8, 16, 24].map(session).to_vec()
+}
