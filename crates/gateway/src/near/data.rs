@@ -156,7 +156,7 @@ impl DataConnection {
                 why = ended_early(&mut all_orders, watched.as_fd(), &transfer) => {
                     Err(why.to_owned())
                 }
-                () = stalled(&transfer, stall_timeout) => {
+                () = super::stalled(&transfer, stall_timeout) => {
                     Err(format!("nothing has moved for {} s", stall_timeout.as_secs()))
                 }
             }
@@ -346,20 +346,6 @@ async fn ended_early(
     tokio::select! {
         why = killed => why,
         why = quiet => why,
-    }
-}
-
-/// Resolves when for so long nothing has moved.
-async fn stalled(transfer: &Transfer, patience: Duration) {
-    let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
-    let mut before = moved();
-    loop {
-        sleep(patience).await;
-        let now = moved();
-        if now == before {
-            return;
-        }
-        before = now;
     }
 }
 
