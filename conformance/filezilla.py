@@ -76,6 +76,9 @@ class Window:
     def wait(self, condition, what, seconds=60):
         deadline = time.monotonic() + seconds
         while not condition():
+            if self.process.poll() is not None:
+                raise Failure(f"{what}: FileZilla has ended by itself ({self.process.returncode}):\n"
+                              + self.said()[-1000:])
             if time.monotonic() > deadline:
                 self.picture("failed")
                 raise Failure(f"{what}: not within {seconds} s:\n" + self.said()[-3000:])

@@ -17,7 +17,10 @@ def load():
 def write(name, title, lines):
     """Writes docs/results/NAME.md: what was run, where, and the lines."""
     script = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-    options = " ".join(word for word in sys.argv[1:] if word != "--write" and "longhaul" not in word)
+    words = sys.argv[1:]
+    # Which program is no part of what was measured.
+    options = " ".join(word for before, word in zip(["", *words], words)
+                       if word not in ("--write", "--longhaul") and before != "--longhaul")
     command = f"cargo xtask conformance {script} -- {options} --write".replace("  ", " ")
     path = os.path.join(ROOT, "docs", "results", f"{name}.md")
     kernel = ".".join(platform.release().split(".")[:2])

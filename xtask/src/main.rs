@@ -5,6 +5,7 @@
 
 mod bench;
 mod conformance;
+mod eval;
 mod fuzz;
 mod lint;
 mod packages;
@@ -50,6 +51,8 @@ enum Command {
     Fuzz(fuzz::Arguments),
     /// Runs the scripts in `conformance/`: real clients and servers over an emulated WAN (root only)
     Conformance(conformance::Arguments),
+    /// Runs a plan of `plans/` with its peers installed; `smoke` is checked, too
+    Eval(eval::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(bench),
         Command::Fuzz(arguments) => fuzz::run(arguments),
         Command::Conformance(arguments) => conformance::run(arguments),
+        Command::Eval(arguments) => eval::run(arguments),
     };
     match result {
         Ok(Ok(())) => ExitCode::SUCCESS,

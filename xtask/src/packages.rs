@@ -26,6 +26,18 @@ pub(crate) const TEST: &[Need] = &[
     need("unshare", "util-linux"),
     need("nft", "nftables"),
     need("ip", "iproute2"),
+    need("chromium", "chromium"),
+];
+
+/// Movers that plans compare with, and what opens a report.
+pub(crate) const EVAL: &[Need] = &[
+    need("cc", "gcc"),
+    need("chromium", "chromium"),
+    need("iperf3", "iperf3"),
+    need("lftp", "lftp"),
+    need("uftp", "uftp"),
+    need("atftp", "atftp"),
+    need("atftpd", "atftpd"),
 ];
 
 /// What the scripts in `conformance/` call.

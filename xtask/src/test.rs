@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    Failure, packages,
+    Failure, eval, packages,
     shell::{cargo, read_lines, root, target_folder},
 };
 
@@ -27,6 +27,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         let fuzz = ["test", "--manifest-path", "fuzz/Cargo.toml", "--lib"];
         let folder = ["--target-dir".into(), target_folder().display().to_string()];
         suites.read("fuzz", &fuzz, &folder)?;
+    }
+    if arguments.cargo_arguments.is_empty() {
+        suites.add("eval smoke", eval::smoke()?);
     }
     Ok(suites.report())
 }
@@ -73,6 +76,26 @@ impl Suites {
             self.begin(format!("{name} (build)"));
         }
         Ok(())
+    }
+
+    /// A suite of checks, each with what it is about.
+    fn add(&mut self, name: &str, checks: Vec<(String, bool)>) {
+        let mut counts = Counts::default();
+        for (what, passed) in checks {
+            println!(
+                "{name}: {what} ... {}",
+                if passed { "ok" } else { "FAILED" }
+            );
+            *(if passed {
+                &mut counts.passed
+            } else {
+                &mut counts.failed
+            }) += 1;
+        }
+        self.begin(name.to_owned());
+        if let Some(suite) = self.suites.last_mut() {
+            suite.counts = Some(counts);
+        }
     }
 
     fn begin(&mut self, name: String) {

@@ -193,13 +193,17 @@ pub(crate) fn acknowledge_now(stream: &TcpStream) {
 
 /// Waits until the other end's kernel has acknowledged everything written, the FIN included.
 ///
+/// No event tells of that, so it is asked for now and then; but most clients close when they have read the
+/// end, and the FIN that comes then acknowledges it.
+///
 /// # Errors
 /// The connection's error if it broke with data unacknowledged; [`io::ErrorKind::TimedOut`] after
 /// [`STALLED`] without progress.
 pub(crate) async fn acknowledged(stream: &TcpStream) -> io::Result<()> {
-    let mut pause = Duration::from_millis(1);
+    let begun = Instant::now();
     let mut least = i32::MAX;
-    let mut since = Instant::now();
+    let mut since = begun;
+    let mut is_open = true;
     loop {
         let unacknowledged = unacknowledged(stream)?;
         if unacknowledged == 0 {
@@ -219,8 +223,24 @@ pub(crate) async fn acknowledged(stream: &TcpStream) -> io::Result<()> {
         } else if since.elapsed() > STALLED {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(20));
+        let pause = (begun.elapsed() / 8).clamp(PAUSE_MIN, PAUSE_MAX);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = closed(stream), if is_open => is_open = false,
+        }
+    }
+}
+
+/// Resolves when the other end has said that it sends no more.
+async fn closed(stream: &TcpStream) {
+    loop {
+        match stream.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => {
+                // What it sent before is for others to read.
+                tokio::time::sleep(PAUSE_MIN).await;
+            }
+            _ => return,
+        }
     }
 }
 
@@ -255,6 +275,10 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
 
 /// How soon an end behind unread bytes is noticed.
 const END_CHECK: Duration = Duration::from_millis(100);
+
+/// Between two looks at what is acknowledged.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.
 const STALLED: Duration = Duration::from_secs(30);

@@ -7,6 +7,8 @@
 pub mod bulk;
 pub mod calc;
 pub mod demo;
+pub mod eval;
+mod ftp;
 pub mod gateways;
 pub mod machine;
 pub mod plot;

@@ -9,7 +9,7 @@ pub struct Summary {
     pub count: usize,
     /// The least value.
     pub min: f64,
-    /// Half of the values are at most this.
+    /// The value in the middle, or the mean of the middle two.
     pub median: f64,
     /// Arithmetic mean.
     pub mean: f64,
@@ -27,7 +27,7 @@ impl Summary {
         Some(Self {
             count: sorted.len(),
             min,
-            median: quantile(&sorted, 0.5)?,
+            median: median(values)?,
             mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
             p99: quantile(&sorted, 0.99)?,
             max,

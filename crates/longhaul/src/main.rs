@@ -4,6 +4,7 @@
 
 mod calc;
 mod demo;
+mod eval;
 mod gateway;
 mod keygen;
 mod pubkey;
@@ -35,6 +36,7 @@ enum Command {
     Pubkey(pubkey::Args),
     /// Joins two network namespaces by an emulated WAN, for any program
     Wan(wan::Args),
+    Eval(eval::Args),
     /// Calculates what a path allows: windows, rates, loss limits, times; each with its formula
     Calc(calc::Args),
 }
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
         Command::Wan(args) => wan::run(args),
+        Command::Eval(args) => eval::run(&args),
         Command::Calc(args) => calc::run(args).map(done),
     };
     result.unwrap_or_else(|error| {

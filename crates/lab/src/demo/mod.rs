@@ -4,28 +4,23 @@
 //! the other. The same file goes both ways plainly, with the kernel's congestion controls, and
 //! through a pair of gateways; the user sees both side by side.
 
-mod client;
+mod files;
 mod relay;
-mod server;
 mod sites;
 mod table;
 
-use std::{
-    net::TcpStream,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{net::TcpStream, path::PathBuf, time::Duration};
 
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use units::{BitRate, ByteCount};
-use wansim::{PathConfig, profile::Profile};
+use units::ByteCount;
+use wansim::profile::Profile;
 
 use self::{
-    client::{Direction, Transfer},
     sites::{CongestionControl, Sites},
     table::Row,
 };
+use crate::ftp::client::{self, Direction, Transfer};
 use crate::gateways::{GatewayPlan, Gateways};
 use crate::wan::{
     WanError,
@@ -92,7 +87,7 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
         }
         Err(error) => return Err(error.into()),
     };
-    let files = server::Files::new(config)?;
+    let files = files::Files::new(config)?;
     let mut rows = Vec::new();
     if forbidden.is_none() {
         for name in ["cubic", "bbr"] {
@@ -117,7 +112,7 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
 fn plain(
     config: &DemoConfig,
     sites: &mut Sites,
-    files: &server::Files,
+    files: &files::Files,
     name: &str,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
@@ -139,7 +134,7 @@ fn plain(
             size: config.size,
             limit: config.plain_limit,
         };
-        let source = files.content(config.size);
+        let source = files.content().clone();
         let outcome = sites.run_client({
             let bar = bar.clone();
             move || client::run(&transfer, &source, |bytes| bar.set_position(bytes))
@@ -173,7 +168,7 @@ fn plain(
 fn accelerated(
     config: &DemoConfig,
     sites: &Sites,
-    files: &server::Files,
+    files: &files::Files,
     is_relayed: bool,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
@@ -218,7 +213,7 @@ fn accelerated(
                 size,
                 limit: ACCELERATED_LIMIT,
             };
-            let source = files.content(size);
+            let source = files.content().clone();
             let outcome = sites.run_client({
                 let bar = bar.clone();
                 move || client::run(&transfer, &source, |bytes| bar.set_position(bytes))
@@ -238,7 +233,7 @@ fn accelerated(
                 Direction::Upload => files.uploaded_hash(is_measured)?,
             };
             ensure!(
-                arrived == files.hash(size),
+                arrived == files.content().hash(size),
                 "{what}, {direction}: the hashes differ"
             );
             if is_measured {
@@ -264,37 +259,4 @@ fn progress(label: &str, direction: Direction, size: ByteCount) -> ProgressBar {
     bar.set_prefix(format!("{label}, {direction}:"));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
-}
-
-/// The time that a perfect sender needs: see `docs/measuring.md`.
-fn ideal(size: ByteCount, path: &PathConfig) -> Duration {
-    let rate = path.rate.unwrap_or(BitRate::gbit(100)).as_bytes_per_s();
-    let goodput = rate * 0.94 * (1.0 - path.loss);
-    let trips = if path.loss > 0.0 { 2.0 } else { 1.0 };
-    let rtt = 2.0 * path.delay.as_secs_f64();
-    Duration::from_secs_f64(size.bytes() as f64 / goodput + trips * rtt)
-}
-
-/// A clock for transfers: when it began and whether its time is over.
-#[derive(Debug, Clone, Copy)]
-struct Stopwatch {
-    began: Instant,
-    limit: Duration,
-}
-
-impl Stopwatch {
-    fn start(limit: Duration) -> Self {
-        Self {
-            began: Instant::now(),
-            limit,
-        }
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    fn is_over(&self) -> bool {
-        self.elapsed() >= self.limit
-    }
 }

@@ -4,6 +4,7 @@
 use std::{
     cell::Cell,
     fs,
+    future::pending,
     net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
     process::Command,
     thread,
@@ -13,8 +14,11 @@ use std::{
 use anyhow::{Context, bail};
 use wansim::profile::Profile;
 
-use super::{relay::Relay, server};
-use crate::wan::{Site, Wan, WanConfig, WanError};
+use super::{files::Files, relay::Relay};
+use crate::{
+    ftp::server,
+    wan::{Site, Wan, WanConfig, WanError},
+};
 
 /// Two sites with a path between them.
 #[derive(Debug)]
@@ -92,7 +96,7 @@ impl Sites {
     }
 
     /// Starts an FTP server at site B. Returns its address once it accepts connections.
-    pub(super) fn start_server(&self, files: &server::Files) -> anyhow::Result<SocketAddr> {
+    pub(super) fn start_server(&self, files: &Files) -> anyhow::Result<SocketAddr> {
         let folder = files.folder().to_owned();
         let address = match &self.place {
             Place::Namespaces(wan) => {
@@ -100,14 +104,16 @@ impl Sites {
                 let port = self.next_port.get();
                 self.next_port.set(port + 1);
                 let address = SocketAddr::from((wan.config().sites[1].ipv4, port));
-                wan.spawn_thread_in(Site::B, move || report(server::serve(folder, address)))?;
+                wan.spawn_thread_in(Site::B, move || {
+                    report(server::serve(folder, address, pending()))
+                })?;
                 address
             }
             Place::Loopback { .. } => {
                 let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
                 let address = socket.local_addr()?;
                 drop(socket);
-                thread::spawn(move || report(server::serve(folder, address)));
+                thread::spawn(move || report(server::serve(folder, address, pending())));
                 address
             }
         };

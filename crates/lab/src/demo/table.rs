@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-use super::{client::Direction, ideal};
+use crate::{calc::Transfer, ftp::client::Direction};
 
 /// One transfer.
 #[derive(Debug, Clone)]
@@ -74,7 +74,14 @@ impl fmt::Display for Row {
 
 /// Prints all transfers of `size` bytes over `path`.
 pub(super) fn print(rows: &[Row], size: ByteCount, path: &PathConfig) {
-    let ideal_s = ideal(size, path).as_secs_f64();
+    let ideal = Transfer {
+        size,
+        rate: path.rate.unwrap_or(BitRate::gbit(100)),
+        rtt: 2 * path.delay,
+        loss: path.loss,
+        window: None,
+    };
+    let ideal_s = ideal.ideal_time().as_secs_f64();
     println!(
         "{:<28} {:<10} {:>12} {:>10} {:>10}",
         "", "", "time", "Mbit/s", "of ideal"

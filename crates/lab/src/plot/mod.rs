@@ -3,6 +3,8 @@
 mod svg;
 mod text;
 
+pub(crate) use svg::escape;
+
 use crate::stats;
 
 /// Several series over two axes.

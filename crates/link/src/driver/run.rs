@@ -64,8 +64,7 @@ pub(super) struct Driver {
     send_error_logged: Option<Instant>,
     /// Errors of the network may wait at the socket.
     has_transport_errors: bool,
-    /// Until when packets are expected soon: sleep in short steps, without waking for each.
-    busy_until: Instant,
+    flow: Flow,
     stopping: Option<Stopping>,
 }
 
@@ -92,8 +91,6 @@ struct Stopping {
 
 /// How long the driver sleeps while packets flow: the quantum of pacing.
 const TICK: Duration = Duration::from_micros(400);
-/// After the last packet the driver goes on in ticks for this long.
-const BUSY: Duration = Duration::from_millis(3);
 /// How long an opening waits for a peer.
 const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches received before the driver sees to sending again.
@@ -102,6 +99,41 @@ const RECEIVE_BATCHES_MAX: usize = 8;
 const TRANSPORT_ERRORS_MAX: usize = 16;
 /// Time for the close to leave.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How dense the traffic is: whether waking for each packet costs more than ticks.
+///
+/// A line that grows by what is sent or received, and drains with time. Commands and replies find it short,
+/// and wait for no tick; each passes four drivers on its way to the server and back.
+struct Flow {
+    drained: Instant,
+}
+
+/// In a tick a full packet drains: where they come closer together, ticks wake the driver less often.
+const BYTE_DRAINS: Duration = Duration::from_nanos(TICK.as_nanos() as u64 / 1500);
+/// What a batch costs beside its bytes counts as so many.
+const BATCH_BYTES: usize = 150;
+/// A longer line is dense: 24 KB, so that a small file's is not.
+const SPARSE_MAX: Duration = TICK.saturating_mul(16);
+/// The line grows no longer than by this: so long the driver goes on in ticks after the last packet.
+const DENSE: Duration = Duration::from_millis(3);
+
+impl Flow {
+    fn new(now: Instant) -> Self {
+        Self { drained: now }
+    }
+
+    /// A batch of packets, of so many bytes.
+    fn moved(&mut self, bytes: usize, now: Instant) {
+        let line_max = SPARSE_MAX + DENSE;
+        let bytes = u32::try_from(BATCH_BYTES + bytes).unwrap_or(u32::MAX);
+        let more = BYTE_DRAINS.saturating_mul(bytes).min(line_max);
+        self.drained = (self.drained.max(now) + more).min(now + line_max);
+    }
+
+    fn is_dense(&self, now: Instant) -> bool {
+        now + SPARSE_MAX < self.drained
+    }
+}
 
 impl Driver {
     fn new(
@@ -170,7 +202,7 @@ impl Driver {
             replay_file,
             send_error_logged: None,
             has_transport_errors: false,
-            busy_until: now,
+            flow: Flow::new(now),
             stopping: None,
         })
     }
@@ -254,12 +286,14 @@ impl Driver {
         }
         for _ in 0..RECEIVE_BATCHES_MAX {
             let endpoint = &mut self.endpoint;
+            let mut bytes = 0;
             let received = self.socket.receive(|datagram, from, ecn| {
+                bytes += datagram.len();
                 endpoint.handle_datagram_with_ecn(datagram, from, ecn, now);
             });
             match received {
                 Ok(0) => return,
-                Ok(_) => self.busy_until = now + BUSY,
+                Ok(_) => self.flow.moved(bytes, now),
                 // Errors of earlier sends surface here (ICMP); loss detection sees to them.
                 Err(error) => {
                     tracing::trace!(%error, "receive failed");
@@ -367,7 +401,7 @@ impl Driver {
                 self.buffer = buffer;
                 return;
             };
-            self.busy_until = now + BUSY;
+            self.flow.moved(buffer.len(), now);
             if !self.send(&transmit, &buffer, now) {
                 self.unsent = Some((transmit, buffer));
                 return;
@@ -424,24 +458,21 @@ impl Driver {
         if let Some(next) = self.endpoint.next_timeout(now) {
             wake = wake.min(next);
         }
-        let is_busy = now < self.busy_until;
-        if is_busy {
+        let is_dense = self.flow.is_dense(now);
+        if is_dense {
             wake = wake.min(now + TICK);
         }
         if !self.waiting.is_empty() || self.stopping.is_some() {
             wake = wake.min(now + Duration::from_millis(10));
         }
-        let mut timeout = wake.saturating_duration_since(now);
         // Shorter steps would only cost: pacing makes up for lateness.
-        if is_busy {
-            timeout = timeout.max(TICK / 4);
-        }
+        let timeout = wake.saturating_duration_since(now).max(TICK / 4);
         let mut fds = [
             PollFd::new(self.bell.fd(), PollFlags::POLLIN),
             PollFd::new(
                 self.socket.fd(),
-                // While packets flow they are fetched once a tick, in batches.
-                if is_busy {
+                // Where packets are dense they are fetched once a tick, in batches.
+                if is_dense {
                     PollFlags::empty()
                 } else {
                     PollFlags::POLLIN
@@ -451,8 +482,8 @@ impl Driver {
         if self.unsent.is_some() {
             fds[1].set_events(PollFlags::POLLIN | PollFlags::POLLOUT);
         }
-        // A busy driver looks for commands soon anyway; an idle one must be rung.
-        if !is_busy {
+        // In ticks the driver looks for commands soon anyway; else it must be rung.
+        if !is_dense {
             self.bell.is_asleep.store(true, Ordering::SeqCst);
             // A command sent before the flag was up has rung no bell.
             if let Ok(command) = self.commands.try_recv() {
@@ -480,5 +511,42 @@ impl Driver {
             .lock()
             .expect("no holder of this lock panics");
         let _ = sender.send(command);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether batches of `bytes` bytes, `apart` from each other, end up dense.
+    fn is_dense(bytes: usize, apart: Duration) -> bool {
+        let mut now = Instant::now();
+        let mut flow = Flow::new(now);
+        for _ in 0..10_000 {
+            now += apart;
+            flow.moved(bytes, now);
+        }
+        flow.is_dense(now)
+    }
+
+    #[test]
+    fn commands_are_sparse_and_bulk_data_is_dense() {
+        // A command or reply and the reports about it, four packets, each half millisecond.
+        assert!(!is_dense(100, Duration::from_micros(125)));
+        // 20 and 50 Mbit/s.
+        assert!(!is_dense(1500, Duration::from_micros(600)));
+        assert!(is_dense(1500, Duration::from_micros(240)));
+    }
+
+    #[test]
+    fn what_was_dense_is_sparse_three_milliseconds_later() {
+        let mut now = Instant::now();
+        let mut flow = Flow::new(now);
+        for _ in 0..1000 {
+            now += TICK;
+            flow.moved(64 * 1024, now);
+        }
+        assert!(flow.is_dense(now + DENSE - TICK));
+        assert!(!flow.is_dense(now + DENSE + TICK));
     }
 }

@@ -71,9 +71,10 @@ struct WindowedMin {
     minima: VecDeque<(f64, f64)>,
 }
 
-/// Reports are at least a millisecond apart: what happens in less time than two cannot be steered. Nor must
-/// a peer that claims to have held a report for all of the round trip make it nothing.
-const BASE_RTT_MIN_S: f64 = 0.002;
+/// Reports are at least a millisecond apart, and half a millisecond of what seems queued is the timers of both
+/// sides: the rate must hardly follow that. Nor must a peer that claims to have held a report for all of the
+/// round trip make it nothing.
+const BASE_RTT_MIN_S: f64 = 0.008;
 /// The minimum is taken over this time, in 15 parts.
 const BASE_WINDOW_S: f64 = 30.0;
 const BASE_PARTS: f64 = 15.0;

@@ -4,43 +4,42 @@ use std::{
     fmt,
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use bytes::Bytes;
 use socket2::SockRef;
 use suppaftp::{FtpStream, types::FileType};
 use units::ByteCount;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::Stopwatch;
+use super::content::Content;
 
 /// Which way a file goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     Download,
     Upload,
 }
 
 /// One transfer to be done.
 #[derive(Debug, Clone)]
-pub(super) struct Transfer {
-    pub(super) address: SocketAddr,
-    pub(super) direction: Direction,
-    pub(super) name: String,
-    pub(super) size: ByteCount,
-    pub(super) limit: Duration,
+pub(crate) struct Transfer {
+    pub(crate) address: SocketAddr,
+    pub(crate) direction: Direction,
+    pub(crate) name: String,
+    pub(crate) size: ByteCount,
+    pub(crate) limit: Duration,
 }
 
 /// How it went.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Outcome {
-    pub(super) bytes: ByteCount,
-    pub(super) elapsed: Duration,
-    pub(super) is_complete: bool,
+pub(crate) struct Outcome {
+    pub(crate) bytes: ByteCount,
+    pub(crate) elapsed: Duration,
+    pub(crate) is_complete: bool,
     /// Of the bytes received.
-    pub(super) hash: u64,
+    pub(crate) hash: u64,
 }
 
 /// Bytes moved by one call.
@@ -51,9 +50,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const REPLY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Does one transfer in a session of its own. `source` is what an upload sends.
-pub(super) fn run(
+pub(crate) fn run(
     transfer: &Transfer,
-    source: &Bytes,
+    source: &Content,
     progress: impl Fn(u64),
 ) -> anyhow::Result<Outcome> {
     let mut ftp = FtpStream::connect(transfer.address)
@@ -83,8 +82,8 @@ pub(super) fn run(
         let moved = match transfer.direction {
             Direction::Download => stream.read(&mut buffer),
             Direction::Upload => {
-                let rest = &source[bytes as usize..];
-                stream.write(&rest[..rest.len().min(STEP)])
+                let rest = transfer.size.bytes() - bytes;
+                stream.write(source.at(bytes, rest.min(STEP as u64)))
             }
         };
         match moved {
@@ -157,5 +156,29 @@ impl fmt::Display for Direction {
             Self::Download => "download",
             Self::Upload => "upload",
         })
+    }
+}
+
+/// A clock for transfers: when it began and whether its time is over.
+#[derive(Debug, Clone, Copy)]
+struct Stopwatch {
+    began: Instant,
+    limit: Duration,
+}
+
+impl Stopwatch {
+    fn start(limit: Duration) -> Self {
+        Self {
+            began: Instant::now(),
+            limit,
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn is_over(&self) -> bool {
+        self.elapsed() >= self.limit
     }
 }

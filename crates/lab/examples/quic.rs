@@ -1,0 +1,128 @@
+//! A QUIC library with its defaults, as a peer of evaluations: one stream moves bytes to or from a server.
+//!
+//! `quic serve ADDRESS:PORT`, and then `quic get|put ADDRESS:PORT BYTES`, which ends when the receiver has all.
+#![allow(clippy::disallowed_methods, reason = "a program over real sockets")]
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::{Context, bail, ensure};
+use quinn::{
+    ClientConfig, Connection, Endpoint, RecvStream, SendStream, ServerConfig, TransportConfig,
+    VarInt,
+};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+};
+
+const NAME: &str = "quic.example";
+
+/// Otherwise windows limit long paths, and not the controller.
+const WINDOW_BYTES: u32 = 512 << 20;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["serve", address] => serve(address.parse()?).await,
+        [what @ ("get" | "put"), address, bytes] => {
+            request(what == "get", address.parse()?, bytes.parse()?).await
+        }
+        _ => bail!("quic serve ADDRESS:PORT, or quic get|put ADDRESS:PORT BYTES"),
+    }
+}
+
+async fn serve(address: SocketAddr) -> anyhow::Result<()> {
+    let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let mut config = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key)?;
+    config.transport_config(transport());
+    let endpoint = Endpoint::server(config, address)?;
+    // The client trusts what stands beside it.
+    std::fs::write(certificate_file(address), made.cert.der())?;
+    while let Some(incoming) = endpoint.accept().await {
+        let connection = incoming.await?;
+        tokio::spawn(async move {
+            if let Err(error) = answer(&connection).await {
+                eprintln!("quic: {error:#}");
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn answer(connection: &Connection) -> anyhow::Result<()> {
+    let (mut send, mut recv) = connection.accept_bi().await?;
+    let mut request = [0; 9];
+    recv.read_exact(&mut request).await?;
+    let bytes = u64::from_be_bytes(request[1..].try_into()?);
+    if request[0] == 1 {
+        give(&mut send, bytes).await?;
+    } else {
+        take(&mut recv, bytes).await?;
+        send.write_all(b"!").await?;
+        send.finish()?;
+    }
+    connection.closed().await;
+    Ok(())
+}
+
+async fn request(is_get: bool, address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
+    let certificate = std::fs::read(certificate_file(address)).context("no server has begun")?;
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(certificate))?;
+    let mut config = ClientConfig::with_root_certificates(Arc::new(roots))?;
+    config.transport_config(transport());
+    let mut endpoint = Endpoint::client((std::net::Ipv4Addr::UNSPECIFIED, 0).into())?;
+    endpoint.set_default_client_config(config);
+    let connection = endpoint.connect(address, NAME)?.await?;
+    let (mut send, mut recv) = connection.open_bi().await?;
+    send.write_all(&[u8::from(is_get)]).await?;
+    send.write_all(&bytes.to_be_bytes()).await?;
+    if is_get {
+        take(&mut recv, bytes).await?;
+    } else {
+        give(&mut send, bytes).await?;
+        recv.read_exact(&mut [0]).await?;
+    }
+    connection.close(VarInt::from_u32(0), b"");
+    endpoint.wait_idle().await;
+    Ok(())
+}
+
+async fn give(send: &mut SendStream, bytes: u64) -> anyhow::Result<()> {
+    let block = vec![7; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let count = left.min(block.len() as u64);
+        send.write_all(&block[..count as usize]).await?;
+        left -= count;
+    }
+    Ok(send.finish()?)
+}
+
+async fn take(recv: &mut RecvStream, bytes: u64) -> anyhow::Result<()> {
+    let mut taken = 0;
+    while taken < bytes {
+        let chunk = recv.read_chunk(1 << 20, true).await?;
+        let chunk = chunk.context("the stream ended early")?;
+        taken += chunk.bytes.len() as u64;
+    }
+    ensure!(taken == bytes, "{taken} bytes came instead of {bytes}");
+    Ok(())
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    transport
+        .stream_receive_window(WINDOW_BYTES.into())
+        .receive_window(WINDOW_BYTES.into())
+        .send_window(WINDOW_BYTES.into());
+    Arc::new(transport)
+}
+
+fn certificate_file(address: SocketAddr) -> std::path::PathBuf {
+    let name = format!("longhaul-quic-{}-{}.der", address.ip(), address.port());
+    std::env::temp_dir().join(name)
+}

@@ -1,0 +1,10 @@
+//! `longhaul eval`: plans of trials, their records, and reports that are made from the records alone.
+
+pub mod cell;
+mod movers;
+pub mod plan;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod side;
+mod stage;

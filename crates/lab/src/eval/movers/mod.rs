@@ -1,0 +1,59 @@
+//! How each side moves the files of a cell.
+
+mod ftp;
+mod programs;
+
+use std::time::Duration;
+
+use super::{cell::Cell, side::Side, stage::Stage};
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Moved {
+    pub(crate) bytes: u64,
+    pub(crate) time: Duration,
+    /// All bytes, with the right hash.
+    pub(crate) is_complete: bool,
+}
+
+/// Why there is nothing to count.
+#[derive(Debug)]
+pub(crate) enum Unmoved {
+    /// It cannot be tried here.
+    NotTried(String),
+    /// It went wrong.
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Unmoved {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What goes before a trial and is not measured.
+pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
+    match side {
+        Side::Longhaul => ftp::warm_up(stage, cell),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the files of `cell`, `limit` long at most.
+pub(crate) fn run(
+    side: Side,
+    stage: &mut Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> Result<Moved, Unmoved> {
+    match side {
+        Side::FtpCubic => ftp::plain(stage, cell, limit, "cubic"),
+        Side::FtpBbr => ftp::plain(stage, cell, limit, "bbr"),
+        Side::Longhaul => Ok(ftp::accelerated(stage, cell, limit)?),
+        Side::LftpPget => programs::lftp_pget(stage, cell, limit),
+        Side::Iperf3 => programs::iperf3(stage, cell, limit),
+        Side::Uftp => programs::uftp(stage, cell, limit),
+        Side::Tftp => programs::tftp(stage, cell, limit),
+        Side::Quic => programs::quic(stage, cell, limit),
+    }
+}

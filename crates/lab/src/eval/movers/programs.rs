@@ -1,0 +1,326 @@
+//! Programs of others, as they are found on the machine.
+
+use std::{
+    fs::File,
+    io::ErrorKind,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use units::ByteCount;
+
+use super::{Moved, Unmoved};
+use crate::{
+    eval::{
+        cell::{Cell, Direction},
+        stage::{self, Stage},
+    },
+    ftp::content::hash_file,
+    wan::Site,
+};
+
+/// One file in eight parts at once.
+pub(super) fn lftp_pget(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if (work.direction, work.files) != (Direction::Down, 1) {
+        let why = "pget downloads single files only";
+        return Err(Unmoved::NotTried(why.to_owned()));
+    }
+    let local = stage.client_file("pget.bin");
+    let _ = std::fs::remove_file(&local);
+    use_cubic(stage)?;
+    let script = format!(
+        "set net:max-retries 1; set ftp:use-abor no; set xfer:use-temp-file no; set pget:save-status never; \
+         open ftp://anonymous:eval@{}; pget -n 8 {} -o {}",
+        stage.server_address,
+        stage::name(Direction::Down, 0),
+        local.display()
+    );
+    let mut command = stage.command(Site::A, "lftp")?;
+    command.args(["-c", &script]);
+    let ended = run_limited(command, limit)?;
+    let blocks = |path: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        // Parts lie apart: the length says nothing.
+        path.metadata().map_or(0, |file| file.blocks() * 512)
+    };
+    if !ended.is_over {
+        return Ok(cut_off(blocks(&local).min(work.size_bytes), ended.time));
+    }
+    ended.succeeded()?;
+    compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
+    Ok(complete(cell, ended.time))
+}
+
+/// One TCP connection without files.
+pub(super) fn iperf3(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    use_cubic(stage)?;
+    let before = stage.read()?;
+    let port = "5201";
+    let mut server = stage.command(Site::B, "iperf3")?;
+    server.args(["-s", "-1", "-p", port]).stdout(Stdio::null());
+    let _server = Background::start(server)?;
+    thread::sleep(Duration::from_millis(300));
+    let bytes = cell.work.bytes().bytes();
+    let host = stage.server_address.ip().to_string();
+    let mut command = stage.command(Site::A, "iperf3")?;
+    command.args(["-c", &host, "-p", port, "-J", "-n", &bytes.to_string()]);
+    if cell.work.direction == Direction::Down {
+        command.arg("-R");
+    }
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let index = usize::from(cell.work.direction == Direction::Down);
+        let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
+        // The payload of packets of 1500 bytes.
+        return Ok(cut_off(passed * 1448 / 1500, ended.time));
+    }
+    ended.succeeded()?;
+    let said: Value = serde_json::from_str(&ended.said).context("what iperf3 printed")?;
+    let sum = &said["end"]["sum_received"];
+    let (received, seconds) = sum["bytes"]
+        .as_u64()
+        .zip(sum["seconds"].as_f64())
+        .context("iperf3 printed no sum")?;
+    Ok(Moved {
+        bytes: received,
+        time: Duration::from_secs_f64(seconds),
+        is_complete: true,
+    })
+}
+
+/// A paced UDP protocol without congestion control: told what the line carries.
+pub(super) fn uftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if work.clients > 1 {
+        return Err(Unmoved::NotTried("one sender has one rate".to_owned()));
+    }
+    // The sender has the files.
+    let (sender, receiver) = match work.direction {
+        Direction::Down => (Site::B, Site::A),
+        Direction::Up => (Site::A, Site::B),
+    };
+    let sources = (0..work.files).map(|number| stage::name(work.direction, number));
+    let sources: Vec<_> = sources
+        .map(|name| stage.source(&name, cell))
+        .collect::<Result<_, _>>()?;
+    let arrived = stage.client_file("uftp");
+    let _ = std::fs::remove_dir_all(&arrived);
+    std::fs::create_dir(&arrived).context("a folder for UFTP")?;
+    let mut daemon = stage.command(receiver, "uftpd")?;
+    daemon
+        .arg("-d")
+        .arg("-D")
+        .arg(&arrived)
+        ;
+    daemon
+        .args(["-p", UFTP_PORT])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _daemon = Background::start(daemon)?;
+    thread::sleep(Duration::from_millis(300));
+    let rate_kbit = cell.transfer().rate.as_bits_per_s() * 93 / 100_000;
+    let mut command = stage.command(sender, "uftp")?;
+    command.args(["-R", &rate_kbit.to_string(), "-p", UFTP_PORT]);
+    command
+        .args(["-M", &stage.address(receiver).to_string()])
+        .args(&sources);
+    let ended = run_limited(command, limit)?;
+    let lengths = || {
+        let names = sources.iter().filter_map(|path| path.file_name());
+        names
+            .map(|name| arrived.join(name).metadata().map_or(0, |file| file.len()))
+            .sum()
+    };
+    if !ended.is_over {
+        return Ok(cut_off(lengths(), ended.time));
+    }
+    ended.succeeded()?;
+    let expected = stage.content.hash(ByteCount::new(work.size_bytes));
+    for source in &sources {
+        let path = arrived.join(source.file_name().unwrap_or_default());
+        compare(&path, expected)?;
+    }
+    Ok(complete(cell, ended.time))
+}
+
+/// Blocks in windows of 64 (RFC 7440).
+pub(super) fn tftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if (work.direction, work.files) != (Direction::Down, 1) {
+        let why = "tried with downloads of single files only";
+        return Err(Unmoved::NotTried(why.to_owned()));
+    }
+    let host = stage.address(Site::B).to_string();
+    let mut daemon = stage.command(Site::B, "atftpd")?;
+    daemon.args([
+        "--daemon",
+        "--no-fork",
+        "--port",
+        "69",
+        "--bind-address",
+        &host,
+    ]);
+    daemon
+        .args(["--user", "root.root", "--verbose=0"])
+        .arg(stage.server_folder());
+    daemon.stdout(Stdio::null()).stderr(Stdio::null());
+    let _daemon = Background::start(daemon)?;
+    thread::sleep(Duration::from_millis(300));
+    let local = stage.client_file("tftp.bin");
+    let _ = std::fs::remove_file(&local);
+    let mut command = stage.command(Site::A, "atftp")?;
+    command.args([
+        "--get",
+        "--option",
+        "blksize 1428",
+        "--option",
+        "windowsize 64",
+    ]);
+    command
+        .args(["-r", &stage::name(Direction::Down, 0), "-l"])
+        .arg(&local)
+        .args([&host, "69"]);
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let bytes = local.metadata().map_or(0, |file| file.len());
+        return Ok(cut_off(bytes, ended.time));
+    }
+    ended.succeeded()?;
+    compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
+    Ok(complete(cell, ended.time))
+}
+
+/// The example program of this crate.
+pub(super) fn quic(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let Some(program) = stage.example("quic") else {
+        let why = "the example is not built: cargo build --release -p lab --example quic";
+        return Err(Unmoved::NotTried(why.to_owned()));
+    };
+    let before = stage.read()?;
+    let address = format!("{}:{QUIC_PORT}", stage.address(Site::B));
+    let mut server = stage.command(Site::B, &program)?;
+    server.args(["serve", &address]);
+    let _server = Background::start(server)?;
+    thread::sleep(Duration::from_millis(300));
+    let what = match cell.work.direction {
+        Direction::Down => "get",
+        Direction::Up => "put",
+    };
+    let bytes = cell.work.bytes().bytes();
+    let mut command = stage.command(Site::A, &program)?;
+    command.args([what, &address, &bytes.to_string()]);
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let index = usize::from(cell.work.direction == Direction::Down);
+        let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
+        return Ok(cut_off((passed * 14 / 15).min(bytes), ended.time));
+    }
+    ended.succeeded()?;
+    Ok(complete(cell, ended.time))
+}
+
+fn complete(cell: &Cell, time: Duration) -> Moved {
+    Moved {
+        bytes: cell.work.bytes().bytes(),
+        time,
+        is_complete: true,
+    }
+}
+
+fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
+    let hash = hash_file(path).with_context(|| path.display().to_string())?;
+    anyhow::ensure!(hash == expected, "the hashes differ");
+    Ok(())
+}
+
+const UFTP_PORT: &str = "1044";
+const QUIC_PORT: u16 = 4433;
+
+fn use_cubic(stage: &mut Stage) -> anyhow::Result<()> {
+    for site in Site::BOTH {
+        stage.wan.set_congestion_control(site, "cubic")?;
+    }
+    Ok(())
+}
+
+fn cut_off(bytes: u64, time: Duration) -> Moved {
+    Moved {
+        bytes,
+        time,
+        is_complete: false,
+    }
+}
+
+/// A program that ended, or was ended.
+struct Ended {
+    is_over: bool,
+    success: bool,
+    time: Duration,
+    said: String,
+}
+
+impl Ended {
+    fn succeeded(&self) -> anyhow::Result<()> {
+        if !self.success {
+            let last: Vec<_> = self.said.lines().rev().take(3).collect();
+            bail!("{}", last.join(" / "));
+        }
+        Ok(())
+    }
+}
+
+/// Runs a program, and ends it after `limit`.
+fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> {
+    let log = crate::scratch::folder("program")?;
+    let path = log.join("said");
+    let file = File::create(&path).context("a log")?;
+    let err = file.try_clone().context("a log")?;
+    command.stdin(Stdio::null()).stdout(file).stderr(err);
+    let begun = Instant::now();
+    let mut child = Background::start(command)?;
+    let ended = loop {
+        let status = child.0.try_wait().context("a program's end")?;
+        let time = begun.elapsed();
+        if status.is_some() || time >= limit {
+            break Ended {
+                is_over: status.is_some(),
+                success: status.is_some_and(|status| status.success()),
+                time,
+                said: String::new(),
+            };
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    drop(child);
+    let said = std::fs::read_to_string(&path).unwrap_or_default();
+    let _ = std::fs::remove_dir_all(&log);
+    Ok(Ended { said, ..ended })
+}
+
+/// A program that is ended when dropped.
+struct Background(Child);
+
+impl Background {
+    fn start(mut command: Command) -> Result<Self, Unmoved> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        match command.spawn() {
+            Ok(child) => Ok(Self(child)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(Unmoved::NotTried(format!("{program} is not installed")))
+            }
+            Err(error) => Err(anyhow::Error::from(error).context(program).into()),
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,217 @@
+//! Records of trials: one line of JSON each, with all that a figure is made from.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{cell::Cell, side::Side};
+
+/// What one side did in one cell, once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The plan's name.
+    pub plan: String,
+    /// Path and work.
+    pub cell: Cell,
+    /// Who.
+    pub side: Side,
+    /// Which time, from 0.
+    pub repetition: u32,
+    /// Of the path's impairments.
+    pub seed: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// From the command until the final reply, or until it was cut off.
+    pub seconds: f64,
+    /// What a perfect sender needs for all bytes.
+    pub ideal_seconds: f64,
+    /// Processor time by process, seconds.
+    pub cpu_seconds: BTreeMap<String, f64>,
+    /// IP bytes that were sent from A to B and from B to A.
+    pub wire_bytes: [u64; 2],
+    /// Whether the machine could not keep up with the emulation.
+    pub saturated: bool,
+    /// Processors, kernel, load.
+    pub machine: String,
+    /// Version and commit of Longhaul.
+    pub version: String,
+    /// Seconds since 1970.
+    pub begun_unix_s: u64,
+}
+
+/// How a trial ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every byte arrived, and the hash is that of the source.
+    Complete,
+    /// The limit was reached; what has arrived counts.
+    CutOff,
+    /// It ended wrongly.
+    Failed(String),
+    /// It cannot be tried here: a program is missing, or it does not do this work.
+    NotTried(String),
+}
+
+/// A trial by what it is, and not how it went.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TrialKey(String);
+
+/// A file of records that can be added to.
+#[derive(Debug)]
+pub struct Records {
+    path: PathBuf,
+    file: File,
+}
+
+/// What is wrong with a file of records.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line is no record.
+    #[error("{path}:{line}: not a record: {source}")]
+    Malformed {
+        /// Which file.
+        path: String,
+        /// Which line, from 1.
+        line: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+impl Record {
+    /// Which trial it is of.
+    pub fn key(&self) -> TrialKey {
+        TrialKey::new(&self.cell, self.side, self.repetition)
+    }
+
+    /// Bits per second that arrived; zero without time.
+    pub fn goodput_bits_per_s(&self) -> f64 {
+        if self.seconds > 0.0 {
+            self.bytes as f64 * 8.0 / self.seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// The ideal's time by this one's; a trial that was cut off counts by the rate that it reached. `None`
+    /// where nothing was tried, zero where it failed.
+    pub fn efficiency(&self) -> Option<f64> {
+        let size = self.cell.work.bytes().bytes() as f64;
+        let full_seconds = match self.outcome {
+            Outcome::NotTried(_) => return None,
+            Outcome::Failed(_) => return Some(0.0),
+            Outcome::Complete => self.seconds,
+            Outcome::CutOff => self.seconds * size / self.bytes as f64,
+        };
+        let efficiency = self.ideal_seconds / full_seconds;
+        Some(if efficiency.is_finite() {
+            efficiency
+        } else {
+            0.0
+        })
+    }
+}
+
+impl TrialKey {
+    /// Of the trial of `side` in `cell`.
+    pub fn new(cell: &Cell, side: Side, repetition: u32) -> Self {
+        Self(format!("{cell} | {side} | {repetition}"))
+    }
+}
+
+impl Records {
+    /// Opens a file to add to, which may not exist yet, and reads what it has. What an interrupted run
+    /// left of its last line is cut away: it was no record.
+    ///
+    /// # Errors
+    /// [`RecordsError`]; the file is then as it was.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Record>), RecordsError> {
+        let io = |source| RecordsError::Io {
+            path: path.display().to_string(),
+            source,
+        };
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io(error)),
+        };
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        let records = parse(&text[..whole], path)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(io)?;
+        if whole < text.len() {
+            file.set_len(whole as u64).map_err(io)?;
+        }
+        let path = path.to_owned();
+        Ok((Self { path, file }, records))
+    }
+
+    /// Adds a record; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`RecordsError::Io`]; a part of the line may be there, which the next opening cuts away.
+    pub fn add(&mut self, record: &Record) -> Result<(), RecordsError> {
+        let mut line = serde_json::to_vec(record).expect("plain data");
+        line.push(b'\n');
+        let written = self
+            .file
+            .write_all(&line)
+            .and_then(|()| self.file.sync_data());
+        written.map_err(|source| RecordsError::Io {
+            path: self.path.display().to_string(),
+            source,
+        })
+    }
+}
+
+/// Reads a file of records for a report.
+///
+/// # Errors
+/// [`RecordsError`], also for a last line that is not whole.
+pub fn read(path: &Path) -> Result<Vec<Record>, RecordsError> {
+    let text = fs::read(path).map_err(|source| RecordsError::Io {
+        path: path.display().to_string(),
+        source,
+    })?;
+    parse(&text, path)
+}
+
+fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
+    let lines = text.split(|byte| *byte == b'\n').enumerate();
+    lines
+        .filter(|(_, line)| !line.trim_ascii().is_empty())
+        .map(|(index, line)| {
+            serde_json::from_slice(line).map_err(|source| RecordsError::Malformed {
+                path: path.display().to_string(),
+                line: index + 1,
+                source,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,146 @@
+//! Plots: each quantity that varies within a plan makes one, for each combination of the others.
+
+use super::Report;
+use crate::{
+    eval::cell::{Cell, Direction},
+    plot::{Axis, Mark, Plot, Series},
+    stats,
+};
+
+/// A quantity of cells that a plot may run over.
+struct Dimension {
+    name: &'static str,
+    axis: fn() -> Axis,
+    value: fn(&Cell) -> f64,
+}
+
+const DIMENSIONS: [Dimension; 5] = [
+    Dimension {
+        name: "RTT",
+        axis: || Axis::linear("RTT, ms"),
+        value: |cell| cell.path.rtt_ms,
+    },
+    Dimension {
+        name: "loss",
+        axis: || Axis::linear("loss, %"),
+        value: |cell| cell.path.loss * 100.0,
+    },
+    Dimension {
+        name: "corruption",
+        axis: || Axis::linear("corruption, %"),
+        value: |cell| cell.path.corruption * 100.0,
+    },
+    Dimension {
+        name: "reordering",
+        axis: || Axis::linear("reordering, %"),
+        value: |cell| cell.path.reordering * 100.0,
+    },
+    Dimension {
+        name: "size",
+        axis: || Axis::logarithmic("file, MB"),
+        value: |cell| cell.work.size_bytes as f64 / 1e6,
+    },
+];
+
+/// More combinations than this make no picture; the tables have them.
+const PLOTS_PER_DIMENSION_MAX: usize = 12;
+
+impl Report {
+    /// Goodput over each quantity that varies, and the distribution of all fractions of the ideal.
+    pub(super) fn plots(&self) -> Vec<Plot> {
+        let cells = self.cells();
+        let mut plots = Vec::new();
+        for dimension in &DIMENSIONS {
+            let mut groups: Vec<(String, Vec<&Cell>)> = Vec::new();
+            for cell in &cells {
+                let label = others(cell, dimension);
+                match groups.iter_mut().find(|(name, _)| *name == label) {
+                    Some((_, group)) => group.push(cell),
+                    None => groups.push((label, vec![cell])),
+                }
+            }
+            let varies = groups.into_iter().filter(|(_, group)| {
+                let first = (dimension.value)(group[0]);
+                group.iter().any(|cell| (dimension.value)(cell) != first)
+            });
+            let of_group = varies.take(PLOTS_PER_DIMENSION_MAX);
+            plots.extend(of_group.map(|(label, group)| self.over(dimension, &label, &group)));
+        }
+        plots.push(self.distribution());
+        plots
+    }
+
+    fn over(&self, dimension: &Dimension, label: &str, cells: &[&Cell]) -> Plot {
+        let series = self.sides.iter().map(|side| {
+            let mut points: Vec<(f64, f64)> = cells
+                .iter()
+                .filter_map(|cell| {
+                    let rate = self.row(cell, *side)?.goodput_bits_per_s()?;
+                    Some(((dimension.value)(cell), rate / 1e6))
+                })
+                .collect();
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            Series {
+                label: side.title().to_owned(),
+                points,
+                mark: Mark::LineAndPoints,
+            }
+        });
+        Plot {
+            title: format!("Goodput over {}: {label}", dimension.name),
+            x: (dimension.axis)(),
+            y: Axis::linear("Mbit/s"),
+            series: series.collect(),
+        }
+    }
+
+    fn distribution(&self) -> Plot {
+        let series = self.sides.iter().map(|side| {
+            let rows = self.rows.iter().filter(|row| row.side == *side);
+            let records = rows.flat_map(|row| &row.records);
+            let values: Vec<f64> = records.filter_map(|record| record.efficiency()).collect();
+            Series {
+                label: side.title().to_owned(),
+                points: stats::cdf(&values),
+                mark: Mark::Line,
+            }
+        });
+        Plot {
+            title: "Distribution over all trials".to_owned(),
+            x: Axis::linear("fraction of the ideal"),
+            y: Axis::linear("share of trials"),
+            series: series.collect(),
+        }
+    }
+}
+
+/// What cells of one plot have in common, in words.
+fn others(cell: &Cell, dimension: &Dimension) -> String {
+    let mut common = cell.clone();
+    let mut left_out = String::new();
+    match dimension.name {
+        "RTT" => common.path.rtt_ms = 0.0,
+        "loss" => common.path.loss = 0.0,
+        "corruption" => common.path.corruption = 0.0,
+        "reordering" => common.path.reordering = 0.0,
+        _ => {
+            common.work.size_bytes = 0;
+            let direction = match cell.work.direction {
+                Direction::Down => "down",
+                Direction::Up => "up",
+            };
+            left_out = format!("{}, {} files {direction}", cell.path, cell.work.files);
+        }
+    }
+    if left_out.is_empty() {
+        let text = common.to_string();
+        let zero = match dimension.name {
+            "RTT" => ", 0 ms",
+            "loss" => ", loss 0%",
+            _ => "",
+        };
+        text.replacen(zero, "", 1)
+    } else {
+        left_out
+    }
+}
