@@ -34,7 +34,7 @@ use crate::{
     status::Transfer,
     target::Endpoint,
     tls::{self, Connector, Kind, Leg, ServerTls},
-    truncation::{self, Truncation},
+    truncation::{SessionKey, Truncation},
     wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
 
@@ -403,12 +403,12 @@ impl Session<'_> {
             truncation: self.tls.is_some().then(|| {
                 Truncation::new(
                     self.shared.clone(),
-                    truncation::Key {
+                    SessionKey {
                         peer: self.peer,
                         is_near: false,
                         session: self.session,
-                        transfer: id,
                     },
+                    id,
                 )
             }),
             orders: ordered,
