@@ -10,10 +10,12 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use ftp::session::{PIPELINED_MAX, TransferId};
 use link::{Class, PeerId};
+use tokio::time::timeout;
 
 use crate::{
     shared::Shared,
@@ -144,10 +146,14 @@ impl Truncation {
         let written = send.write(encode(&Hello { service })).await;
         written.map_err(|error| failed(error.to_string()))?;
         send.finish();
-        match recv.read().await {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(failed("it answers".to_owned())),
-            Err(error) => Err(failed(error.to_string())),
+        match timeout(TELL_PATIENCE, recv.read()).await {
+            Ok(Ok(None)) => Ok(()),
+            Ok(Ok(Some(_))) => Err(failed("it answers".to_owned())),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => {
+                let seconds = TELL_PATIENCE.as_secs();
+                Err(failed(format!("no acknowledgement within {seconds} s")))
+            }
         }
     }
 
@@ -172,6 +178,10 @@ impl Drop for Truncation {
         }
     }
 }
+
+/// Time for the other gateway to acknowledge: some round trips of a bad path, and shorter than clients wait for a
+/// final reply.
+const TELL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Data connections of one session told of early: as many as a client may have asked for ahead.
 const EARLY_MAX: usize = PIPELINED_MAX;
