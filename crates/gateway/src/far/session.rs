@@ -19,7 +19,7 @@ use link::{PeerId, RecvStream, SendStream, StreamError};
 use socket2::SockRef;
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
 use tracing::{Instrument, debug, info, warn};
 
@@ -250,7 +250,9 @@ impl Session<'_> {
         if let Some(Ok(local)) = self.control.tcp().map(|tcp| tcp.local_addr()) {
             self.local = local;
         }
-        self.shared.tls13_only.insert(&self.target);
+        if self.control.is_tls13() {
+            self.shared.tls13_only.insert(&self.target, Instant::now());
+        }
         self.tls = Some(Arc::new(tls));
         Ok(())
     }
