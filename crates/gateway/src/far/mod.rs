@@ -105,7 +105,14 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
             warn!(%error, "a stream that begins wrongly");
-            if matches!(error, WireError::Version(_)) {
+            // Where raw bytes are expected an answer would be taken for data.
+            if matches!(
+                error,
+                WireError::Version {
+                    is_session: true,
+                    ..
+                }
+            ) {
                 let refused = FarMessage::Refused {
                     code: 421,
                     text: error.to_string(),
