@@ -12,7 +12,8 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
 };
 
-use common::{Gateway, accept, connect, connect_from, folder, pattern, read_all};
+use common::{Gateway, accept, folder, pattern, read_all};
+use socket2::{Domain, Socket, Type};
 
 /// Two gateways, a server's control and data listeners, and the number of its port for data.
 struct Passed {
@@ -23,8 +24,9 @@ struct Passed {
     door: SocketAddr,
 }
 
-/// The server has an address of its own, as the gateway listens on the same port for data.
+/// Server and door have addresses of their own: both listen on the same port for data, and nobody else may.
 const SERVER: &str = "127.0.0.77:0";
+const DOOR: &str = "127.0.0.78";
 
 impl Passed {
     fn start() -> Self {
@@ -52,7 +54,7 @@ impl Passed {
             "a.key",
             &format!(
                 "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
-                 [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
+                 [[ftp]]\nlisten = \"{DOOR}:0\"\ntarget = \"{target}\"\n\
                  tls = {{ mode = \"pass-through\" }}\npassive_ports = \"{port}-{port}\"\n{keys}\n{sections}\n",
                 far.link
             ),
@@ -67,8 +69,20 @@ impl Passed {
         }
     }
 
-    fn data_port(&self) -> u16 {
-        self.data.local_addr().expect("a bound socket").port()
+    /// A data connection of the client at `from`.
+    fn connect_data(&self, from: &str) -> TcpStream {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let at = |host: &str, port| SocketAddr::new(host.parse().expect("an address"), port).into();
+        socket.bind(&at(from, 0)).expect("a port");
+        let port = self.data.local_addr().expect("a bound socket").port();
+        socket
+            .connect(&at(DOOR, port))
+            .expect("the gateway listens");
+        let stream = TcpStream::from(socket);
+        stream
+            .set_read_timeout(Some(common::PATIENCE))
+            .expect("a socket option");
+        stream
     }
 }
 
@@ -86,7 +100,7 @@ fn what_client_and_server_say_passes_unread() {
     server.write_all(&[0xff; 300]).expect("a connection");
     client.read_exact(&mut heard[..300]).expect("it arrives");
 
-    let client_data = connect(passed.data_port());
+    let client_data = passed.connect_data("127.0.0.1");
     let mut server_data = accept(&passed.data);
     let file = pattern(1_000_000);
     std::thread::scope(|scope| {
@@ -105,15 +119,14 @@ fn what_client_and_server_say_passes_unread() {
 #[test]
 fn nobody_without_a_control_connection_gets_at_the_data_ports() {
     let passed = Passed::start();
-    let stranger = connect(passed.data_port());
+    let stranger = passed.connect_data("127.0.0.1");
     common::expect_reset(&stranger);
 
     let client = TcpStream::connect(passed.door).expect("the gateway listens");
     let server = accept(&passed.control);
-    let other =
-        connect_from([127, 0, 0, 9].into(), passed.data_port()).expect("the gateway listens");
+    let other = passed.connect_data("127.0.0.9");
     common::expect_reset(&other);
-    let mut data = connect(passed.data_port());
+    let mut data = passed.connect_data("127.0.0.1");
     data.write_all(b"x").expect("a connection");
     accept(&passed.data)
         .read_exact(&mut [0])
@@ -123,7 +136,7 @@ fn nobody_without_a_control_connection_gets_at_the_data_ports() {
     passed
         .near
         .wait_for("the end of the session", |s| s.sessions_open == 0);
-    common::expect_reset(&connect(passed.data_port()));
+    common::expect_reset(&passed.connect_data("127.0.0.1"));
 }
 
 #[test]
@@ -132,14 +145,14 @@ fn one_client_has_few_data_connections_for_each_control_connection() {
     let _client = TcpStream::connect(passed.door).expect("the gateway listens");
     let _server = accept(&passed.control);
     let open: Vec<_> = (0..4)
-        .map(|_| (connect(passed.data_port()), accept(&passed.data)))
+        .map(|_| (passed.connect_data("127.0.0.1"), accept(&passed.data)))
         .collect();
-    common::expect_reset(&connect(passed.data_port()));
+    common::expect_reset(&passed.connect_data("127.0.0.1"));
     drop(open);
     passed
         .near
         .wait_for("their end", |s| s.transfers.len() == 1);
-    let _data = connect(passed.data_port());
+    let _data = passed.connect_data("127.0.0.1");
     accept(&passed.data);
 }
 
@@ -161,7 +174,7 @@ fn limits_hold_by_a_reset() {
     );
     let client = TcpStream::connect(passed.door).expect("the gateway listens");
     let _server = accept(&passed.control);
-    let data = connect(passed.data_port());
+    let data = passed.connect_data("127.0.0.1");
     let _server_data = accept(&passed.data);
     common::expect_reset(&data);
     common::expect_reset(&client);
