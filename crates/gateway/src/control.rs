@@ -107,6 +107,11 @@ impl Control {
         self.leg.as_ref().is_some_and(Leg::is_tls)
     }
 
+    /// Whether there is TLS 1.3.
+    pub(crate) fn is_tls13(&self) -> bool {
+        self.leg.as_ref().is_some_and(Leg::is_tls13)
+    }
+
     /// The TCP connection, if there is no TLS. What was read of it is lost.
     pub(crate) fn into_plain(self) -> Option<TcpStream> {
         self.leg.and_then(Leg::into_plain)

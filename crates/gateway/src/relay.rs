@@ -35,7 +35,7 @@ pub(crate) async fn to_link(
     meter: &Meter,
 ) -> Result<(), PumpError> {
     let mut buffer = BytesMut::new();
-    let mut unread = PacedBuffer::default();
+    let mut unread = PacedBuffer::unread();
     loop {
         meter.waits_for_link();
         if buffer.capacity() < READ_MIN_BYTES {
@@ -72,7 +72,7 @@ pub(crate) async fn from_link(
     tcp: &mut Writer,
     meter: &Meter,
 ) -> Result<(), PumpError> {
-    let mut unsent = PacedBuffer::default();
+    let mut unsent = PacedBuffer::unsent();
     loop {
         meter.waits_for_link();
         let Some(bytes) = recv.read().await? else {

@@ -110,12 +110,28 @@ pub(crate) fn bound_receive_buffer(stream: &TcpStream) -> io::Result<()> {
 
 /// A buffer of the kernel's at one end of a stream that must drain in a limited time: in proportion to what
 /// may wait in one place of the stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PacedBuffer {
     bytes: usize,
 }
 
 impl PacedBuffer {
+    /// For what the kernel takes ahead of the gateway, as [`bound_receive_buffer`] has left it. Made smaller at
+    /// the start, only to grow soon after, it teaches a client on the same machine segments that do not fill it,
+    /// and its kernel then waits for 200 ms again and again.
+    pub(crate) fn unread() -> Self {
+        Self {
+            bytes: CLIENT_RECEIVE_BYTES,
+        }
+    }
+
+    /// For what the kernel has not sent, as [`tune_data`] has left it.
+    pub(crate) fn unsent() -> Self {
+        Self {
+            bytes: UNSENT_MAX_BYTES as usize,
+        }
+    }
+
     /// Bounds what the kernel takes ahead of the gateway.
     pub(crate) fn bound_unread(
         &mut self,
@@ -273,12 +289,12 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
         })
 }
 
-/// How soon an end behind unread bytes is noticed.
-const END_CHECK: Duration = Duration::from_millis(100);
-
 /// Between two looks at what is acknowledged.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// How soon an end behind unread bytes is noticed.
+const END_CHECK: Duration = Duration::from_millis(100);
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.
 const STALLED: Duration = Duration::from_secs(30);

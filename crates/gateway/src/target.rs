@@ -314,7 +314,7 @@ impl FromStr for AllowEntry {
             return Err(error());
         }
         let (first, last) = match text.rsplit_once('-') {
-            Some((first, last)) if first.contains(':') && !last.contains(']') => {
+            Some((first, last)) if ends_in_a_port(first) && !last.contains(']') => {
                 (first, Some(last.parse().map_err(|_| error())?))
             }
             _ => (text, None),
@@ -330,6 +330,14 @@ impl FromStr for AllowEntry {
             Err(_) => return Err(error()),
         };
         Ok(Self { what, ports })
+    }
+}
+
+/// Whether a port stands at the end, as before the second half of a range: in `fd00::1` it is none.
+fn ends_in_a_port(text: &str) -> bool {
+    match text.strip_prefix('[') {
+        Some(rest) => rest.contains("]:"),
+        None => text.matches(':').count() == 1,
     }
 }
 

@@ -132,6 +132,8 @@ fn an_entry_may_hold_a_range_of_ports() {
     let named: Endpoint = "a-b.example:8".parse().expect("a target");
     assert!(list.may_resolve(&named));
     for text in [
+        "fd00::1-50",
+        "[fd00::1]-100",
         "10.0.0.1:9-8",
         "10.0.0.1:0-8",
         "10.0.0.1:9-",

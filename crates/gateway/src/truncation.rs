@@ -5,15 +5,17 @@
 //! stream of its own, since the session's may be gone already; waits until it knows; and only then ends the data's.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
-use ftp::session::TransferId;
+use ftp::session::{PIPELINED_MAX, TransferId};
 use link::{Class, PeerId};
+use tokio::time::timeout;
 
 use crate::{
     shared::Shared,
@@ -22,47 +24,106 @@ use crate::{
     wire::{Hello, Service, encode},
 };
 
-/// A data connection, as one gateway knows it.
+/// A session, as one gateway knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct SessionKey {
     pub(crate) peer: PeerId,
     /// This gateway has the client, and the session's number is its own.
     pub(crate) is_near: bool,
     pub(crate) session: u64,
-    pub(crate) transfer: TransferId,
 }
 
-/// The data connections of a gateway, and of which it has been told.
+/// The sessions of a gateway, and of which of their data connections it has been told.
 #[derive(Debug, Default)]
-pub(crate) struct Truncations(Mutex<HashMap<Key, Arc<AtomicBool>>>);
+pub(crate) struct Truncations(Mutex<HashMap<SessionKey, Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// More data connections may come.
+    is_open: bool,
+    connections: HashMap<TransferId, Arc<AtomicBool>>,
+    /// Told of before this gateway has the data connection: in fast mode the other's may be over by then.
+    early: BTreeSet<TransferId>,
+}
 
 impl Truncations {
-    /// The other gateway has seen such an end. Of a connection that is over nobody needs to know.
-    pub(crate) fn note(&self, key: Key) {
-        if let Some(told) = self.lock().get(&key) {
+    /// The other gateway has seen such an end. False if the session is unknown: then
+    /// the data must not seem to have ended.
+    pub(crate) fn note(&self, key: SessionKey, transfer: TransferId) -> bool {
+        let mut sessions = self.lock();
+        let Some(known) = sessions.get_mut(&key) else {
+            return false;
+        };
+        if let Some(told) = known.connections.get(&transfer) {
             told.store(true, Ordering::Relaxed);
+            return true;
         }
+        if known.is_open {
+            known.early.insert(transfer);
+            // Of those that are over nobody asks again.
+            if known.early.len() > EARLY_MAX {
+                known.early.pop_first();
+            }
+        }
+        known.is_open
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<AtomicBool>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Known>> {
         // Nothing here panics halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session whose data connections may be told of, while it is held.
+pub(crate) struct KnownSession {
+    shared: Arc<Shared>,
+    key: SessionKey,
+}
+
+impl KnownSession {
+    pub(crate) fn new(shared: Arc<Shared>, key: SessionKey) -> Self {
+        shared.truncations.lock().entry(key).or_default().is_open = true;
+        Self { shared, key }
+    }
+}
+
+impl Drop for KnownSession {
+    fn drop(&mut self) {
+        let mut sessions = self.shared.truncations.lock();
+        if let Some(known) = sessions.get_mut(&self.key) {
+            known.is_open = false;
+            known.early.clear();
+            if known.connections.is_empty() {
+                sessions.remove(&self.key);
+            }
+        }
     }
 }
 
 /// What one data connection with TLS has to do with it.
 pub(crate) struct Truncation {
     shared: Arc<Shared>,
-    key: Key,
+    session: SessionKey,
+    transfer: TransferId,
     told: Arc<AtomicBool>,
 }
 
 impl Truncation {
-    /// May be told of from now on.
-    pub(crate) fn new(shared: Arc<Shared>, key: Key) -> Self {
-        let told = Arc::new(AtomicBool::default());
-        shared.truncations.lock().insert(key, told.clone());
-        Self { shared, key, told }
+    /// Holds what may have been told of it already.
+    pub(crate) fn new(shared: Arc<Shared>, session: SessionKey, transfer: TransferId) -> Self {
+        let told = {
+            let mut sessions = shared.truncations.lock();
+            let known = sessions.entry(session).or_default();
+            let told = Arc::new(AtomicBool::new(known.early.remove(&transfer)));
+            known.connections.insert(transfer, told.clone());
+            told
+        };
+        Self {
+            shared,
+            session,
+            transfer,
+            told,
+        }
     }
 
     /// If the data has ended so here, tells the other gateway of it and waits until it knows.
@@ -75,20 +136,24 @@ impl Truncation {
         }
         tracing::info!("the data has ended without close_notify");
         let failed = |why: String| format!("no close_notify, and the peer cannot be told: {why}");
-        let opened = self.shared.open(self.key.peer, Class::Control).await;
+        let opened = self.shared.open(self.session.peer, Class::Control).await;
         let (mut send, mut recv) = opened.map_err(|error| failed(error.to_string()))?;
         let service = Service::Truncated {
-            session: self.key.session,
-            transfer: self.key.transfer,
-            by_client: self.key.is_near,
+            session: self.session.session,
+            transfer: self.transfer,
+            by_client: self.session.is_near,
         };
         let written = send.write(encode(&Hello { service })).await;
         written.map_err(|error| failed(error.to_string()))?;
         send.finish();
-        match recv.read().await {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(failed("it answers".to_owned())),
-            Err(error) => Err(failed(error.to_string())),
+        match timeout(TELL_PATIENCE, recv.read()).await {
+            Ok(Ok(None)) => Ok(()),
+            Ok(Ok(Some(_))) => Err(failed("it answers".to_owned())),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => {
+                let seconds = TELL_PATIENCE.as_secs();
+                Err(failed(format!("no acknowledgement within {seconds} s")))
+            }
         }
     }
 
@@ -104,6 +169,19 @@ impl Truncation {
 
 impl Drop for Truncation {
     fn drop(&mut self) {
-        self.shared.truncations.lock().remove(&self.key);
+        let mut sessions = self.shared.truncations.lock();
+        if let Some(known) = sessions.get_mut(&self.session) {
+            known.connections.remove(&self.transfer);
+            if !known.is_open && known.connections.is_empty() {
+                sessions.remove(&self.session);
+            }
+        }
     }
 }
+
+/// Time for the other gateway to acknowledge: some round trips of a bad path, and shorter than clients wait for a
+/// final reply.
+const TELL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Data connections of one session told of early: as many as a client may have asked for ahead.
+const EARLY_MAX: usize = PIPELINED_MAX;

@@ -8,12 +8,18 @@ mod common;
 mod ftps_common;
 mod tls_common;
 
-use std::net::TcpStream;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
 
 use common::{Control, World};
 use ftps_common::{Secured, runtime, secure, secured_server_by, transferring, world_with_tls};
 use gateway::tls::Kind;
-use rustls::{HandshakeKind, version::TLS13};
+use rustls::{
+    HandshakeKind, ProtocolVersion,
+    version::{TLS12, TLS13},
+};
 use tls_common::{Authority, Server};
 use tokio::{runtime::Runtime, time::timeout};
 use tokio_rustls::server::TlsStream;
@@ -124,6 +130,56 @@ fn a_server_with_implicit_tls_1_3_only_is_connected_again_too() {
     server.settle();
     client.expect("220 ready");
     assert!(upload(&runtime, &mut client, &mut server, &tls));
+}
+
+/// As a server whose TLS answers a client that offers TLS 1.2 with `answer` only, and closes.
+fn answer_and_close(mut tcp: TcpStream, answer: &[u8]) {
+    assert!(tcp.read(&mut [0; 4096]).expect("a first message") > 0);
+    tcp.write_all(answer).expect("the gateway reads");
+}
+
+#[test]
+fn a_server_that_lacks_suites_or_just_closes_is_connected_again_too() {
+    const INSUFFICIENT_SECURITY: &[u8] = &[21, 3, 3, 0, 2, 2, 71];
+    let (runtime, tls) = (runtime(), tls13_server());
+    for answer in [INSUFFICIENT_SECURITY, b""] {
+        let world = world_with_tls("verify = false");
+        let mut client = Control::connect(world.near.ftp[0]);
+        let mut first = world.accept();
+        first.send("220 ready");
+        first.expect("AUTH TLS");
+        first.send("234 go");
+        answer_and_close(first.stream, answer);
+        let mut server = secured_server_by(world.accept(), &runtime, |tcp| {
+            tls.accept(tcp, Kind::Control)
+        });
+        client.expect("220 ready");
+        assert!(upload(&runtime, &mut client, &mut server, &tls));
+    }
+}
+
+#[test]
+fn a_server_that_takes_tls_1_2_the_second_time_is_offered_that_first_again() {
+    let (world, runtime) = (world_with_tls("verify = false"), runtime());
+    let tls = Server::new(&Authority::new().issue(), &[&TLS12]);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let mut first = world.accept();
+    first.send("220 ready");
+    first.expect("AUTH TLS");
+    first.send("234 go");
+    answer_and_close(first.stream, b"");
+    let _server = secured_server_by(world.accept(), &runtime, |tcp| {
+        tls.accept(tcp, Kind::Control)
+    });
+    client.expect("220 ready");
+    let both = Server::new(&Authority::new().issue(), &[&TLS13, &TLS12]);
+    let mut client = Control::connect(world.near.ftp[0]);
+    let server = secured_server_by(world.accept(), &runtime, |tcp| {
+        both.accept(tcp, Kind::Control)
+    });
+    client.expect("220 ready");
+    let version = server.leg.get_ref().1.protocol_version();
+    assert_eq!(version, Some(ProtocolVersion::TLSv1_2));
 }
 
 #[test]

@@ -8,7 +8,11 @@ mod common;
 mod ftps_common;
 mod tls_common;
 
-use std::net::{Shutdown, TcpStream};
+use std::{
+    net::{Shutdown, TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
 
 use common::{Control, World, accept, connect, passive_port, read_all};
 use ftps_common::{
@@ -128,6 +132,50 @@ fn a_client_that_leaves_behind_its_data_has_it_judged_all_the_same() {
     let got = private.runtime.block_on(receive(&mut server_data));
     assert_eq!(got, b"some");
     assert!(server_data.closed_without_notify());
+}
+
+#[test]
+fn an_upload_that_is_over_before_the_server_has_a_port_for_it_is_judged_too() {
+    let private = Private::start("truncated-early");
+    let (mut client, mut server) = private.session();
+    for (question, answer) in [("USER joe", "331 password"), ("PASS x", "230 in")] {
+        client.send(question);
+        server.expect(question);
+        server.send(answer);
+        client.expect(answer);
+    }
+    for (question, answer) in [
+        ("SYST", "215 UNIX Type: L8"),
+        ("FEAT", "211 none"),
+        ("PWD", "257 \"/\""),
+    ] {
+        server.expect(question);
+        server.send(answer);
+    }
+    client.send("PASV");
+    let client_data = connect(passive_port(&client.line()));
+    client.send("STOR a");
+    let mut client_data = private.client_end(client_data);
+    send_and_truncate(&private.runtime, &mut client_data, b"some");
+    server.expect("PASV");
+    // Time for all that the gateway beside the client may do by itself.
+    thread::sleep(Duration::from_secs(1));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("a bound socket").port();
+    server.send(&format!("227 ok (127,0,0,1,{},{})", port >> 8, port & 255));
+    server.expect("STOR a");
+    server.send("150 go");
+    client.expect("150 go");
+    let server_data = accept(&listener);
+    let mut server_data = secure(&private.runtime, server_data, |tcp| {
+        private.acceptor.accept(tcp, Kind::Data)
+    });
+    let got = private.runtime.block_on(receive(&mut server_data));
+    assert_eq!(got, b"some");
+    assert!(server_data.closed_without_notify());
+    drop(server_data);
+    server.send("426 not whole");
+    client.expect("426 not whole");
 }
 
 #[test]

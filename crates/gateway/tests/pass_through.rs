@@ -28,6 +28,11 @@ const SERVER: &str = "127.0.0.77:0";
 
 impl Passed {
     fn start() -> Self {
+        Self::start_with("", "")
+    }
+
+    /// With more keys of the door, and more sections behind it.
+    fn start_with(keys: &str, sections: &str) -> Self {
         let (folder, key_a, key_b) = folder();
         let control = TcpListener::bind(SERVER).expect("a port");
         let data = TcpListener::bind(SERVER).expect("a port");
@@ -48,7 +53,7 @@ impl Passed {
             &format!(
                 "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
                  [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
-                 tls = {{ mode = \"pass-through\" }}\npassive_ports = \"{port}-{port}\"\n",
+                 tls = {{ mode = \"pass-through\" }}\npassive_ports = \"{port}-{port}\"\n{keys}\n{sections}\n",
                 far.link
             ),
         );
@@ -119,4 +124,45 @@ fn nobody_without_a_control_connection_gets_at_the_data_ports() {
         .near
         .wait_for("the end of the session", |s| s.sessions_open == 0);
     common::expect_reset(&connect(passed.data_port()));
+}
+
+#[test]
+fn one_client_has_few_data_connections_for_each_control_connection() {
+    let passed = Passed::start();
+    let _client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let _server = accept(&passed.control);
+    let open: Vec<_> = (0..4)
+        .map(|_| (connect(passed.data_port()), accept(&passed.data)))
+        .collect();
+    common::expect_reset(&connect(passed.data_port()));
+    drop(open);
+    passed
+        .near
+        .wait_for("their end", |s| s.transfers.len() == 1);
+    let _data = connect(passed.data_port());
+    accept(&passed.data);
+}
+
+#[test]
+fn limits_hold_by_a_reset() {
+    let reset = |passed: &Passed| {
+        common::expect_reset(&TcpStream::connect(passed.door).expect("the gateway listens"));
+    };
+    reset(&Passed::start_with("clients = [\"10.0.0.0/8\"]", ""));
+
+    let passed = Passed::start_with("", "[limits]\nsessions_per_client_max = 1");
+    let _client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let _server = accept(&passed.control);
+    reset(&passed);
+
+    let passed = Passed::start_with(
+        "",
+        "[limits]\nidle_timeout = \"1 s\"\nstall_timeout = \"1 s\"",
+    );
+    let client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let _server = accept(&passed.control);
+    let data = connect(passed.data_port());
+    let _server_data = accept(&passed.data);
+    common::expect_reset(&data);
+    common::expect_reset(&client);
 }

@@ -11,7 +11,7 @@ use std::{
     io::Write,
     net::{Shutdown, TcpStream},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{Control, World, accept, connect, expect_silence, pattern, read_all};
@@ -218,6 +218,25 @@ fn a_server_that_ends_its_own_side_does_not_end_an_upload() {
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     server.send("226 done");
     client.expect("226 done");
+}
+
+#[test]
+fn a_server_need_not_end_its_own_side_of_an_upload() {
+    let world = World::start();
+    let (mut client, mut server, mut client_data, server_data) = world.uploading();
+    let sent = pattern(100_000);
+    client_data.write_all(&sent).expect("the gateway reads");
+    drop(client_data);
+    assert_eq!(read_all(&server_data), sent);
+    let answered = Instant::now();
+    server.send("226 done");
+    client.expect("226 done");
+    let waited = answered.elapsed();
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    client.send("NOOP");
+    server.expect("NOOP");
+    world.near.wait_for("the end", |s| s.transfers.is_empty());
+    drop(server_data);
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     for section in file.ftp {
         listen_once(&section.listen, &config, &mut listens)?;
         if check_pass_through::is_asked(&section) {
-            let door = check_pass_through::door(section, &config)?;
+            let door = check_pass_through::door(section, &config, &mut listens)?;
             config.pass_through.push(door);
         } else {
             let door = ftp_door(section, folder, &config)?;

@@ -1,6 +1,8 @@
 //! A front door with `tls = { mode = "pass-through" }`: what it needs, and what it cannot have because it
 //! reads nothing.
 
+use std::{collections::HashSet, net::SocketAddr};
+
 use toml::Spanned;
 
 use super::{
@@ -17,7 +19,11 @@ pub(super) fn is_asked(section: &FtpSection) -> bool {
 }
 
 /// Checks a section of which [`is_asked`] holds.
-pub(super) fn door(section: FtpSection, config: &Config) -> Result<PassThrough, Problem> {
+pub(super) fn door(
+    section: FtpSection,
+    config: &Config,
+    listens: &mut HashSet<SocketAddr>,
+) -> Result<PassThrough, Problem> {
     contradiction(&section)?;
     let Some(tls) = &section.tls else {
         return Err(problem(&section.listen, "expected tls"));
@@ -38,6 +44,14 @@ pub(super) fn door(section: FtpSection, config: &Config) -> Result<PassThrough, 
     if data_ports.len() > DATA_PORTS_MAX {
         let message =
             format!("expected at most {DATA_PORTS_MAX} ports, on each of which to listen");
+        return Err(problem(ports, message));
+    }
+    let ip = section.listen.get_ref().ip();
+    if let Some(port) = data_ports
+        .clone()
+        .find(|port| !listens.insert(SocketAddr::new(ip, *port)))
+    {
+        let message = format!("another section, or this one, listens on port {port} already");
         return Err(problem(ports, message));
     }
     let via = via(section.via.as_ref(), config)?;

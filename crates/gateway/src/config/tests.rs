@@ -204,6 +204,17 @@ fn tls_passes_through_to_one_target_on_known_ports() {
         assert!(message.contains(expected), "{rest}: {message}");
         assert_eq!(at, line, "{rest}: {message}");
     }
+    let second = base.replace("2121", "2122");
+    let twice = format!("{base}{target}{ports}{second}{target}{ports}");
+    let (at, _, message) = folder.error(&with_peer(&twice));
+    assert!(message.contains("listens on port 50000"), "{message}");
+    assert_eq!(at, 15, "{message}");
+    let own = format!("{base}{target}passive_ports = \"2121-2130\"\n");
+    let (_, _, message) = folder.error(&with_peer(&own));
+    assert!(
+        message.contains("or this one, listens on port 2121"),
+        "{message}"
+    );
     let certificate = base.replace("through\"", "through\", cert_file = \"c\"");
     let (_, _, message) = folder.error(&with_peer(&format!("{certificate}{target}{ports}")));
     assert!(message.contains("a certificate needs"), "{message}");

@@ -8,7 +8,7 @@ use ftp::{
     line::{Line, REPLY_MAX},
     reply::{Class, ReplyTracker},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use super::{dial, session::Opened};
@@ -30,7 +30,7 @@ pub(super) async fn connect(
     let Some(tls) = &opened.tls else {
         return Ok((Leg::plain(stream), None));
     };
-    let connector = if shared.tls13_only.contains(&opened.target) {
+    let connector = if shared.tls13_only.contains(&opened.target, Instant::now()) {
         Connector::new(tls)
     } else {
         Connector::new_tls12(tls)
@@ -53,7 +53,9 @@ pub(super) async fn connect(
     let stream = stream.map_err(|error| unreachable(&error))?;
     let leg = connector.connect(stream, &name, Kind::Control).await;
     let leg = leg.map_err(|error| no_tls(&error))?;
-    shared.tls13_only.insert(&opened.target);
+    if leg.is_tls13() {
+        shared.tls13_only.insert(&opened.target, Instant::now());
+    }
     Ok((leg, Some(Arc::new(connector))))
 }
 

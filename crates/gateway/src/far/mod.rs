@@ -26,7 +26,7 @@ use crate::{
     socket,
     target::Endpoint,
     tls::Leg,
-    truncation,
+    truncation::{KnownSession, SessionKey},
     wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
 
@@ -105,7 +105,14 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
             warn!(%error, "a stream that begins wrongly");
-            if matches!(error, WireError::Version(_)) {
+            // Where raw bytes are expected an answer would be taken for data.
+            if matches!(
+                error,
+                WireError::Version {
+                    is_session: true,
+                    ..
+                }
+            ) {
                 let refused = FarMessage::Refused {
                     code: 421,
                     text: error.to_string(),
@@ -132,6 +139,12 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
             let span = info_span!("ftp", session, %target);
             let _open = shared.registry.session();
             let streams = shared.pairing.enter((peer, session));
+            let key = SessionKey {
+                peer,
+                is_near: false,
+                session,
+            };
+            let _known = KnownSession::new(shared.clone(), key);
             let opened = session::Opened {
                 peer,
                 session,
@@ -153,13 +166,17 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
             transfer,
             by_client,
         } => {
-            shared.truncations.note(truncation::Key {
+            let key = SessionKey {
                 peer,
                 is_near: !by_client,
                 session,
-                transfer,
-            });
-            send.finish();
+            };
+            if shared.truncations.note(key, transfer) {
+                send.finish();
+            } else {
+                debug!(session, "a truncation in no session");
+                send.reset(reset::SESSION_ENDED);
+            }
         }
         Service::FtpData { session, transfer } => {
             match timeout(PAIRING_PATIENCE, shared.pairing.find((peer, session))).await {

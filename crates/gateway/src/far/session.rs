@@ -19,7 +19,7 @@ use link::{PeerId, RecvStream, SendStream, StreamError};
 use socket2::SockRef;
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
 use tracing::{Instrument, debug, info, warn};
 
@@ -34,7 +34,7 @@ use crate::{
     status::Transfer,
     target::Endpoint,
     tls::{self, Connector, Kind, Leg, ServerTls},
-    truncation::{self, Truncation},
+    truncation::{SessionKey, Truncation},
     wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
 
@@ -250,7 +250,9 @@ impl Session<'_> {
         if let Some(Ok(local)) = self.control.tcp().map(|tcp| tcp.local_addr()) {
             self.local = local;
         }
-        self.shared.tls13_only.insert(&self.target);
+        if self.control.is_tls13() {
+            self.shared.tls13_only.insert(&self.target, Instant::now());
+        }
         self.tls = Some(Arc::new(tls));
         Ok(())
     }
@@ -403,12 +405,12 @@ impl Session<'_> {
             truncation: self.tls.is_some().then(|| {
                 Truncation::new(
                     self.shared.clone(),
-                    truncation::Key {
+                    SessionKey {
                         peer: self.peer,
                         is_near: false,
                         session: self.session,
-                        transfer: id,
                     },
+                    id,
                 )
             }),
             orders: ordered,

@@ -20,7 +20,7 @@ use link::{RecvStream, SendStream, StreamError};
 use tokio::{
     io::AsyncReadExt,
     net::TcpListener,
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::{sleep, timeout},
 };
 use tracing::{debug, info};
@@ -132,17 +132,18 @@ impl DataConnection {
         let watched = leg.tcp().as_fd().try_clone_to_owned();
         let (mut reader, mut writer) = leg.into_split();
         let result = if let Ok(watched) = watched {
+            let (up_end, up_ended) = oneshot::channel();
             let both = async {
                 tokio::try_join!(
-                    up(
-                        (&mut reader, &mut send),
-                        orders.clone(),
-                        &truncation,
-                        &transfer,
-                        &tell
-                    ),
+                    async {
+                        let end = (&mut reader, &mut send);
+                        up(end, orders.clone(), &truncation, &transfer, &tell).await?;
+                        let _ = up_end.send(());
+                        Ok(())
+                    },
                     down(
                         (&mut recv, &mut writer),
+                        uploaded(up_ended, orders.clone()),
                         orders.clone(),
                         &truncation,
                         &transfer,
@@ -156,7 +157,7 @@ impl DataConnection {
                 why = ended_early(&mut all_orders, watched.as_fd(), &transfer) => {
                     Err(why.to_owned())
                 }
-                () = stalled(&transfer, stall_timeout) => {
+                () = super::stalled(&transfer, stall_timeout) => {
                     Err(format!("nothing has moved for {} s", stall_timeout.as_secs()))
                 }
             }
@@ -349,20 +350,6 @@ async fn ended_early(
     }
 }
 
-/// Resolves when for so long nothing has moved.
-async fn stalled(transfer: &Transfer, patience: Duration) {
-    let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
-    let mut before = moved();
-    loop {
-        sleep(patience).await;
-        let now = moved();
-        if now == before {
-            return;
-        }
-        before = now;
-    }
-}
-
 /// The server has refused the upload, or what never became a transfer.
 async fn refused(mut orders: watch::Receiver<Orders>) {
     let over = |o: &Orders| o.finished == Some(true) && o.direction != Some(Direction::Download);
@@ -392,9 +379,22 @@ async fn drain(reader: &mut Reader, mut orders: watch::Receiver<Orders>) {
     }
 }
 
+/// Resolves when the server has answered for an upload that the client has sent whole: servers may close their end
+/// of the data connection at any time after that.
+async fn uploaded(up_ended: oneshot::Receiver<()>, mut orders: watch::Receiver<Orders>) {
+    if up_ended.await.is_err() {
+        return std::future::pending().await;
+    }
+    let over = |o: &Orders| o.finished == Some(false) && o.direction == Some(Direction::Upload);
+    ordered(&mut orders, over).await;
+    // Most have closed before they answer, and the end is on its way.
+    sleep(SERVER_END).await;
+}
+
 /// From the link to the client. `Err` ends both directions with resets.
 async fn down(
     (recv, writer): (&mut RecvStream, &mut Writer),
+    uploaded: impl Future<Output = ()>,
     mut orders: watch::Receiver<Orders>,
     truncation: &Option<Truncation>,
     transfer: &Transfer,
@@ -416,7 +416,24 @@ async fn down(
         }
         Ok(())
     };
-    let relayed = relayed.await;
+    let relayed = {
+        tokio::pin!(relayed);
+        tokio::select! {
+            biased;
+            relayed = &mut relayed => Some(relayed),
+            () = uploaded => {
+                tell.tell(Event::Delivered).await;
+                let _ = timeout(LINGER, relayed).await;
+                None
+            }
+        }
+    };
+    let Some(relayed) = relayed else {
+        recv.stop(reset::ABORTED);
+        // Nobody waits for what becomes of it.
+        let _ = timeout(LINGER, socket::end_orderly(writer)).await;
+        return Ok(());
+    };
     let is_upload = orders.borrow().direction == Some(Direction::Upload);
     match relayed {
         // A client that has sent its file may be gone before the server's end can be told to it.
@@ -450,6 +467,9 @@ const DIAL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time in which a client reads a reply before its data connection is closed under it.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// Time by which a server's final reply to an upload may precede the end of its data connection, on the link.
+const SERVER_END: Duration = Duration::from_millis(100);
 
 /// Time for a server's reply after it dropped its data connection.
 const REPLY_PATIENCE: Duration = Duration::from_secs(30);

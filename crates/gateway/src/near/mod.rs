@@ -23,6 +23,7 @@ use crate::{
     relay,
     shared::Shared,
     socket,
+    status::Transfer,
     tls::{Acceptor, Leg},
     wire::Service,
 };
@@ -94,8 +95,7 @@ pub(crate) async fn serve_forward(listener: TcpListener, forward: Forward, share
         let serve = async move {
             let _alive = alive;
             let _open = shared.registry.session();
-            let kind = ("forward", Class::Bulk);
-            relay_forward(stream, client, number, kind, &forward, &shared).await;
+            relay_forward(stream, client, number, Passage::FORWARD, &forward, &shared).await;
         };
         tokio::spawn(serve.instrument(span));
     })
@@ -115,12 +115,45 @@ async fn accept(listener: TcpListener, mut start: impl FnMut(TcpStream, SocketAd
     }
 }
 
-/// Relays a client's connection to the target of `forward`, under what `status` calls it and in this class.
+/// How a connection is forwarded.
+struct Passage<'a> {
+    /// What `status` calls it.
+    kind: &'static str,
+    class: Class,
+    /// Time without a byte after which it is reset, unless `is_needed` says otherwise.
+    patience: Option<Duration>,
+    is_needed: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Passage<'_> {
+    /// Any TCP service: it knows best how long it may be silent.
+    const FORWARD: Passage<'static> = Passage {
+        kind: "forward",
+        class: Class::Bulk,
+        patience: None,
+        is_needed: &|| false,
+    };
+
+    /// Resolves when nothing moves on a connection that nothing else needs.
+    async fn given_up(&self, transfer: &Transfer) {
+        let Some(patience) = self.patience else {
+            return std::future::pending().await;
+        };
+        loop {
+            stalled(transfer, patience).await;
+            if !(self.is_needed)() {
+                return;
+            }
+        }
+    }
+}
+
+/// Relays a client's connection to the target of `forward`.
 async fn relay_forward(
     stream: TcpStream,
     client: SocketAddr,
     number: u64,
-    (kind, class): (&'static str, Class),
+    passage: Passage<'_>,
     forward: &Forward,
     shared: &Shared,
 ) {
@@ -129,7 +162,7 @@ async fn relay_forward(
         target: target.clone(),
     };
     let reached = shared
-        .reach(&target.host, forward.via, class, service)
+        .reach(&target.host, forward.via, passage.class, service)
         .await;
     let (peer, send, recv) = match reached {
         Ok(reached) => reached,
@@ -143,7 +176,7 @@ async fn relay_forward(
         debug!(%error, "socket options");
     }
     let transfer = shared.registry.transfer(
-        kind,
+        passage.kind,
         true,
         number,
         shared.peer_name(peer),
@@ -153,6 +186,7 @@ async fn relay_forward(
     info!(%target, peer = shared.peer_name(peer), "forwarding");
     let result = tokio::select! {
         result = relay::join(Leg::plain(stream), send, recv, transfer.meters()) => result,
+        () = passage.given_up(&transfer) => return info!("nothing moved for too long"),
         () = shared.cut_short() => return,
     };
     let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
@@ -162,6 +196,20 @@ async fn relay_forward(
             info!(up_bytes, down_bytes, "forward complete");
         }
         Err(error) => info!(up_bytes, down_bytes, %error, "forward broken"),
+    }
+}
+
+/// Resolves when for so long nothing has moved.
+async fn stalled(transfer: &Transfer, patience: Duration) {
+    let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
+    let mut before = moved();
+    loop {
+        tokio::time::sleep(patience).await;
+        let now = moved();
+        if now == before {
+            return;
+        }
+        before = now;
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tracing::{Instrument, info, info_span};
 
-use super::{accept, relay_forward};
+use super::{Passage, accept, relay_forward};
 use crate::{
     config::{Forward, PassThrough},
     limits::{Place, Reached},
@@ -23,18 +23,25 @@ use crate::{
     target::Endpoint,
 };
 
-/// A door, and the clients that have a control connection through it: nobody else gets at the server's
-/// data ports.
+/// A door, and what its clients have open.
 struct Door {
     config: PassThrough,
     shared: Arc<Shared>,
-    present: Mutex<HashMap<IpAddr, usize>>,
+    open: Mutex<HashMap<IpAddr, Open>>,
 }
 
-/// Counts a control connection while it is held.
-struct Present {
+/// What one client has open. Without a control connection nobody gets at the server's data ports.
+#[derive(Default)]
+struct Open {
+    controls: usize,
+    data: usize,
+}
+
+/// Counts a connection while it is held.
+struct Held {
     door: Arc<Door>,
     client: IpAddr,
+    is_data: bool,
 }
 
 /// Accepts clients, and their data connections, until the task is dropped.
@@ -47,7 +54,7 @@ pub(crate) async fn serve_pass_through(
     let door = Arc::new(Door {
         config,
         shared,
-        present: Mutex::default(),
+        open: Mutex::default(),
     });
     let mut listening = JoinSet::new();
     for listener in data {
@@ -67,29 +74,27 @@ pub(crate) async fn serve_pass_through(
 
 impl Door {
     fn control(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
-        let (place, present) = match self.admit(client.ip()) {
-            Ok(admitted) => admitted,
+        match self.admit(client.ip()) {
+            Ok((place, held)) => {
+                let port = self.config.target.port;
+                self.relay(stream, client, port, held, Some(place));
+            }
             Err(reached) => {
                 self.shared.registry.refused();
                 info!(%client, %reached, "a client was turned away");
                 // Whether the client expects TLS at once is not known, so nothing can be said.
-                return socket::abort(stream);
+                socket::abort(stream);
             }
-        };
-        let port = self.config.target.port;
-        let kind = ("forward", Class::Control);
-        self.relay(stream, client, port, kind, (place, present));
+        }
     }
 
     fn data(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, port: u16) {
-        let is_present = self.lock().contains_key(&client.ip());
-        let open = self.shared.registry.door_transfers_open();
-        if !is_present || open >= self.shared.config.limits.transfers_max {
+        let Some(held) = self.admit_data(client.ip()) else {
             self.shared.registry.refused();
-            info!(%client, port, is_present, "a data connection was turned away");
+            info!(%client, port, "a data connection was turned away");
             return socket::abort(stream);
-        }
-        self.relay(stream, client, port, ("ftp", Class::Bulk), ());
+        };
+        self.relay(stream, client, port, held, None);
     }
 
     /// Forwards to `port` of the server, and holds `held` meanwhile.
@@ -98,8 +103,8 @@ impl Door {
         stream: TcpStream,
         client: SocketAddr,
         port: u16,
-        kind: (&'static str, Class),
-        held: impl Send + 'static,
+        held: Held,
+        place: Option<Place>,
     ) {
         let Some(alive) = self.shared.alive.upgrade() else {
             return;
@@ -116,36 +121,89 @@ impl Door {
         let span = info_span!("pass-through", session = number, %client, port);
         let shared = self.shared.clone();
         let serve = async move {
-            let _held = (alive, held);
-            let _open = (kind.1 == Class::Control).then(|| shared.registry.session());
-            relay_forward(stream, client, number, kind, &forward, &shared).await;
+            let _held = (alive, place);
+            let _open = (!held.is_data).then(|| shared.registry.session());
+            let limits = shared.config.limits;
+            let passage = Passage {
+                kind: if held.is_data { "ftp" } else { "forward" },
+                class: if held.is_data {
+                    Class::Bulk
+                } else {
+                    Class::Control
+                },
+                patience: Some(if held.is_data {
+                    limits.stall_timeout
+                } else {
+                    limits.idle_timeout
+                }),
+                // A control connection is silent while a transfer runs.
+                is_needed: &|| !held.is_data && held.door.has_data(held.client),
+            };
+            relay_forward(stream, client, number, passage, &forward, &shared).await;
         };
         tokio::spawn(serve.instrument(span));
     }
 
-    fn admit(self: &Arc<Self>, client: IpAddr) -> Result<(Place, Present), Reached> {
+    fn admit(self: &Arc<Self>, client: IpAddr) -> Result<(Place, Held), Reached> {
         if !self.config.admits(client) {
             return Err(Reached::Stranger);
         }
         let place = self.shared.usage.admit(client)?;
-        *self.lock().entry(client).or_default() += 1;
-        let door = self.clone();
-        Ok((place, Present { door, client }))
+        self.lock().entry(client).or_default().controls += 1;
+        Ok((place, self.hold(client, false)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A place for one more data connection of a client that has a control connection.
+    fn admit_data(self: &Arc<Self>, client: IpAddr) -> Option<Held> {
+        let most = self.shared.config.limits.transfers_max;
+        let mut open = self.lock();
+        // Not all of ours are in the registry yet.
+        let of_door: usize = open.values().map(|open| open.data).sum();
+        if self.shared.registry.door_transfers_open().max(of_door) >= most {
+            return None;
+        }
+        let client_open = open.get_mut(&client)?;
+        if client_open.data >= client_open.controls * DATA_PER_CONTROL_MAX {
+            return None;
+        }
+        client_open.data += 1;
+        drop(open);
+        Some(self.hold(client, true))
+    }
+
+    fn has_data(&self, client: IpAddr) -> bool {
+        self.lock().get(&client).is_some_and(|open| open.data > 0)
+    }
+
+    fn hold(self: &Arc<Self>, client: IpAddr, is_data: bool) -> Held {
+        Held {
+            door: self.clone(),
+            client,
+            is_data,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Present {
+impl Drop for Held {
     fn drop(&mut self) {
-        let mut present = self.door.lock();
-        if let Some(count) = present.get_mut(&self.client) {
+        let mut all = self.door.lock();
+        if let Some(open) = all.get_mut(&self.client) {
+            let count = if self.is_data {
+                &mut open.data
+            } else {
+                &mut open.controls
+            };
             *count -= 1;
-            if *count == 0 {
-                present.remove(&self.client);
+            if open.controls + open.data == 0 {
+                all.remove(&self.client);
             }
         }
     }
 }
+
+/// Clients have one data connection for each control connection; the one before may still be ending.
+const DATA_PER_CONTROL_MAX: usize = 4;

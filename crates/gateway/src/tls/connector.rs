@@ -61,17 +61,20 @@ impl Connector {
         Ok(Self::with_versions(verifier, by_roots, versions))
     }
 
-    /// One for TLS 1.3 too, if this one has offered only TLS 1.2 and `error` says that the server has nothing
-    /// to do with that: no such version, or no suite in it.
+    /// One for TLS 1.3 too, if this one has offered only TLS 1.2 and `error` may mean that the server has nothing
+    /// to do with that: no such version, or no suite in it, or no answer but the end of the connection.
     pub(crate) fn in_place_of_tls12(&self, error: &io::Error) -> Option<Self> {
         let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
         let lacks_version = matches!(
             tls,
             Some(Error::AlertReceived(
-                AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure
+                AlertDescription::ProtocolVersion
+                    | AlertDescription::HandshakeFailure
+                    | AlertDescription::InsufficientSecurity
             ))
         );
-        (self.is_tls12_only && lacks_version)
+        let is_unanswered = error.get_ref().is_some_and(|e| e.is::<Unanswered>());
+        (self.is_tls12_only && (lacks_version || is_unanswered))
             .then(|| Self::with_versions(self.verifier.clone(), self.by_roots, BOTH))
     }
 
@@ -105,10 +108,12 @@ impl Connector {
         let name = self.name(server_name)?;
         let offered = self.sessions.any();
         let connector = TlsConnector::from(self.config.clone());
-        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, Tcp::new(tcp)))
+        let tcp = Tcp::new(tcp);
+        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, tcp.clone()))
             .await
             .map_err(|_| too_slow())?
-            .map_err(explained)?;
+            .map_err(|error| explained(error, tcp.has_read()))?;
+        drop(tcp);
         let leg = Leg::tls(stream);
         let resumed = leg.is_resumed();
         debug!(?kind, offered, resumed, "TLS with the server");
@@ -136,8 +141,20 @@ impl Connector {
     }
 }
 
-/// Takes a [`Distrust`] out of what the TLS library wraps around it.
-fn explained(error: io::Error) -> io::Error {
+/// The server has ended the connection where its first word was due.
+#[derive(Debug, thiserror::Error)]
+#[error("the server closes the connection instead of answering: {0}")]
+struct Unanswered(io::Error);
+
+/// Takes a [`Distrust`] out of what the TLS library wraps around it, and tells an end without any answer.
+fn explained(error: io::Error, has_answered: bool) -> io::Error {
+    let is_end = matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    );
+    if is_end && !has_answered {
+        return io::Error::new(error.kind(), Unanswered(error));
+    }
     let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
     match tls {
         Some(Error::InvalidMessage(_)) => {

@@ -14,7 +14,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use rustls::HandshakeKind;
+use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -86,6 +86,14 @@ impl Leg {
     pub fn is_resumed(&self) -> bool {
         let kind = self.lock().and_then(|tls| tls.get_ref().1.handshake_kind());
         kind == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether there is TLS 1.3.
+    pub fn is_tls13(&self) -> bool {
+        let version = self
+            .lock()
+            .and_then(|tls| tls.get_ref().1.protocol_version());
+        version == Some(ProtocolVersion::TLSv1_3)
     }
 
     /// Whether the data has ended with a FIN that no close_notify went ahead of: what came may be

@@ -7,7 +7,10 @@ use std::{
     io::{self, IoSlice},
     net::Shutdown,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -19,20 +22,31 @@ use tokio::{
 
 /// A shared TCP connection. Dropping the last one closes it; nothing else but a shutdown sends a FIN.
 #[derive(Debug, Clone)]
-pub(super) struct Tcp(Arc<TcpStream>);
+pub(super) struct Tcp {
+    stream: Arc<TcpStream>,
+    has_read: Arc<AtomicBool>,
+}
 
 impl Tcp {
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(stream))
+        Self {
+            stream: Arc::new(stream),
+            has_read: Arc::default(),
+        }
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
-        &self.0
+        &self.stream
+    }
+
+    /// Whether anything has come from the peer.
+    pub(super) fn has_read(&self) -> bool {
+        self.has_read.load(Ordering::Relaxed)
     }
 
     /// The connection, if nobody else has it.
     pub(super) fn into_stream(self) -> Option<TcpStream> {
-        Arc::into_inner(self.0)
+        Arc::into_inner(self.stream)
     }
 
     pub(super) fn poll_read(
@@ -41,9 +55,14 @@ impl Tcp {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read_buf(buf) {
-                Ok(_) => return Poll::Ready(Ok(())),
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read_buf(buf) {
+                Ok(count) => {
+                    if count > 0 {
+                        self.has_read.store(true, Ordering::Relaxed);
+                    }
+                    return Poll::Ready(Ok(()));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -56,8 +75,8 @@ impl Tcp {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match self.0.try_write_vectored(parts) {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match self.stream.try_write_vectored(parts) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return Poll::Ready(result),
             }

@@ -163,7 +163,7 @@ impl Wire for Hello {
                     body.extend_from_slice(&id.0.to_be_bytes());
                     body.extend_from_slice(line);
                 }
-                2
+                FTP_SESSION
             }
             Service::FtpData { session, transfer } => {
                 body.extend_from_slice(&session.to_be_bytes());
@@ -187,13 +187,20 @@ impl Wire for Hello {
         let mut reader = Reader::new(kind, body);
         match reader.u8()? {
             VERSION => {}
-            other => return Err(WireError::Version(other)),
+            other => {
+                // The type bytes are those of every version.
+                let is_session = kind == FTP_SESSION;
+                return Err(WireError::Version {
+                    peer: other,
+                    is_session,
+                });
+            }
         }
         let service = match kind {
             1 => Service::Forward {
                 target: endpoint(&mut reader)?,
             },
-            2 => {
+            FTP_SESSION => {
                 let session = reader.u64()?;
                 let target = endpoint(&mut reader)?;
                 let [has_logon, is_strict, is_active, has_tls] = reader.flags()?;
@@ -449,3 +456,7 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, WireError> {
         port => Ok(Endpoint { host, port }),
     }
 }
+
+/// Type of the [`Hello`] of an FTP session. It stays so in all versions: a gateway of another can tell these streams,
+/// where an answer is understood, from those of raw bytes, where it would be taken for data.
+const FTP_SESSION: u8 = 2;

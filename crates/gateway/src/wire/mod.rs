@@ -29,8 +29,13 @@ pub enum WireError {
     #[error("malformed message of type {0}")]
     Malformed(u8),
     /// The peer speaks another version.
-    #[error("the peer speaks version {0} of the gateway protocol, this gateway {VERSION}")]
-    Version(u8),
+    #[error("the peer speaks version {peer} of the gateway protocol, this gateway {VERSION}")]
+    Version {
+        /// Its version.
+        peer: u8,
+        /// The stream is that of an FTP session: messages follow, and not raw bytes.
+        is_session: bool,
+    },
     /// The stream ended inside a message.
     #[error("the stream ended inside a message")]
     Truncated,

@@ -128,12 +128,15 @@ fn a_newline_cannot_be_smuggled_into_a_line() {
 
 #[test]
 fn another_version_is_named() {
-    let service = Service::Forward {
-        target: endpoint("10.0.0.1:1"),
-    };
-    let mut bytes = encode(&Hello { service }).to_vec();
-    bytes[HEADER_BYTES] = 9;
-    assert_eq!(decode::<Hello>(&bytes), Err(WireError::Version(9)));
+    // Another version's body means nothing.
+    for (kind, is_session) in [(1, false), (2, true), (3, false), (4, false), (77, false)] {
+        let bytes = [kind, 0, 0, 0, 2, 9, 0];
+        let refused = WireError::Version {
+            peer: 9,
+            is_session,
+        };
+        assert_eq!(decode::<Hello>(&bytes), Err(refused));
+    }
 }
 
 #[test]

@@ -191,7 +191,11 @@ impl NearSession {
             Input::Refused { code, text } => self.refused(code, text),
             Input::ServerClosed => self.server_closed(),
             Input::LinkLost(why) | Input::LimitReached(why) => self.link_lost(why),
-            Input::Data(transfer, event) => self.transfers.on_event(transfer, event),
+            Input::Data(transfer, event) => {
+                if self.transfers.on_event(transfer, event) {
+                    self.order(transfer, Order::Kill);
+                }
+            }
         }
         self.settle();
     }

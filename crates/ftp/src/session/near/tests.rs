@@ -262,6 +262,15 @@ fn a_new_pasv_gives_up_the_last_one() {
 }
 
 #[test]
+fn a_data_connection_that_expired_is_given_up_on_both_sides() {
+    let mut near = prepared();
+    assert_eq!(data(&mut near, DataEvent::Expired), ["1 Kill"]);
+    // One in use is the server's to report on.
+    let mut near = downloading();
+    assert!(data(&mut near, DataEvent::Expired).is_empty());
+}
+
+#[test]
 fn the_server_sees_abor_before_the_end_of_an_unused_data_connection() {
     let mut near = prepared();
     assert_eq!(client(&mut near, "ABOR"), ["< ABOR"]);

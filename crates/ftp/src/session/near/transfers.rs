@@ -72,10 +72,11 @@ impl Transfers {
         }
     }
 
-    /// Takes note of what happened on a data connection.
-    pub(super) fn on_event(&mut self, id: TransferId, event: DataEvent<'_>) {
+    /// Takes note of what happened on a data connection. Returns whether it is given up: the far half may still
+    /// wait for the server's.
+    pub(super) fn on_event(&mut self, id: TransferId, event: DataEvent<'_>) -> bool {
         let Some(transfer) = self.open.get_mut(&id) else {
-            return;
+            return false;
         };
         match event {
             DataEvent::ClientEnded => transfer.client_ended = true,
@@ -90,12 +91,13 @@ impl Transfers {
             }
             DataEvent::Expired => {
                 self.open.remove(&id);
-                return;
+                return true;
             }
         }
         if transfer.answered && transfer.ended.is_some() {
             self.open.remove(&id);
         }
+        false
     }
 
     /// The server's final reply has been relayed.

@@ -22,7 +22,7 @@ use crate::{
     near::data::{ClientLeg, DataConnection, Event, Orders},
     socket,
     status::Transfer,
-    truncation::{self, Truncation},
+    truncation::{SessionKey, Truncation},
     wire::{Hello, NearMessage, Service, encode, reset},
 };
 
@@ -108,12 +108,12 @@ impl Session {
             truncation: has_tls_throughout.then(|| {
                 Truncation::new(
                     self.shared.clone(),
-                    truncation::Key {
+                    SessionKey {
                         peer: far.peer,
                         is_near: true,
                         session: far.session,
-                        transfer: id,
                     },
+                    id,
                 )
             }),
             stall_timeout: self.shared.config.limits.stall_timeout,

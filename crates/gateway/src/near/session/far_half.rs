@@ -14,6 +14,7 @@ use super::Session;
 use crate::{
     shared::{ReachError, Shared},
     target::{Endpoint, Host},
+    truncation::{KnownSession, SessionKey},
     wire::{Decoder, FarMessage, NearMessage, Service, WireError, encode},
 };
 
@@ -25,6 +26,7 @@ pub(super) struct Far {
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) decoder: Decoder,
+    _known: KnownSession,
 }
 
 /// Why the far half ended.
@@ -182,6 +184,11 @@ impl Session {
                 interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK)
             },
         ));
+        let key = SessionKey {
+            peer,
+            is_near: true,
+            session,
+        };
         self.far = Some(Far {
             peer,
             session,
@@ -189,6 +196,7 @@ impl Session {
             send,
             recv,
             decoder,
+            _known: KnownSession::new(self.shared.clone(), key),
         });
         Ok(())
     }

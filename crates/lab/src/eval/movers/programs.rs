@@ -112,11 +112,7 @@ pub(super) fn uftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Mo
     let _ = std::fs::remove_dir_all(&arrived);
     std::fs::create_dir(&arrived).context("a folder for UFTP")?;
     let mut daemon = stage.command(receiver, "uftpd")?;
-    daemon
-        .arg("-d")
-        .arg("-D")
-        .arg(&arrived)
-        ;
+    daemon.arg("-d").arg("-D").arg(&arrived);
     daemon
         .args(["-p", UFTP_PORT])
         .stdout(Stdio::null())
