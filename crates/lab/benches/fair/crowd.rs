@@ -75,9 +75,7 @@ pub fn run(line: &Line, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome
         site.name = format!("fair-{}-{}", std::process::id(), site.name);
     }
     let wan = Wan::up(config)?;
-    for site in Site::BOTH {
-        wan.enter(site, prepare_tcp)??;
-    }
+    wan.prepare_tcp(TCP_BUFFER)?;
     let receiver = |(index, flow): (usize, &Flow)| -> anyhow::Result<Receiver> {
         Ok(match flow.kind {
             Kind::Link => Receiver::Link(OnceLock::new()),
@@ -311,18 +309,8 @@ fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Resul
     }
 }
 
-/// Buffers for any path here, and nothing learned from the connection before.
-fn prepare_tcp() -> std::io::Result<()> {
-    for (file, text) in [
-        ("tcp_rmem", "4096 131072 33554432"),
-        ("tcp_wmem", "4096 16384 33554432"),
-        ("tcp_no_metrics_save", "1"),
-    ] {
-        std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
-    }
-    Ok(())
-}
-
+/// Buffers for any path here.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(32);
 /// Time between two looks.
 const EVERY: Duration = MS.saturating_mul(10);
 /// More than any path here carries.

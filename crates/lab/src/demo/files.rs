@@ -11,7 +11,7 @@ use units::ByteCount;
 use super::DemoConfig;
 use crate::{
     ftp::{
-        client::Direction,
+        Direction,
         content::{Content, hash_file},
     },
     scratch,
@@ -31,8 +31,8 @@ impl Files {
         let content = Content::new();
         let files = Self { folder, content };
         for (size, name) in [
-            (config.warm_up, files.warm_up_name(Direction::Download)),
-            (config.size, files.measured_name(Direction::Download)),
+            (config.warm_up, files.warm_up_name(Direction::Down)),
+            (config.size, files.measured_name(Direction::Down)),
         ] {
             let path = files.folder.join(name);
             let written = files.content.write(&path, size);
@@ -60,16 +60,16 @@ impl Files {
 
     /// How much of the measured upload has reached the server's disk.
     pub(super) fn uploaded_bytes(&self) -> io::Result<ByteCount> {
-        let path = self.folder.join(self.measured_name(Direction::Upload));
+        let path = self.folder.join(self.measured_name(Direction::Up));
         fs::metadata(path).map(|metadata| ByteCount::new(metadata.len()))
     }
 
     /// The hash of an uploaded file as it lies on the server's disk.
     pub(super) fn uploaded_hash(&self, is_measured: bool) -> io::Result<u64> {
         let name = if is_measured {
-            self.measured_name(Direction::Upload)
+            self.measured_name(Direction::Up)
         } else {
-            self.warm_up_name(Direction::Upload)
+            self.warm_up_name(Direction::Up)
         };
         hash_file(&self.folder.join(name))
     }

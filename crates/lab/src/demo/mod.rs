@@ -20,7 +20,10 @@ use self::{
     sites::{CongestionControl, Sites},
     table::Row,
 };
-use crate::ftp::client::{self, Direction, Transfer};
+use crate::ftp::{
+    Direction,
+    client::{self, Transfer},
+};
 use crate::gateways::{GatewayPlan, Gateways};
 use crate::wan::{
     WanError,
@@ -125,7 +128,7 @@ fn plain(
         }
     }
     let server = sites.start_server(files)?;
-    for direction in [Direction::Download, Direction::Upload] {
+    for direction in [Direction::Down, Direction::Up] {
         let bar = progress(&label, direction, config.size);
         let transfer = Transfer {
             address: server,
@@ -149,7 +152,7 @@ fn plain(
         };
         // What the client handed to its kernel is not what arrived.
         let bytes = match direction {
-            Direction::Upload if !outcome.is_complete => files.uploaded_bytes()?,
+            Direction::Up if !outcome.is_complete => files.uploaded_bytes()?,
             _ => outcome.bytes,
         };
         rows.push(Row::new(
@@ -195,7 +198,7 @@ fn accelerated(
             .run_client(move || TcpStream::connect(front_door))?
             .is_ok())
     })?;
-    for direction in [Direction::Download, Direction::Upload] {
+    for direction in [Direction::Down, Direction::Up] {
         for (size, name, is_measured) in [
             (config.warm_up, files.warm_up_name(direction), false),
             (config.size, files.measured_name(direction), true),
@@ -229,8 +232,8 @@ fn accelerated(
                 gateways.last_words()
             );
             let arrived = match direction {
-                Direction::Download => outcome.hash,
-                Direction::Upload => files.uploaded_hash(is_measured)?,
+                Direction::Down => outcome.hash,
+                Direction::Up => files.uploaded_hash(is_measured)?,
             };
             ensure!(
                 arrived == files.content().hash(size),

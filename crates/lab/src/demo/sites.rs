@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use units::ByteCount;
 use wansim::profile::Profile;
 
 use super::{files::Files, relay::Relay};
@@ -39,8 +40,8 @@ pub(super) enum CongestionControl {
     Missing { available: String },
 }
 
-/// Largest TCP buffers in both sites, so that the kernel's TCP is not held back by its defaults.
-const TCP_BUFFER_BYTES: u64 = 64 << 20;
+/// Several times what the path holds.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(64);
 
 impl Sites {
     pub(super) fn in_namespaces(profile: &Profile) -> Result<Self, WanError> {
@@ -52,15 +53,8 @@ impl Sites {
             site.name = format!("demo-{}-{}", std::process::id(), site.name);
         }
         let wan = Wan::up(config)?;
-        for site in Site::BOTH {
-            wan.enter(site, || {
-                for (file, low) in [("tcp_rmem", "4096 131072"), ("tcp_wmem", "4096 16384")] {
-                    let text = format!("{low} {TCP_BUFFER_BYTES}");
-                    // The kernel's defaults do as well; the table then shows what they reach.
-                    let _ = fs::write(format!("/proc/sys/net/ipv4/{file}"), text);
-                }
-            })?;
-        }
+        // Where it may not be set, the kernel's defaults do as well; the table shows what they reach.
+        let _ = wan.prepare_tcp(TCP_BUFFER);
         Ok(Self {
             place: Place::Namespaces(Box::new(wan)),
             next_port: Cell::new(2121),

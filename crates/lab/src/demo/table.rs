@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-use crate::{calc::Transfer, ftp::client::Direction};
+use crate::{calc::Transfer, ftp::Direction};
 
 /// One transfer.
 #[derive(Debug, Clone)]

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Reordering};
 
+pub use crate::ftp::Direction;
+
 use crate::calc::Transfer;
 
 /// A path and a piece of work.
@@ -47,16 +49,6 @@ pub struct Work {
     pub files: u32,
     /// Clients at once, which share the files.
     pub clients: u32,
-}
-
-/// Which way files go, seen from the client at site A.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// From the server at site B.
-    Down,
-    /// To it.
-    Up,
 }
 
 impl PathSpec {
@@ -142,15 +134,6 @@ impl fmt::Display for Work {
             1 => Ok(()),
             clients => write!(f, " by {clients} clients"),
         }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Down => "down",
-            Self::Up => "up",
-        })
     }
 }
 

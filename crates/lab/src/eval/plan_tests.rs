@@ -30,10 +30,13 @@ fn lists_multiply() {
     assert_eq!(plan.trials(), 16 * 2 * 2);
     assert_eq!(
         plan.cells[0].to_string(),
-        "300 Mbit/s, 20 ms, loss 0%, 10 MB down"
+        "300 Mbit/s, 20 ms, loss 0%, 10 MB download"
     );
     let last = &plan.cells[15];
-    assert_eq!(last.to_string(), "300 Mbit/s, 200 ms, loss 0.1%, 1 GB up");
+    assert_eq!(
+        last.to_string(),
+        "300 Mbit/s, 200 ms, loss 0.1%, 1 GB upload"
+    );
     let [up, down] = last.path.configs();
     assert_eq!((up.delay, down.loss), (Duration::from_millis(100), 0.001));
     // Each side does 10 MB within a second or so and 1 GB within 30 s or is cut off.

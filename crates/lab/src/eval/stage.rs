@@ -55,8 +55,8 @@ pub(crate) struct Reading {
     report: crate::wan::Report,
 }
 
-/// Largest TCP buffers in both sites, so that the kernel's TCP is not held back by its defaults.
-const TCP_BUFFER_BYTES: u64 = 512 << 20;
+/// More than any path of a plan holds.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 
 const FTP_PORT: u16 = 21;
 const LINK_PORT: u16 = 4810;
@@ -73,15 +73,7 @@ impl Stage {
             site.name = format!("eval-{}-{}", std::process::id(), site.name);
         }
         let wan = Wan::up(config)?;
-        for site in Site::BOTH {
-            wan.enter(site, || {
-                for (file, low) in [("tcp_rmem", "4096 131072"), ("tcp_wmem", "4096 16384")] {
-                    let text = format!("{low} {TCP_BUFFER_BYTES}");
-                    // The kernel's defaults do as well; the figures then show what they reach.
-                    let _ = fs::write(format!("/proc/sys/net/ipv4/{file}"), text);
-                }
-            })?;
-        }
+        wan.prepare_tcp(TCP_BUFFER)?;
         let [a, b] = Site::BOTH.map(|site| wan.config().sites[site.index()].ipv4);
         let folder = scratch::folder_in_memory("eval")?;
         fs::create_dir(folder.join("client"))?;

@@ -1,7 +1,6 @@
 //! An FTP client that times one transfer, from RETR or STOR to the final reply.
 
 use std::{
-    fmt,
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     time::{Duration, Instant},
@@ -13,14 +12,7 @@ use suppaftp::{FtpStream, types::FileType};
 use units::ByteCount;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::content::Content;
-
-/// Which way a file goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Download,
-    Upload,
-}
+use super::{Direction, content::Content};
 
 /// One transfer to be done.
 #[derive(Debug, Clone)]
@@ -68,8 +60,8 @@ pub(crate) fn run(
     let mut hash = Xxh3::new();
     let mut bytes = 0;
     let mut stream = match transfer.direction {
-        Direction::Download => ftp.retr_as_stream(&transfer.name).context("RETR")?,
-        Direction::Upload => ftp.put_with_stream(&transfer.name).context("STOR")?,
+        Direction::Down => ftp.retr_as_stream(&transfer.name).context("RETR")?,
+        Direction::Up => ftp.put_with_stream(&transfer.name).context("STOR")?,
     };
     let socket = stream.get_ref().get_ref().try_clone()?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -80,8 +72,8 @@ pub(crate) fn run(
             break false;
         }
         let moved = match transfer.direction {
-            Direction::Download => stream.read(&mut buffer),
-            Direction::Upload => {
+            Direction::Down => stream.read(&mut buffer),
+            Direction::Up => {
                 let rest = transfer.size.bytes() - bytes;
                 stream.write(source.at(bytes, rest.min(STEP as u64)))
             }
@@ -89,12 +81,12 @@ pub(crate) fn run(
         match moved {
             Ok(0) => break true,
             Ok(count) => {
-                if transfer.direction == Direction::Download {
+                if transfer.direction == Direction::Down {
                     hash.update(&buffer[..count]);
                 }
                 bytes += count as u64;
                 progress(bytes);
-                if transfer.direction == Direction::Upload && bytes == transfer.size.bytes() {
+                if transfer.direction == Direction::Up && bytes == transfer.size.bytes() {
                     break true;
                 }
             }
@@ -104,7 +96,7 @@ pub(crate) fn run(
     };
     if is_complete {
         // Our clone keeps the connection open otherwise.
-        if transfer.direction == Direction::Upload {
+        if transfer.direction == Direction::Up {
             socket
                 .shutdown(Shutdown::Write)
                 .context("ending the data connection")?;
@@ -148,15 +140,6 @@ fn cut_off(data: &TcpStream, control: &TcpStream) -> anyhow::Result<()> {
         SockRef::from(socket).set_linger(Some(Duration::ZERO))?;
     }
     Ok(())
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Download => "download",
-            Self::Upload => "upload",
-        })
-    }
 }
 
 /// A clock for transfers: when it began and whether its time is over.

@@ -2,4 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod content;
+mod direction;
 pub(crate) mod server;
+
+pub use direction::Direction;

@@ -34,6 +34,7 @@ pub use control::Description;
 pub use error::WanError;
 pub use report::{DirectionReport, Load, Report, ThreadReport};
 pub use state::Place;
+use units::ByteCount;
 use wansim::PathConfig;
 
 use emulator::Emulator;
@@ -96,6 +97,29 @@ impl Wan {
     /// [`WanError::Io`] if the kernel does not have it.
     pub fn set_congestion_control(&mut self, site: Site, name: &str) -> Result<(), WanError> {
         self.topology.set_congestion_control(site, name)
+    }
+
+    /// Makes the kernel's TCP in both sites fit for comparisons: buffers of up to `buffer`, so that its
+    /// defaults hold nothing back, and nothing learned from the connection before.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the kernel refuses.
+    pub fn prepare_tcp(&self, buffer: ByteCount) -> Result<(), WanError> {
+        let bytes = buffer.bytes();
+        for site in Site::BOTH {
+            let written = self.enter(site, || -> io::Result<()> {
+                for (file, text) in [
+                    ("tcp_rmem", format!("4096 131072 {bytes}")),
+                    ("tcp_wmem", format!("4096 16384 {bytes}")),
+                    ("tcp_no_metrics_save", "1".to_owned()),
+                ] {
+                    std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
+                }
+                Ok(())
+            })?;
+            written.map_err(WanError::io("setting up TCP"))?;
+        }
+        Ok(())
     }
 
     /// Runs `work` inside a site and waits for it. Sockets that it opens belong to the site, even

@@ -174,9 +174,7 @@ impl Setting {
             site.name = format!("bench-{}-{}", std::process::id(), site.name);
         }
         let wan = Wan::up(config)?;
-        for site in Site::BOTH {
-            wan.enter(site, prepare_tcp)??;
-        }
+        wan.prepare_tcp(TCP_BUFFER)?;
         let sink = Sink::start(&wan, Site::B, 6200)?;
         let [a, b] = wan.config().sites.each_ref().map(|site| site.ipv4);
         let door = SocketAddr::from((a, 6201));
@@ -312,19 +310,7 @@ pub fn wire_bytes(before: &Report, after: &Report) -> f64 {
     (ip_bytes + packets * ETHERNET_OVERHEAD as f64) * (1.0 - drops / packets.max(1.0))
 }
 
-/// Buffers for any path here, and nothing learned from the connection before.
-fn prepare_tcp() -> std::io::Result<()> {
-    for (file, text) in [
-        ("tcp_rmem", format!("4096 131072 {TCP_BUFFER_BYTES}")),
-        ("tcp_wmem", format!("4096 16384 {TCP_BUFFER_BYTES}")),
-        ("tcp_no_metrics_save", "1".into()),
-    ] {
-        std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
-    }
-    Ok(())
-}
-
 /// Four times what the longest path here holds.
-const TCP_BUFFER_BYTES: u64 = 512 << 20;
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 /// So long after a transfer a link counts as warm.
 const WARM_FOR: Duration = Duration::from_secs(10);

@@ -45,7 +45,7 @@ pub(super) fn plain(
 pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     let warm_up = Transfer {
         address: stage.front_door,
-        direction: client_direction(cell.work.direction),
+        direction: cell.work.direction,
         name: WARM_UP.to_owned(),
         size: stage::warm_up_size(cell),
         limit: WARM_UP_LIMIT,
@@ -91,7 +91,7 @@ fn transfer_all(
             for number in numbers {
                 let transfer = Transfer {
                     address,
-                    direction: client_direction(work.direction),
+                    direction: work.direction,
                     name: stage::name(work.direction, number),
                     size,
                     limit: limit.saturating_sub(begun.elapsed()),
@@ -143,13 +143,6 @@ fn transfer_all(
         time,
         is_complete,
     })
-}
-
-fn client_direction(direction: Direction) -> client::Direction {
-    match direction {
-        Direction::Down => client::Direction::Download,
-        Direction::Up => client::Direction::Upload,
-    }
 }
 
 /// A warm link's four bandwidth-delay products take no longer than this anywhere.

@@ -39,7 +39,7 @@ fn figures_are_medians_of_the_records() {
     );
     assert!(
         text.contains(
-            "UFTP, 300 Mbit/s, 200 ms, loss 0.1%, 100 MB down, time 1: failed: <reset> by peer"
+            "UFTP, 300 Mbit/s, 200 ms, loss 0.1%, 100 MB download, time 1: failed: <reset> by peer"
         ),
         "{text}"
     );
