@@ -10,6 +10,8 @@ use lab::{
 };
 use units::{BitRate, ByteCount};
 
+use crate::output;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -120,8 +122,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             })
         }
     };
-    print!("{text}");
-    Ok(())
+    output::print(&text)
 }
 
 fn window(rate: BitRate, rtt: Duration) -> String {

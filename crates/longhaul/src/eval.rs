@@ -13,6 +13,8 @@ use lab::{
     wan::privilege,
 };
 
+use crate::output;
+
 /// Runs an evaluation plan over an emulated WAN, and writes records and report
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -57,11 +59,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some([before, after]) = args.compare.as_deref() {
-        print!(
-            "{}",
-            lab::eval::report::compare(&record::read(before)?, &record::read(after)?)
-        );
-        return Ok(ExitCode::SUCCESS);
+        let text = lab::eval::report::compare(&record::read(before)?, &record::read(after)?);
+        return output::print(&text).map(|()| ExitCode::SUCCESS);
     }
     let path = args.plan.as_deref().context("no plan")?;
     let plan = match fs::read_to_string(path)
@@ -76,16 +75,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     let minutes = |time: Duration| format!("{:.0} min", (time.as_secs_f64() / 60.0).max(1.0));
-    println!(
-        "{}: {} trials in {} cells, about {}",
+    output::print(&format!(
+        "{}: {} trials in {} cells, about {}\n",
         plan.title,
         plan.trials(),
         plan.cells.len(),
         minutes(plan.estimate())
-    );
+    ))?;
     if args.dry_run {
-        plan.cells.iter().for_each(|cell| println!("  {cell}"));
-        return Ok(ExitCode::SUCCESS);
+        let cells = plan.cells.iter().map(|cell| format!("  {cell}\n"));
+        return output::print(&cells.collect::<String>()).map(|()| ExitCode::SUCCESS);
     }
     privilege::acquire()?;
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
@@ -97,8 +96,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let all = run::run(&plan, &setting)?;
     ensure!(!all.is_empty(), "there are no records");
-    write(&Report::new(&plan.title, &plan.about, &all)?, &records)?;
-    Ok(ExitCode::SUCCESS)
+    let report = Report::new(&plan.title, &plan.about, &all)?;
+    write(&report, &records)?;
+    output::print(&report.summary()).map(|()| ExitCode::SUCCESS)
 }
 
 /// Writes the report beside its records, whole or not at all.

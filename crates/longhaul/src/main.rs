@@ -7,6 +7,7 @@ mod demo;
 mod eval;
 mod gateway;
 mod keygen;
+mod output;
 mod pubkey;
 mod status;
 mod wan;

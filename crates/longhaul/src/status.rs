@@ -1,13 +1,15 @@
 //! `longhaul status`: what a running gateway is doing.
 
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use gateway::status::Snapshot;
+
+use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,12 +35,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         snapshot.to_string()
     };
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever reads, such as head, has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot print"),
-    }
+    output::print(&text)
 }
 
 /// The body of `/status.json`. One request, one answer: HTTP/1.0 needs no library.

@@ -92,7 +92,7 @@ impl Plot {
         Self {
             title: title.to_owned(),
             x,
-            y: Axis::linear("share"),
+            y: Axis::linear("share of them"),
             series: series.collect(),
         }
     }

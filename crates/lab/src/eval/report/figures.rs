@@ -2,9 +2,8 @@
 
 use super::Report;
 use crate::{
-    eval::cell::{Cell, Direction},
+    eval::cell::{Cell, Work},
     plot::{Axis, Mark, Plot, Series},
-    stats,
 };
 
 /// A quantity of cells that a plot may run over.
@@ -94,23 +93,20 @@ impl Report {
         }
     }
 
-    fn distribution(&self) -> Plot {
-        let series = self.sides.iter().map(|side| {
+    /// All fractions of the ideal that each side reached.
+    pub(super) fn distribution(&self) -> Plot {
+        let samples = self.sides.iter().map(|side| {
             let rows = self.rows.iter().filter(|row| row.side == *side);
             let records = rows.flat_map(|row| &row.records);
-            let values: Vec<f64> = records.filter_map(|record| record.efficiency()).collect();
-            Series {
-                label: side.title().to_owned(),
-                points: stats::cdf(&values),
-                mark: Mark::Line,
-            }
+            let values = records.filter_map(|record| record.efficiency());
+            (side.title().to_owned(), values.collect())
         });
-        Plot {
-            title: "Distribution over all trials".to_owned(),
-            x: Axis::linear("fraction of the ideal"),
-            y: Axis::linear("share of trials"),
-            series: series.collect(),
-        }
+        let x = Axis::linear("fraction of the ideal");
+        Plot::cdf(
+            "Distribution over all trials",
+            x,
+            &samples.collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -125,11 +121,10 @@ fn others(cell: &Cell, dimension: &Dimension) -> String {
         "reordering" => common.path.reordering = 0.0,
         _ => {
             common.work.size_bytes = 0;
-            let direction = match cell.work.direction {
-                Direction::Down => "down",
-                Direction::Up => "up",
-            };
-            left_out = format!("{}, {} files {direction}", cell.path, cell.work.files);
+            let Work {
+                files, direction, ..
+            } = cell.work;
+            left_out = format!("{}, {files} files {direction}", cell.path);
         }
     }
     if left_out.is_empty() {

@@ -35,6 +35,12 @@ impl Report {
         text
     }
 
+    /// The sides in a few lines, for a terminal.
+    pub fn summary(&self) -> String {
+        let headline = self.headline().markdown();
+        format!("\n{headline}\n{}", self.distribution().text(60, 13))
+    }
+
     /// Under which conditions the figures were taken.
     pub(super) fn conditions(&self) -> Vec<String> {
         let mut lines = vec![
