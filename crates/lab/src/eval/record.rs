@@ -36,6 +36,9 @@ pub struct Record {
     pub cpu_seconds: BTreeMap<String, f64>,
     /// IP bytes that were sent from A to B and from B to A.
     pub wire_bytes: [u64; 2],
+    /// What a neighbour received meanwhile, bits per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_bits_per_s: Option<f64>,
     /// Whether the machine could not keep up with the emulation.
     pub saturated: bool,
     /// Processors, kernel, load.

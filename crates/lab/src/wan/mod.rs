@@ -107,19 +107,53 @@ impl Wan {
     pub fn prepare_tcp(&self, buffer: ByteCount) -> Result<(), WanError> {
         let bytes = buffer.bytes();
         for site in Site::BOTH {
-            let written = self.enter(site, || -> io::Result<()> {
-                for (file, text) in [
+            self.write_tcp(
+                site,
+                &[
                     ("tcp_rmem", format!("4096 131072 {bytes}")),
                     ("tcp_wmem", format!("4096 16384 {bytes}")),
                     ("tcp_no_metrics_save", "1".to_owned()),
-                ] {
-                    std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
-                }
-                Ok(())
-            })?;
-            written.map_err(WanError::io("setting up TCP"))?;
+                ],
+            )?;
         }
         Ok(())
+    }
+
+    /// Gives the TCP connections of a site buffers as of programs that ask for `bytes` in either direction:
+    /// the kernel takes twice as much, for what it adds to the data.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the kernel refuses.
+    pub fn fix_tcp_buffers(&self, site: Site, size: ByteCount) -> Result<(), WanError> {
+        let bytes = 2 * size.bytes();
+        let text = format!("4096 {bytes} {bytes}");
+        self.write_tcp(site, &[("tcp_rmem", text.clone()), ("tcp_wmem", text)])
+    }
+
+    /// Gives the TCP connections of a site receive buffers that do not grow, and that come to about `window` when
+    /// packets are full.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the kernel refuses.
+    pub fn fix_tcp_window(&self, site: Site, window: ByteCount) -> Result<(), WanError> {
+        let bytes = window.bytes() * FULL_PACKET_MEMORY_BYTES / SEGMENT_BYTES;
+        self.write_tcp(
+            site,
+            &[
+                ("tcp_rmem", format!("4096 {bytes} {bytes}")),
+                ("tcp_moderate_rcvbuf", "0".to_owned()),
+            ],
+        )
+    }
+
+    fn write_tcp(&self, site: Site, settings: &[(&str, String)]) -> Result<(), WanError> {
+        let written = self.enter(site, || -> io::Result<()> {
+            for (file, text) in settings {
+                std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
+            }
+            Ok(())
+        })?;
+        written.map_err(WanError::io("setting up TCP"))
     }
 
     /// Runs `work` inside a site and waits for it. Sockets that it opens belong to the site, even
@@ -174,3 +208,9 @@ impl Wan {
         self.topology.netns(site).clone_fd()
     }
 }
+
+/// TCP's payload of a packet of 1500 bytes with timestamps.
+const SEGMENT_BYTES: u64 = 1448;
+
+/// What the kernel counts for it against a receive buffer.
+const FULL_PACKET_MEMORY_BYTES: u64 = 2304;

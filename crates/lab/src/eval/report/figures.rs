@@ -10,34 +10,39 @@ use crate::{
 struct Dimension {
     name: &'static str,
     axis: fn() -> Axis,
-    value: fn(&Cell) -> f64,
+    value: fn(&Cell) -> Option<f64>,
 }
 
-const DIMENSIONS: [Dimension; 5] = [
+const DIMENSIONS: [Dimension; 6] = [
     Dimension {
         name: "RTT",
         axis: || Axis::linear("RTT, ms"),
-        value: |cell| cell.path.rtt_ms,
+        value: |cell| Some(cell.path.rtt_ms),
     },
     Dimension {
         name: "loss",
         axis: || Axis::linear("loss, %"),
-        value: |cell| cell.path.loss * 100.0,
+        value: |cell| Some(cell.path.loss * 100.0),
     },
     Dimension {
         name: "corruption",
         axis: || Axis::linear("corruption, %"),
-        value: |cell| cell.path.corruption * 100.0,
+        value: |cell| Some(cell.path.corruption * 100.0),
     },
     Dimension {
         name: "reordering",
         axis: || Axis::linear("reordering, %"),
-        value: |cell| cell.path.reordering * 100.0,
+        value: |cell| Some(cell.path.reordering * 100.0),
+    },
+    Dimension {
+        name: "TCP window",
+        axis: || Axis::logarithmic("TCP window, KiB"),
+        value: |cell| Some(cell.work.window_bytes? as f64 / 1024.0),
     },
     Dimension {
         name: "size",
         axis: || Axis::logarithmic("file, MB"),
-        value: |cell| cell.work.size_bytes as f64 / 1e6,
+        value: |cell| Some(cell.work.size_bytes as f64 / 1e6),
     },
 ];
 
@@ -51,7 +56,10 @@ impl Report {
         let mut plots = Vec::new();
         for dimension in &DIMENSIONS {
             let mut groups: Vec<(String, Vec<&Cell>)> = Vec::new();
-            for cell in &cells {
+            let with_value = cells
+                .iter()
+                .filter(|cell| (dimension.value)(cell).is_some());
+            for cell in with_value {
                 let label = others(cell, dimension);
                 match groups.iter_mut().find(|(name, _)| *name == label) {
                     Some((_, group)) => group.push(cell),
@@ -75,7 +83,7 @@ impl Report {
                 .iter()
                 .filter_map(|cell| {
                     let rate = self.row(cell, *side)?.goodput_bits_per_s()?;
-                    Some(((dimension.value)(cell), rate / 1e6))
+                    Some(((dimension.value)(cell)?, rate / 1e6))
                 })
                 .collect();
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -119,6 +127,7 @@ fn others(cell: &Cell, dimension: &Dimension) -> String {
         "loss" => common.path.loss = 0.0,
         "corruption" => common.path.corruption = 0.0,
         "reordering" => common.path.reordering = 0.0,
+        "TCP window" => common.work.window_bytes = None,
         _ => {
             common.work.size_bytes = 0;
             let Work {

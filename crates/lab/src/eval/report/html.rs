@@ -36,6 +36,10 @@ impl Report {
         }
         page.push_str("</div>\n");
         section(&mut page, "Cells", &self.cells_table());
+        let company = self.company();
+        if !company.rows.is_empty() {
+            section(&mut page, "What is left to others", &company);
+        }
         let cost = self.cost();
         if !cost.rows.is_empty() {
             section(&mut page, "What Longhaul costs", &cost);

@@ -20,6 +20,14 @@ impl Report {
             self.headline().markdown()
         );
         let _ = write!(text, "\n## Cells\n\n{}", self.cells_table().markdown());
+        let company = self.company();
+        if !company.rows.is_empty() {
+            let _ = write!(
+                text,
+                "\n## What is left to others\n\n{}",
+                company.markdown()
+            );
+        }
         let cost = self.cost();
         if !cost.rows.is_empty() {
             let _ = write!(text, "\n## What Longhaul costs\n\n{}", cost.markdown());

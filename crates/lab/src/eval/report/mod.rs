@@ -136,6 +136,18 @@ impl Row {
         median(&rates)
     }
 
+    /// Median rate of the neighbour, bits per second.
+    pub(crate) fn beside_bits_per_s(&self) -> Option<f64> {
+        let tried = self
+            .records
+            .iter()
+            .filter(|record| record.efficiency().is_some());
+        let rates: Vec<f64> = tried
+            .filter_map(|record| record.beside_bits_per_s)
+            .collect();
+        median(&rates)
+    }
+
     /// Processor seconds of both gateways by 1e9 bytes; `None` if none was used.
     pub(crate) fn gateway_cpu_s_per_gb(&self) -> Option<[f64; 2]> {
         let of = |name: &str| {

@@ -81,6 +81,39 @@ impl Report {
         }
     }
 
+    /// What is left to a neighbour, by cell and side; empty without neighbours.
+    pub(super) fn company(&self) -> Table {
+        let head = [
+            "cell",
+            "who comes",
+            "it gets, Mbit/s",
+            "the neighbour gets, Mbit/s",
+            "neighbour by its rate beside FTP with CUBIC",
+            "Jain",
+        ];
+        let rows = self.rows.iter().filter_map(|row| {
+            let theirs = row.beside_bits_per_s()?;
+            let ours = row.goodput_bits_per_s()?;
+            let peer = self.row(&row.cell, Side::FtpCubic);
+            let keeps = peer
+                .and_then(Row::beside_bits_per_s)
+                .map(|rate| theirs / rate);
+            let jain = (ours + theirs).powi(2) / (2.0 * (ours.powi(2) + theirs.powi(2)));
+            Some(vec![
+                row.cell.to_string(),
+                row.side.title().to_owned(),
+                format!("{:.1}", ours / 1e6),
+                format!("{:.1}", theirs / 1e6),
+                fraction(keeps),
+                format!("{jain:.3}"),
+            ])
+        });
+        Table {
+            head: head.map(str::to_owned).to_vec(),
+            rows: rows.collect(),
+        }
+    }
+
     /// What Longhaul costs, by cell; empty if it was not tried.
     pub(super) fn cost(&self) -> Table {
         let head = [
