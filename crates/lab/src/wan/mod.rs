@@ -7,6 +7,7 @@
 //! ([`privilege::acquire`]). Linux only.
 
 mod cable;
+mod capture;
 pub mod change;
 mod checksum;
 mod client;
@@ -25,10 +26,16 @@ mod state;
 mod sys;
 mod topology;
 
-use std::{ffi::OsStr, io, process::Command, thread};
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+    process::Command,
+    thread,
+};
 
 pub use cable::Cable;
-pub use client::{Client, Removed};
+pub use capture::{Capture, CaptureOptions, CaptureReport};
+pub use client::{Client, RemoteCapture, Removed};
 pub use config::{Direction, Site, SiteConfig, WanConfig};
 pub use control::Description;
 pub use error::WanError;
@@ -79,6 +86,22 @@ impl Wan {
     /// The settings in force, what happened to packets, and whether the machine kept up.
     pub fn report(&self) -> Report {
         self.emulator.report()
+    }
+
+    /// Writes what a site sends into the WAN and gets out of it to a pcap file, with times in
+    /// nanoseconds: each packet of the wire by itself, in the order in which the emulator took and
+    /// delivered them, which may be at most [`WanConfig::coalesce`] and 0.1 ms late. Packets cut short
+    /// keep the partial checksum that the kernel gave them.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if there can be no more threads.
+    pub fn capture(
+        &self,
+        site: Site,
+        file: impl Write + Send + 'static,
+        options: CaptureOptions,
+    ) -> Result<Capture, WanError> {
+        self.emulator.capture(site, file, options)
     }
 
     /// Takes a site's WAN interface down, as when a cable is pulled, or up again. Meanwhile
