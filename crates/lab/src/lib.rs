@@ -12,6 +12,7 @@ mod ftp;
 pub mod gateways;
 pub mod machine;
 pub mod plot;
+pub mod probe;
 mod scratch;
 pub mod stats;
 pub mod wan;

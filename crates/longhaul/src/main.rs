@@ -8,6 +8,7 @@ mod eval;
 mod gateway;
 mod keygen;
 mod output;
+mod probe;
 mod pubkey;
 mod status;
 mod wan;
@@ -38,6 +39,7 @@ enum Command {
     /// Joins two network namespaces by an emulated WAN, for any program
     Wan(wan::Args),
     Eval(eval::Args),
+    Probe(probe::Args),
     /// Calculates what a path allows: windows, rates, loss limits, times; each with its formula
     Calc(calc::Args),
 }
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Pubkey(args) => pubkey::run(&args).map(done),
         Command::Wan(args) => wan::run(args),
         Command::Eval(args) => eval::run(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Calc(args) => calc::run(args).map(done),
     };
     result.unwrap_or_else(|error| {

@@ -3,7 +3,7 @@
 use std::{future::Future, net::SocketAddr, path::PathBuf};
 
 use anyhow::Context;
-use libunftp::ServerBuilder;
+use libunftp::{ServerBuilder, options::ActivePassiveMode};
 use unftp_sbe_fs::Filesystem;
 
 /// Serves `folder` at `address` until `stop` resolves. The calling thread's network namespace is the
@@ -21,6 +21,7 @@ pub(crate) fn serve(
     }))
     .greeting("Longhaul demonstration")
     .passive_ports(30_000..=49_999)
+    .active_passive_mode(ActivePassiveMode::ActiveAndPassive)
     .build()
     .context("the embedded FTP server")?;
     runtime.block_on(async {

@@ -1,0 +1,194 @@
+//! When things are tried: one after the other, or as independent users come (a Poisson process).
+
+use std::{future::Future, time::Duration};
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use tokio::{
+    task::LocalSet,
+    time::{Instant, sleep_until},
+};
+
+use super::ProbeError;
+
+/// How many, how often, and how many at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arrivals {
+    /// How many things are tried.
+    pub count: u64,
+    /// Mean number of arrivals per second, at intervals that are distributed exponentially. `None`: each
+    /// as soon as there is a place.
+    pub rate_per_s: Option<f64>,
+    /// Of the intervals; the same seed makes the same ones.
+    pub seed: u64,
+    /// Most that are under way at once. Who comes when all places are taken waits, and what is measured
+    /// begins when the wait is over.
+    pub at_once: usize,
+}
+
+impl Default for Arrivals {
+    /// One thing.
+    fn default() -> Self {
+        Self {
+            count: 1,
+            rate_per_s: None,
+            seed: 1,
+            at_once: 1,
+        }
+    }
+}
+
+impl Arrivals {
+    /// When each comes, counted from the beginning; all at zero without a rate.
+    pub fn times(&self) -> impl Iterator<Item = Duration> + use<> {
+        let (count, rate) = (self.count, self.rate_per_s);
+        let mut random = Pcg64::seed_from_u64(self.seed);
+        let mut at_s = 0.0;
+        (0..count).map(move |_| {
+            if let Some(rate) = rate {
+                at_s += exponential(&mut random) / rate;
+            }
+            Duration::from_secs_f64(at_s)
+        })
+    }
+
+    /// Whether it can be done.
+    ///
+    /// # Errors
+    /// [`ProbeError::Invalid`] names what cannot.
+    pub fn validate(&self) -> Result<(), ProbeError> {
+        let invalid = |what: &str| Err(ProbeError::Invalid(what.to_owned()));
+        if self.at_once == 0 || self.at_once > AT_ONCE_MAX {
+            return invalid(&format!("from 1 to {AT_ONCE_MAX} can be under way at once"));
+        }
+        match self.rate_per_s {
+            Some(rate) if !(rate > RATE_MIN_PER_S && rate < RATE_MAX_PER_S) => invalid(&format!(
+                "arrivals per second lie between {RATE_MIN_PER_S} and {RATE_MAX_PER_S}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts `task(n)` for each arrival and hands over each result when it is there. All of it runs on
+    /// this thread.
+    pub(crate) fn drive<T, F>(
+        &self,
+        mut task: impl FnMut(u64) -> F,
+        mut on_result: impl FnMut(T),
+    ) -> Result<(), ProbeError>
+    where
+        T: 'static,
+        F: Future<Output = T> + 'static,
+    {
+        self.validate()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ProbeError::system("starting to measure"))?;
+        let (sender, mut results) = tokio::sync::mpsc::unbounded_channel();
+        let all = async {
+            let start = Instant::now();
+            let mut under_way = 0;
+            for (number, at) in self.times().enumerate() {
+                let due = start + at;
+                loop {
+                    tokio::select! {
+                        Some(result) = results.recv() => {
+                            under_way -= 1;
+                            on_result(result);
+                        }
+                        () = sleep_until(due), if under_way < self.at_once => break,
+                    }
+                }
+                under_way += 1;
+                let (work, sender) = (task(number as u64), sender.clone());
+                tokio::task::spawn_local(async move {
+                    // The receiver outlives all tasks.
+                    let _ = sender.send(work.await);
+                });
+            }
+            while under_way > 0 {
+                if let Some(result) = results.recv().await {
+                    on_result(result);
+                }
+                under_way -= 1;
+            }
+        };
+        LocalSet::new().block_on(&runtime, all);
+        Ok(())
+    }
+}
+
+/// A draw of the exponential distribution with mean 1.
+pub(crate) fn exponential(random: &mut Pcg64) -> f64 {
+    // 53 bits make a number below 1, so the logarithm is finite.
+    let uniform = (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    -(1.0 - uniform).ln()
+}
+
+/// Each takes some descriptors of this process.
+const AT_ONCE_MAX: usize = 10_000;
+/// Once in eleven days.
+const RATE_MIN_PER_S: f64 = 1e-6;
+const RATE_MAX_PER_S: f64 = 1e6;
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, rc::Rc};
+
+    use super::*;
+
+    #[test]
+    fn arrivals_come_at_their_rate_and_again_by_their_seed() {
+        let arrivals = Arrivals {
+            count: 10_000,
+            rate_per_s: Some(50.0),
+            ..Arrivals::default()
+        };
+        let times: Vec<_> = arrivals.times().collect();
+        let last = times.last().expect("some").as_secs_f64();
+        // The sum of 10,000 intervals has a standard error of 1 %.
+        assert!((194.0..206.0).contains(&last), "{last}");
+        assert!(times.is_sorted());
+        assert!(arrivals.times().eq(times.iter().copied()));
+        let gaps: Vec<f64> = times
+            .windows(2)
+            .map(|w| (w[1] - w[0]).as_secs_f64())
+            .collect();
+        let short = gaps.iter().filter(|gap| **gap < 0.02).count() as f64 / gaps.len() as f64;
+        assert!((short - 0.632).abs() < 0.02, "exponential gaps: {short}");
+    }
+
+    #[test]
+    fn no_more_are_under_way_than_there_are_places() {
+        let arrivals = Arrivals {
+            count: 20,
+            at_once: 3,
+            ..Arrivals::default()
+        };
+        let (now, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let mut done = 0;
+        let task = |_| {
+            let (now, most) = (now.clone(), most.clone());
+            async move {
+                now.set(now.get() + 1);
+                most.set(most.get().max(now.get()));
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                now.set(now.get() - 1);
+            }
+        };
+        arrivals.drive(task, |()| done += 1).expect("a runtime");
+        assert_eq!((done, most.get(), now.get()), (20, 3, 0));
+    }
+
+    #[test]
+    fn a_rate_must_be_one() {
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let arrivals = Arrivals {
+                rate_per_s: Some(rate),
+                ..Arrivals::default()
+            };
+            assert!(arrivals.validate().is_err(), "{rate}");
+        }
+    }
+}

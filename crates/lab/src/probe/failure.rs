@@ -1,0 +1,130 @@
+//! What went wrong with one thing that was tried, so that it can be counted.
+
+use std::{collections::BTreeMap, fmt, io};
+
+use serde::{Deserialize, Serialize};
+
+/// Why something that was tried did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{during}: {kind}: {detail}")]
+pub struct Failure {
+    /// By which failures are counted.
+    pub kind: FailureKind,
+    /// The step, such as `RETR` or `connecting`.
+    pub during: String,
+    /// The error's or the server's own words.
+    pub detail: String,
+}
+
+/// Kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// Nobody listens there.
+    Refused,
+    /// No way leads there.
+    Unreachable,
+    /// Nothing came for longer than the time that was allowed.
+    TimedOut,
+    /// The other side, or something on the way, broke the connection.
+    Reset,
+    /// The connection ended in good order where more had to come.
+    Ended,
+    /// A reply with another code or content than the one that had to come.
+    UnexpectedReply,
+    /// Other bytes came than those that were stored or sent.
+    WrongData,
+    /// Fewer bytes came than there are.
+    TooShort,
+    /// The operating system refuses something on this side.
+    Local,
+}
+
+impl Failure {
+    pub(crate) fn new(
+        kind: FailureKind,
+        during: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            during: during.into(),
+            detail: detail.into(),
+        }
+    }
+
+    /// Of an error of a socket.
+    pub(crate) fn io(during: &str, error: &io::Error) -> Self {
+        use io::ErrorKind as E;
+        let kind = match error.kind() {
+            E::ConnectionRefused => FailureKind::Refused,
+            E::HostUnreachable | E::NetworkUnreachable => FailureKind::Unreachable,
+            E::TimedOut | E::WouldBlock => FailureKind::TimedOut,
+            E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe => FailureKind::Reset,
+            E::UnexpectedEof => FailureKind::Ended,
+            _ => FailureKind::Local,
+        };
+        Self::new(kind, during, error.to_string())
+    }
+
+    /// Nothing came in time.
+    pub(crate) fn timed_out(during: &str, after: std::time::Duration) -> Self {
+        let detail = format!("nothing for {} s", after.as_secs_f64());
+        Self::new(FailureKind::TimedOut, during, detail)
+    }
+}
+
+/// How many there are of each kind.
+pub(super) fn count<'a>(
+    failures: impl Iterator<Item = &'a Failure>,
+) -> BTreeMap<FailureKind, usize> {
+    let mut counts = BTreeMap::new();
+    for failure in failures {
+        *counts.entry(failure.kind).or_default() += 1;
+    }
+    counts
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed out",
+            Self::Reset => "reset",
+            Self::Ended => "ended early",
+            Self::UnexpectedReply => "unexpected reply",
+            Self::WrongData => "wrong data",
+            Self::TooShort => "too short",
+            Self::Local => "refused by this system",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_sockets_are_told_apart() {
+        for (error, kind) in [
+            (io::ErrorKind::ConnectionRefused, FailureKind::Refused),
+            (io::ErrorKind::ConnectionReset, FailureKind::Reset),
+            (io::ErrorKind::TimedOut, FailureKind::TimedOut),
+            (io::ErrorKind::UnexpectedEof, FailureKind::Ended),
+            (io::ErrorKind::AddrInUse, FailureKind::Local),
+        ] {
+            assert_eq!(Failure::io("x", &error.into()).kind, kind, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn failures_are_counted_by_kind() {
+        let failures = [FailureKind::Reset, FailureKind::Ended, FailureKind::Reset]
+            .map(|kind| Failure::new(kind, "RETR", ""));
+        let counts = count(failures.iter());
+        assert_eq!(counts[&FailureKind::Reset], 2);
+        assert_eq!(counts[&FailureKind::Ended], 1);
+    }
+}

@@ -1,0 +1,148 @@
+//! The first line of each connection to a probe's peer: what the connection is for.
+//!
+//! `longhaul-probe/1 ` and a JSON object, ended by a newline. It travels through anything that forwards
+//! TCP. What a peer answers is the business of each measurement.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What a connection is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Hello {
+    /// A short request: the peer answers with the token and so many bytes, and ends the connection.
+    Transaction {
+        /// Comes back in front of the answer.
+        token: u64,
+        /// Bytes of the answer behind the token.
+        answer_bytes: u64,
+    },
+    /// So many bytes follow, and the peer returns the last [`ECHO_BYTES`] of them.
+    Bulk {
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// Why a line is no hello.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HelloError {
+    /// It is not of this protocol, or of another version of it.
+    #[error("not a probe of this version")]
+    Foreign,
+    /// It names nothing that a peer does.
+    #[error("not understood: {0}")]
+    Malformed(String),
+    /// It asks for more than any peer gives.
+    #[error("{0} is out of bounds")]
+    OutOfBounds(&'static str),
+}
+
+impl Hello {
+    /// Reads a line without its newline.
+    ///
+    /// # Errors
+    /// [`HelloError`] if a peer must not do what it says.
+    pub fn parse(line: &[u8]) -> Result<Self, HelloError> {
+        let json = line
+            .strip_prefix(PREFIX.as_bytes())
+            .ok_or(HelloError::Foreign)?;
+        let hello: Self =
+            serde_json::from_slice(json).map_err(|e| HelloError::Malformed(e.to_string()))?;
+        hello.check()?;
+        Ok(hello)
+    }
+
+    /// The line, with its newline.
+    pub fn line(&self) -> String {
+        let json = serde_json::to_string(self).expect("plain values");
+        format!("{PREFIX}{json}\n")
+    }
+
+    fn check(&self) -> Result<(), HelloError> {
+        let bounded = |what, value: u64, max: u64| {
+            (value <= max)
+                .then_some(())
+                .ok_or(HelloError::OutOfBounds(what))
+        };
+        match self {
+            Self::Transaction { answer_bytes, .. } => {
+                bounded("answer_bytes", *answer_bytes, ANSWER_MAX_BYTES)
+            }
+            Self::Bulk { bytes } if *bytes < ECHO_BYTES as u64 => {
+                Err(HelloError::OutOfBounds("bytes"))
+            }
+            Self::Bulk { bytes } => bounded("bytes", *bytes, BULK_MAX_BYTES),
+        }
+    }
+}
+
+/// Longest line, newline included.
+pub const LINE_MAX_BYTES: usize = 1024;
+/// How long a peer waits for the line.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes that come back at the end of a bulk transfer.
+pub const ECHO_BYTES: usize = 16;
+/// Of a transaction.
+pub const ANSWER_MAX_BYTES: u64 = 1 << 20;
+/// A tebibyte: hours at 1 Gbit/s.
+const BULK_MAX_BYTES: u64 = 1 << 40;
+const PREFIX: &str = "longhaul-probe/1 ";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for hello in [
+            Hello::Transaction {
+                token: u64::MAX,
+                answer_bytes: 0,
+            },
+            Hello::Bulk { bytes: 1 << 40 },
+        ] {
+            let line = hello.line();
+            assert!(line.len() <= LINE_MAX_BYTES);
+            assert_eq!(Hello::parse(line.trim_end().as_bytes()), Ok(hello));
+        }
+    }
+
+    #[test]
+    fn what_a_peer_must_not_do_is_refused() {
+        for (line, error) in [
+            ("GET / HTTP/1.1", HelloError::Foreign),
+            ("longhaul-probe/2 {}", HelloError::Foreign),
+            (
+                r#"longhaul-probe/1 {"bulk":{"bytes":1099511627777}}"#,
+                HelloError::OutOfBounds("bytes"),
+            ),
+            (
+                r#"longhaul-probe/1 {"bulk":{"bytes":15}}"#,
+                HelloError::OutOfBounds("bytes"),
+            ),
+        ] {
+            assert_eq!(Hello::parse(line.as_bytes()), Err(error), "{line}");
+        }
+        let unknown = br#"longhaul-probe/1 {"bulk":{"bytes":99,"x":1}}"#;
+        assert!(matches!(
+            Hello::parse(unknown),
+            Err(HelloError::Malformed(_))
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_hello_or_an_error(
+            is_ours in any::<bool>(),
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let line = if is_ours { [PREFIX.as_bytes(), &bytes].concat() } else { bytes };
+            let _ = Hello::parse(&line);
+        }
+    }
+}

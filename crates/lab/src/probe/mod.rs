@@ -1,0 +1,19 @@
+//! Measurements between two places, made as their users' programs would make them.
+//!
+//! Each module is one kind of measurement: its settings go in, and a record comes out for each thing
+//! that was tried, whatever became of it. Summaries and plots are made from records alone. What lies on the
+//! way, the network alone or a pair of gateways, is the caller's business.
+//!
+//! Everything happens on the calling thread and on threads that it starts, and so in its network
+//! namespace. Names are not resolved here.
+
+pub mod arrivals;
+mod error;
+mod failure;
+pub mod ftp;
+pub mod hello;
+pub mod transaction;
+
+pub use arrivals::Arrivals;
+pub use error::ProbeError;
+pub use failure::{Failure, FailureKind};

@@ -1,0 +1,56 @@
+//! Figures as text.
+
+use std::collections::BTreeMap;
+
+use lab::{
+    probe::{Failure, FailureKind},
+    stats,
+};
+
+/// Times in milliseconds: what is least, in the middle, and rare.
+pub(super) fn times(summary: Option<&stats::Summary>) -> String {
+    let Some(s) = summary else {
+        return "no times".to_owned();
+    };
+    let ms = |seconds: f64| format!("{:.2}", seconds * 1e3);
+    format!(
+        "least {}, median {}, mean {}, 99 % {}, most {} ms",
+        ms(s.min),
+        ms(s.median),
+        ms(s.mean),
+        ms(s.p99),
+        ms(s.max)
+    )
+}
+
+/// `99.8 % (499 of 500)`.
+pub(super) fn share(part: usize, whole: usize) -> String {
+    let percent = part as f64 * 100.0 / whole.max(1) as f64;
+    // 99.996 % of many is not all of them.
+    let percent = if part < whole {
+        percent.min(99.99)
+    } else {
+        percent
+    };
+    format!("{percent:.2} % ({part} of {whole})")
+}
+
+/// A line for failures by kind, and the first words of each kind.
+pub(super) fn failures<'a>(
+    counts: &BTreeMap<FailureKind, usize>,
+    all: impl Iterator<Item = &'a Failure> + Clone,
+) -> String {
+    if counts.is_empty() {
+        return "failures     none\n".to_owned();
+    }
+    let mut text = String::new();
+    for (kind, count) in counts {
+        let example = all.clone().find(|failure| failure.kind == *kind);
+        let words = example.map(|f| format!("{}: {}", f.during, f.detail));
+        text += &format!(
+            "failures     {count} {kind}, such as {}\n",
+            words.unwrap_or_default()
+        );
+    }
+    text
+}

@@ -1,0 +1,146 @@
+//! `longhaul probe transaction`.
+
+use std::time::Duration;
+
+use lab::{
+    plot::{Axis, Plot},
+    probe::transaction::{self, Request, Summary, Transaction, TransactionProbe},
+};
+
+use super::{
+    Verdict,
+    options::{Arrive, Output, parse_time, resolve, wrong_use},
+    show,
+};
+
+/// Short requests and answers, each over a TCP connection of its own: set-up and total time
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// A `longhaul probe serve`, any server with --request, or what leads there: HOST:PORT
+    server: String,
+    #[command(flatten)]
+    pub(super) exchange: ExchangeArgs,
+    #[command(flatten)]
+    arrive: Arrive,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What is exchanged.
+#[derive(clap::Args)]
+pub(super) struct ExchangeArgs {
+    /// Send this to any server, and read until it ends the connection; \r, \n, \t and \\ are understood
+    #[arg(long, value_name = "TEXT")]
+    request: Option<String>,
+    /// Bytes of a probe peer's answer
+    #[arg(
+        long,
+        default_value_t = 1000,
+        value_name = "BYTES",
+        conflicts_with = "request"
+    )]
+    answer: u64,
+    /// Longest silence while something is awaited
+    #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
+    timeout: Duration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul probe transaction 10.77.0.2:4811 -n 1000 --rate 10
+  longhaul probe transaction 10.77.0.2:79 --request 'root\\r\\n' -n 100
+
+Exit codes: 0 all were complete; 1 some were not; 2 wrong use.";
+
+impl ExchangeArgs {
+    pub(super) fn probe(&self, server: &str, arrive: &Arrive) -> anyhow::Result<TransactionProbe> {
+        let request = match &self.request {
+            Some(text) => Request::Bytes(unescaped(text).map_err(wrong_use)?),
+            None => Request::Peer {
+                answer_bytes: self.answer,
+            },
+        };
+        Ok(TransactionProbe {
+            request,
+            timeout: self.timeout,
+            arrivals: arrive.arrivals()?,
+            ..TransactionProbe::new(resolve(server, None)?)
+        })
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let probe = args.exchange.probe(&args.server, &args.arrive)?;
+    let mut sink = args.output.sink(probe.arrivals.count)?;
+    let add = |record: &Transaction| sink.add(record, record.failure.is_none());
+    let all = transaction::run(&probe, add)?;
+    sink.finish()?;
+    let summary = Summary::of(all.iter());
+    let text = format!("{}\n{}", probe.server, text(&summary, all.iter()));
+    args.output.conclude(&text, &plots(&[("", &all)]))?;
+    Ok(Verdict::of(summary.complete == summary.tried))
+}
+
+/// The summary of one way.
+pub(super) fn text<'a>(
+    summary: &Summary,
+    all: impl Iterator<Item = &'a Transaction> + Clone,
+) -> String {
+    let text = format!(
+        "transactions {} complete\nset-up       {}\ntotal        {}\n",
+        show::share(summary.complete, summary.tried),
+        show::times(summary.setup_s.as_ref()),
+        show::times(summary.total_s.as_ref()),
+    );
+    let failures = all.filter_map(|transaction| transaction.failure.as_ref());
+    text + &show::failures(&summary.failures, failures)
+}
+
+/// Distributions, a series for each way and time.
+pub(super) fn plots(ways: &[(&str, &[Transaction])]) -> Vec<Plot> {
+    let mut samples = Vec::new();
+    for (label, all) in ways {
+        let setup = all.iter().filter_map(Transaction::setup_seconds).collect();
+        let total = all.iter().filter_map(Transaction::total_seconds).collect();
+        samples.push((format!("{label} set-up").trim().to_owned(), setup));
+        samples.push((format!("{label} total").trim().to_owned(), total));
+    }
+    let axis = Axis::logarithmic("seconds");
+    vec![Plot::cdf("Time of transactions", axis, &samples)]
+}
+
+fn unescaped(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            bytes.extend(letter.to_string().bytes());
+            continue;
+        }
+        bytes.push(match letters.next() {
+            Some('r') => b'\r',
+            Some('n') => b'\n',
+            Some('t') => b'\t',
+            Some('\\') => b'\\',
+            other => {
+                let other = other.map(String::from).unwrap_or_default();
+                return Err(format!(
+                    "--request: \\{other} is none of \\r, \\n, \\t and \\\\"
+                ));
+            }
+        });
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_become_bytes() {
+        assert_eq!(unescaped(r"a\r\n\\é"), Ok("a\r\n\\é".as_bytes().to_vec()));
+        assert!(unescaped(r"a\x").is_err() && unescaped("a\\").is_err());
+    }
+}
