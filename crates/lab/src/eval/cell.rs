@@ -45,11 +45,14 @@ pub struct PathSpec {
 /// A piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Work {
+    /// What is done.
+    #[serde(default)]
+    pub job: Job,
     /// Seen from the client.
     pub direction: Direction,
-    /// Bytes of each file.
+    /// Bytes of each file, or of each answer.
     pub size_bytes: u64,
-    /// Files, one after the other unless there are several clients.
+    /// Files, one after the other unless there are several clients; sessions or transactions of the other jobs.
     pub files: u32,
     /// Clients at once, which share the files.
     pub clients: u32,
@@ -65,6 +68,19 @@ pub struct Work {
     /// The path carries nothing for so long, from [`OUTAGE_AFTER`] on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_ms: Option<u64>,
+}
+
+/// Kinds of work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Job {
+    /// Files move, as fast as they can.
+    #[default]
+    Files,
+    /// Users come and say the script of 35 commands (`longhaul probe ftp`), with small files.
+    Sessions,
+    /// Users come with a short request each (`longhaul probe transaction`).
+    Transactions,
 }
 
 /// Buffers of the server's machine, as a study varied them.
@@ -203,6 +219,12 @@ impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = ByteCount::new(self.size_bytes);
         match self.files {
+            count if self.job == Job::Sessions => {
+                write!(f, "{count} FTP sessions with files of {size}")?;
+            }
+            count if self.job == Job::Transactions => {
+                write!(f, "{count} transactions with answers of {size}")?;
+            }
             1 => write!(f, "{size} {}", self.direction)?,
             files => write!(f, "{files} x {size} {}", self.direction)?,
         }

@@ -12,6 +12,7 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
                 ..PathSpec::default()
             },
             work: Work {
+                job: Job::Files,
                 direction: Direction::Down,
                 size_bytes: 100_000_000,
                 files: 1,
@@ -34,6 +35,7 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
             ("far gateway".to_owned(), 0.2),
         ]),
         wire_bytes: [1_000, 106_000_000],
+        answers: None,
         beside_bits_per_s: None,
         saturated: false,
         machine: "2 processors".to_owned(),

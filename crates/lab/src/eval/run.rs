@@ -59,18 +59,18 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
         if turns.is_empty() {
             continue;
         }
-        bar.println(format!("{cell}"));
+        say(&bar, &cell.to_string());
         let mut stage = Stage::set_up(cell, &setting.program, SEED).context("the sites")?;
         for (repetition, side) in turns {
             bar.set_message(format!("{}, {cell}", side.title()));
             let begun = SystemTime::now();
             let tried = trial(&mut stage, task, side)?;
-            let (outcome, bytes, time) = match tried.moved {
-                Ok(moved) if moved.is_complete => (Outcome::Complete, moved.bytes, moved.time),
-                Ok(moved) => (Outcome::CutOff, moved.bytes, moved.time),
-                Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), 0, Duration::ZERO),
+            let (outcome, moved) = match tried.moved {
+                Ok(moved) if moved.is_complete => (Outcome::Complete, moved),
+                Ok(moved) => (Outcome::CutOff, moved),
+                Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), Moved::default()),
                 Err(Unmoved::Failed(error)) => {
-                    (Outcome::Failed(format!("{error:#}")), 0, Duration::ZERO)
+                    (Outcome::Failed(format!("{error:#}")), Moved::default())
                 }
             };
             let [before, after] = &tried.readings;
@@ -81,11 +81,12 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
                 repetition,
                 seed: SEED,
                 outcome,
-                bytes,
-                seconds: time.as_secs_f64(),
+                bytes: moved.bytes,
+                seconds: moved.time.as_secs_f64(),
                 ideal_seconds: cell.transfer().ideal_time().as_secs_f64(),
                 cpu_seconds: after.cpu_seconds_since(before),
                 wire_bytes: after.wire_bytes_since(before),
+                answers: moved.answers,
                 beside_bits_per_s: tried.beside_bits_per_s,
                 saturated: after.is_distorted_since(before),
                 machine: machine.clone(),
@@ -96,7 +97,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
                     .as_secs(),
             };
             file.add(&record)?;
-            bar.println(line(&record));
+            say(&bar, &line(&record));
             bar.inc(1);
             records.push(record);
         }
@@ -167,9 +168,21 @@ fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
     }
 }
 
+/// Above the bar, or to standard error where there is none.
+fn say(bar: &ProgressBar, text: &str) {
+    if bar.is_hidden() {
+        eprintln!("{text}");
+    } else {
+        bar.println(text);
+    }
+}
+
 fn line(record: &Record) -> String {
     let side = record.side.title();
     let rate = record.goodput_bits_per_s() / 1e6;
+    if let Some(answers) = &record.answers {
+        return format!("  {side:<20} {}", answers.summary());
+    }
     match &record.outcome {
         Outcome::Complete => format!(
             "  {side:<20} {:>8.2} s {rate:>8.1} Mbit/s {:>6.3} of ideal",

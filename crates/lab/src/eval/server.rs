@@ -1,4 +1,5 @@
-//! The FTP server at site B: the one inside this program, or vsftpd where a cell says how the server is set up.
+//! The FTP server at site B: the one inside this program, or vsftpd where a cell says how the server is set up or
+//! what it must understand.
 
 use std::{
     fs,
@@ -13,7 +14,7 @@ use anyhow::{Context, bail};
 use tokio::sync::oneshot;
 use units::ByteCount;
 
-use super::cell::ServerBuffers;
+use super::cell::{Job, ServerBuffers, Work};
 use crate::{
     ftp::server,
     wan::{Site, Wan},
@@ -38,11 +39,13 @@ impl Server {
         wan: &Wan,
         folder: &Path,
         address: SocketAddr,
-        buffers: Option<ServerBuffers>,
+        work: &Work,
     ) -> anyhow::Result<Self> {
-        let mut server = match buffers {
-            None => Self::embedded(wan, folder.to_owned(), address)?,
-            Some(buffers) => Self::vsftpd(wan, folder, address, buffers)?,
+        // The script of sessions says what not every server understands.
+        let mut server = if work.job == Job::Sessions || work.server.is_some() {
+            Self::vsftpd(wan, folder, address, work.server)?
+        } else {
+            Self::embedded(wan, folder.to_owned(), address)?
         };
         let deadline = Instant::now() + PATIENCE;
         while wan.enter(Site::B, || TcpStream::connect(address))?.is_err() {
@@ -70,19 +73,23 @@ impl Server {
         wan: &Wan,
         folder: &Path,
         address: SocketAddr,
-        buffers: ServerBuffers,
+        buffers: Option<ServerBuffers>,
     ) -> anyhow::Result<Self> {
-        wan.fix_tcp_buffers(Site::B, ByteCount::new(buffers.socket_bytes))?;
+        let mut block = String::new();
+        if let Some(buffers) = buffers {
+            wan.fix_tcp_buffers(Site::B, ByteCount::new(buffers.socket_bytes))?;
+            block = format!("trans_chunk_size={}\n", buffers.block_bytes);
+        }
         let config = folder.with_extension("conf");
         let text = format!(
             "listen=YES\nbackground=NO\nlisten_address={}\nlisten_port={}\nrun_as_launching_user=YES\n\
              anonymous_enable=YES\nno_anon_password=YES\nanon_root={}\nwrite_enable=YES\n\
              anon_upload_enable=YES\nanon_other_write_enable=YES\nanon_world_readable_only=NO\n\
-             xferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\ntrans_chunk_size={}\n",
+             anon_mkdir_write_enable=YES\nxferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\n\
+             isolate_network=NO\n{block}",
             address.ip(),
             address.port(),
             folder.display(),
-            buffers.block_bytes,
         );
         fs::write(&config, text).with_context(|| config.display().to_string())?;
         let mut command = wan.command(Site::B, "vsftpd")?;

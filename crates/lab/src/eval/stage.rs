@@ -16,7 +16,7 @@ use units::ByteCount;
 use wansim::PathConfig;
 
 use super::{
-    cell::{Cell, Direction},
+    cell::{Cell, Direction, Job},
     server::Server,
 };
 use crate::{
@@ -41,6 +41,10 @@ pub(crate) struct Stage {
     pub(crate) server_address: SocketAddr,
     /// The near gateway's door, at site A.
     pub(crate) front_door: SocketAddr,
+    /// A probe's peer at site B.
+    pub(crate) peer_address: SocketAddr,
+    /// The near gateway's door to it.
+    pub(crate) peer_door: SocketAddr,
 }
 
 /// What counters said at a moment.
@@ -56,6 +60,7 @@ pub(crate) struct Reading {
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 
 const FTP_PORT: u16 = 21;
+const PEER_PORT: u16 = 4811;
 const LINK_PORT: u16 = 4810;
 
 impl Stage {
@@ -81,19 +86,18 @@ impl Stage {
         fs::create_dir(folder.join("client"))?;
         fs::create_dir(folder.join("server"))?;
         let server_address = SocketAddr::from((b, FTP_PORT));
-        let server = Server::start(
-            &wan,
-            &folder.join("server"),
-            server_address,
-            cell.work.server,
-        )?;
+        let server = Server::start(&wan, &folder.join("server"), server_address, &cell.work)?;
         let front_door = SocketAddr::from((a, FTP_PORT));
+        let [peer_door, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
         let plan = GatewayPlan {
             listen_a: SocketAddr::from((a, LINK_PORT)),
             listen_b: SocketAddr::from((b, LINK_PORT)),
             endpoint_b: SocketAddr::from((b, LINK_PORT)),
-            doors: format!("[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n"),
-            allow: vec![server_address],
+            doors: format!(
+                "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n\n\
+                 [[forward]]\nlisten = \"{peer_door}\"\ntarget = \"{peer_address}\"\n"
+            ),
+            allow: vec![server_address, peer_address],
         };
         let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;
         let mut stage = Self {
@@ -105,6 +109,8 @@ impl Stage {
             program: program.to_owned(),
             server_address,
             front_door,
+            peer_address,
+            peer_door,
         };
         stage.prepare(cell)?;
         stage.await_gateways()?;
@@ -114,7 +120,7 @@ impl Stage {
     /// The files that are downloaded.
     fn prepare(&self, cell: &Cell) -> anyhow::Result<()> {
         let size = ByteCount::new(cell.work.size_bytes);
-        if cell.work.direction == Direction::Down {
+        if cell.work.job == Job::Files && cell.work.direction == Direction::Down {
             for number in 0..cell.work.files {
                 let path = self.server_file(&name(Direction::Down, number));
                 let written = self.content.write(&path, size);

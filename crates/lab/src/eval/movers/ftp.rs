@@ -127,6 +127,7 @@ fn transfer_all(
         bytes,
         time,
         is_complete,
+        ..Moved::default()
     })
 }
 

@@ -1,20 +1,28 @@
 //! How each side moves the files of a cell.
 
+mod answers;
 mod ftp;
 mod programs;
 
 use std::time::Duration;
 
-use super::{cell::Cell, side::Side, stage::Stage};
+use super::{
+    cell::{Cell, Job},
+    record::Answers,
+    side::Side,
+    stage::Stage,
+};
 use crate::wan::Site;
 
 /// What came of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
     pub(crate) time: Duration,
     /// All bytes, with the right hash.
     pub(crate) is_complete: bool,
+    /// Of jobs that are not about bytes.
+    pub(crate) answers: Option<Answers>,
 }
 
 /// Why there is nothing to count.
@@ -57,6 +65,11 @@ pub(crate) fn run(
     cell: &Cell,
     limit: Duration,
 ) -> Result<Moved, Unmoved> {
+    match cell.work.job {
+        Job::Files => {}
+        Job::Sessions => return answers::sessions(side, stage, cell),
+        Job::Transactions => return answers::transactions(side, stage, cell),
+    }
     match side {
         Side::FtpCubic | Side::FtpBbr => Ok(ftp::plain(stage, cell, limit)?),
         Side::Longhaul => Ok(ftp::accelerated(stage, cell, limit)?),

@@ -88,6 +88,7 @@ pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Move
         bytes: received,
         time: Duration::from_secs_f64(seconds),
         is_complete: true,
+        ..Moved::default()
     })
 }
 
@@ -229,6 +230,7 @@ fn complete(cell: &Cell, time: Duration) -> Moved {
         bytes: cell.work.bytes().bytes(),
         time,
         is_complete: true,
+        ..Moved::default()
     }
 }
 
@@ -246,6 +248,7 @@ fn cut_off(bytes: u64, time: Duration) -> Moved {
         bytes,
         time,
         is_complete: false,
+        ..Moved::default()
     }
 }
 

@@ -9,7 +9,7 @@ use units::{BitRate, ByteCount};
 use super::{Plan, Problem, Task};
 use crate::{
     eval::{
-        cell::{Cell, Direction, Neighbour, PathSpec, ServerBuffers, Work},
+        cell::{Cell, Direction, Job, Neighbour, PathSpec, ServerBuffers, Work},
         side::Side,
     },
     wan::change,
@@ -54,6 +54,9 @@ struct Section {
     corruption: Option<Spanned<Many>>,
     reordering: Option<Spanned<Many>>,
     duplication: Option<Spanned<Many>>,
+    #[serde(default)]
+    job: Job,
+    #[serde(default = "down")]
     direction: Spanned<Many>,
     size: Spanned<Many>,
     #[serde(default = "one")]
@@ -84,6 +87,10 @@ enum Limit {
     Time(Duration),
     /// So many times the ideal's, at least [`LIMIT_MIN`].
     Ideals(f64),
+}
+
+fn down() -> Spanned<Many> {
+    Spanned::new(0..0, Many::One("down".to_owned()))
 }
 
 fn yes() -> bool {
@@ -160,6 +167,7 @@ impl Section {
             return Err((self.files.span(), message.to_owned()));
         }
         let work = Work {
+            job: self.job,
             direction: Direction::Down,
             size_bytes: 0,
             files: *self.files.get_ref(),

@@ -1,6 +1,8 @@
 //! Plots: each quantity that varies within a plan makes one, for each combination of the others.
 
-use super::Report;
+use std::collections::BTreeSet;
+
+use super::{Report, Row};
 use crate::{
     eval::cell::{Cell, Work},
     plot::{Axis, Mark, Plot, Series},
@@ -73,7 +75,8 @@ impl Report {
             let of_group = varies.take(PLOTS_PER_DIMENSION_MAX);
             plots.extend(of_group.map(|(label, group)| self.over(dimension, &label, &group)));
         }
-        plots.push(self.distribution());
+        plots.extend(self.waits());
+        plots.extend(self.distribution());
         plots
     }
 
@@ -101,20 +104,34 @@ impl Report {
         }
     }
 
-    /// All fractions of the ideal that each side reached.
-    pub(super) fn distribution(&self) -> Plot {
+    /// The distribution of waits, for each cell and what was waited for.
+    fn waits(&self) -> Vec<Plot> {
+        let mut plots = Vec::new();
+        for cell in self.cells() {
+            let rows: Vec<_> = self.rows.iter().filter(|row| row.cell == *cell).collect();
+            let awaited: BTreeSet<_> = rows.iter().flat_map(|row| row.awaited()).collect();
+            plots.extend(awaited.into_iter().map(|what| {
+                let waits = |row: &&Row| (row.side.title().to_owned(), row.waits_s(&what));
+                let samples: Vec<_> = rows.iter().map(waits).collect();
+                let title = format!("Waits for {what}: {cell}");
+                Plot::cdf(&title, Axis::logarithmic("seconds"), &samples)
+            }));
+        }
+        plots
+    }
+
+    /// All fractions of the ideal that each side reached; `None` if nothing was about bytes.
+    pub(super) fn distribution(&self) -> Option<Plot> {
         let samples = self.sides.iter().map(|side| {
             let rows = self.rows.iter().filter(|row| row.side == *side);
             let records = rows.flat_map(|row| &row.records);
             let values = records.filter_map(|record| record.efficiency());
             (side.title().to_owned(), values.collect())
         });
+        let samples: Vec<(String, Vec<f64>)> = samples.collect();
         let x = Axis::linear("fraction of the ideal");
-        Plot::cdf(
-            "Distribution over all trials",
-            x,
-            &samples.collect::<Vec<_>>(),
-        )
+        let any = samples.iter().any(|(_, values)| !values.is_empty());
+        any.then(|| Plot::cdf("Distribution over all trials", x, &samples))
     }
 }
 

@@ -29,20 +29,18 @@ impl Report {
             let _ = writeln!(page, "<p>{}</p>", escape(&self.about));
         }
         list(&mut page, &self.conditions());
-        section(&mut page, "All cells together", &self.headline());
+        let tables = self.tables();
+        let (first, others) = tables.split_at(tables.len().min(1));
+        for (title, table) in first {
+            section(&mut page, title, table);
+        }
         page.push_str("<h2>Plots</h2>\n<div class=\"plots\">\n");
         for plot in self.plots() {
             let _ = writeln!(page, "<figure>{}</figure>", plot.svg());
         }
         page.push_str("</div>\n");
-        section(&mut page, "Cells", &self.cells_table());
-        let company = self.company();
-        if !company.rows.is_empty() {
-            section(&mut page, "What is left to others", &company);
-        }
-        let cost = self.cost();
-        if !cost.rows.is_empty() {
-            section(&mut page, "What Longhaul costs", &cost);
+        for (title, table) in others {
+            section(&mut page, title, table);
         }
         page.push_str("<h2>What did not complete</h2>\n");
         let misses = self.misses();
