@@ -3,11 +3,13 @@
 
 `longhaul probe compare ftp` over an emulated WAN of 100 ms and 0.1 % loss: sessions arrive at random, every
 other one goes through the pair, each has 35 commands and four transfers of files. `--write` puts page and
-summary into docs/results; with `--records` also a line of JSON for each session.
+summary into docs/results; with `--records` also a line of JSON for each session, compressed.
 """
 
+import gzip
 import json
 import os
+import shutil
 import statistics
 
 import pages
@@ -53,9 +55,10 @@ def job(world, args):
             "[page](probe-ftp.html).", "",
             *pages.table(["", "sessions", "commands", "files", "failed", "response, s", "99 %",
                           "file, s", "99 %", "session, s", "99 %"], rows)])
-        copy(page, "probe-ftp.html")
+        shutil.copyfile(page, result("probe-ftp.html"))
         if args.records:
-            copy(records, "probe-ftp.jsonl")
+            with open(records, "rb") as file, gzip.open(result("probe-ftp.jsonl.gz"), "wb") as out:
+                out.write(file.read())
     check(all(row[4] == 0 for row in rows), "no session fails")
     check(not os.listdir(world.server_file(".")), "nothing is left on the server")
 
@@ -64,9 +67,8 @@ def quantile(values, share):
     return sorted(values)[max(0, -int(-share * len(values) // 1) - 1)]
 
 
-def copy(source, name):
-    with open(source) as file, open(os.path.join(ROOT, "docs", "results", name), "w") as out:
-        out.write(file.read())
+def result(name):
+    return os.path.join(ROOT, "docs", "results", name)
 
 
 def extend(parser):
