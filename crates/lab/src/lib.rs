@@ -11,6 +11,7 @@ pub mod eval;
 mod ftp;
 pub mod gateways;
 pub mod machine;
+mod page;
 pub mod plot;
 pub mod probe;
 mod scratch;

@@ -1,5 +1,6 @@
 //! `longhaul probe`: measurements between two places, with whatever lies between them.
 
+mod compare;
 mod ftp;
 mod options;
 mod show;
@@ -21,12 +22,14 @@ pub(crate) struct Args {
 enum What {
     Ftp(Box<ftp::Args>),
     Transaction(transaction::Args),
+    Compare(compare::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let done = match &args.what {
         What::Ftp(args) => ftp::run(args),
         What::Transaction(args) => transaction::run(args),
+        What::Compare(args) => compare::run(args),
     };
     match done {
         Ok(Verdict::Good) => Ok(ExitCode::SUCCESS),

@@ -8,6 +8,7 @@
 //! namespace. Names are not resolved here.
 
 pub mod arrivals;
+pub mod compare;
 mod error;
 mod failure;
 pub mod ftp;

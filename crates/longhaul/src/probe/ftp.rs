@@ -2,9 +2,9 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use lab::{
-    plot::{Axis, Plot},
-    probe::ftp::{self, DataMode, FtpProbe, Password, Script, Session, Summary},
+use lab::probe::{
+    compare::Comparison,
+    ftp::{self, DataMode, FtpProbe, Password, Script, Session, Summary},
 };
 use units::ByteCount;
 
@@ -127,7 +127,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     sink.finish()?;
     let summary = Summary::of(sessions.iter());
     let text = format!("{}\n{}", probe.server, text(&summary, sessions.iter()));
-    args.output.conclude(&text, &plots(&[("", &sessions)]))?;
+    let comparison = Comparison::of_ftp("", &[probe.label.as_str()], &sessions);
+    args.output.conclude(&text, &comparison.plots)?;
     Ok(Verdict::of(summary.sessions_complete == summary.sessions))
 }
 
@@ -154,27 +155,4 @@ pub(super) fn text<'a>(
     );
     let all = sessions.filter_map(|session| session.failure.as_ref());
     text + &show::failures(&summary.failures, all)
-}
-
-/// Distributions, a series for each way.
-pub(super) fn plots(ways: &[(&str, &[Session])]) -> Vec<Plot> {
-    let samples = |of: fn(&Session) -> Vec<f64>| -> Vec<(String, Vec<f64>)> {
-        let of_way = |(label, sessions): &(&str, &[Session])| {
-            let label = if label.is_empty() { "sessions" } else { label };
-            (label.to_owned(), sessions.iter().flat_map(of).collect())
-        };
-        ways.iter().map(of_way).collect()
-    };
-    vec![
-        Plot::cdf(
-            "Response time of commands",
-            Axis::logarithmic("seconds"),
-            &samples(|session| session.response_seconds().collect()),
-        ),
-        Plot::cdf(
-            "Time of transfers",
-            Axis::logarithmic("seconds"),
-            &samples(|session| session.transfer_seconds().collect()),
-        ),
-    ]
 }

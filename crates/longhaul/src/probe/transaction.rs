@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lab::{
-    plot::{Axis, Plot},
-    probe::transaction::{self, Request, Summary, Transaction, TransactionProbe},
+use lab::probe::{
+    compare::Comparison,
+    transaction::{self, Request, Summary, Transaction, TransactionProbe},
 };
 
 use super::{
@@ -78,7 +78,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     sink.finish()?;
     let summary = Summary::of(all.iter());
     let text = format!("{}\n{}", probe.server, text(&summary, all.iter()));
-    args.output.conclude(&text, &plots(&[("", &all)]))?;
+    let comparison = Comparison::of_transactions("", &[probe.label.as_str()], &all);
+    args.output.conclude(&text, &comparison.plots)?;
     Ok(Verdict::of(summary.complete == summary.tried))
 }
 
@@ -95,19 +96,6 @@ pub(super) fn text<'a>(
     );
     let failures = all.filter_map(|transaction| transaction.failure.as_ref());
     text + &show::failures(&summary.failures, failures)
-}
-
-/// Distributions, a series for each way and time.
-pub(super) fn plots(ways: &[(&str, &[Transaction])]) -> Vec<Plot> {
-    let mut samples = Vec::new();
-    for (label, all) in ways {
-        let setup = all.iter().filter_map(Transaction::setup_seconds).collect();
-        let total = all.iter().filter_map(Transaction::total_seconds).collect();
-        samples.push((format!("{label} set-up").trim().to_owned(), setup));
-        samples.push((format!("{label} total").trim().to_owned(), total));
-    }
-    let axis = Axis::logarithmic("seconds");
-    vec![Plot::cdf("Time of transactions", axis, &samples)]
 }
 
 fn unescaped(text: &str) -> Result<Vec<u8>, String> {

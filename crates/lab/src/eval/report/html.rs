@@ -3,42 +3,22 @@
 use std::fmt::Write;
 
 use super::{Report, table::Table};
-use crate::plot::escape;
-
-const STYLE: &str = "\
-:root{color-scheme:light dark;--line:#8884}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem}\
-h1,h2{line-height:1.2}table{border-collapse:collapse;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}\
-th,td{border-bottom:1px solid var(--line);padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top}\
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(22rem,1fr));gap:1rem}\
-svg{width:100%;height:auto}\
-@media print{body{max-width:none;margin:0;font-size:10pt}.plots{grid-template-columns:1fr 1fr}\
-figure,table,tr{break-inside:avoid}}\
-figure{margin:0}";
+use crate::{page, plot::escape};
 
 impl Report {
     /// The report as a page.
     pub fn html(&self) -> String {
-        let title = escape(&self.title);
-        let mut page = format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-             <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
-             <style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-        );
+        let mut page = page::open(&self.title);
         if !self.about.is_empty() {
             let _ = writeln!(page, "<p>{}</p>", escape(&self.about));
         }
-        list(&mut page, &self.conditions());
+        page::list(&mut page, &self.conditions());
         let tables = self.tables();
         let (first, others) = tables.split_at(tables.len().min(1));
         for (title, table) in first {
             section(&mut page, title, table);
         }
-        page.push_str("<h2>Plots</h2>\n<div class=\"plots\">\n");
-        for plot in self.plots() {
-            let _ = writeln!(page, "<figure>{}</figure>", plot.svg());
-        }
-        page.push_str("</div>\n");
+        page::plots(&mut page, &self.plots());
         for (title, table) in others {
             section(&mut page, title, table);
         }
@@ -47,35 +27,13 @@ impl Report {
         if misses.is_empty() {
             page.push_str("<p>Everything completed.</p>\n");
         } else {
-            list(&mut page, &misses);
+            page::list(&mut page, &misses);
         }
-        page.push_str("</body></html>\n");
+        page::close(&mut page);
         page
     }
 }
 
 fn section(page: &mut String, title: &str, table: &Table) {
-    let _ = writeln!(page, "<h2>{}</h2>\n<table><thead>", escape(title));
-    line(page, "th", &table.head);
-    page.push_str("</thead><tbody>\n");
-    for row in &table.rows {
-        line(page, "td", row);
-    }
-    page.push_str("</tbody></table>\n");
-}
-
-fn line(page: &mut String, tag: &str, cells: &[String]) {
-    page.push_str("<tr>");
-    for cell in cells {
-        let _ = write!(page, "<{tag}>{}</{tag}>", escape(cell));
-    }
-    page.push_str("</tr>\n");
-}
-
-fn list(page: &mut String, lines: &[String]) {
-    page.push_str("<ul>\n");
-    for line in lines {
-        let _ = writeln!(page, "<li>{}</li>", escape(line));
-    }
-    page.push_str("</ul>\n");
+    page::table(page, title, &table.head, &table.rows);
 }

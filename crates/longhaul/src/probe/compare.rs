@@ -1,0 +1,154 @@
+//! `longhaul probe compare`: two ways side by side.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::Context;
+use clap::Subcommand;
+use lab::{
+    machine,
+    probe::{
+        compare::Comparison,
+        ftp::{self, FtpProbe},
+        transaction::{self, TransactionProbe},
+    },
+};
+
+use super::{
+    Verdict,
+    ftp::SessionArgs,
+    options::{Arrive, Output},
+    transaction::ExchangeArgs,
+};
+
+/// Two ways to one place side by side, by turns: directly, and through the gateways
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// FTP sessions
+    #[command(after_help = EXAMPLES)]
+    Ftp(Box<Ftp>),
+    /// Short transactions
+    #[command(after_help = EXAMPLES)]
+    Transaction(Box<Transaction>),
+}
+
+#[derive(clap::Args)]
+struct Ftp {
+    #[command(flatten)]
+    ways: Ways,
+    #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    arrive: Arrive,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(clap::Args)]
+struct Transaction {
+    #[command(flatten)]
+    ways: Ways,
+    #[command(flatten)]
+    exchange: ExchangeArgs,
+    #[command(flatten)]
+    arrive: Arrive,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(clap::Args)]
+struct Ways {
+    /// The server itself
+    #[arg(long, value_name = "HOST:PORT")]
+    direct: String,
+    /// What leads to it: a gateway's front door
+    #[arg(long, value_name = "HOST:PORT")]
+    through: String,
+    /// Write a page with tables and plots
+    #[arg(long, value_name = "FILE.html")]
+    page: Option<PathBuf>,
+    /// First heading of the page
+    #[arg(
+        long,
+        default_value = "Directly and through the gateways",
+        value_name = "TEXT"
+    )]
+    title: String,
+    /// A sentence for the page that says what lies between
+    #[arg(long, value_name = "TEXT")]
+    note: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Each way has as many as --count says, and --rate is that of both together.
+
+Examples:
+  longhaul probe compare ftp --direct 10.77.0.2:21 --through 127.0.0.1:2121 --folder files \\
+      -n 1250 --rate 8 --out sessions.jsonl --page sessions.html
+  longhaul probe compare transaction --direct 10.77.0.2:4811 --through 127.0.0.1:4811 -n 1000
+
+Exit codes: 0 everything succeeded on both ways; 1 something did not; 2 wrong use.";
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    match &args.what {
+        What::Ftp(args) => compare_ftp(args),
+        What::Transaction(args) => compare_transactions(args),
+    }
+}
+
+fn compare_ftp(args: &Ftp) -> anyhow::Result<Verdict> {
+    let before = machine::describe();
+    let direct = args.session.probe(&args.ways.direct, &args.arrive)?;
+    let through = FtpProbe {
+        label: THROUGH.to_owned(),
+        ..args.session.probe(&args.ways.through, &args.arrive)?
+    };
+    let mut sink = args.output.sink(2 * args.arrive.count)?;
+    let sessions = ftp::run_by_turns(&[&direct, &through], |session| {
+        sink.add(session, session.failure.is_none());
+    })?;
+    sink.finish()?;
+    let comparison = Comparison::of_ftp(&args.ways.title, &LABELS, &sessions);
+    conclude(&args.ways, &args.output, &comparison, before)
+}
+
+fn compare_transactions(args: &Transaction) -> anyhow::Result<Verdict> {
+    let before = machine::describe();
+    let direct = args.exchange.probe(&args.ways.direct, &args.arrive)?;
+    let through = TransactionProbe {
+        label: THROUGH.to_owned(),
+        ..args.exchange.probe(&args.ways.through, &args.arrive)?
+    };
+    let mut sink = args.output.sink(2 * args.arrive.count)?;
+    let all = transaction::run_by_turns(&[&direct, &through], |one| {
+        sink.add(one, one.failure.is_none());
+    })?;
+    sink.finish()?;
+    let comparison = Comparison::of_transactions(&args.ways.title, &LABELS, &all);
+    conclude(&args.ways, &args.output, &comparison, before)
+}
+
+fn conclude(
+    ways: &Ways,
+    output: &Output,
+    comparison: &Comparison,
+    machine: String,
+) -> anyhow::Result<Verdict> {
+    if let Some(path) = &ways.page {
+        let mut conditions = ways.note.clone();
+        conditions.push(format!("The machine: {machine}."));
+        conditions.push(format!("longhaul {}.", env!("CARGO_PKG_VERSION")));
+        let html = comparison.html(&conditions);
+        fs::write(path, html).with_context(|| path.display().to_string())?;
+    }
+    output.conclude(&comparison.table.text(), &comparison.plots)?;
+    Ok(Verdict::of(comparison.misses.is_empty()))
+}
+
+const THROUGH: &str = "through";
+const LABELS: [&str; 2] = ["direct", THROUGH];
