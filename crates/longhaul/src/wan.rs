@@ -1,5 +1,6 @@
 //! `longhaul wan`: an emulated WAN between two network namespaces, kept up in the background.
 
+mod calibrate;
 mod capture;
 mod show;
 
@@ -55,6 +56,10 @@ enum Action {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Measures each impairment with the kernel's packets, and what the emulator itself carries
+    ///
+    /// Needs nothing that runs already. Takes about a minute; exits with 1 if anything is out of bounds.
+    Calibrate(calibrate::Calibrate),
     /// Writes the packets at a site's WAN interface to a pcap file, both directions
     Capture(capture::Capture),
     /// Ends the emulator and removes the sites, also what a dead emulator left
@@ -193,6 +198,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         show_profiles();
         return Ok(ExitCode::SUCCESS);
     }
+    if let Action::Calibrate(calibrate) = &args.action {
+        return calibrate.run();
+    }
     let place = match Place::of(&args.wan) {
         Err(error @ lab::wan::WanError::Invalid(_)) => return Ok(wrong_use(&error.into())),
         place => place?,
@@ -215,7 +223,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 eprintln!("longhaul: removed what an emulator that had died left");
             }
         }
-        Action::Profiles | Action::Daemon => unreachable!("handled above"),
+        Action::Calibrate(_) | Action::Profiles | Action::Daemon => {
+            unreachable!("handled above")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

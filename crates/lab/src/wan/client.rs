@@ -9,9 +9,14 @@ use std::{
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
-use nix::sched::{CloneFlags, setns};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, ppoll},
+    sched::{CloneFlags, setns},
+};
 use wansim::PathConfig;
 
 use super::{
@@ -180,7 +185,7 @@ impl Client {
         let Answer::Namespaces { user } = answer else {
             return Err(unexpected(&answer));
         };
-        let entering = || WanError::io::<nix::errno::Errno>("entering the site");
+        let entering = || WanError::io::<Errno>("entering the site");
         if user && !descriptors.is_empty() {
             // First, for it brings the right to enter the other.
             setns(descriptors.remove(0), CloneFlags::CLONE_NEWUSER).map_err(entering())?;
@@ -221,7 +226,7 @@ impl Client {
                 self.place.forget(lock);
                 return Ok(Removed::Running);
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         Err(WanError::Refused(
             "the emulator's process does not end".to_owned(),
@@ -256,25 +261,36 @@ impl Client {
 }
 
 impl RemoteCapture {
-    /// Ends the capture, or takes note that it has ended, and returns what it holds.
+    /// Lets it run until it ends by itself, for `time`, or until `stop` is readable; returns what it
+    /// holds.
     ///
     /// # Errors
     /// [`WanError::Refused`] with what kept the emulator from writing the file.
-    pub fn finish(self) -> Result<CaptureReport, WanError> {
-        // Its end may be there already.
+    pub fn run(
+        self,
+        time: Option<Duration>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<CaptureReport, WanError> {
+        let speaking = || "speaking with the emulator";
+        let end = time.map(|time| Instant::now() + time);
+        let mut fds = [self.stream.as_fd(), stop].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        loop {
+            let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
+            match ppoll(&mut fds, rest.map(Into::into), None) {
+                Err(Errno::EINTR) => {}
+                result => {
+                    result.map_err(WanError::io(speaking()))?;
+                    break;
+                }
+            }
+        }
+        // The emulator may have ended it already.
         let _ = self.stream.shutdown(Shutdown::Write);
-        let answer = hear(&self.stream).map_err(WanError::io("speaking with the emulator"))?;
+        let answer = hear(&self.stream).map_err(WanError::io(speaking()))?;
         match answer.0 {
             Answer::Captured(report) => Ok(report),
             answer => Err(unexpected(&answer)),
         }
-    }
-}
-
-impl AsFd for RemoteCapture {
-    /// Readable when the capture has ended by itself.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
     }
 }
 
