@@ -1,9 +1,14 @@
 //! A QUIC library with its defaults, as a peer of evaluations: one stream moves bytes to or from a server.
 //!
 //! `quic serve ADDRESS:PORT`, and then `quic get|put ADDRESS:PORT BYTES`, which ends when the receiver has all.
+//! The receiver prints how many bytes it has, now and then.
 #![allow(clippy::disallowed_methods, reason = "a program over real sockets")]
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail, ensure};
 use quinn::{
@@ -16,6 +21,8 @@ use rustls::{
 };
 
 const NAME: &str = "quic.example";
+
+const TELL_EVERY: Duration = Duration::from_millis(20);
 
 /// Otherwise windows limit long paths, and not the controller.
 const WINDOW_BYTES: u32 = 512 << 20;
@@ -103,11 +110,15 @@ async fn give(send: &mut SendStream, bytes: u64) -> anyhow::Result<()> {
 }
 
 async fn take(recv: &mut RecvStream, bytes: u64) -> anyhow::Result<()> {
-    let mut taken = 0;
+    let (mut taken, mut told) = (0, Instant::now());
     while taken < bytes {
         let chunk = recv.read_chunk(1 << 20, true).await?;
         let chunk = chunk.context("the stream ended early")?;
         taken += chunk.bytes.len() as u64;
+        if told.elapsed() > TELL_EVERY {
+            println!("{taken}");
+            told = Instant::now();
+        }
     }
     ensure!(taken == bytes, "{taken} bytes came instead of {bytes}");
     Ok(())

@@ -63,6 +63,7 @@ impl Sink {
         let listener = wan
             .enter(site, || TcpListener::bind(address))?
             .with_context(|| format!("listening at {address}"))?;
+        let address = listener.local_addr()?;
         let received = Arc::new(AtomicU64::new(0));
         let (accepting, count) = (listener.try_clone()?, received.clone());
         thread::spawn(move || {

@@ -9,6 +9,7 @@
 mod support;
 
 use std::{
+    fs::{self, File},
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
     path::Path,
@@ -18,10 +19,11 @@ use std::{
 };
 
 use lab::wan::{
-    Direction, Site, Wan, WanConfig, WanError,
+    CaptureOptions, Direction, Site, Wan, WanConfig, WanError,
     privilege::{self, Privilege},
 };
 use libtest_mimic::{Arguments, Trial};
+use pcap_file::pcap::{PcapPacket, PcapReader};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use support::{FULL_PAYLOAD, Received, UdpLoad, address, start_udp, tcp_goodput};
@@ -69,6 +71,10 @@ fn main() -> ExitCode {
         trial(
             "settings_change_while_traffic_flows",
             settings_change_while_traffic_flows,
+        ),
+        trial(
+            "a_capture_holds_every_packet_of_the_wire",
+            a_capture_holds_every_packet,
         ),
         trial(
             "a_site_with_its_interface_down_is_cut_off",
@@ -295,9 +301,7 @@ fn each_packet_has_its_own_fate() {
 
 /// Counters of `protocol` in a site's /proc/net/snmp.
 fn snmp(wan: &Wan, site: Site, protocol: &str, names: &[&str]) -> u64 {
-    let text = wan.enter(site, || {
-        std::fs::read_to_string("/proc/thread-self/net/snmp")
-    });
+    let text = wan.enter(site, || fs::read_to_string("/proc/thread-self/net/snmp"));
     let text = text.expect("enter").expect("read");
     let prefix = format!("{protocol}: ");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
@@ -472,6 +476,113 @@ fn settings_change_while_traffic_flows() {
         println!("{when} the outage:");
         assert_delay(&wan, delays[range].to_vec(), set);
     }
+}
+
+/// What a capture's file holds: its packets with their times.
+fn read_capture(path: &Path) -> Vec<PcapPacket<'static>> {
+    let mut file = PcapReader::new(File::open(path).expect("open")).expect("a pcap file");
+    let mut packets = Vec::new();
+    while let Some(packet) = file.next_packet() {
+        packets.push(packet.expect("a whole packet").into_owned());
+    }
+    packets
+}
+
+/// Captured at both sides, whole and cut short, agrees with the emulator's counters and with what the
+/// receiver got.
+fn a_capture_holds_every_packet() {
+    const HEADERS: usize = 14 + 20 + 8;
+    const N: u64 = 5000;
+    let delay = 5 * MS;
+    let path = PathConfig {
+        delay,
+        loss: 0.05,
+        duplication: 0.02,
+        corruption: 0.01,
+        ..PathConfig::default()
+    };
+    let folder = std::env::temp_dir().join(format!("capture-{}", std::process::id()));
+    fs::create_dir(&folder).expect("a folder");
+    let wan = up(true, &path);
+    let begin = |site: Site, snap_bytes, packets| {
+        let file = folder.join(format!("{site:?}-{snap_bytes}.pcap"));
+        let options = CaptureOptions {
+            snap_bytes,
+            packets,
+        };
+        let target = File::create(&file).expect("a file");
+        (wan.capture(site, target, options).expect("a capture"), file)
+    };
+    let short = begin(Site::A, 128, None);
+    let whole = begin(Site::B, 65_535, None);
+    let bounded = begin(Site::A, 60, Some(100));
+    let load = UdpLoad {
+        payload: 500,
+        ..load(BitRate::mbit(100), N)
+    };
+    let received = udp(&wan, load);
+    assert!(bounded.0.has_ended(), "of itself");
+    let report = wan.report();
+    let [there, back] = &report.directions;
+    assert!(
+        there.load.frames_in < N / 2,
+        "the test is about super-packets"
+    );
+    let [short, whole, bounded] = [short, whole, bounded].map(|(capture, file)| {
+        let report = capture.finish().expect("a file");
+        assert_eq!(report.left_out, 0);
+        let packets = read_capture(&file);
+        assert_eq!(report.packets, packets.len() as u64);
+        packets
+    });
+    fs::remove_dir_all(&folder).expect("its files are closed");
+    assert_eq!(bounded.len(), 100);
+    let (there, back) = (&there.counters, &back.counters);
+    assert_eq!(short.len() as u64, there.sent + back.delivered);
+    assert_eq!(whole.len() as u64, there.delivered + back.sent);
+
+    let number = |packet: &PcapPacket<'_>| {
+        let number = &packet.data[HEADERS..HEADERS + 8];
+        u64::from_be_bytes(number.try_into().expect("8 bytes"))
+    };
+    let from_a = |packet: &&PcapPacket<'_>| packet.data[26..30] == [10, 77, 0, 1];
+    let left: Vec<_> = short.iter().filter(from_a).collect();
+    let numbers: Vec<_> = left.iter().map(|packet| number(packet)).collect();
+    assert_eq!(numbers, (0..N).collect::<Vec<_>>());
+    assert!(
+        left.iter()
+            .all(|packet| packet.data.len() == 128 && packet.orig_len == 542)
+    );
+    // Those that nobody has corrupted: the receiver's kernel says which.
+    let mut arrived: Vec<u64> = Vec::new();
+    let mut spoiled = 0;
+    for packet in &whole {
+        if udp_is_sound(&packet.data) {
+            arrived.push(number(packet));
+            let took = packet.timestamp - left[number(packet) as usize].timestamp;
+            assert!(took >= delay, "{took:?} for {}", number(packet));
+        } else {
+            spoiled += 1;
+        }
+    }
+    assert_eq!(arrived, received.numbers);
+    let copies = there.corrupted..=there.corrupted + there.duplicated;
+    assert!(copies.contains(&spoiled), "{spoiled} of {there:?}");
+    assert!(whole.is_sorted_by_key(|packet| packet.timestamp));
+}
+
+/// Whether the checksums of IPv4 and UDP are right.
+fn udp_is_sound(frame: &[u8]) -> bool {
+    let sum = |bytes: &[u8]| -> u32 {
+        let words = bytes.chunks(2);
+        words
+            .map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)))
+            .sum()
+    };
+    let is_right = |sum: u32| (sum >> 16) + (sum & 0xffff) == 0xffff;
+    let (ip, udp) = frame[14..].split_at(20);
+    let pseudo = sum(&ip[12..]) + 17 + udp.len() as u32;
+    frame[12..15] == [8, 0, 0x45] && is_right(sum(ip)) && is_right(pseudo + sum(udp))
 }
 
 /// Sends a datagram and says whether it arrives.

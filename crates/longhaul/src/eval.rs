@@ -79,11 +79,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "{}: {} trials in {} cells, about {}\n",
         plan.title,
         plan.trials(),
-        plan.cells.len(),
+        plan.tasks.len(),
         minutes(plan.estimate())
     ))?;
     if args.dry_run {
-        let cells = plan.cells.iter().map(|cell| format!("  {cell}\n"));
+        let cells = plan.tasks.iter().map(|task| format!("  {}\n", task.cell));
         return output::print(&cells.collect::<String>()).map(|()| ExitCode::SUCCESS);
     }
     privilege::acquire()?;
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let setting = run::Setting {
         program: std::env::current_exe().context("finding this program's own file")?,
         records: records.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: env!("LONGHAUL_VERSION").to_owned(),
     };
     let all = run::run(&plan, &setting)?;
     ensure!(!all.is_empty(), "there are no records");

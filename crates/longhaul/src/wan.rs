@@ -1,5 +1,6 @@
 //! `longhaul wan`: an emulated WAN between two network namespaces, kept up in the background.
 
+mod capture;
 mod show;
 
 use std::{
@@ -54,6 +55,8 @@ enum Action {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Writes the packets at a site's WAN interface to a pcap file, both directions
+    Capture(capture::Capture),
     /// Ends the emulator and removes the sites, also what a dead emulator left
     Down,
     /// Lists the profiles with the sources of their figures
@@ -203,6 +206,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Set(set) => return set.apply(&client),
         Action::Show { json } => show::show(&client, json)?,
         Action::Exec { site, command } => return exec(&client, &site, &command),
+        Action::Capture(capture) => match site(&client, &capture.site)? {
+            Ok(site) => capture.run(&client, site)?,
+            Err(error) => return Ok(wrong_use(&error)),
+        },
         Action::Down => {
             if client.down()? == Removed::Remains {
                 eprintln!("longhaul: removed what an emulator that had died left");
@@ -353,19 +360,27 @@ impl Which {
     }
 }
 
-fn exec(client: &Client, site: &str, command: &[OsString]) -> anyhow::Result<ExitCode> {
-    let Description { config, .. } = client.describe()?;
-    let names = config.sites.each_ref().map(|site| site.name.as_str());
-    let Some(index) = names.iter().position(|name| *name == site) else {
-        let error = anyhow::anyhow!(
-            "no site is called {site}; there are {}",
-            names.join(" and ")
-        );
-        return Ok(wrong_use(&error));
+fn exec(client: &Client, name: &str, command: &[OsString]) -> anyhow::Result<ExitCode> {
+    let site = match site(client, name)? {
+        Ok(site) => site,
+        Err(error) => return Ok(wrong_use(&error)),
     };
     let mut program = process::Command::new(&command[0]);
     program.args(&command[1..]);
-    match client.exec(Site::BOTH[index], program)? {}
+    match client.exec(site, program)? {}
+}
+
+/// The site called `name`; the inner error is wrong use.
+fn site(client: &Client, name: &str) -> anyhow::Result<anyhow::Result<Site>> {
+    let Description { config, .. } = client.describe()?;
+    let names = config.sites.each_ref().map(|site| site.name.as_str());
+    let found = names.iter().position(|known| *known == name);
+    Ok(found.map(|index| Site::BOTH[index]).with_context(|| {
+        format!(
+            "no site is called {name}; there are {}",
+            names.join(" and ")
+        )
+    }))
 }
 
 fn show_profiles() {
@@ -383,5 +398,6 @@ const EXAMPLES: &str = "Examples:
   longhaul wan exec site-a -- curl ftp://10.77.0.2/file --output /dev/null
   longhaul wan set a-to-b --loss 1% --burst-loss 1%/10
   longhaul wan set --outage on
+  longhaul wan capture site-b --out b.pcap --for 10s
   longhaul wan show
   longhaul wan down";

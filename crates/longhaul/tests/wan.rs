@@ -2,8 +2,10 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{self, Command, Output},
+    process::{self, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -58,6 +60,10 @@ impl Lab {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("run")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = if self.as_nobody {
             let mut command = Command::new("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
@@ -70,7 +76,7 @@ impl Lab {
             .args(["wan", "--wan", &self.name])
             .args(arguments)
             .current_dir("/");
-        command.output().expect("run")
+        command
     }
 
     fn up(&self, arguments: &[&str]) -> Output {
@@ -228,6 +234,53 @@ fn sigterm_takes_everything_down() {
             .all(|site| !Path::new("/run/netns").join(site).exists())
     );
     assert_eq!(code(&lab.run(&["down"])), 1, "nothing is left");
+}
+
+#[test]
+fn an_ordinary_user_captures_what_passes() {
+    let lab = Lab::of_ordinary_user();
+    assert_eq!(code(&lab.up(&[])), 0);
+    // What the emulator's own process could neither make nor find.
+    let folder = std::env::temp_dir().join(format!("{}-capture", lab.name));
+    fs::create_dir(&folder).expect("a folder");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("permissions");
+    let file = folder.join("a.pcap");
+    let path = file.to_str().expect("plain");
+    let ends: [(&[&str], Option<Signal>); 3] = [
+        (&["--packets", "3"], None),
+        (&["--for", "1.5s"], None),
+        (&[], Some(Signal::SIGINT)),
+    ];
+    for (options, signal) in ends {
+        let capture = ["capture", &lab.sites[0], "--out", path, "--snap", "60"];
+        let mut child = lab
+            .command(&[&capture, options].concat())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("run");
+        let mut said = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("UTF-8");
+        assert!(line.starts_with("capturing at"), "{line}");
+        lab.exec(0, "for i in 1 2 3; do echo $i > /dev/udp/10.77.0.2/9; done");
+        if let Some(signal) = signal {
+            kill(Pid::from_raw(child.id() as i32), signal).expect("kill");
+        }
+        line.clear();
+        said.read_line(&mut line).expect("UTF-8");
+        assert!(child.wait().expect("its end").success(), "{line}");
+        let bytes = fs::read(&file).expect("the capture");
+        assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_ne_bytes(), "nanoseconds");
+        // At least the three; the kernel's answers, that port 9 is closed, may come in time.
+        assert!(bytes.len() >= 24 + 3 * (16 + 44), "{} bytes", bytes.len());
+        assert!(line.contains(" 0 left out"), "{line}");
+        if options == ["--packets", "3"] {
+            assert!(line.contains(": 3 packets,"), "{line}");
+        }
+    }
+    let wrong = lab.run(&["capture", "moon", "--out", path]);
+    assert_eq!(code(&wrong), 2, "{}", errors(&wrong));
+    fs::remove_dir_all(&folder).expect("remove");
 }
 
 #[test]

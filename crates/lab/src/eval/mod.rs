@@ -2,9 +2,11 @@
 
 pub mod cell;
 mod movers;
+mod neighbour;
 pub mod plan;
 pub mod record;
 pub mod report;
 pub mod run;
+mod server;
 pub mod side;
 mod stage;

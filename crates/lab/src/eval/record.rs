@@ -9,7 +9,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{cell::Cell, side::Side};
+use crate::stats;
+
+use super::{
+    cell::{Cell, Job},
+    side::Side,
+};
 
 /// What one side did in one cell, once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +41,12 @@ pub struct Record {
     pub cpu_seconds: BTreeMap<String, f64>,
     /// IP bytes that were sent from A to B and from B to A.
     pub wire_bytes: [u64; 2],
+    /// What users waited for, of jobs that are not about bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+    /// What a neighbour received meanwhile, bits per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_bits_per_s: Option<f64>,
     /// Whether the machine could not keep up with the emulation.
     pub saturated: bool,
     /// Processors, kernel, load.
@@ -44,6 +55,17 @@ pub struct Record {
     pub version: String,
     /// Seconds since 1970.
     pub begun_unix_s: u64,
+}
+
+/// What users of a server met: their waits, and how much of what they wanted they got.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Seconds of each wait that ended well, by what was waited for.
+    pub seconds: BTreeMap<String, Vec<f64>>,
+    /// By what was wanted: how many were complete, and how many there should have been.
+    pub complete: BTreeMap<String, [u64; 2]>,
+    /// What failed, by kind.
+    pub failures: BTreeMap<String, u64>,
 }
 
 /// How a trial ended.
@@ -110,8 +132,11 @@ impl Record {
     }
 
     /// The ideal's time by this one's; a trial that was cut off counts by the rate that it reached. `None`
-    /// where nothing was tried, zero where it failed.
+    /// where nothing was tried or it is not about bytes, zero where it failed.
     pub fn efficiency(&self) -> Option<f64> {
+        if self.cell.work.job != Job::Files {
+            return None;
+        }
         let size = self.cell.work.bytes().bytes() as f64;
         let full_seconds = match self.outcome {
             Outcome::NotTried(_) => return None,
@@ -125,6 +150,21 @@ impl Record {
         } else {
             0.0
         })
+    }
+}
+
+impl Answers {
+    /// In a line.
+    pub fn summary(&self) -> String {
+        let counts = self.complete.iter().map(|(what, [complete, all])| {
+            let median = self
+                .seconds
+                .get(what)
+                .and_then(|seconds| stats::median(seconds));
+            let median = median.map(|median| format!(", {median:.3} s"));
+            format!("{complete} of {all} {what}{}", median.unwrap_or_default())
+        });
+        counts.collect::<Vec<_>>().join("; ")
     }
 }
 

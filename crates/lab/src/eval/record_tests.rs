@@ -7,18 +7,20 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
         cell: Cell {
             path: PathSpec {
                 rate_bits_per_s: 300_000_000,
-                rate_back_bits_per_s: None,
                 rtt_ms: 200.0,
                 loss: 0.001,
-                corruption: 0.0,
-                reordering: 0.0,
-                duplication: 0.0,
+                ..PathSpec::default()
             },
             work: Work {
+                job: Job::Files,
                 direction: Direction::Down,
                 size_bytes: 100_000_000,
                 files: 1,
                 clients: 1,
+                window_bytes: None,
+                server: None,
+                beside: None,
+                outage_ms: None,
             },
         },
         side,
@@ -33,6 +35,8 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
             ("far gateway".to_owned(), 0.2),
         ]),
         wire_bytes: [1_000, 106_000_000],
+        answers: None,
+        beside_bits_per_s: None,
         saturated: false,
         machine: "2 processors".to_owned(),
         version: "0.1.0".to_owned(),

@@ -3,19 +3,24 @@
 use std::{
     collections::HashSet,
     path::PathBuf,
-    time::{Duration, SystemTime},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use units::ByteCount;
+
 use super::{
-    cell::Cell,
-    movers::{self, Unmoved},
-    plan::Plan,
+    cell::{Cell, OUTAGE_AFTER},
+    movers::{self, Moved, Unmoved},
+    neighbour::Running,
+    plan::{Plan, Task},
     record::{Outcome, Record, Records, TrialKey},
     side::Side,
-    stage::Stage,
+    stage::{Reading, Stage},
 };
 use crate::machine;
 
@@ -44,35 +49,31 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
     let machine = machine::describe();
     let bar = progress(plan.trials());
     bar.inc(done.len() as u64);
-    for cell in &plan.cells {
-        let turns = (0..plan.repetitions).flat_map(|repetition| {
-            let sides = plan.sides.iter().map(move |side| (repetition, *side));
+    for task in &plan.tasks {
+        let cell = &task.cell;
+        let turns = (0..task.repetitions).flat_map(|repetition| {
+            let sides = task.sides.iter().map(move |side| (repetition, *side));
             sides.filter(|(repetition, side)| is_left(cell, *side, *repetition))
         });
         let turns: Vec<_> = turns.collect();
         if turns.is_empty() {
             continue;
         }
-        bar.println(format!("{cell}"));
+        say(&bar, &cell.to_string());
         let mut stage = Stage::set_up(cell, &setting.program, SEED).context("the sites")?;
         for (repetition, side) in turns {
             bar.set_message(format!("{}, {cell}", side.title()));
             let begun = SystemTime::now();
-            let prepared = movers::prepare(side, &stage, cell);
-            let before = stage.read()?;
-            let moved = match prepared {
-                Ok(()) => movers::run(side, &mut stage, cell, plan.limit),
-                Err(error) => Err(error.into()),
-            };
-            let after = stage.read()?;
-            let (outcome, bytes, time) = match moved {
-                Ok(moved) if moved.is_complete => (Outcome::Complete, moved.bytes, moved.time),
-                Ok(moved) => (Outcome::CutOff, moved.bytes, moved.time),
-                Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), 0, Duration::ZERO),
+            let tried = trial(&mut stage, task, side)?;
+            let (outcome, moved) = match tried.moved {
+                Ok(moved) if moved.is_complete => (Outcome::Complete, moved),
+                Ok(moved) => (Outcome::CutOff, moved),
+                Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), Moved::default()),
                 Err(Unmoved::Failed(error)) => {
-                    (Outcome::Failed(format!("{error:#}")), 0, Duration::ZERO)
+                    (Outcome::Failed(format!("{error:#}")), Moved::default())
                 }
             };
+            let [before, after] = &tried.readings;
             let record = Record {
                 plan: plan.name.clone(),
                 cell: cell.clone(),
@@ -80,12 +81,14 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
                 repetition,
                 seed: SEED,
                 outcome,
-                bytes,
-                seconds: time.as_secs_f64(),
+                bytes: moved.bytes,
+                seconds: moved.time.as_secs_f64(),
                 ideal_seconds: cell.transfer().ideal_time().as_secs_f64(),
-                cpu_seconds: after.cpu_seconds_since(&before),
-                wire_bytes: after.wire_bytes_since(&before),
-                saturated: after.is_distorted_since(&before),
+                cpu_seconds: after.cpu_seconds_since(before),
+                wire_bytes: after.wire_bytes_since(before),
+                answers: moved.answers,
+                beside_bits_per_s: tried.beside_bits_per_s,
+                saturated: after.is_distorted_since(before),
                 machine: machine.clone(),
                 version: setting.version.clone(),
                 begun_unix_s: begun
@@ -94,30 +97,92 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
                     .as_secs(),
             };
             file.add(&record)?;
-            bar.println(line(&record));
+            say(&bar, &line(&record));
             bar.inc(1);
             records.push(record);
         }
     }
     bar.finish_and_clear();
     // What other plans or an earlier, longer version of this one left is not this one's.
-    let wanted: HashSet<TrialKey> = plan
-        .cells
-        .iter()
-        .flat_map(|cell| {
-            let sides = plan.sides.iter();
-            sides.flat_map(move |side| {
-                (0..plan.repetitions).map(move |number| TrialKey::new(cell, *side, number))
-            })
+    let wanted = plan.tasks.iter().flat_map(|task| {
+        task.sides.iter().flat_map(move |side| {
+            (0..task.repetitions).map(move |number| TrialKey::new(&task.cell, *side, number))
         })
-        .collect();
+    });
+    let wanted: HashSet<TrialKey> = wanted.collect();
     records.retain(|record| wanted.contains(&record.key()));
     Ok(records)
+}
+
+/// What came of a trial, and what happened meanwhile.
+struct Tried {
+    moved: Result<Moved, Unmoved>,
+    readings: [Reading; 2],
+    beside_bits_per_s: Option<f64>,
+}
+
+fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
+    let cell = &task.cell;
+    let prepared = movers::prepare(side, stage, cell);
+    let stage = &*stage;
+    let neighbour = cell.work.beside.zip(cell.neighbour_head_start());
+    let neighbour = neighbour.map(|(neighbour, head_start)| {
+        Running::start(&stage.wan, neighbour, cell.work.direction, head_start)
+    });
+    let neighbour = neighbour.transpose().context("a neighbour")?;
+    let before = stage.read()?;
+    let begun = Instant::now();
+    let received = || neighbour.as_ref().map(Running::received);
+    let received_before = received();
+    let moved = prepared.and_then(|()| {
+        thread::scope(|scope| {
+            let (over, is_over) = mpsc::channel::<()>();
+            if !cell.work.outage().is_zero() {
+                scope.spawn(move || strike(stage, cell, &is_over));
+            }
+            let moved = movers::run(side, stage, cell, task.limit);
+            drop(over);
+            moved
+        })
+    });
+    let rate = |(before, after): (ByteCount, ByteCount)| {
+        (after - before).bytes() as f64 * 8.0 / begun.elapsed().as_secs_f64()
+    };
+    let beside_bits_per_s = received_before.zip(received()).map(rate);
+    let after = stage.read()?;
+    Ok(Tried {
+        moved,
+        readings: [before, after],
+        beside_bits_per_s,
+    })
+}
+
+/// An outage, unless the trial is over before; the path is open again when this returns.
+fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
+    for (time, outage) in [(OUTAGE_AFTER, true), (cell.work.outage(), false)] {
+        let over = is_over.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+        stage.set_outage(cell, outage && !over);
+        if over {
+            return;
+        }
+    }
+}
+
+/// Above the bar, or to standard error where there is none.
+fn say(bar: &ProgressBar, text: &str) {
+    if bar.is_hidden() {
+        eprintln!("{text}");
+    } else {
+        bar.println(text);
+    }
 }
 
 fn line(record: &Record) -> String {
     let side = record.side.title();
     let rate = record.goodput_bits_per_s() / 1e6;
+    if let Some(answers) = &record.answers {
+        return format!("  {side:<20} {}", answers.summary());
+    }
     match &record.outcome {
         Outcome::Complete => format!(
             "  {side:<20} {:>8.2} s {rate:>8.1} Mbit/s {:>6.3} of ideal",

@@ -7,21 +7,24 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::Command,
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    thread::JoinHandle,
+    time::Duration,
 };
 
-use anyhow::{Context, bail};
-use tokio::sync::oneshot;
+use anyhow::Context;
 use units::ByteCount;
+use wansim::PathConfig;
 
-use super::cell::{Cell, Direction};
+use super::{
+    cell::{Cell, Direction, Job},
+    server::Server,
+};
 use crate::{
-    ftp::{content::Content, server},
+    ftp::content::Content,
     gateways::{GatewayPlan, Gateways},
     machine::ProcessTime,
     scratch,
-    wan::{Site, Wan, WanConfig},
+    wan::{self, Site, Wan, WanConfig},
 };
 
 /// The sites of one cell; all of it goes when dropped.
@@ -38,12 +41,10 @@ pub(crate) struct Stage {
     pub(crate) server_address: SocketAddr,
     /// The near gateway's door, at site A.
     pub(crate) front_door: SocketAddr,
-}
-
-#[derive(Debug)]
-struct Server {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<std::io::Result<anyhow::Result<()>>>,
+    /// A probe's peer at site B.
+    pub(crate) peer_address: SocketAddr,
+    /// The near gateway's door to it.
+    pub(crate) peer_door: SocketAddr,
 }
 
 /// What counters said at a moment.
@@ -52,20 +53,21 @@ pub(crate) struct Reading {
     cpu: BTreeMap<String, Duration>,
     wire_bytes: [u64; 2],
     pub(crate) delivered_bytes: [u64; 2],
-    report: crate::wan::Report,
+    report: wan::Report,
 }
 
 /// More than any path of a plan holds.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 
 const FTP_PORT: u16 = 21;
+const PEER_PORT: u16 = 4811;
 const LINK_PORT: u16 = 4810;
-const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stage {
     pub(crate) fn set_up(cell: &Cell, program: &Path, seed: u64) -> anyhow::Result<Self> {
         let mut config = WanConfig {
             paths: cell.path.configs(),
+            radio: cell.path.radio(),
             seed,
             ..WanConfig::default()
         };
@@ -74,19 +76,28 @@ impl Stage {
         }
         let wan = Wan::up(config)?;
         wan.prepare_tcp(TCP_BUFFER)?;
+        if let Some(window) = cell.work.window_bytes {
+            for site in Site::BOTH {
+                wan.fix_tcp_window(site, ByteCount::new(window))?;
+            }
+        }
         let [a, b] = Site::BOTH.map(|site| wan.config().sites[site.index()].ipv4);
         let folder = scratch::folder_in_memory("eval")?;
         fs::create_dir(folder.join("client"))?;
         fs::create_dir(folder.join("server"))?;
         let server_address = SocketAddr::from((b, FTP_PORT));
-        let server = Server::start(&wan, folder.join("server"), server_address)?;
+        let server = Server::start(&wan, &folder.join("server"), server_address, &cell.work)?;
         let front_door = SocketAddr::from((a, FTP_PORT));
+        let [peer_door, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
         let plan = GatewayPlan {
             listen_a: SocketAddr::from((a, LINK_PORT)),
             listen_b: SocketAddr::from((b, LINK_PORT)),
             endpoint_b: SocketAddr::from((b, LINK_PORT)),
-            doors: format!("[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n"),
-            allow: vec![server_address],
+            doors: format!(
+                "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n\n\
+                 [[forward]]\nlisten = \"{peer_door}\"\ntarget = \"{peer_address}\"\n"
+            ),
+            allow: vec![server_address, peer_address],
         };
         let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;
         let mut stage = Self {
@@ -98,6 +109,8 @@ impl Stage {
             program: program.to_owned(),
             server_address,
             front_door,
+            peer_address,
+            peer_door,
         };
         stage.prepare(cell)?;
         stage.await_gateways()?;
@@ -107,7 +120,7 @@ impl Stage {
     /// The files that are downloaded.
     fn prepare(&self, cell: &Cell) -> anyhow::Result<()> {
         let size = ByteCount::new(cell.work.size_bytes);
-        if cell.work.direction == Direction::Down {
+        if cell.work.job == Job::Files && cell.work.direction == Direction::Down {
             for number in 0..cell.work.files {
                 let path = self.server_file(&name(Direction::Down, number));
                 let written = self.content.write(&path, size);
@@ -175,6 +188,14 @@ impl Stage {
         Ok(self.wan.spawn_thread_in(site, work)?)
     }
 
+    /// Lets nothing through, or again what the cell says.
+    pub(crate) fn set_outage(&self, cell: &Cell, outage: bool) {
+        let configs = cell.path.configs();
+        for (direction, config) in wan::Direction::BOTH.into_iter().zip(configs) {
+            self.wan.set(direction, PathConfig { outage, ..config });
+        }
+    }
+
     /// What the gateways said last, for errors.
     pub(crate) fn last_words(&self) -> String {
         self.gateways.last_words()
@@ -203,31 +224,8 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            // It may have ended by itself.
-            let _ = server.stop.send(());
-            let _ = server.thread.join();
-        }
+        drop(self.server.take());
         let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-impl Server {
-    fn start(wan: &Wan, folder: PathBuf, address: SocketAddr) -> anyhow::Result<Self> {
-        let (stop, stopped) = oneshot::channel();
-        let stopped = async {
-            let _ = stopped.await;
-        };
-        let work = move || server::serve(folder, address, stopped);
-        let thread = wan.spawn_thread_in(Site::B, work)?;
-        let deadline = Instant::now() + PATIENCE;
-        while wan.enter(Site::B, || TcpStream::connect(address))?.is_err() {
-            if thread.is_finished() || Instant::now() > deadline {
-                bail!("the embedded FTP server does not answer at {address}");
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(Self { stop, thread })
     }
 }
 

@@ -122,11 +122,23 @@ pub fn parse_share(text: &str) -> Result<f64, WanError> {
         .ok_or_else(|| WanError::Invalid(format!("{text:?} is not a share such as \"0.1%\"")))
 }
 
-/// Reads a time such as `200ms`, `1.5 s` or `300us`.
+/// Reads a delay such as `200ms`, `1.5 s` or `300us`.
 ///
 /// # Errors
 /// [`WanError::Invalid`] for anything else, or beyond a minute.
 pub fn parse_duration(text: &str) -> Result<Duration, WanError> {
+    parse_time(text, 60)
+}
+
+/// Reads how long something lasts, as [`parse_duration`] does.
+///
+/// # Errors
+/// [`WanError::Invalid`] for anything else, or beyond a day.
+pub fn parse_span(text: &str) -> Result<Duration, WanError> {
+    parse_time(text, 24 * 60 * 60)
+}
+
+fn parse_time(text: &str, most_s: u32) -> Result<Duration, WanError> {
     let trimmed = text.trim();
     let digits = trimmed
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -142,11 +154,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, WanError> {
     scale
         .zip(number.parse::<f64>().ok())
         .map(|(scale, number)| number * scale)
-        .filter(|seconds| (0.0..=60.0).contains(seconds))
+        .filter(|seconds| (0.0..=f64::from(most_s)).contains(seconds))
         .map(Duration::from_secs_f64)
         .ok_or_else(|| {
             WanError::Invalid(format!(
-                "{text:?} is not a time up to 60 s such as \"200ms\""
+                "{text:?} is not a time up to {most_s} s such as \"200ms\""
             ))
         })
 }

@@ -3,8 +3,9 @@
 use std::{
     fs, io,
     io::{Read, Write},
+    net::Shutdown,
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Command, Stdio},
@@ -14,6 +15,7 @@ use nix::sched::{CloneFlags, setns};
 use wansim::PathConfig;
 
 use super::{
+    capture::{CaptureOptions, CaptureReport},
     config::{Direction, Site, WanConfig},
     control::{Answer, Description, Request, hear, say},
     daemon::{Order, Verdict},
@@ -26,6 +28,12 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct Client {
     place: Place,
+}
+
+/// A capture by the emulator in the background. It ends with this.
+#[derive(Debug)]
+pub struct RemoteCapture {
+    stream: UnixStream,
 }
 
 /// What [`Client::down`] found.
@@ -136,6 +144,28 @@ impl Client {
         self.done(&Request::Interface { site, up })
     }
 
+    /// Begins to capture a site's packets ([`Wan::capture`](super::Wan::capture)) to `file`, which must be
+    /// open for writing; the emulator writes it whoever may.
+    ///
+    /// # Errors
+    /// See [`Self::describe`]; [`WanError::Refused`] if the emulator cannot.
+    pub fn capture(
+        &self,
+        site: Site,
+        file: fs::File,
+        options: CaptureOptions,
+    ) -> Result<RemoteCapture, WanError> {
+        let stream = self.connect()?;
+        let request = Request::Capture { site, options };
+        let answer = say(&stream, &request, &[file.into()])
+            .and_then(|()| hear(&stream))
+            .map_err(WanError::io("speaking with the emulator"))?;
+        match answer.0 {
+            Answer::Done => Ok(RemoteCapture { stream }),
+            answer => Err(unexpected(&answer)),
+        }
+    }
+
     /// Replaces this process by a command inside a site; returns only if that fails. The process
     /// must have one thread only if the emulator runs in a user namespace.
     ///
@@ -206,7 +236,14 @@ impl Client {
     }
 
     fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), WanError> {
-        let stream = UnixStream::connect(self.place.socket()).map_err(|error| {
+        let stream = self.connect()?;
+        say(&stream, request, &[])
+            .and_then(|()| hear(&stream))
+            .map_err(WanError::io("speaking with the emulator"))
+    }
+
+    fn connect(&self) -> Result<UnixStream, WanError> {
+        UnixStream::connect(self.place.socket()).map_err(|error| {
             let name = self.place.name().to_owned();
             match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -214,10 +251,30 @@ impl Client {
                 }
                 _ => WanError::io("reaching the emulator")(error),
             }
-        })?;
-        say(&stream, request, &[])
-            .and_then(|()| hear(&stream))
-            .map_err(WanError::io("speaking with the emulator"))
+        })
+    }
+}
+
+impl RemoteCapture {
+    /// Ends the capture, or takes note that it has ended, and returns what it holds.
+    ///
+    /// # Errors
+    /// [`WanError::Refused`] with what kept the emulator from writing the file.
+    pub fn finish(self) -> Result<CaptureReport, WanError> {
+        // Its end may be there already.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let answer = hear(&self.stream).map_err(WanError::io("speaking with the emulator"))?;
+        match answer.0 {
+            Answer::Captured(report) => Ok(report),
+            answer => Err(unexpected(&answer)),
+        }
+    }
+}
+
+impl AsFd for RemoteCapture {
+    /// Readable when the capture has ended by itself.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

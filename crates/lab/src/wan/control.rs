@@ -1,5 +1,6 @@
 //! What commands and an emulator in the background say to each other: one line of JSON each way
-//! over a Unix socket, and descriptors of namespaces beside an answer.
+//! over a Unix socket, and descriptors beside it: of
+//! namespaces with an answer, of a file with a question.
 
 use std::{
     io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write},
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use wansim::PathConfig;
 
 use super::{
+    capture::{CaptureOptions, CaptureReport},
     config::{Direction, Site, WanConfig},
     report::Report,
     sys,
@@ -36,6 +38,12 @@ pub(super) enum Request {
     Namespaces {
         site: Site,
     },
+    /// Comes with the descriptor of the file. The capture lasts until whoever asked says no more; then
+    /// a second answer brings its report.
+    Capture {
+        site: Site,
+        options: CaptureOptions,
+    },
     Down,
 }
 
@@ -45,6 +53,7 @@ pub(super) enum Answer {
     Description(Box<Description>),
     Report(Box<Report>),
     Namespaces { user: bool },
+    Captured(CaptureReport),
     Failed(String),
 }
 

@@ -11,6 +11,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     process, thread,
+    time::Duration,
 };
 
 use nix::{
@@ -25,7 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Wan,
-    config::WanConfig,
+    capture::{Capture, CaptureOptions},
+    config::{Site, WanConfig},
     control::{Answer, Description, Request, hear, say},
     error::WanError,
     netns,
@@ -77,7 +79,9 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 struct Daemon {
+    // In this order: captures end with the WAN.
     wan: Wan,
+    captures: Captures,
     user_namespace: Option<OwnedFd>,
     listener: UnixListener,
     signals: SignalFd,
@@ -103,6 +107,7 @@ impl Daemon {
         match Self::raise(&place, &lock, config) {
             Ok((wan, listener, user_namespace)) => Ok(Self {
                 wan,
+                captures: Captures::default(),
                 user_namespace,
                 listener,
                 signals,
@@ -175,7 +180,7 @@ impl Daemon {
 
     /// Obeys one command; true means that it was the last.
     fn answer(&mut self, stream: &UnixStream) -> io::Result<bool> {
-        let (request, _) = hear::<Request>(stream)?;
+        let (request, brought) = hear::<Request>(stream)?;
         let mut descriptors = Vec::new();
         let answer = match request {
             Request::Describe => Answer::Description(Box::new(Description {
@@ -205,6 +210,13 @@ impl Daemon {
                     Err(error) => Answer::Failed(with_causes(&error)),
                 }
             }
+            Request::Capture { site, options } => {
+                let stream = stream.try_clone()?;
+                match self.capture(site, options, brought, stream) {
+                    Ok(()) => return Ok(false),
+                    Err(error) => Answer::Failed(with_causes(&error)),
+                }
+            }
             Request::Down => {
                 let cleaned = self.place.clean(&self.lock);
                 let answer = match &cleaned {
@@ -218,6 +230,62 @@ impl Daemon {
         say(stream, &answer, &descriptors)?;
         Ok(false)
     }
+
+    /// Begins a capture, and a thread that ends it when the asker says no more.
+    fn capture(
+        &mut self,
+        site: Site,
+        options: CaptureOptions,
+        brought: Vec<OwnedFd>,
+        stream: UnixStream,
+    ) -> Result<(), WanError> {
+        let file = brought
+            .into_iter()
+            .next()
+            .ok_or_else(|| WanError::Invalid("no file came with the request".to_owned()))?;
+        let capture = self.wan.capture(site, fs::File::from(file), options)?;
+        let attend = move || {
+            // An asker that is gone wants no answer, but has its file.
+            let _ = attend(&stream, capture);
+        };
+        let thread = thread::Builder::new()
+            .name("capture-end".to_owned())
+            .spawn(attend)
+            .map_err(WanError::io("starting a capture's thread"))?;
+        self.captures.0.retain(|thread| !thread.is_finished());
+        self.captures.0.push(thread);
+        Ok(())
+    }
+}
+
+/// The threads that wait for the ends of captures. Dropped, it waits until their files are complete.
+#[derive(Default)]
+struct Captures(Vec<thread::JoinHandle<()>>);
+
+impl Drop for Captures {
+    fn drop(&mut self) {
+        for thread in self.0.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tells the asker that the capture runs, and its report when it has ended by itself or the asker says
+/// no more.
+fn attend(mut stream: &UnixStream, capture: Capture) -> io::Result<()> {
+    say(stream, &Answer::Done, &[])?;
+    stream.set_read_timeout(Some(LOOK_AFTER))?;
+    while !capture.has_ended() {
+        match stream.read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => break,
+        }
+    }
+    let answer = match capture.finish() {
+        Ok(report) => Answer::Captured(report),
+        Err(error) => Answer::Failed(with_causes(&error)),
+    };
+    say(stream, &answer, &[])
 }
 
 impl Drop for Daemon {
@@ -238,3 +306,6 @@ fn with_causes(error: &WanError) -> String {
     }
     text
 }
+
+/// How soon a capture that has ended by itself is seen to have.
+const LOOK_AFTER: Duration = Duration::from_millis(50);

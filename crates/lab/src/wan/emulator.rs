@@ -5,10 +5,14 @@
 //! last delivery waits for its end, so that at high rates several packets leave as one frame.
 
 use std::{
-    io::{self, IoSlice},
+    io::{self, IoSlice, Write},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -26,6 +30,7 @@ use nix::{
 use wansim::{Duplex, PathConfig};
 
 use super::{
+    capture::{self, Capture, CaptureOptions, Tap},
     config::{Direction, Site, WanConfig},
     error::WanError,
     frame::{Frame, Segment},
@@ -37,15 +42,30 @@ use super::{
 /// The running thread. Dropping it stops the thread.
 #[derive(Debug)]
 pub(super) struct Emulator {
-    orders: mpsc::Sender<Order>,
-    wake: Arc<EventFd>,
+    orders: Orders,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+/// The way to the thread.
+#[derive(Debug, Clone)]
+struct Orders {
+    sender: mpsc::Sender<Order>,
+    wake: Arc<EventFd>,
+}
+
+/// The order that ends a capture.
+#[derive(Debug)]
+pub(super) struct EndCapture {
+    orders: Orders,
+    number: u64,
 }
 
 /// What others ask of the thread.
 enum Order {
     Configure(Direction, Box<PathConfig>, mpsc::Sender<()>),
     Report(mpsc::Sender<Report>),
+    Capture(u64, Box<Tap>, mpsc::Sender<()>),
+    EndCapture(u64),
     Stop,
 }
 
@@ -56,15 +76,14 @@ impl Emulator {
         let wake = EventFd::from_value_and_flags(0, flags)
             .map_err(WanError::io("making an event descriptor"))?;
         let wake = Arc::new(wake);
-        let (orders, inbox) = mpsc::channel();
+        let (sender, inbox) = mpsc::channel();
         let (config, thread_wake) = (config.clone(), Arc::clone(&wake));
         let thread = thread::Builder::new()
             .name("wan".to_owned())
             .spawn(move || Loop::new(sockets, &config, inbox, thread_wake).run())
             .map_err(WanError::io("starting the emulator's thread"))?;
         Ok(Self {
-            orders,
-            wake,
+            orders: Orders { sender, wake },
             thread: Some(thread),
         })
     }
@@ -79,24 +98,51 @@ impl Emulator {
         self.ask(Order::Report)
     }
 
+    /// Begins a capture at a site; it runs when this returns.
+    pub(super) fn capture(
+        &self,
+        site: Site,
+        file: impl Write + Send + 'static,
+        options: CaptureOptions,
+    ) -> Result<Capture, WanError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let end = EndCapture {
+            orders: self.orders.clone(),
+            number,
+        };
+        let (capture, tap) = capture::start(site, file, options, end)?;
+        self.ask(|reply| Order::Capture(number, Box::new(tap), reply));
+        Ok(capture)
+    }
+
     fn ask<T>(&self, order: impl FnOnce(mpsc::Sender<T>) -> Order) -> T {
         let (reply, answer) = mpsc::channel();
-        self.give(order(reply));
+        self.orders.give(order(reply));
         answer
             .recv()
             .expect("the emulator's thread runs until it is dropped")
     }
+}
 
+impl Orders {
     fn give(&self, order: Order) {
         // A closed channel shows in the missing answer.
-        let _ = self.orders.send(order);
+        let _ = self.sender.send(order);
         let _ = self.wake.write(1);
+    }
+}
+
+impl EndCapture {
+    /// What was seen until now still goes to the writer. A thread that is gone has ended it already.
+    pub(super) fn give(&self) {
+        self.orders.give(Order::EndCapture(self.number));
     }
 }
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        self.give(Order::Stop);
+        self.orders.give(Order::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -117,6 +163,8 @@ struct Loop {
     scratch: Vec<u8>,
     load: [Load; 2],
     meter: Meter,
+    /// Captures, by their numbers.
+    taps: Vec<(u64, Tap)>,
 }
 
 impl Loop {
@@ -145,6 +193,7 @@ impl Loop {
             scratch: Vec::new(),
             load: [Load::default(); 2],
             meter: Meter::start(sys::make_real_time()),
+            taps: Vec::new(),
         }
     }
 
@@ -164,6 +213,7 @@ impl Loop {
             if self.next_flush().is_some_and(|at| at <= now) {
                 self.flush(now);
             }
+            self.taps.retain_mut(|(_, tap)| tap.turn(now));
             self.meter.sleeps(Instant::now());
         }
     }
@@ -184,7 +234,9 @@ impl Loop {
                 None,
             );
         }
-        let timeout = flush.map(|at| at.saturating_duration_since(Instant::now()));
+        let taps = self.taps.iter().filter_map(|(_, tap)| tap.due());
+        let next = flush.into_iter().chain(taps).min();
+        let timeout = next.map(|at| at.saturating_duration_since(Instant::now()));
         let readable = PollFlags::POLLIN;
         let [a, b] = &self.sockets;
         let mut fds = [a.as_fd(), b.as_fd(), self.wake.as_fd()].map(|fd| PollFd::new(fd, readable));
@@ -219,6 +271,11 @@ impl Loop {
                     let report = self.report();
                     let _ = reply.send(report);
                 }
+                Order::Capture(number, tap, reply) => {
+                    self.taps.push((number, *tap));
+                    let _ = reply.send(());
+                }
+                Order::EndCapture(number) => self.taps.retain(|(tap, _)| *tap != number),
                 Order::Stop => return false,
             }
         }
@@ -262,6 +319,11 @@ impl Loop {
                     index,
                     flipped_bit: None,
                 };
+                for (_, tap) in &mut self.taps {
+                    if tap.site == direction.from() {
+                        tap.note(&Run::new(segment.clone()), now);
+                    }
+                }
                 self.paths.send(direction.way(), segment, now);
             }
         }
@@ -300,12 +362,19 @@ impl Loop {
     }
 
     fn emit(&mut self, direction: Direction, run: &Run) {
-        let to = &self.sockets[direction.from().other().index()];
+        let site = direction.from().other();
+        let to = &self.sockets[site.index()];
         let frame = run.render(&mut self.scratch);
         let parts = [&frame.vnet[..], frame.header, frame.payload].map(IoSlice::new);
         let load = &mut self.load[direction.index()];
         match writev(to, &parts) {
-            Ok(_) => load.frames_out += 1,
+            Ok(_) => {
+                load.frames_out += 1;
+                let taps = self.taps.iter_mut().map(|(_, tap)| tap);
+                for tap in taps.filter(|tap| tap.site == site) {
+                    tap.note(run, Instant::now());
+                }
+            }
             Err(_) => load.send_failures += 1,
         }
     }

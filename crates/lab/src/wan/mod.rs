@@ -7,6 +7,7 @@
 //! ([`privilege::acquire`]). Linux only.
 
 mod cable;
+mod capture;
 pub mod change;
 mod checksum;
 mod client;
@@ -25,10 +26,16 @@ mod state;
 mod sys;
 mod topology;
 
-use std::{ffi::OsStr, io, process::Command, thread};
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+    process::Command,
+    thread,
+};
 
 pub use cable::Cable;
-pub use client::{Client, Removed};
+pub use capture::{Capture, CaptureOptions, CaptureReport};
+pub use client::{Client, RemoteCapture, Removed};
 pub use config::{Direction, Site, SiteConfig, WanConfig};
 pub use control::Description;
 pub use error::WanError;
@@ -81,6 +88,22 @@ impl Wan {
         self.emulator.report()
     }
 
+    /// Writes what a site sends into the WAN and gets out of it to a pcap file, with times in
+    /// nanoseconds: each packet of the wire by itself, in the order in which the emulator took and
+    /// delivered them, which may be at most [`WanConfig::coalesce`] and 0.1 ms late. Packets cut short
+    /// keep the partial checksum that the kernel gave them.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if there can be no more threads.
+    pub fn capture(
+        &self,
+        site: Site,
+        file: impl Write + Send + 'static,
+        options: CaptureOptions,
+    ) -> Result<Capture, WanError> {
+        self.emulator.capture(site, file, options)
+    }
+
     /// Takes a site's WAN interface down, as when a cable is pulled, or up again. Meanwhile
     /// programs of this site cannot send; what is on its way to it is lost when it arrives.
     ///
@@ -107,19 +130,53 @@ impl Wan {
     pub fn prepare_tcp(&self, buffer: ByteCount) -> Result<(), WanError> {
         let bytes = buffer.bytes();
         for site in Site::BOTH {
-            let written = self.enter(site, || -> io::Result<()> {
-                for (file, text) in [
+            self.write_tcp(
+                site,
+                &[
                     ("tcp_rmem", format!("4096 131072 {bytes}")),
                     ("tcp_wmem", format!("4096 16384 {bytes}")),
                     ("tcp_no_metrics_save", "1".to_owned()),
-                ] {
-                    std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
-                }
-                Ok(())
-            })?;
-            written.map_err(WanError::io("setting up TCP"))?;
+                ],
+            )?;
         }
         Ok(())
+    }
+
+    /// Gives the TCP connections of a site buffers as of programs that ask for `bytes` in either direction:
+    /// the kernel takes twice as much, for what it adds to the data.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the kernel refuses.
+    pub fn fix_tcp_buffers(&self, site: Site, size: ByteCount) -> Result<(), WanError> {
+        let bytes = 2 * size.bytes();
+        let text = format!("4096 {bytes} {bytes}");
+        self.write_tcp(site, &[("tcp_rmem", text.clone()), ("tcp_wmem", text)])
+    }
+
+    /// Gives the TCP connections of a site receive buffers that do not grow, and that come to about `window` when
+    /// packets are full.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the kernel refuses.
+    pub fn fix_tcp_window(&self, site: Site, window: ByteCount) -> Result<(), WanError> {
+        let bytes = window.bytes() * FULL_PACKET_MEMORY_BYTES / SEGMENT_BYTES;
+        self.write_tcp(
+            site,
+            &[
+                ("tcp_rmem", format!("4096 {bytes} {bytes}")),
+                ("tcp_moderate_rcvbuf", "0".to_owned()),
+            ],
+        )
+    }
+
+    fn write_tcp(&self, site: Site, settings: &[(&str, String)]) -> Result<(), WanError> {
+        let written = self.enter(site, || -> io::Result<()> {
+            for (file, text) in settings {
+                std::fs::write(format!("/proc/sys/net/ipv4/{file}"), text)?;
+            }
+            Ok(())
+        })?;
+        written.map_err(WanError::io("setting up TCP"))
     }
 
     /// Runs `work` inside a site and waits for it. Sockets that it opens belong to the site, even
@@ -174,3 +231,9 @@ impl Wan {
         self.topology.netns(site).clone_fd()
     }
 }
+
+/// TCP's payload of a packet of 1500 bytes with timestamps.
+const SEGMENT_BYTES: u64 = 1448;
+
+/// What the kernel counts for it against a receive buffer.
+const FULL_PACKET_MEMORY_BYTES: u64 = 2304;

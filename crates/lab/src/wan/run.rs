@@ -59,10 +59,62 @@ impl Run {
         None
     }
 
+    /// Its packets, each by itself.
+    pub(super) fn packets(&self) -> impl Iterator<Item = Self> {
+        (self.first..self.first + self.count).map(|index| Self {
+            frame: Rc::clone(&self.frame),
+            first: index,
+            count: 1,
+            flipped_bit: self.flipped_bit,
+        })
+    }
+
+    /// Writes the first `most` bytes of a run of one packet as the wire has it, and returns the length
+    /// of all of it. Only what is written whole has a complete checksum: nobody could check another.
+    pub(super) fn write_packet(&self, most: usize, packet: &mut Vec<u8>) -> usize {
+        assert_eq!(self.count, 1, "a run of one packet");
+        if self.flipped_bit.is_some() {
+            self.write_corrupted(packet);
+            let whole_bytes = packet.len();
+            packet.truncate(most);
+            return whole_bytes;
+        }
+        let (payload, checksum) = match &self.frame.layout {
+            Some(layout) => {
+                self.write_header(layout, packet);
+                let start = layout.transport_start;
+                let field = start + checksum_offset(layout.transport);
+                (self.payload(layout), Some((start, field)))
+            }
+            None => {
+                packet.clear();
+                (
+                    0..self.frame.bytes.len(),
+                    self.frame.vnet.partial_checksum(),
+                )
+            }
+        };
+        let whole_bytes = packet.len() + payload.len();
+        let room = most.saturating_sub(packet.len()).min(payload.len());
+        packet.extend_from_slice(&self.frame.bytes[payload.start..payload.start + room]);
+        packet.truncate(most);
+        if let Some((start, field)) = checksum
+            && packet.len() == whole_bytes
+        {
+            checksum::complete(packet, start, field);
+        }
+        whole_bytes
+    }
+
     /// Writes the run as a frame; `scratch` is room for what has to be written anew.
     pub(super) fn render<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Rendered<'a> {
-        if let Some(bit) = self.flipped_bit {
-            return self.render_corrupted(bit, scratch);
+        if self.flipped_bit.is_some() {
+            self.write_corrupted(scratch);
+            return Rendered {
+                vnet: [0; VnetHeader::BYTES],
+                header: scratch,
+                payload: &[],
+            };
         }
         let vnet = self.vnet();
         match &self.frame.layout {
@@ -84,29 +136,16 @@ impl Run {
     }
 
     /// One complete packet with a correct checksum, and then one bit wrong.
-    fn render_corrupted<'a>(&'a self, bit: u32, scratch: &'a mut Vec<u8>) -> Rendered<'a> {
-        match &self.frame.layout {
-            Some(layout) => {
-                self.write_header(layout, scratch);
-                scratch.extend_from_slice(&self.frame.bytes[self.payload(layout)]);
-                let field = layout.transport_start + checksum_offset(layout.transport);
-                checksum::complete(scratch, layout.transport_start, field);
-            }
-            None => {
-                scratch.clear();
-                scratch.extend_from_slice(&self.frame.bytes);
-                if let Some((start, field)) = self.frame.vnet.partial_checksum() {
-                    checksum::complete(scratch, start, field);
-                }
-            }
-        }
+    fn write_corrupted(&self, packet: &mut Vec<u8>) {
+        let bit = self.flipped_bit.expect("only asked for a corrupted one");
+        let sound = Self {
+            frame: Rc::clone(&self.frame),
+            flipped_bit: None,
+            ..*self
+        };
+        sound.write_packet(usize::MAX, packet);
         let byte = ETHERNET_BYTES + bit as usize / 8;
-        scratch[byte] ^= 0x80 >> (bit % 8);
-        Rendered {
-            vnet: [0; VnetHeader::BYTES],
-            header: scratch,
-            payload: &[],
-        }
+        packet[byte] ^= 0x80 >> (bit % 8);
     }
 
     fn payload(&self, layout: &Layout) -> Range<usize> {

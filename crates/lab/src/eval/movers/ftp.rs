@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, anyhow, ensure};
 use units::ByteCount;
 
-use super::{Moved, Unmoved};
+use super::Moved;
 use crate::{
     eval::{
         cell::{Cell, Direction},
@@ -21,24 +21,9 @@ use crate::{
     wan::Site,
 };
 
-/// Directly, with one of the kernel's congestion controls.
-pub(super) fn plain(
-    stage: &mut Stage,
-    cell: &Cell,
-    limit: Duration,
-    congestion_control: &str,
-) -> Result<Moved, Unmoved> {
-    for site in Site::BOTH {
-        if stage
-            .wan
-            .set_congestion_control(site, congestion_control)
-            .is_err()
-        {
-            let why = format!("this kernel does not have {congestion_control}");
-            return Err(Unmoved::NotTried(why));
-        }
-    }
-    Ok(transfer_all(stage, cell, stage.server_address, limit)?)
+/// Directly.
+pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
+    transfer_all(stage, cell, stage.server_address, limit)
 }
 
 /// Warms the gateways' link up.
@@ -142,6 +127,7 @@ fn transfer_all(
         bytes,
         time,
         is_complete,
+        ..Moved::default()
     })
 }
 

@@ -1,19 +1,28 @@
 //! How each side moves the files of a cell.
 
+mod answers;
 mod ftp;
 mod programs;
 
 use std::time::Duration;
 
-use super::{cell::Cell, side::Side, stage::Stage};
+use super::{
+    cell::{Cell, Job},
+    record::Answers,
+    side::Side,
+    stage::Stage,
+};
+use crate::wan::Site;
 
 /// What came of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
     pub(crate) time: Duration,
     /// All bytes, with the right hash.
     pub(crate) is_complete: bool,
+    /// Of jobs that are not about bytes.
+    pub(crate) answers: Option<Answers>,
 }
 
 /// Why there is nothing to count.
@@ -32,9 +41,19 @@ impl From<anyhow::Error> for Unmoved {
 }
 
 /// What goes before a trial and is not measured.
-pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
+pub(crate) fn prepare(side: Side, stage: &mut Stage, cell: &Cell) -> Result<(), Unmoved> {
+    let congestion_control = match side {
+        Side::FtpBbr => "bbr",
+        _ => "cubic",
+    };
+    for site in Site::BOTH {
+        if let Err(error) = stage.wan.set_congestion_control(site, congestion_control) {
+            let why = format!("this kernel does not have {congestion_control}: {error}");
+            return Err(Unmoved::NotTried(why));
+        }
+    }
     match side {
-        Side::Longhaul => ftp::warm_up(stage, cell),
+        Side::Longhaul => Ok(ftp::warm_up(stage, cell)?),
         _ => Ok(()),
     }
 }
@@ -42,13 +61,17 @@ pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> anyhow::Result<
 /// Moves the files of `cell`, `limit` long at most.
 pub(crate) fn run(
     side: Side,
-    stage: &mut Stage,
+    stage: &Stage,
     cell: &Cell,
     limit: Duration,
 ) -> Result<Moved, Unmoved> {
+    match cell.work.job {
+        Job::Files => {}
+        Job::Sessions => return answers::sessions(side, stage, cell),
+        Job::Transactions => return answers::transactions(side, stage, cell),
+    }
     match side {
-        Side::FtpCubic => ftp::plain(stage, cell, limit, "cubic"),
-        Side::FtpBbr => ftp::plain(stage, cell, limit, "bbr"),
+        Side::FtpCubic | Side::FtpBbr => Ok(ftp::plain(stage, cell, limit)?),
         Side::Longhaul => Ok(ftp::accelerated(stage, cell, limit)?),
         Side::LftpPget => programs::lftp_pget(stage, cell, limit),
         Side::Iperf3 => programs::iperf3(stage, cell, limit),

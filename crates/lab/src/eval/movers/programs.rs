@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// One file in eight parts at once.
-pub(super) fn lftp_pget(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let work = cell.work;
     if (work.direction, work.files) != (Direction::Down, 1) {
         let why = "pget downloads single files only";
@@ -32,7 +32,6 @@ pub(super) fn lftp_pget(stage: &mut Stage, cell: &Cell, limit: Duration) -> Resu
     }
     let local = stage.client_file("pget.bin");
     let _ = std::fs::remove_file(&local);
-    use_cubic(stage)?;
     let script = format!(
         "set net:max-retries 1; set ftp:use-abor no; set xfer:use-temp-file no; set pget:save-status never; \
          open ftp://anonymous:eval@{}; pget -n 8 {} -o {}",
@@ -57,8 +56,7 @@ pub(super) fn lftp_pget(stage: &mut Stage, cell: &Cell, limit: Duration) -> Resu
 }
 
 /// One TCP connection without files.
-pub(super) fn iperf3(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
-    use_cubic(stage)?;
+pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let before = stage.read()?;
     let port = "5201";
     let mut server = stage.command(Site::B, "iperf3")?;
@@ -90,11 +88,12 @@ pub(super) fn iperf3(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<
         bytes: received,
         time: Duration::from_secs_f64(seconds),
         is_complete: true,
+        ..Moved::default()
     })
 }
 
 /// A paced UDP protocol without congestion control: told what the line carries.
-pub(super) fn uftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let work = cell.work;
     if work.clients > 1 {
         return Err(Unmoved::NotTried("one sender has one rate".to_owned()));
@@ -145,7 +144,7 @@ pub(super) fn uftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Mo
 }
 
 /// Blocks in windows of 64 (RFC 7440).
-pub(super) fn tftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let work = cell.work;
     if (work.direction, work.files) != (Direction::Down, 1) {
         let why = "tried with downloads of single files only";
@@ -192,15 +191,17 @@ pub(super) fn tftp(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Mo
 }
 
 /// The example program of this crate.
-pub(super) fn quic(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let Some(program) = stage.example("quic") else {
         let why = "the example is not built: cargo build --release -p lab --example quic";
         return Err(Unmoved::NotTried(why.to_owned()));
     };
-    let before = stage.read()?;
     let address = format!("{}:{QUIC_PORT}", stage.address(Site::B));
     let mut server = stage.command(Site::B, &program)?;
-    server.args(["serve", &address]);
+    let server_said = stage.client_file("quic-server");
+    server
+        .args(["serve", &address])
+        .stdout(File::create(&server_said).context("a log")?);
     let _server = Background::start(server)?;
     thread::sleep(Duration::from_millis(300));
     let what = match cell.work.direction {
@@ -212,9 +213,13 @@ pub(super) fn quic(stage: &mut Stage, cell: &Cell, limit: Duration) -> Result<Mo
     command.args([what, &address, &bytes.to_string()]);
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
-        let index = usize::from(cell.work.direction == Direction::Down);
-        let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
-        return Ok(cut_off((passed * 14 / 15).min(bytes), ended.time));
+        // The receiver tells how far it is.
+        let said = match cell.work.direction {
+            Direction::Down => ended.said,
+            Direction::Up => std::fs::read_to_string(&server_said).context("a log")?,
+        };
+        let told = said.lines().rev().find_map(|line| line.parse().ok());
+        return Ok(cut_off(told.unwrap_or(0), ended.time));
     }
     ended.succeeded()?;
     Ok(complete(cell, ended.time))
@@ -225,6 +230,7 @@ fn complete(cell: &Cell, time: Duration) -> Moved {
         bytes: cell.work.bytes().bytes(),
         time,
         is_complete: true,
+        ..Moved::default()
     }
 }
 
@@ -237,18 +243,12 @@ fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
 const UFTP_PORT: &str = "1044";
 const QUIC_PORT: u16 = 4433;
 
-fn use_cubic(stage: &mut Stage) -> anyhow::Result<()> {
-    for site in Site::BOTH {
-        stage.wan.set_congestion_control(site, "cubic")?;
-    }
-    Ok(())
-}
-
 fn cut_off(bytes: u64, time: Duration) -> Moved {
     Moved {
         bytes,
         time,
         is_complete: false,
+        ..Moved::default()
     }
 }
 

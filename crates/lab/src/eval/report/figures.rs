@@ -1,6 +1,8 @@
 //! Plots: each quantity that varies within a plan makes one, for each combination of the others.
 
-use super::Report;
+use std::collections::BTreeSet;
+
+use super::{Report, Row};
 use crate::{
     eval::cell::{Cell, Work},
     plot::{Axis, Mark, Plot, Series},
@@ -10,34 +12,39 @@ use crate::{
 struct Dimension {
     name: &'static str,
     axis: fn() -> Axis,
-    value: fn(&Cell) -> f64,
+    value: fn(&Cell) -> Option<f64>,
 }
 
-const DIMENSIONS: [Dimension; 5] = [
+const DIMENSIONS: [Dimension; 6] = [
     Dimension {
         name: "RTT",
         axis: || Axis::linear("RTT, ms"),
-        value: |cell| cell.path.rtt_ms,
+        value: |cell| Some(cell.path.rtt_ms),
     },
     Dimension {
         name: "loss",
         axis: || Axis::linear("loss, %"),
-        value: |cell| cell.path.loss * 100.0,
+        value: |cell| Some(cell.path.loss * 100.0),
     },
     Dimension {
         name: "corruption",
         axis: || Axis::linear("corruption, %"),
-        value: |cell| cell.path.corruption * 100.0,
+        value: |cell| Some(cell.path.corruption * 100.0),
     },
     Dimension {
         name: "reordering",
         axis: || Axis::linear("reordering, %"),
-        value: |cell| cell.path.reordering * 100.0,
+        value: |cell| Some(cell.path.reordering * 100.0),
+    },
+    Dimension {
+        name: "TCP window",
+        axis: || Axis::logarithmic("TCP window, KiB"),
+        value: |cell| Some(cell.work.window_bytes? as f64 / 1024.0),
     },
     Dimension {
         name: "size",
         axis: || Axis::logarithmic("file, MB"),
-        value: |cell| cell.work.size_bytes as f64 / 1e6,
+        value: |cell| Some(cell.work.size_bytes as f64 / 1e6),
     },
 ];
 
@@ -51,7 +58,10 @@ impl Report {
         let mut plots = Vec::new();
         for dimension in &DIMENSIONS {
             let mut groups: Vec<(String, Vec<&Cell>)> = Vec::new();
-            for cell in &cells {
+            let with_value = cells
+                .iter()
+                .filter(|cell| (dimension.value)(cell).is_some());
+            for cell in with_value {
                 let label = others(cell, dimension);
                 match groups.iter_mut().find(|(name, _)| *name == label) {
                     Some((_, group)) => group.push(cell),
@@ -65,7 +75,8 @@ impl Report {
             let of_group = varies.take(PLOTS_PER_DIMENSION_MAX);
             plots.extend(of_group.map(|(label, group)| self.over(dimension, &label, &group)));
         }
-        plots.push(self.distribution());
+        plots.extend(self.waits());
+        plots.extend(self.distribution());
         plots
     }
 
@@ -75,7 +86,7 @@ impl Report {
                 .iter()
                 .filter_map(|cell| {
                     let rate = self.row(cell, *side)?.goodput_bits_per_s()?;
-                    Some(((dimension.value)(cell), rate / 1e6))
+                    Some(((dimension.value)(cell)?, rate / 1e6))
                 })
                 .collect();
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -93,20 +104,34 @@ impl Report {
         }
     }
 
-    /// All fractions of the ideal that each side reached.
-    pub(super) fn distribution(&self) -> Plot {
+    /// The distribution of waits, for each cell and what was waited for.
+    fn waits(&self) -> Vec<Plot> {
+        let mut plots = Vec::new();
+        for cell in self.cells() {
+            let rows: Vec<_> = self.rows.iter().filter(|row| row.cell == *cell).collect();
+            let awaited: BTreeSet<_> = rows.iter().flat_map(|row| row.awaited()).collect();
+            plots.extend(awaited.into_iter().map(|what| {
+                let waits = |row: &&Row| (row.side.title().to_owned(), row.waits_s(&what));
+                let samples: Vec<_> = rows.iter().map(waits).collect();
+                let title = format!("Waits for {what}: {cell}");
+                Plot::cdf(&title, Axis::logarithmic("seconds"), &samples)
+            }));
+        }
+        plots
+    }
+
+    /// All fractions of the ideal that each side reached; `None` if nothing was about bytes.
+    pub(super) fn distribution(&self) -> Option<Plot> {
         let samples = self.sides.iter().map(|side| {
             let rows = self.rows.iter().filter(|row| row.side == *side);
             let records = rows.flat_map(|row| &row.records);
             let values = records.filter_map(|record| record.efficiency());
             (side.title().to_owned(), values.collect())
         });
+        let samples: Vec<(String, Vec<f64>)> = samples.collect();
         let x = Axis::linear("fraction of the ideal");
-        Plot::cdf(
-            "Distribution over all trials",
-            x,
-            &samples.collect::<Vec<_>>(),
-        )
+        let any = samples.iter().any(|(_, values)| !values.is_empty());
+        any.then(|| Plot::cdf("Distribution over all trials", x, &samples))
     }
 }
 
@@ -119,6 +144,7 @@ fn others(cell: &Cell, dimension: &Dimension) -> String {
         "loss" => common.path.loss = 0.0,
         "corruption" => common.path.corruption = 0.0,
         "reordering" => common.path.reordering = 0.0,
+        "TCP window" => common.work.window_bytes = None,
         _ => {
             common.work.size_bytes = 0;
             let Work {

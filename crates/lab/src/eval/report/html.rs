@@ -13,12 +13,14 @@ impl Report {
             let _ = writeln!(page, "<p>{}</p>", escape(&self.about));
         }
         page::list(&mut page, &self.conditions());
-        section(&mut page, "All cells together", &self.headline());
+        let tables = self.tables();
+        let (first, others) = tables.split_at(tables.len().min(1));
+        for (title, table) in first {
+            section(&mut page, title, table);
+        }
         page::plots(&mut page, &self.plots());
-        section(&mut page, "Cells", &self.cells_table());
-        let cost = self.cost();
-        if !cost.rows.is_empty() {
-            section(&mut page, "What Longhaul costs", &cost);
+        for (title, table) in others {
+            section(&mut page, title, table);
         }
         page.push_str("<h2>What did not complete</h2>\n");
         let misses = self.misses();

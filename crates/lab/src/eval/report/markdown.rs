@@ -14,15 +14,8 @@ impl Report {
         for line in self.conditions() {
             let _ = writeln!(text, "- {line}");
         }
-        let _ = write!(
-            text,
-            "\n## All cells together\n\n{}",
-            self.headline().markdown()
-        );
-        let _ = write!(text, "\n## Cells\n\n{}", self.cells_table().markdown());
-        let cost = self.cost();
-        if !cost.rows.is_empty() {
-            let _ = write!(text, "\n## What Longhaul costs\n\n{}", cost.markdown());
+        for (title, table) in self.tables() {
+            let _ = write!(text, "\n## {title}\n\n{}", table.markdown());
         }
         let misses = self.misses();
         let _ = write!(text, "\n## What did not complete\n\n");
@@ -37,8 +30,13 @@ impl Report {
 
     /// The sides in a few lines, for a terminal.
     pub fn summary(&self) -> String {
-        let headline = self.headline().markdown();
-        format!("\n{headline}\n{}", self.distribution().text(60, 13))
+        let first = self.tables().into_iter().next();
+        let table = first.map(|(_, table)| table.markdown()).unwrap_or_default();
+        let plot = self
+            .distribution()
+            .map(|plot| plot.text(60, 13))
+            .unwrap_or_default();
+        format!("\n{table}\n{plot}")
     }
 
     /// Under which conditions the figures were taken.

@@ -5,6 +5,8 @@ mod html;
 mod markdown;
 mod table;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{
     cell::Cell,
     record::{Outcome, Record},
@@ -133,6 +135,77 @@ impl Row {
             .iter()
             .filter(|record| record.efficiency().is_some());
         let rates: Vec<f64> = tried.map(Record::goodput_bits_per_s).collect();
+        median(&rates)
+    }
+
+    /// What its users waited for.
+    pub(crate) fn awaited(&self) -> BTreeSet<String> {
+        let answers = self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref());
+        answers
+            .flat_map(|answers| answers.seconds.keys().cloned())
+            .collect()
+    }
+
+    /// All waits of one kind, seconds.
+    pub(crate) fn waits_s(&self, what: &str) -> Vec<f64> {
+        let answers = self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref());
+        answers
+            .filter_map(|answers| answers.seconds.get(what))
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    /// How many of one kind were complete, and of how many.
+    pub(crate) fn complete(&self, what: &str) -> Option<[u64; 2]> {
+        let answers = self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref());
+        let counts = answers.filter_map(|answers| answers.complete.get(what));
+        counts
+            .copied()
+            .reduce(|one, other| [one[0] + other[0], one[1] + other[1]])
+    }
+
+    /// What failed, in words.
+    pub(crate) fn failures(&self) -> String {
+        let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+        for answers in self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref())
+        {
+            for (kind, count) in &answers.failures {
+                *kinds.entry(kind).or_default() += count;
+            }
+        }
+        let all: Vec<_> = kinds
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        if all.is_empty() {
+            "none".to_owned()
+        } else {
+            all.join(", ")
+        }
+    }
+
+    /// Median rate of the neighbour, bits per second.
+    pub(crate) fn beside_bits_per_s(&self) -> Option<f64> {
+        let tried = self
+            .records
+            .iter()
+            .filter(|record| record.efficiency().is_some());
+        let rates: Vec<f64> = tried
+            .filter_map(|record| record.beside_bits_per_s)
+            .collect();
         median(&rates)
     }
 

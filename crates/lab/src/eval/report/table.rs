@@ -1,7 +1,7 @@
 //! Tables as rows of text, for both kinds of pages.
 
 use super::{Report, Row};
-use crate::eval::{record::Record, side::Side};
+use crate::eval::{cell::Job, record::Record, side::Side};
 
 /// A table with a heading for each column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +23,22 @@ impl Table {
 }
 
 impl Report {
-    /// Each side in a line: the geometric view over all cells.
-    pub(super) fn headline(&self) -> Table {
+    /// Those that have anything to say, with their titles.
+    pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
+        let all = [
+            ("All cells together", self.headline()),
+            ("Cells", self.cells_table()),
+            ("What users waited for", self.answers()),
+            ("What is left to others", self.company()),
+            ("What Longhaul costs", self.cost()),
+        ];
+        all.into_iter()
+            .filter(|(_, table)| !table.rows.is_empty())
+            .collect()
+    }
+
+    /// Each side in a line, over all cells that are about bytes.
+    fn headline(&self) -> Table {
         let head = [
             "",
             "of ideal: median",
@@ -33,7 +47,7 @@ impl Report {
             "complete",
             "trials",
         ];
-        let rows = self.sides.iter().map(|side| {
+        let rows = self.sides.iter().filter_map(|side| {
             let records = || {
                 let rows = self.rows.iter().filter(|row| row.side == *side);
                 rows.flat_map(|row| &row.records)
@@ -41,16 +55,16 @@ impl Report {
             let values: Vec<f64> = records().filter_map(Record::efficiency).collect();
             let complete =
                 records().filter(|record| record.outcome == crate::eval::record::Outcome::Complete);
-            let summary = crate::stats::Summary::of(&values);
-            let share = |of: fn(&crate::stats::Summary) -> f64| fraction(summary.as_ref().map(of));
-            vec![
+            let summary = crate::stats::Summary::of(&values)?;
+            let share = |of: fn(&crate::stats::Summary) -> f64| fraction(Some(of(&summary)));
+            Some(vec![
                 side.title().to_owned(),
                 share(|s| s.median),
                 share(|s| s.min),
                 share(|s| s.max),
                 complete.count().to_string(),
                 records().count().to_string(),
-            ]
+            ])
         });
         Table {
             head: head.map(str::to_owned).to_vec(),
@@ -59,14 +73,18 @@ impl Report {
     }
 
     /// Every cell: the fraction of the ideal of each side, and its rate.
-    pub(super) fn cells_table(&self) -> Table {
+    fn cells_table(&self) -> Table {
         let mut head = vec!["cell".to_owned()];
         head.extend(
             self.sides
                 .iter()
                 .map(|side| format!("{}: of ideal (least..most), Mbit/s", side.title())),
         );
-        let rows = self.cells().into_iter().map(|cell| {
+        let cells = self
+            .cells()
+            .into_iter()
+            .filter(|cell| cell.work.job == Job::Files);
+        let rows = cells.map(|cell| {
             let mut line = vec![cell.to_string()];
             line.extend(
                 self.sides
@@ -81,8 +99,86 @@ impl Report {
         }
     }
 
-    /// What Longhaul costs, by cell; empty if it was not tried.
-    pub(super) fn cost(&self) -> Table {
+    /// How long users waited, and what they got of what they wanted.
+    fn answers(&self) -> Table {
+        let head = [
+            "cell",
+            "side",
+            "what",
+            "complete",
+            "of",
+            "median, ms",
+            "99 %, ms",
+            "longest, ms",
+            "failures",
+        ];
+        let mut rows = Vec::new();
+        for row in &self.rows {
+            for what in row.awaited() {
+                let waits = crate::stats::Summary::of(&row.waits_s(&what));
+                let ms = |of: fn(&crate::stats::Summary) -> f64| {
+                    waits
+                        .as_ref()
+                        .map_or(NONE.to_owned(), |waits| format!("{:.1}", of(waits) * 1e3))
+                };
+                let counts = row
+                    .complete(&what)
+                    .map(|counts| counts.map(|count| count.to_string()));
+                let [complete, all] = counts.unwrap_or([NONE, NONE].map(str::to_owned));
+                rows.push(vec![
+                    row.cell.to_string(),
+                    row.side.title().to_owned(),
+                    what.clone(),
+                    complete,
+                    all,
+                    ms(|waits| waits.median),
+                    ms(|waits| waits.p99),
+                    ms(|waits| waits.max),
+                    row.failures(),
+                ]);
+            }
+        }
+        Table {
+            head: head.map(str::to_owned).to_vec(),
+            rows,
+        }
+    }
+
+    /// What is left to a neighbour, by cell and side.
+    fn company(&self) -> Table {
+        let head = [
+            "cell",
+            "who comes",
+            "it gets, Mbit/s",
+            "the neighbour gets, Mbit/s",
+            "neighbour by its rate beside FTP with CUBIC",
+            "Jain",
+        ];
+        let rows = self.rows.iter().filter_map(|row| {
+            let theirs = row.beside_bits_per_s()?;
+            let ours = row.goodput_bits_per_s()?;
+            let peer = self.row(&row.cell, Side::FtpCubic);
+            let keeps = peer
+                .and_then(Row::beside_bits_per_s)
+                .map(|rate| theirs / rate);
+            let jain = (ours + theirs).powi(2) / (2.0 * (ours.powi(2) + theirs.powi(2)));
+            Some(vec![
+                row.cell.to_string(),
+                row.side.title().to_owned(),
+                format!("{:.1}", ours / 1e6),
+                format!("{:.1}", theirs / 1e6),
+                fraction(keeps),
+                format!("{jain:.3}"),
+            ])
+        });
+        Table {
+            head: head.map(str::to_owned).to_vec(),
+            rows: rows.collect(),
+        }
+    }
+
+    /// What Longhaul costs, by cell.
+    fn cost(&self) -> Table {
         let head = [
             "cell",
             "near gateway, CPU s/GB",

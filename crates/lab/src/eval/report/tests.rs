@@ -47,6 +47,27 @@ fn figures_are_medians_of_the_records() {
 }
 
 #[test]
+fn what_is_left_to_a_neighbour_is_told() {
+    let mut records = records();
+    for record in &mut records {
+        record.cell.work.beside = Some(crate::eval::cell::Neighbour::Cubic);
+        let is_plain = record.side == Side::FtpCubic;
+        record.beside_bits_per_s = Some(if is_plain { 200e6 } else { 100e6 });
+    }
+    let text = Report::new("Small", "", &records)
+        .expect("records")
+        .markdown();
+    assert!(
+        text.contains("| Longhaul | 160.0 | 100.0 | 0.500 | 0.949 |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| FTP, CUBIC | 16.0 | 200.0 | 1.000 | 0.579 |"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_page_needs_nothing_beside_itself() {
     let report = Report::new("Small", "About <this>", &records()).expect("records");
     let page = report.html();

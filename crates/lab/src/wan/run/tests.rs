@@ -151,26 +151,12 @@ fn as_packets(run: &Run) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     for index in 0..frame.segments() {
         let mut bytes = Vec::new();
-        match &frame.layout {
-            Some(layout) => {
-                let one = Run {
-                    frame: Rc::clone(&frame),
-                    first: index,
-                    count: 1,
-                    flipped_bit: None,
-                };
-                one.write_header(layout, &mut bytes);
-                bytes.extend_from_slice(&frame.bytes[one.payload(layout)]);
-                let start = layout.transport_start;
-                checksum::complete(&mut bytes, start, start + checksum_offset(layout.transport));
-            }
-            None => {
-                bytes.extend_from_slice(&frame.bytes);
-                if let Some((start, field)) = frame.vnet.partial_checksum() {
-                    checksum::complete(&mut bytes, start, field);
-                }
-            }
-        }
+        let one = Segment {
+            frame: Rc::clone(&frame),
+            index,
+            flipped_bit: None,
+        };
+        Run::new(one).write_packet(usize::MAX, &mut bytes);
         packets.push(bytes);
     }
     packets
@@ -221,6 +207,31 @@ proptest! {
         }
         let arrived: Vec<_> = runs.iter().flat_map(as_packets).collect();
         prop_assert_eq!(arrived, expected);
+    }
+
+    #[test]
+    fn a_capture_has_each_packet_of_a_run(packet in any_super(), most in 0usize..300) {
+        let frame = packet.received();
+        let mut segments = (0..frame.segments())
+            .map(|index| Segment { frame: Rc::clone(&frame), index, flipped_bit: None });
+        let mut run = Run::new(segments.next().expect("at least one"));
+        for segment in segments {
+            prop_assert!(run.extend(segment).is_none());
+        }
+        let checksum_start = ETHERNET_BYTES + packet.ip_header_bytes()
+            + checksum_offset(packet.transport);
+        let mut bytes = Vec::new();
+        for (index, one) in run.packets().enumerate() {
+            let mut expected = packet.packet(index);
+            prop_assert_eq!(one.write_packet(most, &mut bytes), expected.len());
+            if most < expected.len() {
+                expected.truncate(most);
+                for at in (checksum_start..checksum_start + 2).filter(|at| *at < most) {
+                    expected[at] = bytes[at];
+                }
+            }
+            prop_assert_eq!(&bytes, &expected);
+        }
     }
 
     #[test]

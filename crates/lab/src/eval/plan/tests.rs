@@ -7,14 +7,11 @@ repetitions = 2
 limit = "30 s"
 sides = ["ftp-cubic", "longhaul"]
 "#;
-const PATH: &str = r#"
-[[path]]
+const CELLS: &str = r#"
+[[cells]]
 rate = "300 Mbit/s"
 rtt = ["20ms", "200ms"]
 loss = ["0%", "0.1%"]
-"#;
-const WORK: &str = r#"
-[[work]]
 direction = ["down", "up"]
 size = ["10 MB", "1 GB"]
 "#;
@@ -25,14 +22,14 @@ fn parse(text: &str, published: bool) -> Result<Plan, PlanError> {
 
 #[test]
 fn lists_multiply() {
-    let plan = parse(&format!("{HEAD}{PATH}{WORK}"), false).expect("a plan");
-    assert_eq!(plan.cells.len(), 2 * 2 * 2 * 2);
+    let plan = parse(&format!("{HEAD}{CELLS}"), false).expect("a plan");
+    assert_eq!(plan.tasks.len(), 2 * 2 * 2 * 2);
     assert_eq!(plan.trials(), 16 * 2 * 2);
     assert_eq!(
-        plan.cells[0].to_string(),
+        plan.tasks[0].cell.to_string(),
         "300 Mbit/s, 20 ms, loss 0%, 10 MB download"
     );
-    let last = &plan.cells[15];
+    let last = &plan.tasks[15].cell;
     assert_eq!(
         last.to_string(),
         "300 Mbit/s, 200 ms, loss 0.1%, 1 GB upload"
@@ -54,13 +51,54 @@ fn lists_multiply() {
 
 #[test]
 fn what_is_published_is_a_part() {
-    let published = "[published]\nrepetitions = 1\nrtt = \"200ms\"\nsize = [\"10 MB\"]\n";
-    let text = format!("{HEAD}{PATH}{WORK}{published}");
+    let rest = CELLS
+        .replace("[[cells]]", "[[cells]]\npublished = false")
+        .replace("1 GB", "5 GB");
+    let published = "[published]\nrepetitions = 1\nlimit = \"4 x ideal\"\n";
+    let text = format!("{HEAD}{CELLS}{rest}{published}");
     let plan = parse(&text, true).expect("a plan");
-    assert_eq!((plan.cells.len(), plan.repetitions), (4, 1));
-    assert_eq!(parse(&text, false).expect("a plan").cells.len(), 16);
-    let error = parse(&format!("{HEAD}{PATH}{WORK}"), true).expect_err("no subset");
+    assert_eq!((plan.tasks.len(), plan.trials()), (16, 32));
+    // 10 MB take no second; 1 GB takes 28.4 s and 20 ms.
+    assert_eq!(plan.tasks[0].limit, Duration::from_secs(5));
+    assert_eq!(plan.tasks[2].limit.as_secs(), 113);
+    let all = parse(&text, false).expect("a plan");
+    assert_eq!(all.tasks.len(), 24, "10 MB are in both");
+    assert_eq!(all.tasks[0].limit, Duration::from_secs(30));
+    let error = parse(&format!("{HEAD}{CELLS}"), true).expect_err("no subset");
     assert!(error.to_string().contains("no [published]"), "{error}");
+}
+
+#[test]
+fn a_section_has_sides_and_works_of_its_own() {
+    let section = r#"
+[[cells]]
+medium = "wifi-11b"
+direction = "up"
+size = "11844459 B"
+window = ["none", "64 KiB"]
+server = "64 KiB/32 KiB"
+beside = "cubic"
+outage = "5 s"
+sides = ["uftp"]
+repetitions = 5
+"#;
+    let plan = parse(&format!("{HEAD}{section}"), false).expect("a plan");
+    let [first, second] = &plan.tasks[..] else {
+        panic!("{:?}", plan.tasks);
+    };
+    assert_eq!(
+        (&first.sides[..], first.repetitions),
+        (&[Side::Uftp][..], 5)
+    );
+    assert_eq!(first.cell.work.window_bytes, None);
+    // 1538 bytes in 3.84 ms.
+    assert_eq!(first.cell.path.rate_bits_per_s / 10_000, 320);
+    assert!(first.cell.path.radio().is_some());
+    assert_eq!(
+        second.cell.to_string(),
+        "wifi-11b, 0 ms, loss 0%, 11.8 MB upload, TCP window 64 KiB, server with socket buffers of 64 KiB and \
+         blocks of 32 KiB, beside CUBIC, outage of 5 s"
+    );
 }
 
 #[test]
@@ -77,32 +115,21 @@ fn a_mistake_has_its_place() {
         (
             "direction",
             "directoin",
-            "small.toml:14:1: unknown field \"directoin\", expected",
+            "small.toml:12:1: unknown field \"directoin\", expected",
         ),
         (
             "\"up\"",
             "\"upp\"",
-            "small.toml:14:13: \"upp\" is not a direction",
+            "small.toml:12:13: \"upp\" is not a direction",
         ),
         ("= 2", "= 0", "small.toml:4:15: expected at least 1"),
         ("30 s", "soon", "small.toml:5:9: expected a time"),
         ("small\"", "../x\"", "small.toml:2:8: expected a name"),
     ] {
-        let text = format!("{HEAD}{PATH}{WORK}").replacen(from, to, 1);
+        let text = format!("{HEAD}{CELLS}").replacen(from, to, 1);
         let error = parse(&text, false).expect_err(to).to_string();
         assert!(error.starts_with(expected), "{error} instead of {expected}");
     }
     let error = parse(HEAD, false).expect_err("no cells").to_string();
     assert!(error.contains("no cell"), "{error}");
-}
-
-#[test]
-fn a_size_may_be_kept_to_some_paths() {
-    let path = format!("{PATH}sizes = [\"1 GB\"]\n");
-    let plan = parse(&format!("{HEAD}{path}{WORK}"), false).expect("a plan");
-    assert!(
-        plan.cells
-            .iter()
-            .all(|cell| cell.work.size_bytes == 1_000_000_000)
-    );
 }

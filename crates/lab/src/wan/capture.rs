@@ -1,0 +1,286 @@
+//! Packets of the wire as a site's interface has them, written to a pcap file.
+//!
+//! The emulator's thread copies the first bytes of each packet and hands them on in batches; a thread
+//! of the capture writes them. Where the disk is slower than the traffic packets are left out and
+//! counted, so a capture never holds the traffic up.
+
+use std::{
+    io::{self, BufWriter, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, TrySendError},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use pcap_file::{
+    DataLink, Endianness, PcapError, TsResolution,
+    pcap::{PcapHeader, PcapPacket, PcapWriter},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{config::Site, emulator::EndCapture, error::WanError, run::Run};
+
+/// What to capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureOptions {
+    /// Bytes kept of each packet, from its Ethernet header on. Default 128: Ethernet 14, IPv6 40 and
+    /// UDP 8 leave more than 64 bytes of payload.
+    pub snap_bytes: u32,
+    /// Packets after which the capture ends by itself. Default: none.
+    pub packets: Option<u64>,
+}
+
+/// What a capture holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureReport {
+    /// Packets in the file.
+    pub packets: u64,
+    /// Packets that the disk was too slow for.
+    pub left_out: u64,
+}
+
+/// A capture that is going on. Dropping it ends it.
+#[derive(Debug)]
+pub struct Capture {
+    writer: Option<thread::JoinHandle<Result<u64, PcapError>>>,
+    left_out: Arc<AtomicU64>,
+    end: EndCapture,
+}
+
+impl Capture {
+    /// Whether it has ended by itself: all packets are there, the WAN is gone, or the file refuses.
+    pub fn has_ended(&self) -> bool {
+        self.writer
+            .as_ref()
+            .is_none_or(|writer| writer.is_finished())
+    }
+
+    /// Ends the capture and completes the file.
+    ///
+    /// # Errors
+    /// [`WanError::Io`] if the file could not be written; what it took until then is there.
+    pub fn finish(mut self) -> Result<CaptureReport, WanError> {
+        let packets = self.end().map_err(failed)?;
+        Ok(CaptureReport {
+            packets,
+            left_out: self.left_out.load(Ordering::Relaxed),
+        })
+    }
+
+    fn end(&mut self) -> Result<u64, PcapError> {
+        self.end.give();
+        let Some(writer) = self.writer.take() else {
+            return Ok(0);
+        };
+        writer
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if self.writer.is_some() {
+            let _ = self.end();
+        }
+    }
+}
+
+impl Default for CaptureOptions {
+    fn default() -> Self {
+        Self {
+            snap_bytes: 128,
+            packets: None,
+        }
+    }
+}
+
+/// The end of a capture in the emulator's thread.
+#[derive(Debug)]
+pub(super) struct Tap {
+    pub(super) site: Site,
+    snap: usize,
+    wanted: u64,
+    /// One moment by both clocks. All times are by the steady one, so none runs backwards.
+    epoch: (Instant, Duration),
+    batch: Batch,
+    batch_begun: Instant,
+    batches: mpsc::SyncSender<Batch>,
+    left_out: Arc<AtomicU64>,
+    scratch: Vec<u8>,
+    is_writer_gone: bool,
+}
+
+/// Packets one after the other.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    packets: Vec<Taken>,
+}
+
+/// A packet of a batch.
+#[derive(Debug)]
+struct Taken {
+    at: Duration,
+    kept_bytes: usize,
+    whole_bytes: usize,
+}
+
+/// Starts the thread that writes; `end` is the order that ends the tap.
+pub(super) fn start(
+    site: Site,
+    file: impl Write + Send + 'static,
+    options: CaptureOptions,
+    end: EndCapture,
+) -> Result<(Capture, Tap), WanError> {
+    let header = PcapHeader {
+        // An upper bound for readers, some of which refuse packets that were longer on the wire.
+        snaplen: LONGEST_SNAP,
+        datalink: DataLink::ETHERNET,
+        ts_resolution: TsResolution::NanoSecond,
+        endianness: Endianness::native(),
+        ..PcapHeader::default()
+    };
+    let file = PcapWriter::with_header(BufWriter::new(file), header).map_err(failed)?;
+    let (batches, inbox) = mpsc::sync_channel(BATCHES_WAITING);
+    let writer = thread::Builder::new()
+        .name("capture".to_owned())
+        .spawn(move || write(file, &inbox))
+        .map_err(WanError::io("starting a capture's thread"))?;
+    let left_out = Arc::new(AtomicU64::new(0));
+    let now = Instant::now();
+    let tap = Tap {
+        site,
+        snap: options.snap_bytes.min(LONGEST_SNAP) as usize,
+        wanted: options.packets.unwrap_or(u64::MAX),
+        epoch: (
+            now,
+            SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default(),
+        ),
+        batch: Batch::default(),
+        batch_begun: now,
+        batches,
+        left_out: Arc::clone(&left_out),
+        scratch: Vec::new(),
+        is_writer_gone: false,
+    };
+    let capture = Capture {
+        writer: Some(writer),
+        left_out,
+        end,
+    };
+    Ok((capture, tap))
+}
+
+impl Tap {
+    /// Notes the packets of a run.
+    pub(super) fn note(&mut self, run: &Run, now: Instant) {
+        let at = self.epoch.1 + now.saturating_duration_since(self.epoch.0);
+        for packet in run.packets() {
+            if self.wanted == 0 {
+                return;
+            }
+            self.wanted -= 1;
+            if self.batch.packets.is_empty() {
+                self.batch_begun = now;
+            }
+            let whole_bytes = packet.write_packet(self.snap, &mut self.scratch);
+            self.batch.bytes.extend_from_slice(&self.scratch);
+            self.batch.packets.push(Taken {
+                at,
+                kept_bytes: self.scratch.len(),
+                whole_bytes,
+            });
+            if self.batch.bytes.len() >= BATCH_BYTES {
+                self.hand_over();
+            }
+        }
+    }
+
+    /// When [`Self::turn`] has to be called next.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let waits = !self.batch.packets.is_empty();
+        waits.then(|| self.batch_begun + BATCH_TIME)
+    }
+
+    /// Hands on what has waited long enough; false means that the capture has ended.
+    pub(super) fn turn(&mut self, now: Instant) -> bool {
+        let is_last = self.wanted == 0;
+        if is_last || self.due().is_some_and(|due| due <= now) {
+            self.hand_over();
+        }
+        !is_last && !self.is_writer_gone
+    }
+
+    fn hand_over(&mut self) {
+        if self.batch.packets.is_empty() {
+            return;
+        }
+        let left_out = match self.batches.try_send(std::mem::take(&mut self.batch)) {
+            Ok(()) => return,
+            Err(TrySendError::Full(batch)) => batch.packets.len() as u64,
+            Err(TrySendError::Disconnected(batch)) => {
+                self.is_writer_gone = true;
+                batch.packets.len() as u64
+            }
+        };
+        self.left_out.fetch_add(left_out, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.hand_over();
+    }
+}
+
+/// Writes batches until the tap is gone; returns the number of packets.
+fn write(
+    mut file: PcapWriter<BufWriter<impl Write>>,
+    batches: &mpsc::Receiver<Batch>,
+) -> Result<u64, PcapError> {
+    let mut packets = 0;
+    while let Ok(batch) = batches.recv() {
+        let mut rest = &batch.bytes[..];
+        for &Taken {
+            at,
+            kept_bytes,
+            whole_bytes,
+        } in &batch.packets
+        {
+            let (kept, after) = rest.split_at(kept_bytes);
+            rest = after;
+            file.write_packet(&PcapPacket::new(at, whole_bytes as u32, kept))?;
+            packets += 1;
+        }
+    }
+    file.into_writer().flush().map_err(PcapError::IoError)?;
+    Ok(packets)
+}
+
+fn failed(error: PcapError) -> WanError {
+    let source = match error {
+        PcapError::IoError(error) => error,
+        other => io::Error::other(other),
+    };
+    WanError::io("writing captured packets")(source)
+}
+
+/// Longest frame, rounded up to what tcpdump takes for "all of it".
+const LONGEST_SNAP: u32 = 262_144;
+
+/// One hand-over for some hundred packets.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Longest time for which packets wait for a batch to fill.
+const BATCH_TIME: Duration = Duration::from_millis(20);
+
+/// 16 MB: what a disk may stall while the traffic goes on. At 128 bytes a packet and 1 Gbit/s that is
+/// most of a second.
+const BATCHES_WAITING: usize = 256;

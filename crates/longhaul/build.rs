@@ -1,0 +1,23 @@
+//! Tells the program which commit it was built from: records of evaluations name it.
+
+use std::process::Command;
+
+fn main() {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let commit = git(&["describe", "--always", "--dirty", "--abbrev=10"]);
+    // Built from an archive there is none.
+    let version = match commit {
+        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    println!("cargo:rustc-env=LONGHAUL_VERSION={version}");
+    // Each commit, and each change of branch, adds a line.
+    match git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        Some(log) => println!("cargo:rerun-if-changed={log}"),
+        None => println!("cargo:rerun-if-changed=build.rs"),
+    }
+}

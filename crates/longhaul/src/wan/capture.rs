@@ -1,0 +1,87 @@
+//! `longhaul wan capture`.
+
+use std::{
+    fs::File,
+    os::fd::AsFd,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use lab::wan::{CaptureOptions, Client, Site, change};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+        signalfd::{SfdFlags, SignalFd},
+    },
+};
+
+#[derive(clap::Args)]
+pub(super) struct Capture {
+    /// Name of the site
+    pub(super) site: String,
+    /// The pcap file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Bytes to keep of each packet, Ethernet header included
+    #[arg(long, default_value_t = CaptureOptions::default().snap_bytes, value_name = "BYTES")]
+    snap: u32,
+    /// End after so many packets
+    #[arg(long, value_name = "NUMBER")]
+    packets: Option<u64>,
+    /// End after this time: 30s
+    #[arg(long = "for", value_parser = change::parse_span, value_name = "TIME")]
+    time: Option<Duration>,
+}
+
+impl Capture {
+    /// Captures until Ctrl-C, or as the options say, and tells what the file holds.
+    pub(super) fn run(&self, client: &Client, site: Site) -> anyhow::Result<()> {
+        let stop = stop_signals().context("waiting for signals")?;
+        let path = self.out.display();
+        let file = File::create(&self.out).with_context(|| format!("making {path}"))?;
+        let options = CaptureOptions {
+            snap_bytes: self.snap,
+            packets: self.packets,
+        };
+        let capture = client.capture(site, file, options)?;
+        eprintln!("capturing at {} to {path}; end with Ctrl-C", self.site);
+        let end = self.time.map(|time| Instant::now() + time);
+        wait(end, [capture.as_fd(), stop.as_fd()])?;
+        let report = capture.finish()?;
+        eprintln!(
+            "{path}: {} packets, {} left out because the file was slower than they",
+            report.packets, report.left_out
+        );
+        Ok(())
+    }
+}
+
+/// Waits until `end`, or until one of the descriptors is readable.
+fn wait(end: Option<Instant>, fds: [std::os::fd::BorrowedFd<'_>; 2]) -> anyhow::Result<()> {
+    let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    loop {
+        let timeout = end.map_or(PollTimeout::NONE, |end| {
+            let rest = end.saturating_duration_since(Instant::now());
+            PollTimeout::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut fds, timeout) {
+            Ok(0) if end.is_some_and(|end| end > Instant::now()) => {}
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error).context("waiting for the end"),
+        }
+    }
+}
+
+/// Readable once somebody wants this program to end.
+fn stop_signals() -> nix::Result<SignalFd> {
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        mask.add(signal);
+    }
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), None)?;
+    SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC)
+}
