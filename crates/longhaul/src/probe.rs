@@ -1,10 +1,15 @@
 //! `longhaul probe`: measurements between two places, with whatever lies between them.
 
+mod bulk;
 mod compare;
 mod ftp;
 mod options;
+mod ping;
+mod serve;
 mod show;
+mod tcp;
 mod transaction;
+mod udp;
 
 use std::process::ExitCode;
 
@@ -23,6 +28,11 @@ enum What {
     Ftp(Box<ftp::Args>),
     Transaction(transaction::Args),
     Compare(compare::Args),
+    Bulk(bulk::Args),
+    Ping(ping::Args),
+    Tcp(tcp::Args),
+    Udp(udp::Args),
+    Serve(serve::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -30,6 +40,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         What::Ftp(args) => ftp::run(args),
         What::Transaction(args) => transaction::run(args),
         What::Compare(args) => compare::run(args),
+        What::Bulk(args) => bulk::run(args),
+        What::Ping(args) => ping::run(args),
+        What::Tcp(args) => tcp::run(args),
+        What::Udp(args) => udp::run(args),
+        What::Serve(args) => serve::run(args),
     };
     match done {
         Ok(Verdict::Good) => Ok(ExitCode::SUCCESS),
@@ -64,3 +79,6 @@ impl Verdict {
         }
     }
 }
+
+/// Of `longhaul probe serve`.
+const PEER_PORT: u16 = 4811;

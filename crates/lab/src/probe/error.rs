@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::Failure;
+
 /// A measurement could not be made at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,6 +11,9 @@ pub enum ProbeError {
     /// The settings make no sense; the text says which.
     #[error("{0}")]
     Invalid(String),
+    /// A test of a single thing could not be made: the peer has no part in it, or cannot be reached.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The system gives no threads, descriptors or sockets.
     #[error("{what}")]
     System {

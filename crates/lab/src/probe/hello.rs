@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::{tcp, udp};
+
 /// What a connection is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -23,6 +25,26 @@ pub enum Hello {
         /// How many.
         bytes: u64,
     },
+    /// Datagrams of this client come back as long as this connection lasts. The peer answers with [`Ready`].
+    Ping {},
+    /// A test of bulk TCP. The peer answers with [`Ready`], and at the end with its part of the record.
+    Tcp(tcp::Task),
+    /// A stream of such a test.
+    Stream {
+        /// From [`Ready`].
+        id: u64,
+        /// From 0.
+        index: u16,
+    },
+    /// A test of UDP. The peer answers with [`Ready`], and at the end with its part of the record.
+    Udp(udp::Task),
+}
+
+/// The peer's answer where a test has several parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Belongs to all parts; nobody else can know it.
+    pub id: u64,
 }
 
 /// Why a line is no hello.
@@ -75,6 +97,9 @@ impl Hello {
                 Err(HelloError::OutOfBounds("bytes"))
             }
             Self::Bulk { bytes } => bounded("bytes", *bytes, BULK_MAX_BYTES),
+            Self::Ping {} | Self::Stream { .. } => Ok(()),
+            Self::Tcp(task) => task.check().map_err(HelloError::OutOfBounds),
+            Self::Udp(task) => task.check().map_err(HelloError::OutOfBounds),
         }
     }
 }
@@ -105,6 +130,21 @@ mod tests {
                 answer_bytes: 0,
             },
             Hello::Bulk { bytes: 1 << 40 },
+            Hello::Ping {},
+            Hello::Stream { id: 7, index: 1 },
+            Hello::Tcp(tcp::Task {
+                direction: tcp::Direction::Both,
+                streams: 4,
+                window_bytes: Some(65_536),
+                congestion: Some("bbr".to_owned()),
+                limit: tcp::Limit::Time { ms: 10_000 },
+            }),
+            Hello::Udp(udp::Task {
+                direction: udp::Direction::Down,
+                packets: 1000,
+                payload_bytes: 1400,
+                rate_bits_per_s: 1_000_000,
+            }),
         ] {
             let line = hello.line();
             assert!(line.len() <= LINE_MAX_BYTES);
@@ -124,6 +164,10 @@ mod tests {
             (
                 r#"longhaul-probe/1 {"bulk":{"bytes":15}}"#,
                 HelloError::OutOfBounds("bytes"),
+            ),
+            (
+                r#"longhaul-probe/1 {"udp":{"direction":"down","packets":9,"payload_bytes":31,"rate_bits_per_s":9}}"#,
+                HelloError::OutOfBounds("payload_bytes"),
             ),
         ] {
             assert_eq!(Hello::parse(line.as_bytes()), Err(error), "{line}");

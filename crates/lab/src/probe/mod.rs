@@ -8,13 +8,23 @@
 //! namespace. Names are not resolved here.
 
 pub mod arrivals;
+pub mod bulk;
 pub mod compare;
+pub mod datagram;
 mod error;
 mod failure;
 pub mod ftp;
 pub mod hello;
+mod line;
+pub mod peer;
+pub mod ping;
+mod sys;
+pub mod tcp;
 pub mod transaction;
+pub mod udp;
 
 pub use arrivals::Arrivals;
 pub use error::ProbeError;
 pub use failure::{Failure, FailureKind};
+pub use peer::Peer;
+pub use sys::TcpInfo;

@@ -136,6 +136,11 @@ impl Sink {
         self.bar.inc(1);
     }
 
+    /// Shows how far a single long measurement is.
+    pub(super) fn say(&self, text: &str) {
+        self.bar.set_message(format!(", {text}"));
+    }
+
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         if let Some(file) = &mut self.file {

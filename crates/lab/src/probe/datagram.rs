@@ -1,0 +1,108 @@
+//! Datagrams of the probe: a header, and bytes without a meaning.
+
+/// What a datagram is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One of a numbered stream.
+    Data,
+    /// Tells the peer where a client's port is, also through address translation.
+    Open,
+    /// Is to come back.
+    Echo,
+    /// Has come back.
+    Answer,
+}
+
+/// The beginning of each datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What it is for.
+    pub kind: Kind,
+    /// Of the test that it belongs to.
+    pub id: u64,
+    /// From 0.
+    pub number: u64,
+    /// The sender's clock, nanoseconds since 1970.
+    pub sent_ns: u64,
+}
+
+/// Length of a header: the least that a datagram of the probe has.
+pub const HEADER_BYTES: usize = 32;
+
+impl Header {
+    /// Reads the beginning of a datagram; `None` if it is not one of the probe's.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let header: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
+        if header[..4] != MAGIC {
+            return None;
+        }
+        let kind = match header[4] {
+            1 => Kind::Data,
+            2 => Kind::Open,
+            3 => Kind::Echo,
+            4 => Kind::Answer,
+            _ => return None,
+        };
+        let number = |at: usize| {
+            let bytes = header[at..at + 8].try_into().expect("eight bytes");
+            u64::from_be_bytes(bytes)
+        };
+        Some(Self {
+            kind,
+            id: number(8),
+            number: number(16),
+            sent_ns: number(24),
+        })
+    }
+
+    /// Writes it over the beginning of a datagram.
+    ///
+    /// # Panics
+    /// If there is not room for [`HEADER_BYTES`].
+    pub fn write(&self, into: &mut [u8]) {
+        into[..4].copy_from_slice(&MAGIC);
+        into[4] = match self.kind {
+            Kind::Data => 1,
+            Kind::Open => 2,
+            Kind::Echo => 3,
+            Kind::Answer => 4,
+        };
+        into[5..8].fill(0);
+        into[8..16].copy_from_slice(&self.id.to_be_bytes());
+        into[16..24].copy_from_slice(&self.number.to_be_bytes());
+        into[24..32].copy_from_slice(&self.sent_ns.to_be_bytes());
+    }
+}
+
+/// The last one is the version.
+const MAGIC: [u8; 4] = *b"LHP\x01";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(id: u64, number: u64, sent_ns: u64, kind in 0usize..4) {
+            let kind = [Kind::Data, Kind::Open, Kind::Echo, Kind::Answer][kind];
+            let header = Header { kind, id, number, sent_ns };
+            let mut bytes = [7; HEADER_BYTES + 3];
+            header.write(&mut bytes);
+            prop_assert_eq!(Header::parse(&bytes), Some(header));
+            prop_assert_eq!(Header::parse(&bytes[..HEADER_BYTES - 1]), None);
+        }
+
+        #[test]
+        fn any_bytes_can_be_read(
+            is_ours: bool,
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            if is_ours && bytes.len() >= 4 {
+                bytes[..4].copy_from_slice(&MAGIC);
+            }
+            let _ = Header::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Bulk data over TCP for a time or a size: goodput by interval, and what the kernels know of the
+//! connections, with the window scales that each side sent and the other received.
+
+mod stream;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockRef, Socket, Type};
+use units::ByteCount;
+
+use super::{
+    Failure, ProbeError, TcpInfo,
+    hello::{Hello, Ready},
+    line,
+};
+
+pub use stream::StreamEnd;
+pub(super) use stream::{STEP_BYTES, is_timeout, receive, send};
+
+/// Which way data goes, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the peer.
+    Up,
+    /// From the peer.
+    Down,
+    /// Both at once, with as many streams each way.
+    Both,
+}
+
+/// When a stream is at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Limit {
+    /// After this time no more is sent; what has been sent arrives.
+    Time {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// After so many bytes.
+    Bytes {
+        /// Of each stream.
+        count: u64,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Which way.
+    pub direction: Direction,
+    /// Connections at once, for each direction.
+    pub streams: u16,
+    /// Send and receive buffers of both sides; the kernel may have a minimum. `None`: they grow.
+    pub window_bytes: Option<u64>,
+    /// Congestion control by the kernel's name; `None`: the system's choice.
+    pub congestion: Option<String>,
+    /// When it ends.
+    pub limit: Limit,
+}
+
+/// A test to be made.
+#[derive(Debug, Clone)]
+pub struct TcpProbe {
+    /// A probe's peer, or what leads to one.
+    pub peer: SocketAddr,
+    /// What is done.
+    pub task: Task,
+    /// How long connecting and the peer's answers may take.
+    pub timeout: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// When it began, microseconds since 1970.
+    pub begun_unix_us: u64,
+    /// What was to be done.
+    pub task: Task,
+    /// In the order of their numbers.
+    pub streams: Vec<Stream>,
+}
+
+/// A stream as both sides saw it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Whether the client sent.
+    pub is_up: bool,
+    /// The sending side's view.
+    pub sender: StreamEnd,
+    /// The receiving side's view.
+    pub receiver: StreamEnd,
+}
+
+impl Task {
+    /// Ten seconds to the peer over one connection.
+    pub fn new() -> Self {
+        Self {
+            direction: Direction::Up,
+            streams: 1,
+            window_bytes: None,
+            congestion: None,
+            limit: Limit::Time { ms: 10_000 },
+        }
+    }
+
+    /// Names what is out of bounds.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if !(1..=STREAMS_MAX).contains(&self.streams) {
+            return Err("streams");
+        }
+        if self
+            .window_bytes
+            .is_some_and(|bytes| !(1..=WINDOW_MAX_BYTES).contains(&bytes))
+        {
+            return Err("window_bytes");
+        }
+        let is_name = |name: &String| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+            (1..=15).contains(&name.len()) && name.bytes().all(is_plain)
+        };
+        if !self.congestion.as_ref().is_none_or(is_name) {
+            return Err("congestion");
+        }
+        match self.limit {
+            Limit::Time { ms } if (1..=TIME_MAX_MS).contains(&ms) => Ok(()),
+            Limit::Bytes { count } if (1..=BYTES_MAX).contains(&count) => Ok(()),
+            Limit::Time { .. } | Limit::Bytes { .. } => Err("limit"),
+        }
+    }
+
+    /// Connections of both directions together.
+    pub(super) fn all_streams(&self) -> usize {
+        let ways = if self.direction == Direction::Both {
+            2
+        } else {
+            1
+        };
+        usize::from(self.streams) * ways
+    }
+
+    /// Whether the stream with this number goes to the peer.
+    pub(super) fn client_sends(&self, index: u16) -> bool {
+        match self.direction {
+            Direction::Up => true,
+            Direction::Down => false,
+            Direction::Both => index < self.streams,
+        }
+    }
+
+    /// After this time a test is given up.
+    pub(super) fn time_max(&self) -> Duration {
+        let sending = match self.limit {
+            Limit::Time { ms } => Duration::from_millis(ms),
+            Limit::Bytes { .. } => Duration::from_millis(TIME_MAX_MS),
+        };
+        sending + 4 * STALL_MAX
+    }
+
+    /// Sets what a task says of sockets.
+    pub(super) fn prepare(&self, socket: impl std::os::fd::AsFd) -> io::Result<()> {
+        if let Some(bytes) = self.window_bytes {
+            // The kernel doubles it, for its own overhead.
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            setsockopt(&socket, sockopt::RcvBuf, &bytes)?;
+            setsockopt(&socket, sockopt::SndBuf, &bytes)?;
+        }
+        if let Some(name) = &self.congestion {
+            setsockopt(&socket, sockopt::TcpCongestion, &name.into())?;
+        }
+        Ok(())
+    }
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Record {
+    /// Bytes that arrived, by the time from the first stream's beginning to the last one's end; bits per second.
+    pub fn goodput_bits_per_s(&self, is_up: bool) -> f64 {
+        let mine = || self.streams.iter().filter(|stream| stream.is_up == is_up);
+        let bytes: u64 = mine().map(|stream| stream.receiver.bytes).sum();
+        let seconds = mine()
+            .map(|stream| stream.receiver.seconds)
+            .fold(0.0, f64::max);
+        if seconds > 0.0 {
+            bytes as f64 * 8.0 / seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// Bytes of all streams of a direction that arrived in each interval of [`Self::INTERVAL`].
+    pub fn intervals(&self, is_up: bool) -> Vec<ByteCount> {
+        let mut sums = Vec::new();
+        for stream in self.streams.iter().filter(|stream| stream.is_up == is_up) {
+            let intervals = &stream.receiver.interval_bytes;
+            if sums.len() < intervals.len() {
+                sums.resize(intervals.len(), 0);
+            }
+            for (sum, bytes) in sums.iter_mut().zip(intervals) {
+                *sum += bytes;
+            }
+        }
+        sums.into_iter().map(ByteCount::new).collect()
+    }
+
+    /// Segments that were sent again in a direction.
+    pub fn retransmissions(&self, is_up: bool) -> u64 {
+        let mine = self.streams.iter().filter(|stream| stream.is_up == is_up);
+        mine.map(|stream| u64::from(stream.sender.info.retransmissions))
+            .sum()
+    }
+
+    /// Time over which bytes are summed up.
+    pub const INTERVAL: Duration = Duration::from_secs(1);
+}
+
+impl Stream {
+    /// The client's view and the peer's.
+    pub fn client_and_peer(&self) -> (&StreamEnd, &StreamEnd) {
+        if self.is_up {
+            (&self.sender, &self.receiver)
+        } else {
+            (&self.receiver, &self.sender)
+        }
+    }
+
+    /// Whether a window scale that one side sent is not what the other received: something on the way has
+    /// changed it, or ends the connection.
+    pub fn is_rewritten(&self) -> bool {
+        let is_other =
+            |sender: &TcpInfo, receiver: &TcpInfo| sender.sent_wscale != receiver.received_wscale;
+        is_other(&self.sender.info, &self.receiver.info)
+            || is_other(&self.receiver.info, &self.sender.info)
+    }
+
+    /// Whether the peer sees another address or port than the client has: address translation, or a proxy.
+    pub fn is_translated(&self) -> bool {
+        let (client, peer) = self.client_and_peer();
+        client.local != peer.remote || client.remote != peer.local
+    }
+}
+
+/// Makes a test. `progress` is called a few times a second with the time that is gone.
+///
+/// # Errors
+/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if it could not be done.
+pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, ProbeError> {
+    let task = &probe.task;
+    task.check()
+        .map_err(|what| ProbeError::Invalid(format!("{what} is out of bounds")))?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let begun_unix_us = now.unwrap_or_default().as_micros() as u64;
+    let mut control = line::connect(probe.peer, &Hello::Tcp(task.clone()), probe.timeout)?;
+    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let mut sockets = Vec::new();
+    for index in 0..task.all_streams() as u16 {
+        sockets.push((index, open(probe, ready.id, index)?));
+    }
+    let began = Instant::now();
+    let threads: Vec<_> = sockets
+        .into_iter()
+        .map(|(index, mut socket)| {
+            let task = task.clone();
+            let deadline = Instant::now() + task.time_max();
+            thread::spawn(move || {
+                let is_stopped = || Instant::now() > deadline;
+                if task.client_sends(index) {
+                    send(&mut socket, index, task.limit, is_stopped)
+                } else {
+                    receive(&mut socket, index, 0, is_stopped)
+                }
+            })
+        })
+        .collect();
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        progress(began.elapsed());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let own: Vec<StreamEnd> = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("a stream's failure is in its record"))
+        .collect();
+    let patience = probe.timeout + STALL_MAX;
+    let peers: Vec<StreamEnd> = line::answer(&mut control, "the peer's part", patience)?;
+    let mut streams = Vec::new();
+    for mine in own {
+        let theirs = peers.iter().find(|theirs| theirs.index == mine.index);
+        let Some(theirs) = theirs.cloned() else {
+            let detail = format!("stream {} is missing", mine.index);
+            let kind = super::FailureKind::UnexpectedReply;
+            return Err(Failure::new(kind, "the peer's part", detail).into());
+        };
+        let is_up = task.client_sends(mine.index);
+        let (sender, receiver) = if is_up {
+            (mine, theirs)
+        } else {
+            (theirs, mine)
+        };
+        streams.push(Stream {
+            is_up,
+            sender,
+            receiver,
+        });
+    }
+    Ok(Record {
+        begun_unix_us,
+        task: task.clone(),
+        streams,
+    })
+}
+
+fn open(probe: &TcpProbe, id: u64, index: u16) -> Result<TcpStream, ProbeError> {
+    use std::io::Write as _;
+    let failed = |error: io::Error| Failure::io("connecting a stream", &error);
+    let socket =
+        Socket::new(Domain::for_address(probe.peer), Type::STREAM, None).map_err(failed)?;
+    // Before connecting: the shift of the window is chosen then.
+    probe.task.prepare(&socket).map_err(failed)?;
+    socket
+        .connect_timeout(&probe.peer.into(), probe.timeout)
+        .map_err(failed)?;
+    socket.set_nonblocking(false).map_err(failed)?;
+    let mut stream: TcpStream = socket.into();
+    stream.set_nodelay(true).map_err(failed)?;
+    let hello = Hello::Stream { id, index }.line();
+    stream.write_all(hello.as_bytes()).map_err(failed)?;
+    Ok(stream)
+}
+
+/// Cuts a connection off with what it still holds.
+fn cut_off(stream: &TcpStream) {
+    // A connection that is gone cannot be cut off.
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
+
+/// Silence after which a stream is given up.
+pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
+/// With their echo in the other direction no more than a peer's connections.
+const STREAMS_MAX: u16 = 100;
+const WINDOW_MAX_BYTES: u64 = 1 << 30;
+/// An hour.
+const TIME_MAX_MS: u64 = 3_600_000;
+const BYTES_MAX: u64 = 1 << 40;

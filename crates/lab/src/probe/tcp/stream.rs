@@ -1,0 +1,209 @@
+//! One stream, from either end.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Limit, Record, STALL_MAX, cut_off};
+use crate::probe::{Failure, FailureKind, TcpInfo};
+
+/// What one end of a stream saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StreamEnd {
+    /// Of the test's streams.
+    pub index: u16,
+    /// This end's own address.
+    pub local: Option<SocketAddr>,
+    /// The other end's address, as it is seen here.
+    pub remote: Option<SocketAddr>,
+    /// Bytes that the kernel took, or that came.
+    pub bytes: u64,
+    /// From the beginning until the last of them.
+    pub seconds: f64,
+    /// Bytes by interval, counted where they came.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub interval_bytes: Vec<u64>,
+    /// What the kernel knew at the end.
+    pub info: TcpInfo,
+    /// What ended it before its time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<Failure>,
+}
+
+/// Sends until the limit, and waits until the other end has everything.
+pub(crate) fn send(
+    stream: &mut TcpStream,
+    index: u16,
+    limit: Limit,
+    is_stopped: impl Fn() -> bool,
+) -> StreamEnd {
+    let mut end = StreamEnd::new(stream, index);
+    let result = push(stream, &mut end, limit, is_stopped);
+    end.finish(stream, result)
+}
+
+/// Receives until the other end is at its end. `already` bytes were read with what came before.
+pub(crate) fn receive(
+    stream: &mut TcpStream,
+    index: u16,
+    already: usize,
+    is_stopped: impl Fn() -> bool,
+) -> StreamEnd {
+    let mut end = StreamEnd::new(stream, index);
+    let result = pull(stream, &mut end, already as u64, is_stopped);
+    end.finish(stream, result)
+}
+
+impl StreamEnd {
+    fn new(stream: &TcpStream, index: u16) -> Self {
+        Self {
+            index,
+            local: stream.local_addr().ok(),
+            remote: stream.peer_addr().ok(),
+            bytes: 0,
+            seconds: 0.0,
+            interval_bytes: Vec::new(),
+            info: TcpInfo::default(),
+            failure: None,
+        }
+    }
+
+    fn finish(mut self, stream: &TcpStream, result: Result<(), Failure>) -> Self {
+        if let Ok(info) = TcpInfo::of(stream) {
+            self.info = info;
+        }
+        if let Err(failure) = result {
+            cut_off(stream);
+            self.failure = Some(failure);
+        }
+        self
+    }
+}
+
+fn push(
+    stream: &mut TcpStream,
+    end: &mut StreamEnd,
+    limit: Limit,
+    is_stopped: impl Fn() -> bool,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io("sending", &error);
+    stream
+        .set_write_timeout(Some(LOOK_AROUND))
+        .map_err(failed)?;
+    stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
+    let block = vec![0x5a; STEP_BYTES];
+    let began = Instant::now();
+    let mut moved_at = began;
+    loop {
+        let left = match limit {
+            Limit::Time { ms } if began.elapsed() >= Duration::from_millis(ms) => 0,
+            Limit::Time { .. } => u64::MAX,
+            Limit::Bytes { count } => count - end.bytes,
+        };
+        let step = left.min(block.len() as u64) as usize;
+        if step == 0 {
+            break;
+        }
+        match stream.write(&block[..step]) {
+            Ok(count) => {
+                end.bytes += count as u64;
+                moved_at = Instant::now();
+                end.seconds = (moved_at - began).as_secs_f64();
+            }
+            Err(error) if is_timeout(&error) => look("sending", moved_at, &is_stopped)?,
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    stream.shutdown(Shutdown::Write).map_err(failed)?;
+    // The other end closes when it has read everything.
+    let moved_at = Instant::now();
+    loop {
+        match stream.read(&mut [0]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {
+                let detail = "data came back";
+                return Err(Failure::new(FailureKind::WrongData, "sending", detail));
+            }
+            Err(error) if is_timeout(&error) => look("ending", moved_at, &is_stopped)?,
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+fn pull(
+    stream: &mut TcpStream,
+    end: &mut StreamEnd,
+    already: u64,
+    is_stopped: impl Fn() -> bool,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io("receiving", &error);
+    stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
+    let mut buffer = vec![0; STEP_BYTES];
+    let began = Instant::now();
+    let mut moved_at = began;
+    let mut count = already;
+    loop {
+        if count > 0 {
+            moved_at = Instant::now();
+            let elapsed = moved_at - began;
+            end.bytes += count;
+            end.seconds = elapsed.as_secs_f64();
+            let interval = (end.seconds / Record::INTERVAL.as_secs_f64()) as usize;
+            if interval >= end.interval_bytes.len() && interval < INTERVALS_MAX {
+                end.interval_bytes.resize(interval + 1, 0);
+            }
+            if let Some(bytes) = end.interval_bytes.get_mut(interval) {
+                *bytes += count;
+            }
+        }
+        count = match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count as u64,
+            Err(error) if is_timeout(&error) => {
+                look("receiving", moved_at, &is_stopped)?;
+                0
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        // Also while bytes come without an end.
+        if is_stopped() {
+            return Err(Failure::new(
+                FailureKind::TimedOut,
+                "receiving",
+                "it was stopped",
+            ));
+        }
+    }
+}
+
+/// Gives up after long silence, or when the test is over.
+fn look(during: &str, moved_at: Instant, is_stopped: impl Fn() -> bool) -> Result<(), Failure> {
+    if is_stopped() {
+        return Err(Failure::new(
+            FailureKind::TimedOut,
+            during,
+            "it was stopped",
+        ));
+    }
+    if moved_at.elapsed() > STALL_MAX {
+        return Err(Failure::timed_out(during, STALL_MAX));
+    }
+    Ok(())
+}
+
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+/// Bytes handed to the kernel, or taken from it, at once.
+pub(crate) const STEP_BYTES: usize = 128 * 1024;
+const LOOK_AROUND: Duration = Duration::from_millis(200);
+/// Two hours of them.
+const INTERVALS_MAX: usize = 7200;

@@ -1,0 +1,357 @@
+//! Numbered datagrams at a rate: what arrives, how late, how often, and in which order.
+//!
+//! UDP has no congestion control: at more than what is free on the way it takes from everybody else.
+//! So there is no default rate. Arrival times are the receiver's kernel's.
+
+mod receiver;
+mod socket;
+
+use std::{
+    io::Write,
+    net::{SocketAddr, UdpSocket},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+use units::{BitRate, ByteCount};
+
+use super::{
+    Failure, ProbeError,
+    datagram::{self, HEADER_BYTES, Header},
+    hello::{Hello, Ready},
+    line, tcp,
+};
+
+pub use receiver::{Received, Receiver};
+pub(super) use socket::{prepare_receiver, receive};
+
+/// Which way the stream goes, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the peer.
+    Up,
+    /// From the peer.
+    Down,
+}
+
+/// What is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Which way.
+    pub direction: Direction,
+    /// How many datagrams.
+    pub packets: u64,
+    /// UDP payload of each, header of the probe included.
+    pub payload_bytes: u16,
+    /// Rate of the payload.
+    pub rate_bits_per_s: u64,
+}
+
+/// A test to be made.
+#[derive(Debug, Clone)]
+pub struct UdpProbe {
+    /// A probe's peer.
+    pub peer: SocketAddr,
+    /// What is sent.
+    pub task: Task,
+    /// How long connecting and the peer's answers may take.
+    pub timeout: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// When it began, microseconds since 1970.
+    pub begun_unix_us: u64,
+    /// What was to be sent.
+    pub task: Task,
+    /// What was sent.
+    pub sent: Sent,
+    /// What arrived.
+    pub received: Received,
+}
+
+/// What left the sender.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Datagrams that the kernel took.
+    pub packets: u64,
+    /// Datagrams that it refused.
+    pub refused: u64,
+    /// From the first to the last, seconds.
+    pub seconds: f64,
+    /// Payload behind the first datagram by that time, bits per second.
+    pub rate_bits_per_s: f64,
+}
+
+/// The peer's part of a test.
+#[derive(Debug)]
+pub(super) struct PeerSide {
+    receiver: Receiver,
+    last: Instant,
+    dropped_before: u64,
+    /// Where the client's port is, once it has told.
+    pub(super) client: Option<SocketAddr>,
+}
+
+impl Task {
+    /// As many packets as fill a time at a rate.
+    pub fn new(direction: Direction, rate: BitRate, payload_bytes: u16, time: Duration) -> Self {
+        let bits = f64::from(payload_bytes) * 8.0;
+        let packets = rate.as_bits_per_s() as f64 * time.as_secs_f64() / bits;
+        Self {
+            direction,
+            packets: packets.ceil().max(1.0) as u64,
+            payload_bytes,
+            rate_bits_per_s: rate.as_bits_per_s(),
+        }
+    }
+
+    /// Names what is out of bounds.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let payload = usize::from(self.payload_bytes);
+        if !(1..=PACKETS_MAX).contains(&self.packets) {
+            return Err("packets");
+        }
+        if !(HEADER_BYTES..=PAYLOAD_MAX_BYTES).contains(&payload) {
+            return Err("payload_bytes");
+        }
+        if !(1..=RATE_MAX_BITS_PER_S).contains(&self.rate_bits_per_s) {
+            return Err("rate_bits_per_s");
+        }
+        (self.time() <= TIME_MAX).then_some(()).ok_or("packets")
+    }
+
+    /// How long sending takes.
+    pub fn time(&self) -> Duration {
+        let bits = self.packets as f64 * f64::from(self.payload_bytes) * 8.0;
+        Duration::try_from_secs_f64(bits / self.rate_bits_per_s as f64).unwrap_or(Duration::MAX)
+    }
+}
+
+impl Record {
+    /// Datagrams that left and did not come.
+    pub fn lost(&self) -> u64 {
+        self.sent.packets.saturating_sub(self.received.packets)
+    }
+
+    /// Of those that left.
+    pub fn loss(&self) -> f64 {
+        self.lost() as f64 / self.sent.packets.max(1) as f64
+    }
+}
+
+/// Makes a test. `progress` is called a few times a second with the share of the time that is gone.
+///
+/// # Errors
+/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the peer has no part in it.
+pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<Record, ProbeError> {
+    probe.task.check().map_err(|what| {
+        let mut message = format!("{what} is out of bounds");
+        if what == "packets" {
+            message += ": that many take too long, or there are none";
+        }
+        ProbeError::Invalid(message)
+    })?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let begun_unix_us = now.unwrap_or_default().as_micros() as u64;
+    let (sent, received) = match probe.task.direction {
+        Direction::Up => up(probe, progress)?,
+        Direction::Down => down(probe, progress)?,
+    };
+    Ok(Record {
+        begun_unix_us,
+        task: probe.task,
+        sent,
+        received,
+    })
+}
+
+fn up(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), ProbeError> {
+    let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
+    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let socket = connected(probe.peer)?;
+    let began = Instant::now();
+    let time = probe.task.time().as_secs_f64();
+    let is_stopped = || {
+        progress((began.elapsed().as_secs_f64() / time).min(1.0));
+        false
+    };
+    let sent = send_paced(probe.task, ready.id, |bytes| socket.send(bytes), is_stopped);
+    let told = control.write_all(b"sent\n");
+    told.map_err(|error| Failure::io("telling the end", &error))?;
+    let patience = probe.timeout + tcp::STALL_MAX;
+    let received = line::answer(&mut control, "the peer's part", patience)?;
+    Ok((sent, received))
+}
+
+fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), ProbeError> {
+    let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
+    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let socket = connected(probe.peer)?;
+    prepare_receiver(&socket).map_err(ProbeError::system("a UDP port"))?;
+    let mut side = PeerSide::new(probe.task, &socket).map_err(ProbeError::system("a UDP port"))?;
+    let task_time = probe.task.time();
+    let patience = task_time + probe.timeout;
+    let answering = thread::spawn(move || line::answer(&mut control, "the peer's part", patience));
+    let mut open = [0; HEADER_BYTES];
+    Header {
+        kind: datagram::Kind::Open,
+        id: ready.id,
+        number: 0,
+        sent_ns: 0,
+    }
+    .write(&mut open);
+    let mut buffer = vec![0; 1 << 16];
+    let mut told = None::<Instant>;
+    let mut began = None::<Instant>;
+    loop {
+        if began.is_none() && told.is_none_or(|told| told.elapsed() > OPEN_INTERVAL) {
+            let _ = socket.send(&open);
+            told = Some(Instant::now());
+        }
+        if let Ok(arrival) = receive(&socket, &mut buffer)
+            && let Some(header) = Header::parse(&buffer[..arrival.bytes])
+            && (header.kind, header.id) == (datagram::Kind::Data, ready.id)
+        {
+            side.arrive(&header, arrival.at_ns, arrival.bytes as u64);
+            let began = began.get_or_insert_with(Instant::now);
+            let share = began.elapsed().as_secs_f64() / task_time.as_secs_f64();
+            progress(share.min(1.0));
+        }
+        if answering.is_finished() && side.silence() > GRACE {
+            break;
+        }
+    }
+    let sent = answering.join().expect("it does not panic")?;
+    let received = side
+        .report(&socket)
+        .map_err(ProbeError::system("a UDP port"))?;
+    Ok((sent, received))
+}
+
+fn connected(peer: SocketAddr) -> Result<UdpSocket, ProbeError> {
+    let any: SocketAddr = match peer {
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+    };
+    let socket = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(peer)?;
+        Ok(socket)
+    });
+    socket.map_err(ProbeError::system("a UDP port"))
+}
+
+/// Sends at the task's rate, until all are sent or `is_stopped`, which is asked now and then.
+pub(super) fn send_paced(
+    task: Task,
+    id: u64,
+    send: impl Fn(&[u8]) -> std::io::Result<usize>,
+    is_stopped: impl Fn() -> bool,
+) -> Sent {
+    let mut bytes = noise(usize::from(task.payload_bytes));
+    let size = ByteCount::new(u64::from(task.payload_bytes));
+    let gap_s = size.bytes() as f64 * 8.0 / task.rate_bits_per_s as f64;
+    let mut sent = Sent::default();
+    let (start, mut last, mut looked) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+    for number in 0..task.packets {
+        let due = Duration::from_secs_f64(number as f64 * gap_s);
+        let mut now = start.elapsed();
+        while now < due {
+            if now.saturating_sub(looked) > LOOK_INTERVAL {
+                looked = now;
+                if is_stopped() {
+                    return finished(sent, last, size);
+                }
+            }
+            thread::sleep((due - now).clamp(SLEEP_LEAST, LOOK_INTERVAL));
+            now = start.elapsed();
+        }
+        let header = Header {
+            kind: datagram::Kind::Data,
+            id,
+            number,
+            sent_ns: now_ns(),
+        };
+        header.write(&mut bytes);
+        match send(&bytes) {
+            Ok(_) => {
+                sent.packets += 1;
+                last = now;
+            }
+            Err(_) => sent.refused += 1,
+        }
+    }
+    finished(sent, last, size)
+}
+
+fn finished(mut sent: Sent, last: Duration, size: ByteCount) -> Sent {
+    sent.seconds = last.as_secs_f64();
+    if sent.packets > 1 && !last.is_zero() {
+        let bytes = ByteCount::new((sent.packets - 1) * size.bytes());
+        sent.rate_bits_per_s = bytes.bytes() as f64 * 8.0 / sent.seconds;
+    }
+    sent
+}
+
+/// Bytes that do not compress.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(next).collect()
+}
+
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64
+}
+
+impl PeerSide {
+    pub(super) fn new(task: Task, socket: &UdpSocket) -> std::io::Result<Self> {
+        Ok(Self {
+            receiver: Receiver::new(task.packets),
+            last: Instant::now(),
+            dropped_before: socket::dropped(socket)?,
+            client: None,
+        })
+    }
+
+    pub(super) fn arrive(&mut self, header: &Header, at_ns: u64, bytes: u64) {
+        self.last = Instant::now();
+        self.receiver
+            .arrive(header.number, header.sent_ns, at_ns, bytes);
+    }
+
+    /// How long nothing came.
+    pub(super) fn silence(&self) -> Duration {
+        self.last.elapsed()
+    }
+
+    /// What arrived; drops are those of the whole socket meanwhile.
+    pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<Received> {
+        let mut report = self.receiver.report();
+        report.dropped_here = socket::dropped(socket)?.saturating_sub(self.dropped_before);
+        Ok(report)
+    }
+}
+
+/// Silence after which no more is awaited: longer than any path here keeps packets.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+/// The receiver remembers a bit for each: 8 MiB.
+const PACKETS_MAX: u64 = 1 << 26;
+/// Of IPv4.
+const PAYLOAD_MAX_BYTES: usize = 65_507;
+const RATE_MAX_BITS_PER_S: u64 = 100_000_000_000;
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+const OPEN_INTERVAL: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Shorter sleeps take as long.
+const SLEEP_LEAST: Duration = Duration::from_micros(60);

@@ -1,0 +1,275 @@
+//! What a receiver can tell of a numbered stream: loss, duplication, reordering, jitter. Owns no socket
+//! and no clock.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+/// Follows one stream.
+#[derive(Debug)]
+pub struct Receiver {
+    packets: u64,
+    /// A bit for each number that came.
+    seen: Vec<u64>,
+    /// The first copies, in the order of arrival; those alone whose number is above all before.
+    leaders: VecDeque<(u64, u64)>,
+    leaders_dropped: bool,
+    /// Numbers of the last first copies.
+    recent: VecDeque<u64>,
+    next_expected: u64,
+    last_transit_ns: Option<i128>,
+    jitter_ns: f64,
+    extent_sum: u64,
+    report: Received,
+}
+
+/// What arrived.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Received {
+    /// Numbers that came, once or more often.
+    pub packets: u64,
+    /// Further copies of them.
+    pub duplicates: u64,
+    /// Datagrams with the right test and an impossible number.
+    pub foreign: u64,
+    /// Bytes of UDP payload, first copies only.
+    pub bytes: u64,
+    /// From the first to the last first copy, nanoseconds by the receiver's kernel.
+    pub span_ns: u64,
+    /// Payload that came behind the first packet, by the span; bits per second.
+    pub rate_bits_per_s: f64,
+    /// Interarrival jitter at the end (RFC 3550, 6.4.1), microseconds.
+    pub jitter_us: f64,
+    /// The most that it was.
+    pub jitter_max_us: f64,
+    /// First copies that came behind one with a larger number (RFC 4737, 3).
+    pub reordered: u64,
+    /// The largest extent: how many arrivals before it the first one with a larger number came (RFC 4737,
+    /// 4.2).
+    pub extent_max: u64,
+    /// The mean extent of those that were reordered.
+    pub extent_mean: f64,
+    /// Whether an extent was beyond what is remembered, so that it is at least the one that is told.
+    pub extent_is_bounded: bool,
+    /// How many packets were n-reordered, from n = 1: all n arrivals just before had larger numbers (RFC
+    /// 4737, 5). Those with n = 3 look like losses to classic TCP.
+    pub n_reordered: Vec<u64>,
+    /// Datagrams that this machine dropped after they had arrived, for want of room.
+    pub dropped_here: u64,
+    #[serde(skip)]
+    first_ns: u64,
+    #[serde(skip)]
+    first_bytes: u64,
+}
+
+impl Receiver {
+    /// Of a stream of so many packets.
+    pub fn new(packets: u64) -> Self {
+        Self {
+            packets,
+            seen: Vec::new(),
+            leaders: VecDeque::new(),
+            leaders_dropped: false,
+            recent: VecDeque::new(),
+            next_expected: 0,
+            last_transit_ns: None,
+            jitter_ns: 0.0,
+            extent_sum: 0,
+            report: Received::default(),
+        }
+    }
+
+    /// Takes note of a packet of `bytes` UDP payload that was sent and received by these clocks, which need
+    /// not agree.
+    pub fn arrive(&mut self, number: u64, sent_ns: u64, received_ns: u64, bytes: u64) {
+        if number >= self.packets {
+            self.report.foreign += 1;
+            return;
+        }
+        if !self.is_first_copy(number) {
+            self.report.duplicates += 1;
+            return;
+        }
+        self.note_jitter(i128::from(received_ns) - i128::from(sent_ns));
+        self.note_order(number);
+        let report = &mut self.report;
+        if report.packets == 0 {
+            (report.first_ns, report.first_bytes) = (received_ns, bytes);
+        }
+        report.packets += 1;
+        report.bytes += bytes;
+        report.span_ns = report
+            .span_ns
+            .max(received_ns.saturating_sub(report.first_ns));
+    }
+
+    /// What arrived so far.
+    pub fn report(&self) -> Received {
+        let mut report = self.report.clone();
+        let bits = (report.bytes - report.first_bytes) as f64 * 8.0;
+        if report.span_ns > 0 {
+            report.rate_bits_per_s = bits * 1e9 / report.span_ns as f64;
+        }
+        report.jitter_us = self.jitter_ns / 1e3;
+        if report.reordered > 0 {
+            report.extent_mean = self.extent_sum as f64 / report.reordered as f64;
+        }
+        report
+    }
+
+    fn is_first_copy(&mut self, number: u64) -> bool {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        if word >= self.seen.len() {
+            self.seen.resize(word + 1, 0);
+        }
+        let is_first = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        is_first
+    }
+
+    fn note_jitter(&mut self, transit_ns: i128) {
+        if let Some(last) = self.last_transit_ns.replace(transit_ns) {
+            let difference = (transit_ns - last).unsigned_abs() as f64;
+            self.jitter_ns += (difference - self.jitter_ns) / 16.0;
+            let jitter_us = self.jitter_ns / 1e3;
+            self.report.jitter_max_us = self.report.jitter_max_us.max(jitter_us);
+        }
+    }
+
+    fn note_order(&mut self, number: u64) {
+        let arrival = self.report.packets;
+        if number >= self.next_expected {
+            self.next_expected = number + 1;
+            if self.leaders.len() == LEADERS_MAX {
+                self.leaders.pop_front();
+                self.leaders_dropped = true;
+            }
+            self.leaders.push_back((arrival, number));
+        } else {
+            self.report.reordered += 1;
+            // The first arrival with a larger number is one that had the largest so far.
+            let first = self.leaders.partition_point(|(_, leader)| *leader < number);
+            let extent = arrival - self.leaders[first].0;
+            self.report.extent_is_bounded |= first == 0 && self.leaders_dropped;
+            self.report.extent_max = self.report.extent_max.max(extent);
+            self.extent_sum += extent;
+            let larger = self
+                .recent
+                .iter()
+                .rev()
+                .take_while(|recent| **recent > number);
+            let degree = larger.count();
+            if self.report.n_reordered.len() < degree {
+                self.report.n_reordered.resize(degree, 0);
+            }
+            self.report.n_reordered[..degree]
+                .iter_mut()
+                .for_each(|count| *count += 1);
+        }
+        if self.recent.len() == DEGREE_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(number);
+    }
+}
+
+/// Leaders that are remembered: at 100,000 packets a second, more than half a second of them.
+const LEADERS_MAX: usize = 1 << 16;
+/// The largest n of n-reordering that is told apart.
+const DEGREE_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn received(numbers: &[u64]) -> Received {
+        let mut receiver = Receiver::new(1000);
+        for (at, number) in numbers.iter().enumerate() {
+            receiver.arrive(
+                *number,
+                number.wrapping_mul(1000),
+                at as u64 * 1000 + 50,
+                100,
+            );
+        }
+        receiver.report()
+    }
+
+    #[test]
+    fn reordering_is_that_of_the_standard() {
+        // RFC 4737's own example is packet 4 behind 5, 6, 7, 8: extent and degree 4.
+        let report = received(&[1, 2, 3, 5, 6, 7, 8, 4, 9]);
+        assert_eq!((report.reordered, report.extent_max), (1, 4));
+        assert_eq!(report.n_reordered, [1, 1, 1, 1]);
+        // 5 has only 6 just before it that is larger, and 7 further back.
+        let report = received(&[0, 7, 1, 6, 5]);
+        assert_eq!(report.reordered, 3);
+        assert_eq!((report.extent_max, report.extent_mean), (3, 2.0));
+        assert_eq!(report.n_reordered, [2]);
+    }
+
+    #[test]
+    fn further_copies_are_not_reordered() {
+        let report = received(&[0, 1, 1, 2, 0, 3]);
+        assert_eq!(
+            (report.packets, report.duplicates, report.reordered),
+            (4, 2, 0)
+        );
+        assert_eq!(report.bytes, 400);
+        let report = received(&[0, 1000, u64::MAX]);
+        assert_eq!((report.packets, report.foreign), (1, 2));
+    }
+
+    #[test]
+    fn jitter_ignores_how_far_the_clocks_are_apart() {
+        let mut receiver = Receiver::new(100);
+        for number in 0..100 {
+            receiver.arrive(number, number * 1_000_000, 5 + number * 1_000_000, 10);
+        }
+        let report = receiver.report();
+        assert_eq!(report.jitter_us, 0.0);
+        assert_eq!(report.span_ns, 99_000_000);
+        assert!((report.rate_bits_per_s - 80_000.0).abs() < 1e-6);
+        // Alternately 160 us late: the filter of 1/16 settles at the difference.
+        let mut receiver = Receiver::new(1000);
+        for number in 0..1000 {
+            let late = (number % 2) * 160_000;
+            receiver.arrive(number, number * 1_000_000, number * 1_000_000 + late, 10);
+        }
+        assert!((receiver.report().jitter_us - 160.0).abs() < 0.1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_stream_is_what_a_naive_recount_says(
+            numbers in proptest::collection::vec(0u64..60, 0..120),
+        ) {
+            let report = received(&numbers);
+            let mut firsts: Vec<u64> = Vec::new();
+            for number in &numbers {
+                if !firsts.contains(number) {
+                    firsts.push(*number);
+                }
+            }
+            prop_assert_eq!(report.packets, firsts.len() as u64);
+            prop_assert_eq!(report.duplicates, (numbers.len() - firsts.len()) as u64);
+            let (mut reordered, mut extents, mut degrees) = (0, Vec::new(), Vec::new());
+            for (i, number) in firsts.iter().enumerate() {
+                let Some(j) = firsts[..i].iter().position(|other| other > number) else {
+                    continue;
+                };
+                reordered += 1;
+                extents.push((i - j) as u64);
+                degrees.push(firsts[..i].iter().rev().take_while(|o| *o > number).count());
+            }
+            prop_assert_eq!(report.reordered, reordered);
+            prop_assert_eq!(report.extent_max, extents.iter().copied().max().unwrap_or(0));
+            for (at, count) in report.n_reordered.iter().enumerate() {
+                let naive = degrees.iter().filter(|degree| **degree > at).count() as u64;
+                prop_assert_eq!(*count, naive);
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `longhaul probe bulk`.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use lab::{
+    plot::Axis,
+    probe::{
+        bulk::{self, BulkProbe, Proxy, Summary, Transfer},
+        compare::distribution,
+    },
+    stats,
+};
+use units::ByteCount;
+
+use super::{
+    PEER_PORT, Verdict,
+    options::{Arrive, Output, parse_time, resolve, wrong_use},
+    show,
+};
+
+/// Throughput that a `longhaul probe serve` vouches for: it returns the last bytes, random each time
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// A `longhaul probe serve`, or what leads to one: HOST or HOST:PORT
+    peer: String,
+    /// Bytes of each transfer
+    #[arg(long, default_value = "1 MB", value_name = "SIZE")]
+    size: ByteCount,
+    /// Ask a proxy to connect: socks5://HOST:PORT or http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    proxy: Option<String>,
+    /// Longest silence
+    #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
+    timeout: Duration,
+    /// Also write a table with a line for each transfer
+    #[arg(long, value_name = "FILE.csv")]
+    csv: Option<PathBuf>,
+    #[command(flatten)]
+    arrive: Arrive,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The kinds of proxies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Socks5,
+    Http,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul probe bulk 10.77.0.2 --size '10 MB' -n 20
+  longhaul probe bulk 127.0.0.1:2123 -n 1000 --rate 0.5 --csv transfers.csv
+  longhaul probe bulk 10.77.0.2 --proxy socks5://127.0.0.1:1080
+
+Exit codes: 0 every echo came; 1 some did not; 2 wrong use.";
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let probe = BulkProbe {
+        proxy: args.proxy.as_deref().map(proxy).transpose()?,
+        size: args.size,
+        timeout: args.timeout,
+        arrivals: args.arrive.arrivals()?,
+        ..BulkProbe::new(resolve(&args.peer, Some(PEER_PORT))?)
+    };
+    let mut sink = args.output.sink(probe.arrivals.count)?;
+    let all = bulk::run(&probe, |one| sink.add(one, one.failure.is_none()))?;
+    sink.finish()?;
+    if let Some(path) = &args.csv {
+        std::fs::write(path, csv(&all)).with_context(|| path.display().to_string())?;
+    }
+    let summary = Summary::of(all.iter());
+    let mut text = format!(
+        "{}\ntransfers    {} complete\ngoodput      {}\n",
+        probe.peer,
+        show::share(summary.complete, summary.tried),
+        rates(summary.goodput_bits_per_s.as_ref()),
+    );
+    text += &format!(
+        "             {} until the kernel had taken everything\n",
+        rates(summary.apparent_bits_per_s.as_ref())
+    );
+    let failed = all.iter().filter_map(|one| one.failure.as_ref());
+    text += &show::failures(&summary.failures, failed);
+    let values = all
+        .iter()
+        .filter_map(|one| Some(one.goodput_bits_per_s()? / 1e6))
+        .collect();
+    let samples = [("transfers".to_owned(), values)];
+    let plot = distribution("End-to-end throughput", Axis::linear("Mbit/s"), &samples);
+    args.output.conclude(&text, &[plot])?;
+    Ok(Verdict::of(summary.complete == summary.tried))
+}
+
+fn rates(summary: Option<&stats::Summary>) -> String {
+    summary.map_or("none".to_owned(), |s| {
+        format!(
+            "least {:.3}, median {:.3}, most {:.3} Mbit/s",
+            s.min / 1e6,
+            s.median / 1e6,
+            s.max / 1e6
+        )
+    })
+}
+
+fn proxy(text: &str) -> anyhow::Result<Proxy> {
+    let (kind, at) = text
+        .split_once("://")
+        .ok_or_else(|| wrong_use(format!("--proxy: {text} is not KIND://HOST:PORT")))?;
+    let kind = Kind::from_str(kind, true)
+        .map_err(|_| wrong_use(format!("--proxy: {kind} is neither socks5 nor http")))?;
+    let at = resolve(at.trim_end_matches('/'), None)?;
+    Ok(match kind {
+        Kind::Socks5 => Proxy::Socks5(at),
+        Kind::Http => Proxy::Http(at),
+    })
+}
+
+fn csv(all: &[Transfer]) -> String {
+    let mut text = "number,begun_unix_us,connected_us,taken_us,ended_us,bytes,failure\n".to_owned();
+    let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    for one in all {
+        let failure = one.failure.as_ref().map(|failure| failure.kind.to_string());
+        text += &format!(
+            "{},{},{},{},{},{},{}\n",
+            one.number,
+            one.begun_unix_us,
+            number(one.connected_us),
+            number(one.taken_us),
+            one.ended_us,
+            one.bytes,
+            failure.unwrap_or_default()
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_are_urls() {
+        let at = "127.0.0.1:1080".parse().expect("an address");
+        assert_eq!(
+            proxy("socks5://127.0.0.1:1080").expect("fine"),
+            Proxy::Socks5(at)
+        );
+        assert_eq!(
+            proxy("http://127.0.0.1:1080/").expect("fine"),
+            Proxy::Http(at)
+        );
+        assert!(proxy("ftp://127.0.0.1:1").is_err() && proxy("127.0.0.1:1").is_err());
+    }
+}

@@ -1,0 +1,239 @@
+//! `longhaul probe tcp`.
+
+use std::time::Duration;
+
+use lab::{
+    plot::{Axis, Mark, Plot, Series},
+    probe::tcp::{self, Direction, Limit, Record, Stream, Task, TcpProbe},
+};
+use units::ByteCount;
+
+use super::{
+    PEER_PORT, Verdict,
+    options::{Output, parse_time, resolve},
+};
+
+/// Bulk TCP with a `longhaul probe serve`: goodput by second, retransmissions, window scales of both sides
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// A `longhaul probe serve`, or what leads to one: HOST or HOST:PORT
+    peer: String,
+    /// Let the peer send
+    #[arg(long, conflicts_with = "both")]
+    reverse: bool,
+    /// Send both ways at once
+    #[arg(long)]
+    both: bool,
+    /// Connections at once, each way
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    streams: u16,
+    /// Socket buffers of both sides, which bound the window: '64 KiB' [default: they grow]
+    #[arg(long, value_name = "SIZE")]
+    window: Option<ByteCount>,
+    /// Congestion control of both sides by the kernel's name: cubic, bbr, reno
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// How long to send
+    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
+    time: Duration,
+    /// How much to send on each connection, instead of a time
+    #[arg(long, conflicts_with = "time", value_name = "SIZE")]
+    bytes: Option<ByteCount>,
+    /// Longest wait for the peer
+    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
+    timeout: Duration,
+    #[command(flatten)]
+    output: Output,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul probe tcp 10.77.0.2
+  longhaul probe tcp 10.77.0.2 --window '64 KiB' --streams 10 --time 20s
+  longhaul probe tcp 10.77.0.2 --reverse --congestion bbr
+
+Goodput is what the receiving program got. A window scale that one side sent and the other did not receive
+has been rewritten on the way, or something on the way ends the connections.
+
+Exit codes: 0 all streams came to their end; 1 some did not, or there is no peer; 2 wrong use.";
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let direction = match (args.reverse, args.both) {
+        (true, _) => Direction::Down,
+        (_, true) => Direction::Both,
+        _ => Direction::Up,
+    };
+    let limit = match args.bytes {
+        Some(bytes) => Limit::Bytes {
+            count: bytes.bytes(),
+        },
+        None => Limit::Time {
+            ms: args.time.as_millis() as u64,
+        },
+    };
+    let probe = TcpProbe {
+        peer: resolve(&args.peer, Some(PEER_PORT))?,
+        task: Task {
+            direction,
+            streams: args.streams,
+            window_bytes: args.window.map(ByteCount::bytes),
+            congestion: args.congestion.clone(),
+            limit,
+        },
+        timeout: args.timeout,
+    };
+    let mut sink = args.output.sink(1)?;
+    let record = tcp::run(&probe, |gone| {
+        sink.say(&format!("{:.0} s gone", gone.as_secs_f64()))
+    })?;
+    let is_good = failures(&record).is_empty();
+    sink.add(&record, is_good);
+    sink.finish()?;
+    args.output.conclude(&text(&record), &[plot(&record)])?;
+    Ok(Verdict::of(is_good))
+}
+
+fn ways(record: &Record) -> Vec<(bool, &'static str)> {
+    let has = |is_up: bool| record.streams.iter().any(|stream| stream.is_up == is_up);
+    let ways = [(true, "to the peer"), (false, "from the peer")];
+    ways.into_iter().filter(|(is_up, _)| has(*is_up)).collect()
+}
+
+fn text(record: &Record) -> String {
+    let mut text = String::new();
+    for (is_up, way) in ways(record) {
+        let intervals = record.intervals(is_up);
+        for (at, bytes) in intervals
+            .iter()
+            .take(intervals.len().saturating_sub(1))
+            .enumerate()
+        {
+            let rate = bytes.bytes() as f64 * 8.0 / Record::INTERVAL.as_secs_f64();
+            text += &format!(
+                "{:>3} - {:<3} s  {:>10.3} Mbit/s {way}\n",
+                at,
+                at + 1,
+                rate / 1e6
+            );
+        }
+        let mine = || record.streams.iter().filter(|stream| stream.is_up == is_up);
+        let bytes: u64 = mine().map(|stream| stream.receiver.bytes).sum();
+        let least = mine().map(|stream| stream.sender.info.min_rtt_us).min();
+        text += &format!(
+            "{way}: {:.3} Mbit/s goodput, {} by {} connections, {} segments sent again, least RTT {:.3} ms\n",
+            record.goodput_bits_per_s(is_up) / 1e6,
+            ByteCount::new(bytes),
+            mine().count(),
+            record.retransmissions(is_up),
+            f64::from(least.unwrap_or_default()) / 1e3,
+        );
+    }
+    if let Some(first) = record.streams.first() {
+        text += &scales(first);
+    }
+    for failure in failures(record) {
+        text += &format!("failed: {failure}\n");
+    }
+    text
+}
+
+/// The window scales of a connection, and what they tell of the way.
+fn scales(stream: &Stream) -> String {
+    let (client, peer) = stream.client_and_peer();
+    let shown = |shift: Option<u8>| shift.map_or("none".to_owned(), |shift| shift.to_string());
+    let mut text = format!(
+        "window scale: we sent {}, the peer received {}; the peer sent {}, we received {}\n",
+        shown(client.info.sent_wscale),
+        shown(peer.info.received_wscale),
+        shown(peer.info.sent_wscale),
+        shown(client.info.received_wscale),
+    );
+    match (stream.is_rewritten(), stream.is_translated()) {
+        (true, true) => {
+            text += "  scales and addresses change on the way: something there ends the connections, as a \
+                     proxy or a pair of gateways does, or rewrites them\n";
+        }
+        (true, false) => {
+            text += "  a window scale is rewritten on the way, by a router or a firewall\n"
+        }
+        (false, true) => {
+            text += "  addresses are translated on the way; window scales are not changed\n"
+        }
+        (false, false) => {}
+    }
+    text
+}
+
+fn failures(record: &Record) -> Vec<String> {
+    let ends = record
+        .streams
+        .iter()
+        .flat_map(|stream| [&stream.sender, &stream.receiver]);
+    ends.filter_map(|end| Some(format!("stream {}: {}", end.index, end.failure.as_ref()?)))
+        .collect()
+}
+
+fn plot(record: &Record) -> Plot {
+    let series = ways(record).into_iter().map(|(is_up, way)| {
+        let intervals = record.intervals(is_up);
+        // The last one is a part.
+        let whole = intervals.len().saturating_sub(1).max(1);
+        let point =
+            |(at, bytes): (usize, &ByteCount)| (at as f64 + 0.5, bytes.bytes() as f64 * 8.0 / 1e6);
+        Series {
+            label: way.to_owned(),
+            points: intervals
+                .iter()
+                .take(whole)
+                .enumerate()
+                .map(point)
+                .collect(),
+            mark: Mark::Line,
+        }
+    });
+    Plot {
+        title: "Goodput over time".to_owned(),
+        x: Axis::linear("seconds"),
+        y: Axis::linear("Mbit/s"),
+        series: series.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::probe::{TcpInfo, tcp::StreamEnd};
+
+    use super::*;
+
+    #[test]
+    fn a_rewritten_window_scale_is_told() {
+        let end = |port: u16, other: u16, sent, received| StreamEnd {
+            index: 0,
+            local: Some(([10, 0, 0, 1], port).into()),
+            remote: Some(([10, 0, 0, 1], other).into()),
+            bytes: 1,
+            seconds: 1.0,
+            interval_bytes: vec![],
+            info: TcpInfo {
+                sent_wscale: sent,
+                received_wscale: received,
+                ..TcpInfo::default()
+            },
+            failure: None,
+        };
+        let stream = |peer_received| Stream {
+            is_up: true,
+            sender: end(1, 2, Some(7), Some(9)),
+            receiver: end(2, 1, Some(9), peer_received),
+        };
+        assert!(!scales(&stream(Some(7))).contains("on the way"));
+        let text = scales(&stream(Some(0)));
+        assert!(text.contains("we sent 7, the peer received 0; the peer sent 9, we received 9"));
+        assert!(
+            text.contains("a window scale is rewritten on the way"),
+            "{text}"
+        );
+        assert!(scales(&stream(None)).contains("rewritten"));
+    }
+}

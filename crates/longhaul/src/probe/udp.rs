@@ -1,0 +1,127 @@
+//! `longhaul probe udp`.
+
+use std::time::Duration;
+
+use lab::probe::udp::{self, Direction, Record, Task, UdpProbe};
+use units::BitRate;
+
+use super::{
+    PEER_PORT, Verdict,
+    options::{Output, parse_time, resolve, wrong_use},
+};
+
+/// Datagrams at a rate to a `longhaul probe serve`: loss, duplication, reordering, jitter
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// A `longhaul probe serve`: HOST or HOST:PORT
+    peer: String,
+    /// Rate of the UDP payload: '10 Mbit/s'. There is no default
+    #[arg(long, value_name = "RATE")]
+    rate: Option<BitRate>,
+    /// Let the peer send
+    #[arg(long)]
+    reverse: bool,
+    /// How long to send
+    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
+    time: Duration,
+    /// UDP payload of a datagram: 1472 bytes fill an Ethernet packet with IPv4
+    #[arg(long, default_value_t = 1400, value_name = "BYTES")]
+    size: u16,
+    /// Longest wait for the peer
+    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
+    timeout: Duration,
+    #[command(flatten)]
+    output: Output,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul probe udp 10.77.0.2 --rate '10 Mbit/s'
+  longhaul probe udp 10.77.0.2 --rate '1 Mbit/s' --reverse --time 60s --size 200
+
+Exit codes: 0 datagrams arrived; 1 none did, or there is no peer; 2 wrong use, as without a rate.";
+
+const WARNING: &str = "\
+--rate is missing, and there is no default: UDP has no congestion control. At more than what is free on the
+way it fills the bottleneck's queue and takes the line from every TCP connection there, which is a denial of
+service for all others who use it. Choose a rate that the path can spare, and let no one else need it meanwhile.";
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let rate = args.rate.ok_or_else(|| wrong_use(WARNING))?;
+    if rate == BitRate::default() {
+        return Err(wrong_use("--rate must be above zero"));
+    }
+    let direction = if args.reverse {
+        Direction::Down
+    } else {
+        Direction::Up
+    };
+    if args.size == 0 {
+        return Err(wrong_use("--size must be above zero"));
+    }
+    let probe = UdpProbe {
+        peer: resolve(&args.peer, Some(PEER_PORT))?,
+        task: Task::new(direction, rate, args.size, args.time),
+        timeout: args.timeout,
+    };
+    let mut sink = args.output.sink(1)?;
+    let record = udp::run(&probe, |share| sink.say(&format!("{:.0} %", share * 100.0)))?;
+    let is_good = record.received.packets > 0;
+    sink.add(&record, is_good);
+    sink.finish()?;
+    args.output.conclude(&text(&record), &[])?;
+    Ok(Verdict::of(is_good))
+}
+
+fn text(record: &Record) -> String {
+    let Record { sent, received, .. } = record;
+    let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    let mut text = format!(
+        "offered      {:.3} Mbit/s of payload, {} datagrams in {:.3} s\n\
+         delivered    {:.3} Mbit/s of payload, {} datagrams\n\
+         lost         {:.4} % ({})\n\
+         duplicated   {:.4} % ({})\n",
+        sent.rate_bits_per_s / 1e6,
+        sent.packets,
+        sent.seconds,
+        received.rate_bits_per_s / 1e6,
+        received.packets,
+        record.loss() * 100.0,
+        record.lost(),
+        percent(received.duplicates, received.packets),
+        received.duplicates,
+    );
+    text += &format!(
+        "reordered    {:.4} % ({}), by {:.1} packets on average and {}{} at most\n",
+        percent(received.reordered, received.packets),
+        received.reordered,
+        received.extent_mean,
+        if received.extent_is_bounded {
+            "more than "
+        } else {
+            ""
+        },
+        received.extent_max,
+    );
+    if let Some(three) = received.n_reordered.get(2) {
+        let share = percent(*three, received.packets);
+        text += &format!(
+            "             {share:.4} % by 3 or more without a gap: losses to classic TCP\n"
+        );
+    }
+    text += &format!(
+        "jitter       {:.1} us at the end, {:.1} us at most (RFC 3550)\n",
+        received.jitter_us, received.jitter_max_us
+    );
+    if sent.refused > 0 {
+        text += &format!("refused      {} by the sender's own system\n", sent.refused);
+    }
+    if received.dropped_here > 0 {
+        text += &format!(
+            "             {} of the lost ones arrived, and the receiving machine was too slow for them\n",
+            received.dropped_here
+        );
+    }
+    text
+}
