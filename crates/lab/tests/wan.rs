@@ -2,8 +2,7 @@
 //!
 //! It runs in real time, but what else runs on the machine only makes packets late, or a sender pause.
 //! So quantities are judged by what is least late, by the emulator's own counters and processor time,
-//! and by the kernel's times of arrival: each in one run. On two processors 20 of 20 runs pass, also
-//! beside two busy loops; so do 10 of 10 without the right to real-time threads.
+//! and by the kernel's times of arrival; `lab::calibrate` says how.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{

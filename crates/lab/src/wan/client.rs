@@ -21,6 +21,7 @@ use wansim::PathConfig;
 
 use super::{
     capture::{CaptureOptions, CaptureReport},
+    change::PathChange,
     config::{Direction, Site, WanConfig},
     control::{Answer, Description, Request, hear, say},
     daemon::{Order, Verdict},
@@ -139,6 +140,23 @@ impl Client {
     /// See [`Self::describe`].
     pub fn set(&self, direction: Direction, path: PathConfig) -> Result<(), WanError> {
         self.done(&Request::Configure { direction, path })
+    }
+
+    /// Changes some settings of the given directions and leaves the others as they are.
+    ///
+    /// # Errors
+    /// See [`Self::describe`].
+    pub fn change(&self, change: &PathChange, directions: &[Direction]) -> Result<(), WanError> {
+        let before = self.report()?.directions.map(|direction| direction.config);
+        let mut paths = before.clone();
+        change.apply(&mut paths, directions);
+        for direction in Direction::BOTH {
+            let path = &paths[direction.index()];
+            if *path != before[direction.index()] {
+                self.set(direction, path.clone())?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes a site's WAN interface down or up.
