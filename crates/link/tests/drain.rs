@@ -120,6 +120,43 @@ fn the_limit_costs_a_fast_reader_two_round_trips_at_most() {
     }
 }
 
+/// The reader of the first upload is that of the second.
+#[test]
+fn the_limit_costs_a_reader_that_was_fast_next_to_nothing() {
+    for rtt in rtts() {
+        let second = |limit| {
+            let mut world = world(BitRate::mbit(300), rtt, 0.0, 1);
+            let first = upload(&mut world, ByteCount::megabytes(150), limit);
+            world.run_until(PATIENCE, |w| w.progress(first).arrived.is_some());
+            let id = upload(&mut world, ByteCount::megabytes(50), limit);
+            world.run_until(PATIENCE, |w| w.progress(id).arrived.is_some());
+            let progress = world.progress(id);
+            (progress.arrived.expect("it ends") - progress.began).as_secs_f64()
+        };
+        let [without, with] = [None, Some(LIMIT)].map(second);
+        let lost = (with - without) / rtt.as_secs_f64();
+        println!("{rtt:?}: {without:.3} s, {with:.3} s: {lost:.2} round trips");
+        assert!(lost < 0.25, "{rtt:?}: {lost}");
+    }
+}
+
+/// It gets half of what it drained in the limit's share, and takes ten times as long.
+#[test]
+fn a_reader_that_was_ten_times_faster_in_its_last_stream_drains_in_twice_the_limit() {
+    for rtt in rtts() {
+        let mut world = world(BitRate::mbit(1000), rtt, 0.0, 1);
+        let (fast, slow) = (BitRate::mbit(10), BitRate::mbit(1));
+        let first = upload(&mut world, size(fast, 20), Some(LIMIT));
+        world.set_reading_rate(first, fast);
+        world.run_until(PATIENCE, |w| w.progress(first).arrived.is_some());
+        let id = upload(&mut world, size(slow, 8), Some(LIMIT));
+        world.set_reading_rate(id, slow);
+        let tail = tail(&mut world, id);
+        println!("{rtt:?}: {tail:?}");
+        assert!(tail < 2 * LIMIT + 8 * rtt, "{rtt:?}: {tail:?}");
+    }
+}
+
 #[test]
 fn a_reader_that_stalls_for_ten_seconds_goes_on_as_before() {
     for rtt in rtts() {

@@ -2,6 +2,7 @@
 //! joined with the link stream that the near side opened for it.
 
 use std::{
+    hash::{DefaultHasher, Hash, Hasher},
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -59,6 +60,19 @@ pub(super) enum ServerLeg {
     Accept(TcpListener, IpAddr),
 }
 
+impl ServerLeg {
+    /// The server's name as a reader of streams: its address, whatever the port.
+    fn reader(&self) -> u64 {
+        let server = match self {
+            Self::Dial(to) => to.ip(),
+            Self::Accept(_, server) => *server,
+        };
+        let mut hasher = DefaultHasher::new();
+        server.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 /// Everything that one data connection needs.
 pub(super) struct DataConnection {
     pub(super) id: TransferId,
@@ -77,6 +91,7 @@ pub(super) struct DataConnection {
 
 impl DataConnection {
     pub(super) async fn run(mut self) {
+        let reader = self.leg.reader();
         let connected = tokio::select! {
             connected = connect(self.leg, self.local, self.orders.clone()) => connected,
             _ = self.orders.wait_for(|o| o.abort != Abort::No) => {
@@ -94,7 +109,7 @@ impl DataConnection {
             return;
         };
         // Which direction it has is not known here; of a download nothing comes this way.
-        streams.recv.limit_buffered_time(UPLOAD_TAIL);
+        streams.recv.limit_buffered_time(reader, UPLOAD_TAIL);
         match connected {
             Ok(stream) => match secure(stream, self.tls, &mut self.orders).await {
                 Ok(leg) => {

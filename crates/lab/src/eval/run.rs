@@ -1,7 +1,7 @@
 //! Runs a plan: cell by cell, the sides by turns, and each trial recorded as soon as it is over.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -103,14 +103,16 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
         }
     }
     bar.finish_and_clear();
-    // What other plans or an earlier, longer version of this one left is not this one's.
+    // In the plan's order; what an earlier, longer version of it left is not this one's.
     let wanted = plan.tasks.iter().flat_map(|task| {
         task.sides.iter().flat_map(move |side| {
             (0..task.repetitions).map(move |number| TrialKey::new(&task.cell, *side, number))
         })
     });
-    let wanted: HashSet<TrialKey> = wanted.collect();
-    records.retain(|record| wanted.contains(&record.key()));
+    let places = wanted.enumerate().map(|(place, key)| (key, place));
+    let places: HashMap<TrialKey, usize> = places.collect();
+    records.retain(|record| places.contains_key(&record.key()));
+    records.sort_by_key(|record| places[&record.key()]);
     Ok(records)
 }
 

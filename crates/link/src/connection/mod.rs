@@ -419,9 +419,16 @@ impl Connection {
 
     /// From now on everything on its way to the reader of stream `number` should drain within `limit` at the
     /// rate at which it reads.
-    pub(crate) fn limit_buffered_time(&mut self, number: u32, limit: Duration, now: Time) {
+    pub(crate) fn limit_buffered_time(
+        &mut self,
+        number: u32,
+        reader: u64,
+        limit: Duration,
+        now: Time,
+    ) {
+        let rtt_s = self.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
-        self.streams.pace(number, limit, now_s);
+        self.streams.pace(number, reader, limit, rtt_s, now_s);
     }
 
     /// Bytes of stream `number` that may wait between [`read`](Self::read) and its application; `None` if
@@ -466,6 +473,7 @@ impl Connection {
                 self.expects_until = Time::default();
                 if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
                     stream.recv_done = true;
+                    self.streams.remember_reader(number, now_s);
                     self.streams.return_window(number);
                     self.streams.controls.push_back(Control::Done(number));
                 }

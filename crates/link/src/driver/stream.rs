@@ -241,10 +241,11 @@ impl RecvStream {
 
     /// Bounds what is on its way to this reader, from the peer's application on, to what it takes in about two
     /// fifths of `limit` and one and a half round trips, so that a stream has drained within `limit` of its end:
-    /// the rest is for queues, and for buffers before and behind the link. It begins small. What the peer has
+    /// the rest is for queues, and for buffers before and behind the link. It begins small, or with half of that
+    /// if the last stream of this `reader`, a name of the application's choice, was read fast. What the peer has
     /// sent before it hears of this may take longer, and so may everything when the reader slows down.
-    pub fn limit_buffered_time(&self, limit: Duration) {
-        self.shared.lock().time_limit = Some(limit);
+    pub fn limit_buffered_time(&self, reader: u64, limit: Duration) {
+        self.shared.lock().time_limit = Some((reader, limit));
         self.shared.ring();
     }
 
@@ -359,7 +360,7 @@ pub(super) struct RecvState {
     /// The bound of the queue where the time to drain is limited.
     pub(super) queue_bound: Option<usize>,
     /// A limit that the driver has not seen.
-    pub(super) time_limit: Option<Duration>,
+    pub(super) time_limit: Option<(u64, Duration)>,
     pub(super) end: Option<Result<(), StreamError>>,
     pub(super) stop: Option<u32>,
     /// The application let go of it.

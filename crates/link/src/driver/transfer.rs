@@ -47,8 +47,8 @@ impl Driver {
         };
         let mut recv = entry.recv.lock();
         let stop = recv.stop.take();
-        if let Some(limit) = recv.time_limit.take() {
-            self.endpoint.limit_buffered_time(key, limit, now);
+        if let Some((reader, limit)) = recv.time_limit.take() {
+            self.endpoint.limit_buffered_time(key, reader, limit, now);
             recv.queue_bound = self.endpoint.read_queue_max(key);
         }
         let resume = recv.is_held_back && recv.queued_bytes <= recv.queue_max() / 2;

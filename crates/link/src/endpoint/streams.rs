@@ -130,11 +130,18 @@ impl Endpoint {
 
     /// From now on what is on its way to the reader of a bulk stream, from application to application,
     /// should drain within `limit` at the rate at which it reads. What the peer has sent before it hears of
-    /// that may take longer.
-    pub fn limit_buffered_time(&mut self, key: StreamKey, limit: Duration, now: Instant) {
+    /// that may take longer. `reader` names who reads: a stream begins with a larger window if the last one
+    /// with the same name was read fast.
+    pub fn limit_buffered_time(
+        &mut self,
+        key: StreamKey,
+        reader: u64,
+        limit: Duration,
+        now: Instant,
+    ) {
         let now = self.time(now);
         if let Some(connection) = self.connection(key) {
-            connection.limit_buffered_time(key.stream, limit, now);
+            connection.limit_buffered_time(key.stream, reader, limit, now);
         }
     }
 

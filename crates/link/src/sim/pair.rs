@@ -402,7 +402,7 @@ impl Pair {
                         if let Some(limit) = self.transfers[index].limit {
                             let site = &mut self.sites[side as usize];
                             let local = site.clock.local(now);
-                            site.endpoint.limit_buffered_time(key, limit, local);
+                            site.endpoint.limit_buffered_time(key, READER, limit, local);
                         }
                     }
                     // The answering direction is not used.
@@ -586,6 +586,8 @@ pub(super) fn identity(side: Side) -> Identity {
 /// The time of day at which sites start, unless they are told another.
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const IP_UDP_HEADERS: usize = 28;
+/// Of all transfers whose time to drain is limited.
+const READER: u64 = 1;
 const WRITE_BYTES: usize = 256 * 1024;
 /// What is sent of a transfer that has still to go on.
 const GREETING_BYTES: u64 = 100;

@@ -6,6 +6,7 @@
 mod copies;
 pub(crate) mod memory;
 pub(crate) mod pace;
+pub(crate) mod readers;
 pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod table;

@@ -10,6 +10,8 @@ use super::SLOT_SIZE;
 /// The pace of one reader.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    /// Whose it is.
+    reader: u64,
     /// Time in which everything between the two applications must drain.
     limit_s: f64,
     /// One past the last slot that was read.
@@ -24,7 +26,20 @@ pub(crate) struct Pace {
     slots: u64,
     /// The spans before, oldest first.
     spans: VecDeque<Span>,
+    /// What is expected until the first span is over.
+    expected_slots_per_s: f64,
     window: u64,
+}
+
+/// Who reads a stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    /// Two streams with the same name have the same reader.
+    pub(crate) name: u64,
+    /// What its last stream has shown.
+    pub(crate) slots_per_s: Option<f64>,
+    /// How far away the peer is.
+    pub(crate) rtt_s: f64,
 }
 
 /// What was read in a short time.
@@ -37,9 +52,16 @@ struct Span {
 }
 
 impl Pace {
-    /// The pace of a reader that has read the slots below `read_to`, and of which nothing else is known.
-    pub(crate) fn new(limit: Duration, read_to: u64, now_s: f64) -> Self {
+    /// The pace of a reader that has read the slots below `read_to`, and of which nothing else is known but,
+    /// perhaps, how fast it was in an earlier stream. It may be slower now: of the window that this would make
+    /// it gets half.
+    pub(crate) fn new(reader: Reader, limit: Duration, read_to: u64, now_s: f64) -> Self {
+        let expected_slots_per_s = reader.slots_per_s.unwrap_or(0.0) / 2.0;
+        let drains_s = drains_s(limit.as_secs_f64(), reader.rtt_s);
+        let window = (expected_slots_per_s * drains_s) as u64;
         Self {
+            reader: reader.name,
+            expected_slots_per_s,
             limit_s: limit.as_secs_f64(),
             read_to,
             free: SWALLOWED_SLOTS,
@@ -48,8 +70,14 @@ impl Pace {
             length_s: SPAN_MIN_S,
             slots: 0,
             spans: VecDeque::with_capacity(SPANS_MAX),
-            window: WINDOW_AT_FIRST,
+            window: window.clamp(WINDOW_AT_FIRST, WINDOW_MAX),
         }
+    }
+
+    /// Who reads, and how fast as far as this stream tells; `None` if it was too short to tell.
+    pub(crate) fn shown(&self) -> Option<(u64, f64)> {
+        let enough = self.free == 0 && self.read_to > 2 * WINDOW_AT_FIRST;
+        enough.then(|| (self.reader, self.slots_per_s()))
     }
 
     /// The limit has changed.
@@ -72,8 +100,7 @@ impl Pace {
             self.waits_since_s = None;
         }
         if read > 0 && self.free == 0 {
-            let drains_s = WINDOW_ROUND_TRIPS * rtt_s + WINDOW_SHARE * self.limit_s;
-            let window = (self.slots_per_s() * drains_s) as u64;
+            let window = (self.slots_per_s() * drains_s(self.limit_s, rtt_s)) as u64;
             self.window = window.clamp(WINDOW_MIN, WINDOW_MAX);
         }
     }
@@ -98,6 +125,9 @@ impl Pace {
         } else {
             self.slots as f64 / self.length_s
         };
+        if self.spans.is_empty() {
+            kept_up = kept_up.max(self.expected_slots_per_s);
+        }
         let (mut slots, mut time_s) = (0, 0.0);
         for span in &self.spans {
             if span.is_behind {
@@ -141,6 +171,11 @@ impl Pace {
     }
 }
 
+/// The time in which a window drains.
+fn drains_s(limit_s: f64, rtt_s: f64) -> f64 {
+    WINDOW_ROUND_TRIPS * rtt_s + WINDOW_SHARE * limit_s
+}
+
 /// Bytes that may wait in a queue that holds the `share`th part of a window in slots.
 pub(crate) fn queue_bytes(window: u64, share: u64) -> usize {
     let bytes = (window / share).saturating_mul(SLOT_SIZE as u64);
@@ -181,9 +216,37 @@ const SPANS_PER_ROUND_TRIP: f64 = 6.0;
 mod tests {
     use super::*;
 
+    const UNKNOWN: Reader = Reader {
+        name: 1,
+        slots_per_s: None,
+        rtt_s: 0.2,
+    };
+
+    #[test]
+    fn a_reader_that_was_fast_begins_with_half_of_what_that_makes() {
+        let known = Reader {
+            slots_per_s: Some(20_000.0),
+            ..UNKNOWN
+        };
+        let mut pace = Pace::new(known, Duration::from_secs(5), 0, 0.0);
+        assert_eq!(pace.window(), 23_000, "2.3 s at 10,000 a second");
+        // The first that it takes does not make it seem slow.
+        pace.update(400, false, 0.02, 0.2);
+        assert_eq!(pace.window(), 23_000);
+        assert_eq!(pace.shown(), None);
+        // It is slow now, which shows when a span is over.
+        pace.update(600, true, 0.11, 0.2);
+        pace.update(610, true, 0.6, 0.2);
+        assert!(pace.window() < 6_000, "{}", pace.window());
+        assert!(
+            pace.shown()
+                .is_some_and(|(name, rate)| name == 1 && rate < 3_000.0)
+        );
+    }
+
     /// A reader of so many slots a second, before whom something always waits. Returns its window after a time.
     fn window_of_slow(slots_per_s: f64, rtt_s: f64, time_s: f64) -> u64 {
-        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        let mut pace = Pace::new(UNKNOWN, Duration::from_secs(5), 0, 0.0);
         let mut at_s = 0.0;
         while at_s < time_s {
             at_s += 0.01;
@@ -208,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_buffers_behind_the_reader_swallow_widens_nothing() {
-        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        let mut pace = Pace::new(UNKNOWN, Duration::from_secs(5), 0, 0.0);
         pace.update(SWALLOWED_SLOTS - 1, true, 0.001, 0.6);
         assert_eq!(pace.window(), WINDOW_AT_FIRST);
         pace.update(SWALLOWED_SLOTS, true, 0.001, 0.6);
@@ -219,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_reads_in_lumps_is_judged_by_its_average() {
-        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        let mut pace = Pace::new(UNKNOWN, Duration::from_secs(5), 0, 0.0);
         let mut read_to = 0;
         // 64 KiB each half second: 1 Mbit/s.
         for step in 1..200 {
@@ -233,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_long_pause_costs_no_time_and_leaves_no_memory_of_what_was_before() {
-        let mut pace = Pace::new(Duration::from_secs(5), 0, 0.0);
+        let mut pace = Pace::new(UNKNOWN, Duration::from_secs(5), 0, 0.0);
         pace.update(100_000, true, 0.5, 0.1);
         pace.update(100_001, true, 1e9, 0.1);
         assert_eq!(pace.window(), WINDOW_MIN);

@@ -5,7 +5,11 @@ use std::{collections::VecDeque, time::Duration};
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{SLOT_SIZE, memory::CONTROL_WINDOW, pace::Pace};
+use super::{
+    SLOT_SIZE,
+    memory::CONTROL_WINDOW,
+    pace::{Pace, Reader},
+};
 
 /// Slots in one slab.
 pub(crate) const SLAB_SLOTS: u64 = 64;
@@ -170,7 +174,7 @@ impl RecvHalf {
 
     /// From now on the window is what the reader takes in a part of `limit`. What was promised before stays
     /// so for a peer that has used it; one that has not is told less. Returns whether that is news.
-    pub(crate) fn pace(&mut self, limit: Duration, now_s: f64) -> bool {
+    pub(crate) fn pace(&mut self, reader: Reader, limit: Duration, now_s: f64) -> bool {
         if self.state != RecvState::Open || self.end.is_some() {
             return false;
         }
@@ -180,8 +184,14 @@ impl RecvHalf {
         }
         self.limit_at_first = self.limit_at_first.max(self.credit_told);
         self.credit_told = 0;
-        self.pace = Some(Pace::new(limit, self.next, now_s));
+        self.pace = Some(Pace::new(reader, limit, self.next, now_s));
         true
+    }
+
+    /// Who has read this stream to its end, and how fast, if its pace was measured and it was long enough.
+    pub(crate) fn shown_pace(&self) -> Option<(u64, f64)> {
+        let pace = self.pace.as_ref();
+        pace.filter(|_| self.state == RecvState::Ended)?.shown()
     }
 
     /// The window that the reader's pace asks for, if it bounds the window.

@@ -11,6 +11,7 @@ use super::{
     ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
     memory::{CONTROL_WINDOW, Memory, streams_max},
+    readers::Readers,
     recv::{RecvHalf, RecvState, SlabPool},
     send::SendHalf,
 };
@@ -80,6 +81,7 @@ pub(crate) struct Streams {
     pub(crate) controls: VecDeque<Control>,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
+    readers: Readers,
     streams_max: u32,
 }
 
@@ -113,6 +115,7 @@ impl Streams {
             controls: VecDeque::new(),
             events: VecDeque::new(),
             memory: Memory::new(limits.memory_max, limits.initial_credit),
+            readers: Readers::default(),
             streams_max: streams_max(limits.memory_max),
         }
     }

@@ -3,21 +3,34 @@
 use std::time::Duration;
 
 use super::{StreamEvent, Streams};
-use crate::stream::{Class, pace::WINDOW_AT_FIRST};
+use crate::stream::{Class, pace::Reader};
 
 impl Streams {
     /// From now on the window of a bulk stream follows what its reader takes, so that it drains within
-    /// `limit`: the peer is told a small one.
-    pub(crate) fn pace(&mut self, number: u32, limit: Duration, now_s: f64) {
+    /// `limit`: the peer is told a small one, unless the reader is known to be fast.
+    pub(crate) fn pace(&mut self, number: u32, name: u64, limit: Duration, rtt_s: f64, now_s: f64) {
+        let reader = Reader {
+            name,
+            slots_per_s: self.readers.slots_per_s(name, now_s),
+            rtt_s,
+        };
         let Some(stream) = self
             .get(number)
             .filter(|stream| stream.class == Class::Bulk)
         else {
             return;
         };
-        if stream.recv.pace(limit, now_s) {
-            self.set_window(number, WINDOW_AT_FIRST);
+        if stream.recv.pace(reader, limit, now_s) {
+            self.fit_window(number);
             self.tell_credit(number);
+        }
+    }
+
+    /// A stream was read to its end: keeps what it has shown of its reader.
+    pub(crate) fn remember_reader(&mut self, number: u32, now_s: f64) {
+        let shown = self.get(number).and_then(|stream| stream.recv.shown_pace());
+        if let Some((name, slots_per_s)) = shown {
+            self.readers.remember(name, slots_per_s, now_s);
         }
     }
 

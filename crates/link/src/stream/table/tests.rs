@@ -128,7 +128,7 @@ proptest! {
         for _ in 0..others {
             bulk(&mut streams);
         }
-        streams.pace(number, Duration::from_secs(5), 0.0);
+        streams.pace(number, 1, Duration::from_secs(5), 0.1, 0.0);
         let stream = streams.get(number).expect("it is open");
         let told = stream.recv.take_credit();
         prop_assert!(told >= 16);
@@ -156,7 +156,7 @@ fn the_memory_of_a_paced_stream_is_for_others_and_comes_back_when_it_is_over() {
     let numbers: Vec<_> = (0..50).map(|_| bulk(&mut streams)).collect();
     let crowded = streams.memory.room();
     for number in &numbers {
-        streams.pace(*number, Duration::from_secs(5), 0.0);
+        streams.pace(*number, 1, Duration::from_secs(5), 0.1, 0.0);
     }
     assert!(
         streams.memory.room() > before - before / 20,
