@@ -6,10 +6,12 @@
 
 pub mod bulk;
 pub mod calc;
+pub mod calibrate;
 pub mod demo;
 pub mod eval;
 mod ftp;
 pub mod gateways;
+pub mod load;
 pub mod machine;
 mod page;
 pub mod plot;

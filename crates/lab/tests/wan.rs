@@ -2,11 +2,8 @@
 //!
 //! It runs in real time, but what else runs on the machine only makes packets late, or a sender pause.
 //! So quantities are judged by what is least late, by the emulator's own counters and processor time,
-//! and by the kernel's times of arrival: each in one run. On two processors 20 of 20 runs pass, also
-//! beside two busy loops; so do 10 of 10 without the right to real-time threads.
+//! and by the kernel's times of arrival; `lab::calibrate` says how.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
-
-mod support;
 
 use std::{
     fs::{self, File},
@@ -18,17 +15,20 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use lab::wan::{
-    CaptureOptions, Direction, Site, Wan, WanConfig, WanError,
-    privilege::{self, Privilege},
+use lab::{
+    calibrate::{Subject, Verdict},
+    load::{FULL_PAYLOAD, Received, UdpLoad, address, tcp_goodput},
+    wan::{
+        CaptureOptions, Direction, Site, Wan, WanConfig, WanError,
+        privilege::{self, Privilege},
+    },
 };
 use libtest_mimic::{Arguments, Trial};
 use pcap_file::pcap::{PcapPacket, PcapReader};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
-use support::{FULL_PAYLOAD, Received, UdpLoad, address, start_udp, tcp_goodput};
 use units::{BitRate, ByteCount};
-use wansim::{PathConfig, Reordering, Straggler, profile::Profile};
+use wansim::{PathConfig, Reordering, Straggler};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -44,26 +44,6 @@ fn main() -> ExitCode {
     // They measure time on a machine of few processors.
     arguments.test_threads = arguments.test_threads.or(Some(1));
     let mut trials = vec![
-        trial(
-            "a_saturated_path_delivers_its_rate",
-            a_saturated_path_delivers_its_rate,
-        ),
-        trial(
-            "a_radio_gives_each_station_its_turn",
-            a_radio_gives_each_station_its_turn,
-        ),
-        trial(
-            "delay_is_as_set_at_a_low_rate",
-            delay_is_as_set_at_a_low_rate,
-        ),
-        trial(
-            "each_packet_of_a_super_packet_has_its_own_fate",
-            each_packet_has_its_own_fate,
-        ),
-        trial(
-            "corrupted_packets_die_in_checksums",
-            corrupted_packets_die_in_checksums,
-        ),
         trial(
             "tcp_survives_every_impairment_intact",
             tcp_survives_every_impairment_intact,
@@ -89,6 +69,12 @@ fn main() -> ExitCode {
             offload_multiplies_the_ceiling,
         ),
     ];
+    trials.extend(Subject::all().into_iter().map(|subject| {
+        Trial::test(format!("calibrated_{}", subject.name), move || {
+            is_calibrated(subject);
+            Ok(())
+        })
+    }));
     match privilege {
         Privilege::Root => {
             trials.push(trial(
@@ -121,7 +107,7 @@ fn up(offload: bool, path: &PathConfig) -> Wan {
 }
 
 fn udp(wan: &Wan, load: UdpLoad) -> Received {
-    start_udp(wan, load).join().expect("no panic")
+    load.run(wan).expect("traffic")
 }
 
 fn load(rate: BitRate, packets: u64) -> UdpLoad {
@@ -133,16 +119,6 @@ fn load(rate: BitRate, packets: u64) -> UdpLoad {
         packets,
         offload: true,
     }
-}
-
-/// Asserts that `hits` of `n` is `probability` within 3 standard errors.
-fn assert_share(hits: u64, n: u64, probability: f64) {
-    let error = (probability * (1.0 - probability) / n as f64).sqrt();
-    let share = hits as f64 / n as f64;
-    assert!(
-        (share - probability).abs() <= 3.0 * error,
-        "{hits} of {n} instead of {probability}"
-    );
 }
 
 /// Asserts that packets took `delay`: none less, and half of them less than 0.5 ms more. An emulator
@@ -158,202 +134,17 @@ fn assert_delay(wan: &Wan, mut delays: Vec<Duration>, delay: Duration) {
     assert!(most < delay + MS / 2, "1 of {share} up to {most:?} only");
 }
 
-fn a_saturated_path_delivers_its_rate() {
-    // 160 ms, so that a sender that waits for a processor hardly ever leaves it empty.
-    const QUEUE: ByteCount = ByteCount::new(2_000_000);
-    for offload in [false, true] {
-        let rate = BitRate::mbit(100);
-        let path = PathConfig {
-            rate: Some(rate),
-            queue: QUEUE,
-            delay: 10 * MS,
-            ..PathConfig::default()
-        };
-        let wan = up(offload, &path);
-        let load = UdpLoad {
-            offload,
-            ..load(BitRate::mbit(200), 25_000)
-        };
-        let received = udp(&wan, load).while_queue_lasts(rate.time_to_send(QUEUE));
-        let report = wan.report();
-        let counters = &report.directions[0].counters;
-        assert!(
-            counters.queue_drops > 1000,
-            "the sender must be faster than the path"
-        );
-        assert_eq!(
-            report.directions[0].load.receive_drops, 0,
-            "the machine must keep up"
-        );
-        assert!(
-            received.numbers.len() > 3000,
-            "a quarter of a second must be there to measure"
-        );
-        let measured = received.rate_bits_per_s(FULL_PAYLOAD, rate) / 1e6;
-        println!("offload {offload}: {measured:.2} Mbit/s instead of 100");
-        assert!(
-            (measured / 100.0 - 1.0).abs() < 0.01,
-            "{measured} Mbit/s, offload {offload}"
-        );
+/// What `longhaul wan calibrate` measures is within its bounds.
+fn is_calibrated(subject: Subject) {
+    let rows = subject.measure().expect("traffic");
+    assert!(!rows.is_empty(), "something is measured");
+    for row in &rows {
+        println!("{row:?}");
     }
-}
-
-/// Both stations have more to send than the medium carries: full frames one way, short ones back.
-/// One of each passes in the sum of their airtimes.
-fn a_radio_gives_each_station_its_turn() {
-    const SHORT_PAYLOAD: usize = 84;
-    let profile = Profile::wifi_11b();
-    let radio = profile.radio.expect("it is one of a radio");
-    let wan = Wan::up(WanConfig {
-        paths: [profile.forward, profile.backward],
-        radio: Some(radio),
-        ..WanConfig::default()
-    })
-    .expect("a WAN");
-    let full = UdpLoad {
-        offload: false,
-        ..load(BitRate::mbit(8), 2000)
-    };
-    // 1,500 a second; 178 can pass.
-    let short = UdpLoad {
-        from: Site::B,
-        payload: SHORT_PAYLOAD,
-        ..UdpLoad {
-            offload: false,
-            ..load(BitRate::kbit(1800), 4500)
-        }
-    };
-    let flows = [full, short].map(|load| (load, start_udp(&wan, load)));
-    let pair = radio.airtime(FULL_PAYLOAD + 28) + radio.airtime(SHORT_PAYLOAD + 28);
-    let model = 1.0 / pair.as_secs_f64();
-    for (load, flow) in flows {
-        let received = flow.join().expect("no panic");
-        let direction = &wan.report().directions[load.from as usize];
-        assert!(direction.counters.queue_drops > 100, "the queue is full");
-        assert_eq!(direction.load.receive_drops, 0, "the machine must keep up");
-        // After both have begun, and before the first to end has.
-        let arrivals = &received.at;
-        let since = |at: &SystemTime| at.duration_since(received.sent[0]).unwrap_or_default();
-        let span = |at: &&SystemTime| (500 * MS..2500 * MS).contains(&since(at));
-        let within: Vec<_> = arrivals.iter().filter(span).collect();
-        let (first, last) = (within[0], within[within.len() - 1]);
-        let time = last.duration_since(*first).expect("they arrive in order");
-        let rate = (within.len() - 1) as f64 / time.as_secs_f64();
-        println!("{:?}: {rate:.1} frames/s instead of {model:.1}", load.from);
-        assert!(
-            (rate / model - 1.0).abs() < 0.01,
-            "{rate} instead of {model}"
-        );
-    }
-}
-
-fn delay_is_as_set_at_a_low_rate() {
-    let wan = up(
-        true,
-        &PathConfig {
-            delay: 40 * MS,
-            ..PathConfig::default()
-        },
+    assert!(
+        rows.iter().all(|row| row.verdict == Verdict::Within),
+        "{rows:?}"
     );
-    let load = UdpLoad {
-        payload: 100,
-        offload: false,
-        ..load(BitRate::kbit(200), 200)
-    };
-    let delays = udp(&wan, load).delays();
-    assert_eq!(delays.len(), 200);
-    assert_delay(&wan, delays, 40 * MS);
-}
-
-fn each_packet_has_its_own_fate() {
-    for ipv6 in [false, true] {
-        let path = PathConfig {
-            loss: 0.02,
-            duplication: 0.01,
-            ..PathConfig::default()
-        };
-        let wan = up(true, &path);
-        const N: u64 = 40_000;
-        let load = UdpLoad {
-            ipv6,
-            payload: 64,
-            ..load(BitRate::mbit(40), N)
-        };
-        let received = udp(&wan, load);
-        let report = wan.report();
-        let (counters, machine) = (&report.directions[0].counters, &report.directions[0].load);
-        assert_eq!(counters.sent, N, "each packet counts by itself");
-        assert!(machine.frames_in < N / 8, "the test is about super-packets");
-        assert_eq!(received.wrong, 0);
-        let arrived = received.numbers.len() as u64;
-        assert_eq!(
-            arrived, counters.delivered,
-            "nothing else is lost, IPv6 {ipv6}: {machine:?}"
-        );
-        let mut numbers = received.numbers.clone();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_share(N - numbers.len() as u64, N, 0.02);
-        let twice = received.numbers.len() - numbers.len();
-        assert_share(twice as u64, numbers.len() as u64, 0.01);
-    }
-}
-
-/// Counters of `protocol` in a site's /proc/net/snmp.
-fn snmp(wan: &Wan, site: Site, protocol: &str, names: &[&str]) -> u64 {
-    let text = wan.enter(site, || fs::read_to_string("/proc/thread-self/net/snmp"));
-    let text = text.expect("enter").expect("read");
-    let prefix = format!("{protocol}: ");
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
-    let (header, values) = (lines.next().expect("names"), lines.next().expect("values"));
-    let pairs = header.split(' ').zip(values.split(' '));
-    pairs
-        .filter(|(name, _)| names.contains(name))
-        .map(|(_, v)| v.parse::<u64>().expect("u64"))
-        .sum()
-}
-
-fn corrupted_packets_die_in_checksums() {
-    for offload in [false, true] {
-        let wan = up(
-            offload,
-            &PathConfig {
-                corruption: 0.05,
-                ..PathConfig::default()
-            },
-        );
-        const N: u64 = 20_000;
-        let load = UdpLoad {
-            offload,
-            ..load(BitRate::mbit(300), N)
-        };
-        let received = udp(&wan, load);
-        let counters = wan.report().directions[0].counters;
-        assert_share(counters.corrupted, N, 0.05);
-        assert_eq!(counters.delivered, N);
-        assert_eq!(received.wrong, 0, "no corrupted packet may reach a program");
-        let in_udp = snmp(&wan, Site::B, "Udp", &["InErrors"]);
-        let by_checksum = snmp(&wan, Site::B, "Udp", &["InCsumErrors"]);
-        let in_ip = snmp(
-            &wan,
-            Site::B,
-            "Ip",
-            &["InHdrErrors", "InAddrErrors", "InDiscards"],
-        );
-        println!(
-            "offload {offload}: {by_checksum} by UDP's checksum, {in_udp} in UDP, {in_ip} in IP"
-        );
-        assert_eq!(
-            in_udp + in_ip,
-            counters.corrupted,
-            "each one is refused by the kernel"
-        );
-        assert_eq!(received.numbers.len() as u64, N - counters.corrupted);
-        assert!(
-            by_checksum > counters.corrupted * 9 / 10,
-            "nearly all by UDP's checksum"
-        );
-    }
 }
 
 fn tcp_survives_every_impairment_intact() {
@@ -425,7 +216,7 @@ fn settings_change_while_traffic_flows() {
         offload: false,
         ..load(BitRate::mbit(1), 1500)
     };
-    let flow = start_udp(&wan, load);
+    let flow = load.start(&wan).expect("traffic");
     let before = PathConfig {
         delay: 20 * MS,
         ..PathConfig::default()
@@ -446,7 +237,7 @@ fn settings_change_while_traffic_flows() {
         delay: 60 * MS,
         ..before
     });
-    let received = flow.join().expect("no panic");
+    let received = flow.wait().expect("traffic");
     let dropped = wan.report().directions[0].counters.outage_drops;
     assert_eq!(received.numbers.len() as u64 + dropped, 1500);
     let lost: Vec<u64> = (0..1500)
@@ -676,7 +467,7 @@ fn visible_sites_come_and_go() {
 fn offload_multiplies_the_ceiling() {
     let costs = [false, true].map(|offload| {
         let wan = up(offload, &PathConfig::default());
-        let rate = tcp_goodput(&wan, Site::A, false, 700 * MS);
+        let rate = tcp_goodput(&wan, Site::A, false, 700 * MS).expect("traffic");
         let report = wan.report();
         let packets = report.directions[0].counters.delivered;
         assert!(

@@ -1,5 +1,6 @@
 //! `longhaul wan`: an emulated WAN between two network namespaces, kept up in the background.
 
+mod calibrate;
 mod capture;
 mod show;
 
@@ -7,6 +8,7 @@ use std::{
     env,
     ffi::OsString,
     net::{Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
     process::{self, ExitCode},
     time::Duration,
 };
@@ -17,9 +19,12 @@ use lab::wan::{
     Client, Description, Direction, Place, Removed, Site, WanConfig,
     change::{self, PathChange},
     daemon,
+    script::Script,
 };
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, profile::Profile};
+
+use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -41,6 +46,12 @@ enum Action {
     /// Changes the WAN while traffic flows; what is not named stays as it is
     #[command(after_help = EXAMPLES)]
     Set(Box<Set>),
+    /// Changes the WAN at the times that a file names, while traffic flows
+    #[command(after_help = SCRIPT)]
+    Script {
+        /// The file; see the example below
+        file: PathBuf,
+    },
     /// Shows the settings, what happened to packets, and whether the machine keeps up
     Show {
         /// As JSON
@@ -55,6 +66,10 @@ enum Action {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Measures each impairment with the kernel's packets, and what the emulator itself carries
+    ///
+    /// Needs nothing that runs already. Takes about a minute; exits with 1 if anything is out of bounds.
+    Calibrate(calibrate::Calibrate),
     /// Writes the packets at a site's WAN interface to a pcap file, both directions
     Capture(capture::Capture),
     /// Ends the emulator and removes the sites, also what a dead emulator left
@@ -193,6 +208,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         show_profiles();
         return Ok(ExitCode::SUCCESS);
     }
+    if let Action::Calibrate(calibrate) = &args.action {
+        return calibrate.run();
+    }
     let place = match Place::of(&args.wan) {
         Err(error @ lab::wan::WanError::Invalid(_)) => return Ok(wrong_use(&error.into())),
         place => place?,
@@ -204,6 +222,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Err(error) => return Ok(wrong_use(&error)),
         },
         Action::Set(set) => return set.apply(&client),
+        Action::Script { file } => match Script::read(&file) {
+            Ok(script) => script.run(|step| {
+                client.change(&step.change, &step.directions)?;
+                output::print(&format!("{step}\n"))
+            })?,
+            Err(error) => return Ok(wrong_use(&error.into())),
+        },
         Action::Show { json } => show::show(&client, json)?,
         Action::Exec { site, command } => return exec(&client, &site, &command),
         Action::Capture(capture) => match site(&client, &capture.site)? {
@@ -215,7 +240,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 eprintln!("longhaul: removed what an emulator that had died left");
             }
         }
-        Action::Profiles | Action::Daemon => unreachable!("handled above"),
+        Action::Calibrate(_) | Action::Profiles | Action::Daemon => {
+            unreachable!("handled above")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -401,3 +428,21 @@ const EXAMPLES: &str = "Examples:
   longhaul wan capture site-b --out b.pcap --for 10s
   longhaul wan show
   longhaul wan down";
+
+const SCRIPT: &str = "Example:
+  [[step]]
+  at = \"2 s\"
+  outage = \"on\"
+
+  [[step]]
+  at = \"2500ms\"
+  outage = \"off\"
+
+  [[step]]
+  at = \"10 s\"
+  direction = \"a-to-b\"
+  rate = \"50 Mbit/s\"
+  loss = \"0.5%\"
+
+Times count from the start. Further settings: rtt, delay, queue, jitter, burst_loss, corrupt, reorder,
+duplicate, mtu; all written as for `longhaul wan set`.";

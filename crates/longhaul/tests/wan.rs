@@ -335,20 +335,80 @@ fn wrong_use_exits_with_2_and_says_what_is_wrong() {
 }
 
 #[test]
+fn a_script_changes_the_path_under_traffic() {
+    let lab = Lab::new();
+    assert_eq!(code(&lab.up(&[])), 0);
+    let file = std::env::temp_dir().join(format!("{}.toml", lab.name));
+    let path = file.to_str().expect("plain");
+    let script = "[[step]]\nat = \"300ms\"\ndirection = \"a-to-b\"\noutage = \"on\"\n\
+                  [[step]]\nat = \"800ms\"\noutage = \"off\"\nloss = \"1%\"\n";
+    fs::write(&file, script).expect("a script");
+    let wrong = lab.name.clone() + "-missing.toml";
+    assert_eq!(code(&lab.run(&["script", &wrong])), 2);
+    let mut traffic = lab
+        .command(&[
+            "exec",
+            &lab.sites[0],
+            "--",
+            "bash",
+            "-c",
+            "for i in {1..60}; do echo $i > /dev/udp/10.77.0.2/9; sleep 0.02; done",
+        ])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("run");
+    let output = lab.run(&["script", path]);
+    assert_eq!(code(&output), 0, "{}", errors(&output));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(
+        said,
+        "   0.300 s  a-to-b  outage on\n   0.800 s  both    loss 1%, outage off\n"
+    );
+    assert!(traffic.wait().expect("its end").success());
+    let shown = lab.show();
+    let lost = shown["a_to_b"]["counters"]["outage_drops"].as_u64();
+    assert!(lost.is_some_and(|lost| (1..60).contains(&lost)), "{lost:?}");
+    assert_eq!(shown["a_to_b"]["config"]["outage"], false);
+    assert_eq!(shown["b_to_a"]["config"]["loss"], 0.01);
+    fs::write(&file, "[[step]]\nat = \"1s\"\nloss = \"1\"\n").expect("a script");
+    let output = lab.run(&["script", path]);
+    assert_eq!(code(&output), 2);
+    assert!(errors(&output).contains(":3:8: "), "{}", errors(&output));
+    fs::remove_file(&file).expect("remove");
+}
+
+/// Neither root nor user namespaces: each command that needs sites says which setting forbids them,
+/// and leaves nothing behind.
+#[test]
 fn a_system_that_forbids_namespaces_is_told_by_its_setting() {
     // In a user namespace of its own, so that the setting concerns nobody else.
     let lab = Lab::of_ordinary_user();
-    let script = format!(
-        "echo 0 > /proc/sys/user/max_user_namespaces; \
-         exec setpriv --bounding-set=-all --inh-caps=-all {} wan up --wan {}",
-        lab.program.display(),
-        lab.name
-    );
-    let output = Command::new("unshare")
-        .args(["-r", "sh", "-c", &script])
-        .output()
-        .expect("run");
-    assert_eq!(code(&output), 1);
-    let text = errors(&output);
-    assert!(text.contains("user.max_user_namespaces is 0"), "{text}");
+    let folder = std::env::temp_dir().join(format!("{}-forbidden", lab.name));
+    fs::create_dir(&folder).expect("a folder");
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plans/smoke.toml");
+    let eval = format!("eval {plan} --out {}/results", folder.display());
+    for command in [
+        &format!("wan up --wan {}", lab.name),
+        "wan calibrate",
+        &eval,
+    ] {
+        let script = format!(
+            "echo 0 > /proc/sys/user/max_user_namespaces; \
+             exec setpriv --bounding-set=-all --inh-caps=-all {} {command}",
+            lab.program.display(),
+        );
+        let output = Command::new("unshare")
+            .args(["-r", "sh", "-c", &script])
+            .output()
+            .expect("run");
+        assert_eq!(code(&output), 1, "{command}");
+        let text = errors(&output);
+        assert!(
+            text.contains("user.max_user_namespaces is 0"),
+            "{command}: {text}"
+        );
+    }
+    let left = fs::read_dir(&folder).expect("read").count();
+    assert_eq!(left, 0, "nothing half written");
+    fs::remove_dir(&folder).expect("remove");
 }

@@ -33,6 +33,25 @@ pub(super) enum Server {
     },
 }
 
+/// What keeps a cell from being tried here.
+pub(super) fn missing(work: &Work) -> Option<String> {
+    let needed = needs_vsftpd(work) && vsftpd().is_none();
+    needed.then(|| "vsftpd is not installed".to_owned())
+}
+
+/// The embedded server has no such buffers, and does not understand all that sessions say.
+fn needs_vsftpd(work: &Work) -> bool {
+    work.job == Job::Sessions || work.server.is_some()
+}
+
+/// Ordinary users have no path to the programs of the system.
+fn vsftpd() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/local/sbin")];
+    let mut folders = std::env::split_paths(&path).chain(system);
+    folders.find_map(|folder| Some(folder.join("vsftpd")).filter(|program| program.exists()))
+}
+
 impl Server {
     /// Serves `folder` and waits until it answers.
     pub(super) fn start(
@@ -41,8 +60,8 @@ impl Server {
         address: SocketAddr,
         work: &Work,
     ) -> anyhow::Result<Self> {
-        // The script of sessions says what not every server understands.
-        let mut server = if work.job == Job::Sessions || work.server.is_some() {
+        // Without it nothing is tried, as the records then say.
+        let mut server = if needs_vsftpd(work) && missing(work).is_none() {
             Self::vsftpd(wan, folder, address, work.server)?
         } else {
             Self::embedded(wan, folder.to_owned(), address)?
@@ -92,10 +111,11 @@ impl Server {
             folder.display(),
         );
         fs::write(&config, text).with_context(|| config.display().to_string())?;
-        let mut command = wan.command(Site::B, "vsftpd")?;
+        let program = vsftpd().context("vsftpd is not installed")?;
+        let mut command = wan.command(Site::B, program)?;
         command.arg(&config).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().context("vsftpd, which this cell needs")?;
+        let child = command.spawn().context("vsftpd")?;
         Ok(Self::Vsftpd { child, config })
     }
 

@@ -23,6 +23,7 @@ use crate::{
     ftp::content::Content,
     gateways::{GatewayPlan, Gateways},
     machine::ProcessTime,
+    probe::peer::Peer,
     scratch,
     wan::{self, Site, Wan, WanConfig},
 };
@@ -33,6 +34,8 @@ pub(crate) struct Stage {
     // In this order: what uses the sites ends before them.
     gateways: Gateways,
     server: Option<Server>,
+    /// Answers transactions, where the cell is about them.
+    _peer: Option<Peer>,
     pub(crate) wan: Wan,
     pub(crate) content: Content,
     folder: PathBuf,
@@ -89,6 +92,10 @@ impl Stage {
         let server = Server::start(&wan, &folder.join("server"), server_address, &cell.work)?;
         let front_door = SocketAddr::from((a, FTP_PORT));
         let [peer_door, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
+        let peer = (cell.work.job == Job::Transactions)
+            .then(|| wan.enter(Site::B, || Peer::start(peer_address)))
+            .transpose()?
+            .transpose()?;
         let plan = GatewayPlan {
             listen_a: SocketAddr::from((a, LINK_PORT)),
             listen_b: SocketAddr::from((b, LINK_PORT)),
@@ -103,6 +110,7 @@ impl Stage {
         let mut stage = Self {
             gateways,
             server: Some(server),
+            _peer: peer,
             wan,
             content: Content::new(),
             folder,

@@ -9,13 +9,19 @@ use std::{
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
-use nix::sched::{CloneFlags, setns};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, ppoll},
+    sched::{CloneFlags, setns},
+};
 use wansim::PathConfig;
 
 use super::{
     capture::{CaptureOptions, CaptureReport},
+    change::PathChange,
     config::{Direction, Site, WanConfig},
     control::{Answer, Description, Request, hear, say},
     daemon::{Order, Verdict},
@@ -136,6 +142,23 @@ impl Client {
         self.done(&Request::Configure { direction, path })
     }
 
+    /// Changes some settings of the given directions and leaves the others as they are.
+    ///
+    /// # Errors
+    /// See [`Self::describe`].
+    pub fn change(&self, change: &PathChange, directions: &[Direction]) -> Result<(), WanError> {
+        let before = self.report()?.directions.map(|direction| direction.config);
+        let mut paths = before.clone();
+        change.apply(&mut paths, directions);
+        for direction in Direction::BOTH {
+            let path = &paths[direction.index()];
+            if *path != before[direction.index()] {
+                self.set(direction, path.clone())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes a site's WAN interface down or up.
     ///
     /// # Errors
@@ -180,7 +203,7 @@ impl Client {
         let Answer::Namespaces { user } = answer else {
             return Err(unexpected(&answer));
         };
-        let entering = || WanError::io::<nix::errno::Errno>("entering the site");
+        let entering = || WanError::io::<Errno>("entering the site");
         if user && !descriptors.is_empty() {
             // First, for it brings the right to enter the other.
             setns(descriptors.remove(0), CloneFlags::CLONE_NEWUSER).map_err(entering())?;
@@ -221,7 +244,7 @@ impl Client {
                 self.place.forget(lock);
                 return Ok(Removed::Running);
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         Err(WanError::Refused(
             "the emulator's process does not end".to_owned(),
@@ -256,25 +279,36 @@ impl Client {
 }
 
 impl RemoteCapture {
-    /// Ends the capture, or takes note that it has ended, and returns what it holds.
+    /// Lets it run until it ends by itself, for `time`, or until `stop` is readable; returns what it
+    /// holds.
     ///
     /// # Errors
     /// [`WanError::Refused`] with what kept the emulator from writing the file.
-    pub fn finish(self) -> Result<CaptureReport, WanError> {
-        // Its end may be there already.
+    pub fn run(
+        self,
+        time: Option<Duration>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<CaptureReport, WanError> {
+        let speaking = || "speaking with the emulator";
+        let end = time.map(|time| Instant::now() + time);
+        let mut fds = [self.stream.as_fd(), stop].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        loop {
+            let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
+            match ppoll(&mut fds, rest.map(Into::into), None) {
+                Err(Errno::EINTR) => {}
+                result => {
+                    result.map_err(WanError::io(speaking()))?;
+                    break;
+                }
+            }
+        }
+        // The emulator may have ended it already.
         let _ = self.stream.shutdown(Shutdown::Write);
-        let answer = hear(&self.stream).map_err(WanError::io("speaking with the emulator"))?;
+        let answer = hear(&self.stream).map_err(WanError::io(speaking()))?;
         match answer.0 {
             Answer::Captured(report) => Ok(report),
             answer => Err(unexpected(&answer)),
         }
-    }
-}
-
-impl AsFd for RemoteCapture {
-    /// Readable when the capture has ended by itself.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
     }
 }
 

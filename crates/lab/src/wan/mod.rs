@@ -22,6 +22,7 @@ mod netns;
 pub mod privilege;
 mod report;
 mod run;
+pub mod script;
 mod state;
 mod sys;
 mod topology;

@@ -1,21 +1,12 @@
 //! `longhaul wan capture`.
 
-use std::{
-    fs::File,
-    os::fd::AsFd,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{fs::File, os::fd::AsFd, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use lab::wan::{CaptureOptions, Client, Site, change};
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::{
-        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
-        signalfd::{SfdFlags, SignalFd},
-    },
+use nix::sys::{
+    signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+    signalfd::{SfdFlags, SignalFd},
 };
 
 #[derive(clap::Args)]
@@ -48,31 +39,12 @@ impl Capture {
         };
         let capture = client.capture(site, file, options)?;
         eprintln!("capturing at {} to {path}; end with Ctrl-C", self.site);
-        let end = self.time.map(|time| Instant::now() + time);
-        wait(end, [capture.as_fd(), stop.as_fd()])?;
-        let report = capture.finish()?;
+        let report = capture.run(self.time, stop.as_fd())?;
         eprintln!(
             "{path}: {} packets, {} left out because the file was slower than they",
             report.packets, report.left_out
         );
         Ok(())
-    }
-}
-
-/// Waits until `end`, or until one of the descriptors is readable.
-fn wait(end: Option<Instant>, fds: [std::os::fd::BorrowedFd<'_>; 2]) -> anyhow::Result<()> {
-    let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-    loop {
-        let timeout = end.map_or(PollTimeout::NONE, |end| {
-            let rest = end.saturating_duration_since(Instant::now());
-            PollTimeout::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
-        });
-        match poll(&mut fds, timeout) {
-            Ok(0) if end.is_some_and(|end| end > Instant::now()) => {}
-            Ok(_) => return Ok(()),
-            Err(Errno::EINTR) => {}
-            Err(error) => return Err(error).context("waiting for the end"),
-        }
     }
 }
 

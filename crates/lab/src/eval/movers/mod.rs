@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::{
     cell::{Cell, Job},
     record::Answers,
+    server,
     side::Side,
     stage::Stage,
 };
@@ -42,6 +43,9 @@ impl From<anyhow::Error> for Unmoved {
 
 /// What goes before a trial and is not measured.
 pub(crate) fn prepare(side: Side, stage: &mut Stage, cell: &Cell) -> Result<(), Unmoved> {
+    if let Some(why) = server::missing(&cell.work) {
+        return Err(Unmoved::NotTried(why));
+    }
     let congestion_control = match side {
         Side::FtpBbr => "bbr",
         _ => "cubic",

@@ -1,0 +1,141 @@
+//! `longhaul wan calibrate`.
+
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::{
+    calibrate::{Ceiling, Row, Subject, Verdict, ceilings},
+    wan::privilege,
+};
+
+use super::wrong_use;
+use crate::output;
+
+#[derive(clap::Args)]
+pub(super) struct Calibrate {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Only this one: rate, delay, loss, ... or ceiling
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
+
+impl Calibrate {
+    /// Measures and prints; it fails if anything is out of bounds.
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let is_chosen = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
+        let mut subjects = Subject::all();
+        let known: Vec<_> = subjects.iter().map(|subject| subject.name).collect();
+        subjects.retain(|subject| is_chosen(subject.name));
+        if subjects.is_empty() && !is_chosen(CEILING) {
+            let known = known.join(", ");
+            let error =
+                anyhow::anyhow!("nothing to measure has this name; there are {known}, {CEILING}");
+            return Ok(wrong_use(&error));
+        }
+        // Before any thread exists.
+        privilege::acquire()?;
+        let bar = progress(subjects.len() as u64);
+        let mut rows = Vec::new();
+        for subject in subjects {
+            bar.set_message(subject.name);
+            rows.extend(subject.measure()?);
+            bar.inc(1);
+        }
+        let ceilings = if is_chosen(CEILING) {
+            ceilings(|what| bar.set_message(what.to_owned()))?
+        } else {
+            Vec::new()
+        };
+        bar.finish_and_clear();
+        if self.json {
+            let value = serde_json::json!({ "impairments": rows, "ceilings": ceilings });
+            output::print(&format!("{value:#}\n"))?;
+        } else {
+            output::print(&page(&rows, &ceilings))?;
+        }
+        let is_calibrated = rows.iter().all(|row| row.verdict == Verdict::Within);
+        Ok(if is_calibrated {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+/// On a terminal, what is being measured.
+fn progress(subjects: u64) -> ProgressBar {
+    let bar = ProgressBar::new(subjects + 1);
+    let template = "{elapsed_precise}  {bar:20} {pos}/{len}  {msg}";
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
+    bar
+}
+
+fn page(rows: &[Row], ceilings: &[Ceiling]) -> String {
+    let mut text = String::new();
+    if !rows.is_empty() {
+        text += &format!(
+            "{:<46} {:>10} {:>10} {:>9} {:>9}  {:<9} verdict\n",
+            "impairment", "set", "measured", "error", "bound", "unit"
+        );
+    }
+    for row in rows {
+        text += &format!(
+            "{:<46} {:>10} {:>10} {:>9} {:>9}  {:<9} {}\n",
+            row.name,
+            figure(row.set),
+            figure(row.measured),
+            figure(row.measured - row.set),
+            figure(row.bound),
+            row.unit,
+            verdict(row.verdict)
+        );
+    }
+    if let Some(first) = ceilings.first() {
+        let thread = if first.real_time {
+            "a real-time thread"
+        } else {
+            "a thread that ordinary ones may keep waiting"
+        };
+        text += &format!(
+            "\nThe emulator is {thread}. As much as it carries beside sender and receiver, one way:\n\
+             {:<8} {:<8} {:>8} {:>11} {:>13} {:>10}\n",
+            "traffic", "offload", "Gbit/s", "packets/s", "CPU s per GB", "processor"
+        );
+    }
+    for ceiling in ceilings {
+        text += &format!(
+            "{:<8} {:<8} {:>8.2} {:>11.0} {:>13.2} {:>8.0} %\n",
+            ceiling.traffic,
+            if ceiling.offload { "on" } else { "off" },
+            ceiling.bits_per_s / 1e9,
+            ceiling.packets_per_s,
+            ceiling.cpu_s_per_gb,
+            ceiling.busy * 100.0
+        );
+    }
+    text
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Within => "ok",
+        Verdict::Beyond => "OUT OF BOUNDS",
+        Verdict::MachineLate => "not judged: machine was late",
+    }
+}
+
+/// With as many decimals as tell something.
+fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0 => 0,
+        value if value >= 10_000.0 => 0,
+        value if value.fract() == 0.0 => 0,
+        value if value >= 100.0 => 1,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+const CEILING: &str = "ceiling";
