@@ -47,6 +47,7 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("nft", "nftables"),
     need("vsftpd", "vsftpd"),
     need("curl", "curl"),
+    need("iperf3", "iperf3"),
     need("lftp", "lftp"),
     need("wget", "wget"),
     need("ncftpput", "ncftp"),

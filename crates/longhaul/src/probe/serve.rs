@@ -1,6 +1,6 @@
 //! `longhaul probe serve`.
 
-use std::{thread, time::Duration};
+use std::thread;
 
 use lab::probe::Peer;
 
@@ -22,7 +22,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let peer = Peer::start(resolve(&args.listen, Some(super::PEER_PORT))?)?;
     output::print(&format!("listening at {}\n", peer.address()))?;
+    // Until a signal ends the process.
     loop {
-        thread::sleep(Duration::from_secs(3600));
+        thread::park();
     }
 }
