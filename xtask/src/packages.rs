@@ -38,6 +38,7 @@ pub(crate) const EVAL: &[Need] = &[
     need("uftp", "uftp"),
     need("atftp", "atftp"),
     need("atftpd", "atftpd"),
+    need("vsftpd", "vsftpd"),
 ];
 
 /// What the scripts in `conformance/` call.

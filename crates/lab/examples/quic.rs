@@ -1,7 +1,8 @@
 //! A QUIC library with its defaults, as a peer of evaluations: one stream moves bytes to or from a server.
 //!
 //! `quic serve ADDRESS:PORT`, and then `quic get|put ADDRESS:PORT BYTES`, which ends when the receiver has all.
-//! The receiver prints how many bytes it has, now and then.
+//! The receiver prints how many bytes it has, now and then, and who asked prints the seconds from its request to
+//! the end.
 #![allow(clippy::disallowed_methods, reason = "a program over real sockets")]
 
 use std::{
@@ -21,6 +22,9 @@ use rustls::{
 };
 
 const NAME: &str = "quic.example";
+
+/// Before the seconds that everything took.
+const SECONDS: &str = "seconds: ";
 
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
@@ -84,6 +88,7 @@ async fn request(is_get: bool, address: SocketAddr, bytes: u64) -> anyhow::Resul
     let mut endpoint = Endpoint::client((std::net::Ipv4Addr::UNSPECIFIED, 0).into())?;
     endpoint.set_default_client_config(config);
     let connection = endpoint.connect(address, NAME)?.await?;
+    let begun = Instant::now();
     let (mut send, mut recv) = connection.open_bi().await?;
     send.write_all(&[u8::from(is_get)]).await?;
     send.write_all(&bytes.to_be_bytes()).await?;
@@ -93,6 +98,7 @@ async fn request(is_get: bool, address: SocketAddr, bytes: u64) -> anyhow::Resul
         give(&mut send, bytes).await?;
         recv.read_exact(&mut [0]).await?;
     }
+    println!("{SECONDS}{}", begun.elapsed().as_secs_f64());
     connection.close(VarInt::from_u32(0), b"");
     endpoint.wait_idle().await;
     Ok(())

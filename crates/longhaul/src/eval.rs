@@ -109,7 +109,7 @@ fn write(report: &Report, records: &Path) -> anyhow::Result<()> {
         fs::write(&part, text)
             .and_then(|()| fs::rename(&part, &path))
             .with_context(|| path.display().to_string())?;
-        println!("{}", path.display());
+        output::print(&format!("{}\n", path.display()))?;
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ pub enum Neighbour {
 }
 
 /// How long after its beginning a trial is struck by an outage.
-pub const OUTAGE_AFTER: Duration = Duration::from_secs(1);
+pub const OUTAGE_AFTER: Duration = Duration::from_secs(2);
 
 impl PathSpec {
     /// A path with the medium of a profile, without any loss; `None` if no profile of this name has one.

@@ -4,11 +4,11 @@ use std::{
     io::{ErrorKind, Write},
     net::{SocketAddr, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -25,9 +25,11 @@ use crate::{
 /// A connection that sends; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
-    sink: Sink,
     stop: Arc<AtomicBool>,
+    /// When, and how many bytes had arrived then.
+    counts: Arc<Mutex<Vec<(Instant, ByteCount)>>>,
     sender: Option<JoinHandle<std::io::Result<anyhow::Result<()>>>>,
+    counter: Option<JoinHandle<()>>,
 }
 
 impl Running {
@@ -46,26 +48,52 @@ impl Running {
         let stop = Arc::new(AtomicBool::new(false));
         let (address, stopped) = (sink.address(), stop.clone());
         let sender = wan.spawn_thread_in(to.other(), move || send(address, neighbour, &stopped))?;
+        let counts = Arc::new(Mutex::new(Vec::new()));
+        let (noted, stopped) = (counts.clone(), stop.clone());
+        let counter = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                lock(&noted).push((Instant::now(), sink.received()));
+                thread::sleep(COUNT_EVERY);
+            }
+        });
         thread::sleep(head_start);
         Ok(Self {
-            sink,
             stop,
+            counts,
             sender: Some(sender),
+            counter: Some(counter),
         })
     }
 
-    /// Bytes that have arrived.
-    pub(crate) fn received(&self) -> ByteCount {
-        self.sink.received()
+    /// What it received in the time until now, bits per second.
+    pub(crate) fn bits_per_s(&self, time: Duration) -> f64 {
+        let counts = lock(&self.counts);
+        let Some(&(end, last)) = counts.last() else {
+            return 0.0;
+        };
+        let begun = end.checked_sub(time).unwrap_or(end);
+        let after = counts.partition_point(|(at, _)| *at < begun);
+        let (at, first) = counts[after.min(counts.len() - 1)];
+        let seconds = end.duration_since(at).as_secs_f64();
+        let bits = (last - first).bytes() as f64 * 8.0;
+        if seconds > 0.0 { bits / seconds } else { 0.0 }
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whoever panicked has left whole entries.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // What became of them shows in what has been received.
         if let Some(sender) = self.sender.take() {
-            // What became of it shows in what it has received.
             let _ = sender.join();
+        }
+        if let Some(counter) = self.counter.take() {
+            let _ = counter.join();
         }
     }
 }
@@ -92,5 +120,6 @@ fn send(to: SocketAddr, neighbour: Neighbour, stop: &AtomicBool) -> anyhow::Resu
     Ok(())
 }
 
+const COUNT_EVERY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(100);
 const STEP_BYTES: usize = 256 << 10;

@@ -1,10 +1,11 @@
 //! Records of trials: one line of JSON each, with all that a figure is made from.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fs::{self, File, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -122,6 +123,16 @@ impl Record {
         TrialKey::new(&self.cell, self.side, self.repetition)
     }
 
+    /// Whether it need not be tried again with this limit.
+    pub fn is_final(&self, limit: Duration) -> bool {
+        match self.outcome {
+            Outcome::Complete | Outcome::Failed(_) => true,
+            // It ends a little later than it should.
+            Outcome::CutOff => self.seconds >= limit.as_secs_f64(),
+            Outcome::NotTried(_) => false,
+        }
+    }
+
     /// Bits per second that arrived; zero without time.
     pub fn goodput_bits_per_s(&self) -> f64 {
         if self.seconds > 0.0 {
@@ -171,7 +182,8 @@ impl Answers {
 impl TrialKey {
     /// Of the trial of `side` in `cell`.
     pub fn new(cell: &Cell, side: Side, repetition: u32) -> Self {
-        Self(format!("{cell} | {side} | {repetition}"))
+        let cell = serde_json::to_string(cell).expect("plain data");
+        Self(format!("{cell} {side} {repetition}"))
     }
 }
 
@@ -238,9 +250,10 @@ pub fn read(path: &Path) -> Result<Vec<Record>, RecordsError> {
     parse(&text, path)
 }
 
+/// A trial that was repeated, since it could not be tried or was cut off early, counts as it ended last.
 fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
     let lines = text.split(|byte| *byte == b'\n').enumerate();
-    lines
+    let records: Vec<Record> = lines
         .filter(|(_, line)| !line.trim_ascii().is_empty())
         .map(|(index, line)| {
             serde_json::from_slice(line).map_err(|source| RecordsError::Malformed {
@@ -249,7 +262,11 @@ fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
                 source,
             })
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    let last: HashMap<TrialKey, usize> = records.iter().map(Record::key).zip(0..).collect();
+    let records = records.into_iter().zip(0..);
+    let kept = records.filter(|(record, place)| last[&record.key()] == *place);
+    Ok(kept.map(|(record, _)| record).collect())
 }
 
 #[cfg(test)]

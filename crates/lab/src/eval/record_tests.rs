@@ -147,3 +147,22 @@ fn efficiency_counts_what_was_cut_off_and_what_failed() {
     };
     assert_eq!(not_tried.efficiency(), None);
 }
+
+#[test]
+fn what_could_not_be_tried_or_was_cut_off_early_is_tried_again_and_counts_as_it_ended_last() {
+    let limit = Duration::from_secs(10);
+    let mut cut_off = record(Side::FtpCubic, 0);
+    (cut_off.outcome, cut_off.seconds) = (Outcome::CutOff, 5.0);
+    assert!(!cut_off.is_final(limit) && cut_off.is_final(limit / 2));
+    let mut missing = record(Side::Uftp, 0);
+    missing.outcome = Outcome::NotTried("uftp is not installed".to_owned());
+    assert!(!missing.is_final(limit) && record(Side::Uftp, 0).is_final(limit));
+
+    let scratch = Scratch::new("again");
+    let (mut file, _) = Records::open(&scratch.0).expect("new");
+    for record in [&missing, &cut_off, &record(Side::Uftp, 0)] {
+        file.add(record).expect("written");
+    }
+    let kept = read(&scratch.0).expect("records");
+    assert_eq!(kept, [cut_off, record(Side::Uftp, 0)]);
+}

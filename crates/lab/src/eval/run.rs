@@ -1,17 +1,15 @@
 //! Runs a plan: cell by cell, the sides by turns, and each trial recorded as soon as it is over.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     path::PathBuf,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-
-use units::ByteCount;
 
 use super::{
     cell::{Cell, OUTAGE_AFTER},
@@ -42,20 +40,20 @@ pub struct Setting {
 /// If sites cannot be made or records not kept. A trial that fails is a record.
 pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
     let (mut file, mut records) = Records::open(&setting.records)?;
-    let done: HashSet<TrialKey> = records.iter().map(Record::key).collect();
-    let is_left = |cell: &Cell, side: Side, repetition| {
-        !done.contains(&TrialKey::new(cell, side, repetition))
+    let known: HashMap<TrialKey, usize> = records.iter().map(Record::key).zip(0..).collect();
+    let is_left = |records: &[Record], task: &Task, side: Side, repetition| {
+        let place = known.get(&TrialKey::new(&task.cell, side, repetition));
+        place.is_none_or(|place| !records[*place].is_final(task.limit))
     };
     let machine = machine::describe();
     let bar = progress(plan.trials());
-    bar.inc(done.len() as u64);
     for task in &plan.tasks {
         let cell = &task.cell;
-        let turns = (0..task.repetitions).flat_map(|repetition| {
-            let sides = task.sides.iter().map(move |side| (repetition, *side));
-            sides.filter(|(repetition, side)| is_left(cell, *side, *repetition))
-        });
-        let turns: Vec<_> = turns.collect();
+        let turns: Vec<_> = (0..task.repetitions)
+            .flat_map(|repetition| task.turn(repetition).map(move |side| (repetition, side)))
+            .filter(|(repetition, side)| is_left(&records, task, *side, *repetition))
+            .collect();
+        bar.inc((task.sides.len() * task.repetitions as usize - turns.len()) as u64);
         if turns.is_empty() {
             continue;
         }
@@ -111,6 +109,10 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
     });
     let places = wanted.enumerate().map(|(place, key)| (key, place));
     let places: HashMap<TrialKey, usize> = places.collect();
+    // What was tried again is at the end.
+    let last: HashMap<TrialKey, usize> = records.iter().map(Record::key).zip(0..).collect();
+    let mut place = 0..;
+    records.retain(|record| place.next() == last.get(&record.key()).copied());
     records.retain(|record| places.contains_key(&record.key()));
     records.sort_by_key(|record| places[&record.key()]);
     Ok(records)
@@ -125,17 +127,21 @@ struct Tried {
 
 fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
     let cell = &task.cell;
-    let prepared = movers::prepare(side, stage, cell);
-    let stage = &*stage;
+    if let Some(why) = movers::missing(side, stage, cell) {
+        return Ok(Tried {
+            moved: Err(Unmoved::NotTried(why)),
+            readings: [stage.read()?, stage.read()?],
+            beside_bits_per_s: None,
+        });
+    }
     let neighbour = cell.work.beside.zip(cell.neighbour_head_start());
     let neighbour = neighbour.map(|(neighbour, head_start)| {
         Running::start(&stage.wan, neighbour, cell.work.direction, head_start)
     });
     let neighbour = neighbour.transpose().context("a neighbour")?;
+    let prepared = movers::prepare(side, stage, cell);
+    let stage = &*stage;
     let before = stage.read()?;
-    let begun = Instant::now();
-    let received = || neighbour.as_ref().map(Running::received);
-    let received_before = received();
     let moved = prepared.and_then(|()| {
         thread::scope(|scope| {
             let (over, is_over) = mpsc::channel::<()>();
@@ -147,10 +153,10 @@ fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
             moved
         })
     });
-    let rate = |(before, after): (ByteCount, ByteCount)| {
-        (after - before).bytes() as f64 * 8.0 / begun.elapsed().as_secs_f64()
-    };
-    let beside_bits_per_s = received_before.zip(received()).map(rate);
+    let beside_bits_per_s = moved.as_ref().ok().and_then(|moved| {
+        let neighbour = neighbour.as_ref()?;
+        Some(neighbour.bits_per_s(moved.time))
+    });
     let after = stage.read()?;
     Ok(Tried {
         moved,

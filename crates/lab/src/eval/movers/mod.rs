@@ -41,23 +41,24 @@ impl From<anyhow::Error> for Unmoved {
     }
 }
 
-/// What goes before a trial and is not measured.
-pub(crate) fn prepare(side: Side, stage: &mut Stage, cell: &Cell) -> Result<(), Unmoved> {
-    if let Some(why) = server::missing(&cell.work) {
-        return Err(Unmoved::NotTried(why));
-    }
+/// Sets the kernel up for a side, and says what keeps it from being tried here.
+pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<String> {
     let congestion_control = match side {
         Side::FtpBbr => "bbr",
         _ => "cubic",
     };
-    for site in Site::BOTH {
-        if let Err(error) = stage.wan.set_congestion_control(site, congestion_control) {
-            let why = format!("this kernel does not have {congestion_control}: {error}");
-            return Err(Unmoved::NotTried(why));
-        }
-    }
-    match side {
-        Side::Longhaul => Ok(ftp::warm_up(stage, cell)?),
+    let missing = Site::BOTH.into_iter().find_map(|site| {
+        let set = stage.wan.set_congestion_control(site, congestion_control);
+        let why = |error| format!("this kernel does not have {congestion_control}: {error}");
+        set.err().map(why)
+    });
+    server::missing(&cell.work).or(missing)
+}
+
+/// What goes before a trial and is not measured.
+pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), Unmoved> {
+    match (side, cell.work.job) {
+        (Side::Longhaul, Job::Files) => Ok(ftp::warm_up(stage, cell)?),
         _ => Ok(()),
     }
 }

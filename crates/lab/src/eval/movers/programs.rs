@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::ErrorKind,
+    os::unix::fs::MetadataExt,
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -34,7 +35,7 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     let _ = std::fs::remove_file(&local);
     let script = format!(
         "set net:max-retries 1; set ftp:use-abor no; set xfer:use-temp-file no; set pget:save-status never; \
-         open ftp://anonymous:eval@{}; pget -n 8 {} -o {}",
+         open ftp://anonymous:eval@{}; cd /; !date +{MARK}%s.%N; pget -n 8 {} -o {}; !date +{MARK}%s.%N",
         stage.server_address,
         stage::name(Direction::Down, 0),
         local.display()
@@ -42,17 +43,24 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     let mut command = stage.command(Site::A, "lftp")?;
     command.args(["-c", &script]);
     let ended = run_limited(command, limit)?;
-    let blocks = |path: &Path| {
-        use std::os::unix::fs::MetadataExt;
-        // Parts lie apart: the length says nothing.
-        path.metadata().map_or(0, |file| file.blocks() * 512)
-    };
     if !ended.is_over {
-        return Ok(cut_off(blocks(&local).min(work.size_bytes), ended.time));
+        return Ok(cut_off(
+            stored_bytes(&local).min(work.size_bytes),
+            ended.time,
+        ));
     }
     ended.succeeded()?;
     compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
-    Ok(complete(cell, ended.time))
+    // From the command on, as of the other clients: logging in is not counted.
+    let marks = ended
+        .said
+        .lines()
+        .filter_map(|line| line.strip_prefix(MARK));
+    let marks: Vec<f64> = marks.filter_map(|mark| mark.parse().ok()).collect();
+    let [begun, over] = marks[..] else {
+        return Err(anyhow::anyhow!("lftp has not told its times").into());
+    };
+    Ok(complete(cell, Duration::from_secs_f64(over - begun)))
 }
 
 /// One TCP connection without files.
@@ -125,14 +133,14 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         .args(["-M", &stage.address(receiver).to_string()])
         .args(&sources);
     let ended = run_limited(command, limit)?;
-    let lengths = || {
+    let stored = || {
         let names = sources.iter().filter_map(|path| path.file_name());
         names
-            .map(|name| arrived.join(name).metadata().map_or(0, |file| file.len()))
-            .sum()
+            .map(|name| stored_bytes(&arrived.join(name)))
+            .sum::<u64>()
     };
     if !ended.is_over {
-        return Ok(cut_off(lengths(), ended.time));
+        return Ok(cut_off(stored().min(work.bytes().bytes()), ended.time));
     }
     ended.succeeded()?;
     let expected = stage.content.hash(ByteCount::new(work.size_bytes));
@@ -222,7 +230,13 @@ pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         return Ok(cut_off(told.unwrap_or(0), ended.time));
     }
     ended.succeeded()?;
-    Ok(complete(cell, ended.time))
+    let mut seconds = ended
+        .said
+        .lines()
+        .filter_map(|line| line.strip_prefix("seconds: "));
+    let seconds = seconds.next().and_then(|seconds| seconds.parse().ok());
+    let seconds = seconds.context("the QUIC client told no time")?;
+    Ok(complete(cell, Duration::from_secs_f64(seconds)))
 }
 
 fn complete(cell: &Cell, time: Duration) -> Moved {
@@ -234,12 +248,19 @@ fn complete(cell: &Cell, time: Duration) -> Moved {
     }
 }
 
+/// Bytes of a file whose parts come in any order: its length says nothing.
+fn stored_bytes(path: &Path) -> u64 {
+    path.metadata().map_or(0, |file| file.blocks() * 512)
+}
+
 fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
     let hash = hash_file(path).with_context(|| path.display().to_string())?;
     anyhow::ensure!(hash == expected, "the hashes differ");
     Ok(())
 }
 
+/// Before a time in what lftp prints.
+const MARK: &str = "time:";
 const UFTP_PORT: &str = "1044";
 const QUIC_PORT: u16 = 4433;
 

@@ -84,6 +84,13 @@ impl Plan {
 }
 
 impl Task {
+    /// The sides in the order of one repetition: each comes first in its turn.
+    pub fn turn(&self, repetition: u32) -> impl Iterator<Item = Side> + '_ {
+        let first = repetition as usize % self.sides.len();
+        let (last, rest) = self.sides.split_at(first);
+        rest.iter().chain(last).copied()
+    }
+
     fn estimate(&self) -> Duration {
         let of_side = |side: &Side| {
             let work = side.estimate(&self.cell).min(self.limit);

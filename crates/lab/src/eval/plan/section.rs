@@ -158,6 +158,12 @@ impl File {
 impl Section {
     /// All combinations of what is listed.
     fn cells(&self) -> Result<Vec<Cell>, Problem> {
+        if self.job != Job::Files
+            && let Some(limit) = &self.limit
+        {
+            let message = "sessions and transactions end by themselves, without a limit";
+            return Err((limit.span(), message.to_owned()));
+        }
         for count in [&self.files, &self.clients] {
             positive(count)?;
         }
@@ -243,7 +249,7 @@ impl Section {
             self.outage.as_ref(),
             or_none(milliseconds),
             |cell, value| {
-                cell.work.outage_ms = value.map(|milliseconds| milliseconds as u64);
+                cell.work.outage_ms = value.map(|milliseconds| milliseconds.ceil() as u64);
             },
         )?;
         vary(&mut cells, Some(&self.size), size, |cell, value| {
@@ -270,8 +276,9 @@ impl Section {
             (self.size.span(), message.to_owned())
         };
         if let Some(medium) = &self.medium {
-            if let Some(span) = self.rate.as_ref().map(Spanned::span) {
-                return Err((span, "a medium has a rate of its own".to_owned()));
+            let rates = [&self.rate, &self.rate_back];
+            if let Some(rate) = rates.into_iter().flatten().next() {
+                return Err((rate.span(), "a medium has a rate of its own".to_owned()));
             }
             return PathSpec::of_medium(medium.get_ref()).ok_or_else(|| {
                 let message = format!("no profile with a medium is called {:?}", medium.get_ref());
@@ -392,16 +399,13 @@ fn read_limit(text: &Spanned<String>) -> Result<Limit, Problem> {
         (text.span(), message.to_owned())
     };
     let number = |text: &str| {
-        text.trim()
-            .parse::<f64>()
-            .ok()
-            .filter(|number| *number > 0.0)
+        let number = text.trim().parse::<f64>().ok();
+        number.filter(|number| (f64::MIN_POSITIVE..=86_400.0).contains(number))
     };
     if let Some(times) = text.get_ref().strip_suffix("x ideal") {
         return number(times).map(Limit::Ideals).ok_or_else(wrong);
     }
     let seconds = text.get_ref().trim().strip_suffix('s').and_then(number);
-    let seconds = seconds.filter(|seconds| *seconds <= 86_400.0);
     seconds
         .map(|seconds| Limit::Time(Duration::from_secs_f64(seconds)))
         .ok_or_else(wrong)

@@ -69,6 +69,37 @@ fn what_is_published_is_a_part() {
 }
 
 #[test]
+fn each_side_comes_first_in_its_turn() {
+    let plan = parse(&format!("{HEAD}{CELLS}"), false).expect("a plan");
+    let turns: Vec<Vec<Side>> = (0..3)
+        .map(|number| plan.tasks[0].turn(number).collect())
+        .collect();
+    assert_eq!(turns[0], [Side::FtpCubic, Side::Longhaul]);
+    assert_eq!(turns[1], [Side::Longhaul, Side::FtpCubic]);
+    assert_eq!(turns[2], turns[0]);
+}
+
+#[test]
+fn what_would_do_nothing_is_refused() {
+    let sessions =
+        "[[cells]]\njob = \"sessions\"\nrate = \"1 Mbit/s\"\nrtt = \"1ms\"\nsize = \"1 kB\"\n";
+    for (section, expected) in [
+        (
+            format!("{sessions}limit = \"5 s\"\n"),
+            "small.toml:12:9: sessions and transactions end",
+        ),
+        (
+            "[[cells]]\nmedium = \"wifi-11b\"\nrate_back = \"1 Mbit/s\"\nsize = \"1 kB\"\n"
+                .to_owned(),
+            "small.toml:9:13: a medium has a rate of its own",
+        ),
+    ] {
+        let error = parse(&format!("{HEAD}{section}"), false).expect_err("no effect");
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_section_has_sides_and_works_of_its_own() {
     let section = r#"
 [[cells]]
@@ -123,6 +154,7 @@ fn a_mistake_has_its_place() {
             "small.toml:12:13: \"upp\" is not a direction",
         ),
         ("= 2", "= 0", "small.toml:4:15: expected at least 1"),
+        ("30 s", "inf x ideal", "small.toml:5:9: expected a time"),
         ("30 s", "soon", "small.toml:5:9: expected a time"),
         ("small\"", "../x\"", "small.toml:2:8: expected a name"),
     ] {
