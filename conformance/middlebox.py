@@ -3,7 +3,7 @@
 
 Ten at a time, every other one through the pair and the others directly, so that both see the same
 machine and path: logins, listings, names, times, four transfers of 100 KB, in passive and in active
-mode. `--write` puts the figures into docs/results/middlebox.md.
+mode. `--write` puts the figures into docs/results/thousand-sessions.md.
 """
 
 import math
@@ -128,7 +128,7 @@ def job(world, args):
         print("  {}: {} sessions, {} commands, {} failed, MDTM answered {}, median {} s, 95 % {} s"
               .format(*rows[-1]), flush=True)
     if args.write:
-        pages.write("middlebox", "Sessions of 35 commands", [
+        pages.write("thousand-sessions", "Sessions of 35 commands", [
             f"{sessions} sessions, {args.at_once} at a time, by turns directly and through the pair; "
             f"{args.rate}, RTT {args.rtt}, loss {args.loss}, vsftpd, two files of {FILE_BYTES // 1000} KB "
             f"each way.", "",
@@ -146,7 +146,7 @@ def extend(parser):
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--at-once", type=int, default=10)
     parser.add_argument("--strict", action="store_true", help="a third way: strict mode")
-    parser.add_argument("--write", action="store_true", help="write docs/results/middlebox.md")
+    parser.add_argument("--write", action="store_true", help="write docs/results/thousand-sessions.md")
 
 
 if __name__ == "__main__":
