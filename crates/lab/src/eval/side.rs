@@ -20,7 +20,7 @@ pub enum Side {
     LftpPget,
     /// `iperf3`: no files, one TCP connection over CUBIC.
     Iperf3,
-    /// UFTP, a paced UDP protocol, told the rate of the path.
+    /// UFTP, a paced UDP protocol, told what the path carries of its packets.
     Uftp,
     /// TFTP with blocks of 1428 bytes and a window of 64.
     Tftp,

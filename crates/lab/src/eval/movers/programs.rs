@@ -126,9 +126,9 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         .stderr(Stdio::null());
     let _daemon = Background::start(daemon)?;
     thread::sleep(Duration::from_millis(300));
-    let rate_kbit = cell.transfer().rate.as_bits_per_s() * 93 / 100_000;
     let mut command = stage.command(sender, "uftp")?;
-    command.args(["-R", &rate_kbit.to_string(), "-p", UFTP_PORT]);
+    let rate_kbit = format!("{:.0}", uftp_rate_kbit_per_s(cell));
+    command.args(["-R", &rate_kbit, "-p", UFTP_PORT]);
     command
         .args(["-M", &stage.address(receiver).to_string()])
         .args(&sources);
@@ -149,6 +149,17 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         compare(&path, expected)?;
     }
     Ok(complete(cell, ended.time))
+}
+
+/// What the path carries of UFTP's packets, counted as it counts: without headers. A little less, for the way
+/// back: told more, it loses what is too much.
+fn uftp_rate_kbit_per_s(cell: &Cell) -> f64 {
+    let wire_bytes = ByteCount::new(UFTP_PACKET_BYTES as u64 + ETHERNET_BYTES);
+    let packet_time = match cell.path.radio() {
+        Some(radio) => radio.airtime(UFTP_PACKET_BYTES),
+        None => cell.transfer().rate.time_to_send(wire_bytes),
+    };
+    0.97 * UFTP_BLOCK_BYTES * 8.0 / packet_time.as_secs_f64() / 1e3
 }
 
 /// Blocks in windows of 64 (RFC 7440).
@@ -261,6 +272,10 @@ fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
 
 /// Before a time in what lftp prints.
 const MARK: &str = "time:";
+/// UFTP's default, and with it its headers, UDP's and IP's.
+const UFTP_BLOCK_BYTES: f64 = 1300.0;
+const UFTP_PACKET_BYTES: usize = 1356;
+const ETHERNET_BYTES: u64 = 38;
 const UFTP_PORT: &str = "1044";
 const QUIC_PORT: u16 = 4433;
 
