@@ -114,7 +114,7 @@ fn push(
     let failed = |error: io::Error| Failure::io("sending", &error);
     stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
     // A write that blocks until its whole block is taken leaves a bounded buffer emptier than one that hands
-    // over what there is room for: 6 % less goodput behind 64 KiB (docs/measuring.md).
+    // over what there is room for: less goodput behind 64 KiB (docs/measuring.md).
     stream.set_nonblocking(true).map_err(failed)?;
     let block = vec![0x5a; STEP_BYTES];
     let mut moved_at = Instant::now();
