@@ -1,6 +1,6 @@
 //! When things are tried: one after the other, or as independent users come (a Poisson process).
 
-use std::{future::Future, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -69,6 +69,38 @@ impl Arrivals {
         }
     }
 
+    /// Starts `task(probe, n)` for each arrival, with the probes by turns; the count is for each of them. Each
+    /// record is handed over when it is there, and all are returned in the order of their numbers.
+    pub(crate) fn drive_by_turns<P, R, F>(
+        &self,
+        probes: &[&P],
+        task: impl Fn(Rc<P>, u64) -> F,
+        mut on_record: impl FnMut(&R),
+    ) -> Result<Vec<R>, ProbeError>
+    where
+        P: Clone,
+        R: 'static,
+        F: Future<Output = R> + 'static,
+    {
+        let turns = probes.len() as u64;
+        let all = Self {
+            count: self.count * turns,
+            ..self.clone()
+        };
+        let probes: Vec<_> = probes.iter().map(|&probe| Rc::new(probe.clone())).collect();
+        let start = |arrival: u64| {
+            let work = task(probes[(arrival % turns) as usize].clone(), arrival / turns);
+            async move { (arrival, work.await) }
+        };
+        let mut records = Vec::new();
+        all.drive(start, |(arrival, record)| {
+            on_record(&record);
+            records.push((arrival / turns, record));
+        })?;
+        records.sort_by_key(|(number, _)| *number);
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
     /// Starts `task(n)` for each arrival and hands over each result when it is there. All of it runs on
     /// this thread.
     pub(crate) fn drive<T, F>(
@@ -134,7 +166,7 @@ const RATE_MAX_PER_S: f64 = 1e6;
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, rc::Rc};
+    use std::cell::Cell;
 
     use super::*;
 

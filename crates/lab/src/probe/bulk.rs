@@ -6,7 +6,7 @@
 use std::{
     net::SocketAddr,
     rc::Rc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use rand::{Rng, SeedableRng};
@@ -20,7 +20,8 @@ use tokio::{
 use units::ByteCount;
 
 use super::{
-    Arrivals, Failure, FailureKind, ProbeError, failure,
+    Arrivals, Failure, FailureKind, ProbeError, clock,
+    failure::{self, within},
     hello::{ECHO_BYTES, Hello},
 };
 use crate::stats;
@@ -154,7 +155,7 @@ pub fn run(
 /// [`ProbeError`] if nothing could be tried.
 pub fn run_by_turns(
     probes: &[&BulkProbe],
-    mut on_record: impl FnMut(&Transfer),
+    on_record: impl FnMut(&Transfer),
 ) -> Result<Vec<Transfer>, ProbeError> {
     let Some(first) = probes.first() else {
         return Ok(Vec::new());
@@ -166,31 +167,15 @@ pub fn run_by_turns(
         let checked = Hello::parse(hello.line().trim_end().as_bytes());
         checked.map_err(|error| ProbeError::Invalid(error.to_string()))?;
     }
-    let turns = probes.len() as u64;
-    let arrivals = Arrivals {
-        count: first.arrivals.count * turns,
-        ..first.arrivals.clone()
-    };
-    let probes: Vec<Rc<BulkProbe>> = probes.iter().map(|&probe| Rc::new(probe.clone())).collect();
-    let mut all = Vec::new();
-    let start = |arrival: u64| {
-        let probe = probes[(arrival % turns) as usize].clone();
-        async move { one(&probe, arrival / turns).await }
-    };
-    arrivals.drive(start, |transfer| {
-        on_record(&transfer);
-        all.push(transfer);
-    })?;
-    all.sort_by_key(|transfer| transfer.number);
-    Ok(all)
+    let start = |probe: Rc<BulkProbe>, number| async move { one(&probe, number).await };
+    first.arrivals.drive_by_turns(probes, start, on_record)
 }
 
 async fn one(probe: &BulkProbe, number: u64) -> Transfer {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut record = Transfer {
         side: probe.label.clone(),
         number,
-        begun_unix_us: now.unwrap_or_default().as_micros() as u64,
+        begun_unix_us: clock::unix_us(),
         connected_us: None,
         taken_us: None,
         ended_us: 0,
@@ -312,17 +297,6 @@ async fn ask_http(stream: &mut TcpStream, peer: SocketAddr) -> Result<(), Failur
     }
     let words = line.chars().take(100).collect::<String>();
     Err(Failure::new(FailureKind::UnexpectedReply, "proxy", words))
-}
-
-async fn within<T>(
-    during: &str,
-    patience: Duration,
-    work: impl Future<Output = std::io::Result<T>>,
-) -> Result<T, Failure> {
-    match timeout(patience, work).await {
-        Ok(done) => done.map_err(|error| Failure::io(during, &error)),
-        Err(_) => Err(Failure::timed_out(during, patience)),
-    }
 }
 
 /// Bytes handed to the kernel at once.

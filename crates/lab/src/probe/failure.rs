@@ -1,6 +1,6 @@
 //! What went wrong with one thing that was tried, so that it can be counted.
 
-use std::{collections::BTreeMap, fmt, io};
+use std::{collections::BTreeMap, fmt, io, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -69,9 +69,21 @@ impl Failure {
     }
 
     /// Nothing came in time.
-    pub(crate) fn timed_out(during: &str, after: std::time::Duration) -> Self {
+    pub(crate) fn timed_out(during: &str, after: Duration) -> Self {
         let detail = format!("nothing for {} s", after.as_secs_f64());
         Self::new(FailureKind::TimedOut, during, detail)
+    }
+}
+
+/// Waits for a socket, and no longer than `patience`.
+pub(super) async fn within<T>(
+    during: &str,
+    patience: Duration,
+    work: impl Future<Output = io::Result<T>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(patience, work).await {
+        Ok(done) => done.map_err(|error| Failure::io(during, &error)),
+        Err(_) => Err(Failure::timed_out(during, patience)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{tcp, udp};
+use super::{Failure, tcp, udp};
 
 /// What a connection is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,17 @@ pub struct Ready {
     pub id: u64,
 }
 
+/// The peer's answer when all streams of a test of TCP are there. [`GO`] from the client starts them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// Why one cannot be used.
+    pub failure: Option<Failure>,
+}
+
+/// The peer's answer to [`GO`], when its own streams begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {}
+
 /// Why a line is no hello.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -58,7 +69,7 @@ pub enum HelloError {
     #[error("not understood: {0}")]
     Malformed(String),
     /// It asks for more than any peer gives.
-    #[error("{0} is out of bounds")]
+    #[error("out of bounds: {0}")]
     OutOfBounds(&'static str),
 }
 
@@ -91,12 +102,12 @@ impl Hello {
         };
         match self {
             Self::Transaction { answer_bytes, .. } => {
-                bounded("answer_bytes", *answer_bytes, ANSWER_MAX_BYTES)
+                bounded("answer: 1 MiB at most", *answer_bytes, ANSWER_MAX_BYTES)
             }
             Self::Bulk { bytes } if *bytes < ECHO_BYTES as u64 => {
-                Err(HelloError::OutOfBounds("bytes"))
+                Err(HelloError::OutOfBounds(BULK_BOUNDS))
             }
-            Self::Bulk { bytes } => bounded("bytes", *bytes, BULK_MAX_BYTES),
+            Self::Bulk { bytes } => bounded(BULK_BOUNDS, *bytes, BULK_MAX_BYTES),
             Self::Ping {} | Self::Stream { .. } => Ok(()),
             Self::Tcp(task) => task.check().map_err(HelloError::OutOfBounds),
             Self::Udp(task) => task.check().map_err(HelloError::OutOfBounds),
@@ -106,6 +117,8 @@ impl Hello {
 
 /// Longest line, newline included.
 pub const LINE_MAX_BYTES: usize = 1024;
+/// What starts all streams of a test of TCP, over its control connection.
+pub const GO: &str = "go\n";
 /// How long a peer waits for the line.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes that come back at the end of a bulk transfer.
@@ -114,6 +127,7 @@ pub const ECHO_BYTES: usize = 16;
 pub const ANSWER_MAX_BYTES: u64 = 1 << 20;
 /// A tebibyte: hours at 1 Gbit/s.
 const BULK_MAX_BYTES: u64 = 1 << 40;
+const BULK_BOUNDS: &str = "size: from 16 B to 1 TiB";
 const PREFIX: &str = "longhaul-probe/1 ";
 
 #[cfg(test)]
@@ -159,15 +173,15 @@ mod tests {
             ("longhaul-probe/2 {}", HelloError::Foreign),
             (
                 r#"longhaul-probe/1 {"bulk":{"bytes":1099511627777}}"#,
-                HelloError::OutOfBounds("bytes"),
+                HelloError::OutOfBounds(BULK_BOUNDS),
             ),
             (
                 r#"longhaul-probe/1 {"bulk":{"bytes":15}}"#,
-                HelloError::OutOfBounds("bytes"),
+                HelloError::OutOfBounds(BULK_BOUNDS),
             ),
             (
                 r#"longhaul-probe/1 {"udp":{"direction":"down","packets":9,"payload_bytes":31,"rate_bits_per_s":9}}"#,
-                HelloError::OutOfBounds("payload_bytes"),
+                HelloError::OutOfBounds("size: from 32 to 65507 bytes"),
             ),
         ] {
             assert_eq!(Hello::parse(line.as_bytes()), Err(error), "{line}");

@@ -10,13 +10,13 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Failure, FailureKind, hello::Hello};
 
-/// Reads up to the first newline. Returns the line without it, and what came behind it.
+/// Reads up to the first newline, and nothing behind it. Returns the line without it.
 pub(super) fn read(
     stream: &mut TcpStream,
     max_bytes: usize,
     deadline: Instant,
-) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let mut bytes = Vec::new();
+) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
     let mut buffer = [0; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -24,25 +24,26 @@ pub(super) fn read(
             return Err(ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
-        let count = match stream.read(&mut buffer) {
+        let count = match stream.peek(&mut buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let searched = bytes.len();
-        bytes.extend_from_slice(&buffer[..count]);
-        if let Some(at) = bytes[searched..].iter().position(|&byte| byte == b'\n') {
-            let rest = bytes.split_off(searched + at + 1);
-            bytes.pop();
-            return if bytes.len() < max_bytes {
-                Ok((bytes, rest))
-            } else {
-                Err(too_long())
-            };
+        let end = buffer[..count].iter().position(|&byte| byte == b'\n');
+        let mine = end.map_or(count, |end| end + 1);
+        stream.read_exact(&mut buffer[..mine])?;
+        line.extend_from_slice(&buffer[..mine]);
+        // With its newline, as the limit is.
+        if line.len() > max_bytes {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "the line is too long",
+            ));
         }
-        if bytes.len() >= max_bytes {
-            return Err(too_long());
+        if end.is_some() {
+            line.pop();
+            return Ok(line);
         }
     }
 }
@@ -75,13 +76,17 @@ pub(super) fn answer<T: DeserializeOwned>(
     patience: Duration,
 ) -> Result<T, Failure> {
     let line = read(stream, ANSWER_MAX_BYTES, Instant::now() + patience);
-    let (line, _) = line.map_err(|error| match error.kind() {
+    let line = line.map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => {
             let detail = "the connection ended; is it a longhaul probe serve of this version?";
             Failure::new(FailureKind::Ended, during, detail)
         }
         _ => Failure::io(during, &error),
     })?;
+    if let Some(words) = line.strip_prefix(COMPLAINT.as_bytes()) {
+        let words = String::from_utf8_lossy(words).trim().to_owned();
+        return Err(Failure::new(FailureKind::UnexpectedReply, during, words));
+    }
     serde_json::from_slice(&line).map_err(|error| {
         let words = String::from_utf8_lossy(&line[..line.len().min(100)]).into_owned();
         Failure::new(
@@ -92,9 +97,7 @@ pub(super) fn answer<T: DeserializeOwned>(
     })
 }
 
-fn too_long() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "the line is too long")
-}
-
+/// Begins what a peer says instead of an answer.
+pub(super) const COMPLAINT: &str = "longhaul-probe: ";
 /// Of a peer: an hour of intervals of all streams.
 const ANSWER_MAX_BYTES: usize = 16 << 20;

@@ -9,6 +9,7 @@
 
 pub mod arrivals;
 pub mod bulk;
+mod clock;
 pub mod compare;
 pub mod datagram;
 mod error;

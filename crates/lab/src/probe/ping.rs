@@ -4,13 +4,13 @@ use std::{
     collections::HashMap,
     net::{SocketAddr, TcpStream, UdpSocket},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Failure, ProbeError,
+    Failure, FailureKind, ProbeError, TcpInfo, clock,
     datagram::{HEADER_BYTES, Header, Kind},
     hello::{Hello, Ready},
     line,
@@ -53,7 +53,7 @@ pub struct Ping {
     pub sent_unix_us: u64,
     /// Until the first answer; `None` if there was none in time.
     pub rtt_us: Option<u64>,
-    /// Further answers.
+    /// Further answers within a second of the first.
     pub duplicates: u64,
     /// Why there is none, where anything is known of it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -111,7 +111,7 @@ impl Summary {
     }
 }
 
-/// Makes the round trips; each is handed over when it is known what became of it.
+/// Makes the round trips; each is handed over when it is known what became of it, a second after its answer.
 ///
 /// # Errors
 /// [`ProbeError::Invalid`] for a payload that holds no header, [`ProbeError::Failed`] if the peer cannot be
@@ -129,13 +129,19 @@ fn by_tcp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Vec<Ping> {
     for number in 0..probe.count {
         let due = probe.interval.mul_f64(number as f64);
         thread::sleep(due.saturating_sub(start.elapsed()));
-        let sent_unix_us = unix_us();
+        let sent_unix_us = clock::unix_us();
         let began = Instant::now();
         let connected = TcpStream::connect_timeout(&probe.target, probe.timeout);
         let rtt = began.elapsed().as_micros() as u64;
-        let failure = connected
-            .err()
-            .map(|error| Failure::io("connecting", &error));
+        let failure = match connected {
+            // Its time would be that of the kernel's timer.
+            Ok(stream) if TcpInfo::of(&stream).is_ok_and(|info| info.retransmissions > 0) => {
+                let detail = "the first SYN, or its answer, was lost";
+                Some(Failure::new(FailureKind::TimedOut, "connecting", detail))
+            }
+            Ok(_) => None,
+            Err(error) => Some(Failure::io("connecting", &error)),
+        };
         let ping = Ping {
             number,
             sent_unix_us,
@@ -182,7 +188,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
             };
             header.write(&mut bytes);
             sent_at.insert(next, Instant::now());
-            let sent_unix_us = unix_us();
+            let sent_unix_us = clock::unix_us();
             // An ICMP message about an earlier one comes as an error here.
             let failure = socket.send(&bytes).err();
             pings.push(Ping {
@@ -197,7 +203,11 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         // In order, and each as soon as it is known.
         while let Some(ping) = pings.get(told) {
             let since = sent_at[&ping.number].elapsed();
-            if ping.rtt_us.is_none() && since < probe.timeout {
+            let known = match ping.rtt_us {
+                Some(rtt_us) => Duration::from_micros(rtt_us) + COPIES_WITHIN,
+                None => probe.timeout,
+            };
+            if since < known {
                 break;
             }
             on_ping(ping);
@@ -221,8 +231,10 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         let now = Instant::now();
         let header = Header::parse(&buffer[..count]);
         let header = header.filter(|header| (header.kind, header.id) == (Kind::Answer, ready.id));
-        let ping = header.and_then(|header| pings.get_mut(usize::try_from(header.number).ok()?));
-        if let Some(ping) = ping {
+        let number = header.and_then(|header| usize::try_from(header.number).ok());
+        // What was handed over does not change any more.
+        let number = number.filter(|number| *number >= told);
+        if let Some(ping) = number.and_then(|number| pings.get_mut(number)) {
             let rtt = now - sent_at[&ping.number];
             match ping.rtt_us {
                 Some(_) => ping.duplicates += 1,
@@ -233,12 +245,9 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
     }
 }
 
-fn unix_us() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.unwrap_or_default().as_micros() as u64
-}
-
 const LOOK_AROUND: Duration = Duration::from_millis(50);
+/// Copies are awaited so long behind an answer: longer than any path here delays one of two.
+const COPIES_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -263,6 +272,48 @@ mod tests {
         assert_eq!((summary.sent, summary.lost, summary.duplicates), (4, 1, 6));
         assert!((summary.jitter_s.expect("some") - 0.0025).abs() < 1e-12);
         assert_eq!(Summary::of(&[]).jitter_s, None);
+    }
+
+    /// A peer that answers each datagram twice, the second time 50 ms later.
+    fn stuttering_peer() -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let socket = UdpSocket::bind(address).expect("the same port");
+        thread::spawn(move || {
+            let (mut control, _) = listener.accept().expect("a client");
+            let deadline = Instant::now() + Duration::from_secs(5);
+            line::read(&mut control, 1000, deadline).expect("a hello");
+            line::write(&mut control, &Ready { id: 7 }).expect("a client");
+            let mut bytes = [0; 100];
+            while let Ok((count, from)) = socket.recv_from(&mut bytes) {
+                let header = Header::parse(&bytes[..count]).expect("a probe's");
+                let answer = Header {
+                    kind: Kind::Answer,
+                    ..header
+                };
+                answer.write(&mut bytes);
+                for _ in 0..2 {
+                    let _ = socket.send_to(&bytes[..count], from);
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn copies_of_answers_are_in_what_is_handed_over() {
+        let probe = PingProbe {
+            count: 3,
+            interval: Duration::from_millis(200),
+            ..PingProbe::new(stuttering_peer())
+        };
+        let mut handed_over = Vec::new();
+        let pings = run(&probe, |ping| handed_over.push(ping.clone())).expect("it runs");
+        assert_eq!(handed_over, pings);
+        for ping in pings {
+            assert!(ping.rtt_us.is_some() && ping.duplicates == 1, "{ping:?}");
+        }
     }
 
     #[test]

@@ -2,21 +2,20 @@
 //! connection, and until the answer is there. The study of middleboxes did so with finger (RFC 1288).
 
 use std::{
-    future::Future,
     net::SocketAddr,
     rc::Rc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::timeout,
 };
 
 use super::{
-    Arrivals, Failure, FailureKind, ProbeError, failure,
+    Arrivals, Failure, FailureKind, ProbeError, clock,
+    failure::{self, within},
     hello::{ANSWER_MAX_BYTES, Hello},
 };
 use crate::stats;
@@ -149,7 +148,7 @@ pub fn run(
 /// [`ProbeError`] if nothing could be tried.
 pub fn run_by_turns(
     probes: &[&TransactionProbe],
-    mut on_record: impl FnMut(&Transaction),
+    on_record: impl FnMut(&Transaction),
 ) -> Result<Vec<Transaction>, ProbeError> {
     let Some(first) = probes.first() else {
         return Ok(Vec::new());
@@ -162,32 +161,15 @@ pub fn run_by_turns(
             return Err(ProbeError::Invalid(message));
         }
     }
-    let turns = probes.len() as u64;
-    let arrivals = Arrivals {
-        count: first.arrivals.count * turns,
-        ..first.arrivals.clone()
-    };
-    let probes: Vec<Rc<TransactionProbe>> =
-        probes.iter().map(|&probe| Rc::new(probe.clone())).collect();
-    let mut all = Vec::new();
-    let start = |arrival: u64| {
-        let probe = probes[(arrival % turns) as usize].clone();
-        async move { one(&probe, arrival / turns).await }
-    };
-    arrivals.drive(start, |transaction| {
-        on_record(&transaction);
-        all.push(transaction);
-    })?;
-    all.sort_by_key(|transaction| transaction.number);
-    Ok(all)
+    let start = |probe: Rc<TransactionProbe>, number| async move { one(&probe, number).await };
+    first.arrivals.drive_by_turns(probes, start, on_record)
 }
 
 async fn one(probe: &TransactionProbe, number: u64) -> Transaction {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut record = Transaction {
         side: probe.label.clone(),
         number,
-        begun_unix_us: now.unwrap_or_default().as_micros() as u64,
+        begun_unix_us: clock::unix_us(),
         connected_us: None,
         first_byte_us: None,
         ended_us: 0,
@@ -253,17 +235,6 @@ pub(super) fn peer_answer(token: u64, bytes: u64) -> Vec<u8> {
     let mut answer = token.to_be_bytes().to_vec();
     answer.extend((0..bytes).map(|at| (at % 251) as u8));
     answer
-}
-
-async fn within<T>(
-    during: &str,
-    patience: Duration,
-    work: impl Future<Output = std::io::Result<T>>,
-) -> Result<T, Failure> {
-    match timeout(patience, work).await {
-        Ok(done) => done.map_err(|error| Failure::io(during, &error)),
-        Err(_) => Err(Failure::timed_out(during, patience)),
-    }
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ pub(super) fn wrong_use(error: impl fmt::Display) -> anyhow::Error {
 
 /// A time above zero, for the command line.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
-    let time = change::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = change::parse_span(text).map_err(|error| error.to_string())?;
     if time.is_zero() {
         return Err("a time above zero is needed".to_owned());
     }
@@ -187,6 +187,12 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_reach_a_day() {
+        assert_eq!(parse_time("3600s"), Ok(Duration::from_secs(3600)));
+        assert!(parse_time("86401s").is_err() && parse_time("0s").is_err());
+    }
 
     #[test]
     fn addresses_may_lack_the_usual_port() {

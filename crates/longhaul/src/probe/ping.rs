@@ -35,7 +35,12 @@ pub(super) struct Args {
     #[arg(long, default_value = "5s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
     /// UDP payload
-    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    #[arg(
+        long,
+        default_value_t = 64,
+        conflicts_with = "tcp",
+        value_name = "BYTES"
+    )]
     size: u16,
     #[command(flatten)]
     output: Output,

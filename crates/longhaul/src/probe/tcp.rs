@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::{
     plot::{Axis, Mark, Plot, Series},
-    probe::tcp::{self, Direction, Limit, Record, Stream, Task, TcpProbe},
+    probe::tcp::{self, Direction, Limit, Record, Stream, StreamEnd, Task, TcpProbe},
 };
 use units::ByteCount;
 
@@ -132,6 +132,7 @@ fn text(record: &Record) -> String {
     if let Some(first) = record.streams.first() {
         text += &scales(first);
     }
+    text += &buffers(record);
     for failure in failures(record) {
         text += &format!("failed: {failure}\n");
     }
@@ -161,6 +162,33 @@ fn scales(stream: &Stream) -> String {
             text += "  addresses are translated on the way; window scales are not changed\n"
         }
         (false, false) => {}
+    }
+    text
+}
+
+/// What became of `--window` where a system has a limit of its own.
+fn buffers(record: &Record) -> String {
+    let Some(asked) = record.task.window_bytes else {
+        return String::new();
+    };
+    let mut text = String::new();
+    let (mine, theirs): (Vec<_>, Vec<_>) =
+        record.streams.iter().map(Stream::client_and_peer).unzip();
+    for (who, ends) in [("our", mine), ("the peer's", theirs)] {
+        let least = |of: fn(&StreamEnd) -> Option<u64>| ends.iter().filter_map(|end| of(end)).min();
+        for (what, limit, bytes) in [
+            ("receive", "rmem_max", least(|end| end.receive_buffer_bytes)),
+            ("send", "wmem_max", least(|end| end.send_buffer_bytes)),
+        ] {
+            // The kernel doubles what is asked for.
+            if let Some(bytes) = bytes.filter(|bytes| bytes / 2 < asked) {
+                text += &format!(
+                    "window: {who} {what} buffer is {} instead of {}: net.core.{limit}\n",
+                    ByteCount::new(bytes / 2),
+                    ByteCount::new(asked),
+                );
+            }
+        }
     }
     text
 }
@@ -202,12 +230,12 @@ fn plot(record: &Record) -> Plot {
 
 #[cfg(test)]
 mod tests {
-    use lab::probe::{TcpInfo, tcp::StreamEnd};
+    use lab::probe::TcpInfo;
 
     use super::*;
 
     #[test]
-    fn a_rewritten_window_scale_is_told() {
+    fn rewritten_scales_and_smaller_buffers_are_told() {
         let end = |port: u16, other: u16, sent, received| StreamEnd {
             index: 0,
             local: Some(([10, 0, 0, 1], port).into()),
@@ -215,6 +243,8 @@ mod tests {
             bytes: 1,
             seconds: 1.0,
             interval_bytes: vec![],
+            receive_buffer_bytes: Some(8192),
+            send_buffer_bytes: Some(2 * 65_536),
             info: TcpInfo {
                 sent_wscale: sent,
                 received_wscale: received,
@@ -235,5 +265,16 @@ mod tests {
             "{text}"
         );
         assert!(scales(&stream(None)).contains("rewritten"));
+        let record = Record {
+            begun_unix_us: 0,
+            task: Task {
+                window_bytes: Some(65_536),
+                ..Task::new()
+            },
+            streams: vec![stream(None)],
+        };
+        let text = buffers(&record);
+        assert!(text.contains("our receive buffer is") && text.contains("the peer's receive"));
+        assert!(!text.contains("send buffer"), "{text}");
     }
 }

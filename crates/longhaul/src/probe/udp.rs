@@ -60,6 +60,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     if args.size == 0 {
         return Err(wrong_use("--size must be above zero"));
     }
+    if args.output.plot.is_some() {
+        return Err(wrong_use("--plot: a test of UDP has nothing to plot"));
+    }
     let probe = UdpProbe {
         peer: resolve(&args.peer, Some(PEER_PORT))?,
         task: Task::new(direction, rate, args.size, args.time),
@@ -117,11 +120,23 @@ fn text(record: &Record) -> String {
     if sent.refused > 0 {
         text += &format!("refused      {} by the sender's own system\n", sent.refused);
     }
-    if received.dropped_here > 0 {
+    if sent.packets + sent.refused < record.task.packets {
         text += &format!(
-            "             {} of the lost ones arrived, and the receiving machine was too slow for them\n",
-            received.dropped_here
+            "not sent     {} of {}: the sending machine is too slow for the rate, or was stopped\n",
+            record.task.packets - sent.packets - sent.refused,
+            record.task.packets,
         );
+    }
+    match received.dropped_here {
+        Some(0) => {}
+        Some(dropped) => {
+            text += &format!(
+                "             {dropped} of the lost ones arrived, and the receiving machine was too slow for them\n"
+            );
+        }
+        None => {
+            text += "             the receiving machine does not tell whether it was too slow\n"
+        }
     }
     text
 }

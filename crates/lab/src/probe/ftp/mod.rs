@@ -14,7 +14,7 @@ use std::{fmt, net::SocketAddr, rc::Rc, time::Duration};
 
 use units::ByteCount;
 
-use super::{Arrivals, ProbeError};
+use super::{Arrivals, ProbeError, clock};
 use crate::ftp::content::Content;
 
 pub use record::{Data, Exchange, Session, Summary};
@@ -69,8 +69,7 @@ pub enum DataMode {
 impl FtpProbe {
     /// One session of the study's script.
     pub fn new(server: SocketAddr) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-        let unique = now.unwrap_or_default().as_millis();
+        let unique = clock::unix_us() / 1000;
         Self {
             server,
             label: "direct".to_owned(),
@@ -104,7 +103,7 @@ pub fn run(probe: &FtpProbe, on_record: impl FnMut(&Session)) -> Result<Vec<Sess
 /// [`ProbeError`] if nothing could be tried, or two have the same label.
 pub fn run_by_turns(
     probes: &[&FtpProbe],
-    mut on_record: impl FnMut(&Session),
+    on_record: impl FnMut(&Session),
 ) -> Result<Vec<Session>, ProbeError> {
     let Some(first) = probes.first() else {
         return Ok(Vec::new());
@@ -119,28 +118,15 @@ pub fn run_by_turns(
             return Err(ProbeError::Invalid(message));
         }
     }
-    let turns = probes.len() as u64;
-    let arrivals = Arrivals {
-        count: first.arrivals.count * turns,
-        ..first.arrivals.clone()
-    };
     let common = session::Common {
         content: Content::new(),
         strangers: files::Strangers::default(),
     };
-    let probes: Vec<Rc<FtpProbe>> = probes.iter().map(|&probe| Rc::new(probe.clone())).collect();
-    let mut sessions = Vec::new();
-    let start = |arrival: u64| {
-        let probe = probes[(arrival % turns) as usize].clone();
+    let start = |probe: Rc<FtpProbe>, number| {
         let common = common.clone();
-        async move { session::run(&probe, &common, arrival / turns).await }
+        async move { session::run(&probe, &common, number).await }
     };
-    arrivals.drive(start, |session| {
-        on_record(&session);
-        sessions.push(session);
-    })?;
-    sessions.sort_by_key(|session| session.number);
-    Ok(sessions)
+    first.arrivals.drive_by_turns(probes, start, on_record)
 }
 
 fn validate(probe: &FtpProbe) -> Result<(), ProbeError> {

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use ::ftp::{
@@ -14,7 +14,7 @@ use rand_pcg::Pcg64;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     ftp::content::Content,
-    probe::{Failure, FailureKind, arrivals},
+    probe::{Failure, FailureKind, arrivals, clock, failure::within},
 };
 
 /// What the sessions of a run have in common.
@@ -66,7 +66,6 @@ enum Flow {
 
 /// Runs the session with this number to its end.
 pub(super) async fn run(probe: &FtpProbe, common: &Common, number: u64) -> Session {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut run = Run {
         probe,
         common,
@@ -75,7 +74,7 @@ pub(super) async fn run(probe: &FtpProbe, common: &Common, number: u64) -> Sessi
         record: Session {
             side: probe.label.clone(),
             number,
-            begun_unix_us: now.unwrap_or_default().as_micros() as u64,
+            begun_unix_us: clock::unix_us(),
             connected_us: None,
             greeted_us: None,
             commands: Vec::new(),
@@ -497,11 +496,8 @@ impl Moving<'_> {
         &self,
         work: impl Future<Output = std::io::Result<T>>,
     ) -> Result<T, Failure> {
-        let during = || format!("{}: data connection", self.during);
-        match timeout(self.patience, work).await {
-            Ok(done) => done.map_err(|error| Failure::io(&during(), &error)),
-            Err(_) => Err(Failure::timed_out(&during(), self.patience)),
-        }
+        let during = format!("{}: data connection", self.during);
+        within(&during, self.patience, work).await
     }
 
     fn now_us(&self) -> u64 {

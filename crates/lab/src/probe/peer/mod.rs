@@ -8,11 +8,12 @@ mod datagrams;
 mod table;
 
 use std::{
+    collections::hash_map::Entry,
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -21,8 +22,8 @@ use std::{
 use socket2::SockRef;
 
 use super::{
-    ProbeError,
-    hello::{self, ECHO_BYTES, Hello, Ready},
+    Failure, ProbeError,
+    hello::{self, Begun, ECHO_BYTES, GO, Hello, Joined, Ready},
     line,
     tcp::{self, StreamEnd},
     transaction, udp,
@@ -42,10 +43,13 @@ struct Shared {
     table: Table,
     udp: UdpSocket,
     connections: AtomicUsize,
+    /// Of receivers of UDP.
+    udp_bytes: AtomicU64,
     is_stopped: AtomicBool,
 }
 
-/// Connections at once; each has a thread and at most a quarter of a MiB.
+/// Connections at once. Each has a thread, and at most 1.2 MiB for a transaction's answer, or a quarter of a MiB
+/// for bulk; tests of UDP have [`UDP_MEMORY_MAX_BYTES`] together besides.
 pub const CLIENTS_MAX: usize = 256;
 
 impl Peer {
@@ -62,6 +66,7 @@ impl Peer {
             table: Table::default(),
             udp,
             connections: AtomicUsize::new(0),
+            udp_bytes: AtomicU64::new(0),
             is_stopped: AtomicBool::new(false),
         });
         udp::prepare_receiver(&shared.udp).map_err(listening)?;
@@ -110,6 +115,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         };
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
+            turn_away(stream);
             continue;
         }
         let place = Place(shared.clone());
@@ -120,6 +126,20 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         });
         drop(started);
     }
+}
+
+/// Says why, and waits for nothing.
+fn turn_away(mut stream: TcpStream) {
+    let words = format!("no room: {CLIENTS_MAX} connections are open here");
+    if stream.set_nonblocking(true).is_ok() {
+        // Who does not take it sees the end alone.
+        let _ = complain(&mut stream, &words);
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+}
+
+fn complain(stream: &mut TcpStream, words: &str) -> io::Result<()> {
+    stream.write_all(format!("{}{words}\n", line::COMPLAINT).as_bytes())
 }
 
 /// A connection's place among all; free again when dropped, also by a panic.
@@ -136,17 +156,17 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(tcp::STALL_MAX))?;
     let deadline = Instant::now() + hello::PATIENCE;
-    let (line, rest) = line::read(&mut stream, hello::LINE_MAX_BYTES, deadline)?;
+    let line = line::read(&mut stream, hello::LINE_MAX_BYTES, deadline)?;
     let hello = match Hello::parse(&line) {
         Ok(hello) => hello,
-        Err(error) => return stream.write_all(format!("longhaul-probe: {error}\n").as_bytes()),
+        Err(error) => return complain(&mut stream, &error.to_string()),
     };
     match hello {
         Hello::Transaction {
             token,
             answer_bytes,
         } => stream.write_all(&transaction::peer_answer(token, answer_bytes)),
-        Hello::Bulk { bytes } => echo_last(stream, bytes, &rest),
+        Hello::Bulk { bytes } => echo_last(stream, bytes),
         Hello::Ping {} => {
             let test = shared.table.add(client, Kind::Ping)?;
             let ended = line::write(&mut stream, &Ready { id: test.id });
@@ -156,48 +176,49 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         Hello::Tcp(task) => {
             let streams = Mutex::default();
-            let (count, time) = (task.all_streams(), task.time_max());
-            let test = shared.table.add(client, Kind::Tcp { task, streams })?;
-            let ended = line::write(&mut stream, &Ready { id: test.id });
-            let ended = ended.and_then(|()| {
-                attend(
-                    &stream,
-                    shared,
-                    &test,
-                    |test| ends(test).len() == count,
-                    time,
-                )
-            });
+            let begun = Condvar::new();
+            let kind = Kind::Tcp {
+                task,
+                streams,
+                begun,
+            };
+            let test = shared.table.add(client, kind)?;
+            let ended = tcp_control(&mut stream, shared, &test);
             shared.table.remove(&test);
-            ended?;
-            line::write(&mut stream, &ends(&test))
+            ended
         }
-        Hello::Stream { id, index } => join(stream, shared, id, index, &rest),
+        Hello::Stream { id, index } => join(stream, shared, id, index),
         Hello::Udp(task) => serve_udp(stream, shared, task),
     }
 }
 
 /// Reads so many bytes and returns the last ones.
-fn echo_last(mut stream: TcpStream, bytes: u64, rest: &[u8]) -> io::Result<()> {
+fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     stream.set_read_timeout(Some(tcp::STALL_MAX))?;
+    let began = Instant::now();
     let mut tail = Vec::new();
-    let mut left = bytes;
-    let mut take = |new: &[u8]| {
-        let new = &new[..new.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
-        left -= new.len() as u64;
-        tail.extend_from_slice(&new[new.len().saturating_sub(ECHO_BYTES)..]);
-        tail.drain(..tail.len().saturating_sub(ECHO_BYTES));
-        left
-    };
     let mut buffer = vec![0; tcp::STEP_BYTES];
-    let mut left = take(rest);
+    let mut left = bytes;
     while left > 0 {
-        match stream.read(&mut buffer)? {
+        let most = left.min(buffer.len() as u64) as usize;
+        let count = match stream.read(&mut buffer[..most])? {
             0 => return Ok(()),
-            count => left = take(&buffer[..count]),
+            count => count,
+        };
+        left -= count as u64;
+        tail.extend_from_slice(&buffer[..count][count.saturating_sub(ECHO_BYTES)..]);
+        tail.drain(..tail.len().saturating_sub(ECHO_BYTES));
+        if began.elapsed() > patience(bytes - left) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
     }
     stream.write_all(&tail)
+}
+
+/// How long a bulk transfer may have lasted when so many bytes have come: nobody keeps a place with less.
+fn patience(bytes: u64) -> Duration {
+    let moving = Duration::from_secs(bytes / RATE_LEAST_BYTES_PER_S);
+    (tcp::STALL_MAX + moving).min(BULK_MAX)
 }
 
 /// Waits until a test is over: `is_done`, its client gone, or the time up.
@@ -225,48 +246,96 @@ fn attend(
     Ok(())
 }
 
-/// Streams that have ended.
-fn ends(test: &Test) -> Vec<StreamEnd> {
-    match &test.kind {
-        Kind::Tcp { streams, .. } => lock(streams).values().flatten().cloned().collect(),
-        Kind::Ping | Kind::Udp(_) => Vec::new(),
+fn tcp_control(stream: &mut TcpStream, shared: &Shared, test: &Test) -> io::Result<()> {
+    let Kind::Tcp {
+        task,
+        streams,
+        begun,
+    } = &test.kind
+    else {
+        unreachable!("it was made so");
+    };
+    line::write(stream, &Ready { id: test.id })?;
+    let count = task.all_streams();
+    let have_joined = |_: &Test| lock(streams).ends.len() == count;
+    attend(stream, shared, test, have_joined, tcp::STALL_MAX)?;
+    let unusable = lock(streams).ends.values().flatten().next().cloned();
+    let failure = unusable.and_then(|end| end.failure);
+    let is_usable = failure.is_none();
+    line::write(stream, &Joined { failure })?;
+    if !is_usable {
+        return Ok(());
     }
+    let deadline = Instant::now() + tcp::STALL_MAX;
+    let go = line::read(stream, GO.len(), deadline)?;
+    if go != GO.trim_end().as_bytes() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    lock(streams).began = Some(Instant::now());
+    begun.notify_all();
+    line::write(stream, &Begun {})?;
+    let have_ended = |_: &Test| lock(streams).ends.values().all(Option::is_some);
+    attend(stream, shared, test, have_ended, task.time_max())?;
+    let ends: Vec<StreamEnd> = lock(streams).ends.values().flatten().cloned().collect();
+    line::write(stream, &ends)
 }
 
 /// A stream of a test of bulk TCP.
-fn join(
-    mut stream: TcpStream,
-    shared: &Shared,
-    id: u64,
-    index: u16,
-    rest: &[u8],
-) -> io::Result<()> {
+fn join(mut stream: TcpStream, shared: &Shared, id: u64, index: u16) -> io::Result<()> {
     let unknown = || io::Error::from(io::ErrorKind::NotFound);
     let client = stream.peer_addr()?.ip();
     let test = shared.table.find(id, client).ok_or_else(unknown)?;
-    let Kind::Tcp { task, streams } = &test.kind else {
+    let Kind::Tcp {
+        task,
+        streams,
+        begun,
+    } = &test.kind
+    else {
         return Err(unknown());
     };
     if usize::from(index) >= task.all_streams() {
         return Err(unknown());
     }
-    if lock(streams).insert(index, None).is_some() {
+    let failed = task.prepare(&stream).err().map(|error| {
+        let failure = Failure::io("a stream at the peer", &error);
+        tcp::unusable(&stream, index, failure)
+    });
+    let is_unusable = failed.is_some();
+    match lock(streams).ends.entry(index) {
+        Entry::Vacant(place) => place.insert(failed),
         // Twice the same: its figures would be nobody's.
-        return Err(unknown());
-    }
-    task.prepare(&stream)?;
-    let is_stopped = || test.is_over() || shared.is_stopped.load(Ordering::Relaxed);
-    let end = if task.client_sends(index) {
-        tcp::receive(&mut stream, index, rest.len(), is_stopped)
-    } else {
-        tcp::send(&mut stream, index, task.limit, is_stopped)
+        Entry::Occupied(_) => return Err(unknown()),
     };
-    lock(streams).insert(index, Some(end));
+    if is_unusable {
+        return Ok(());
+    }
+    let is_stopped = || test.is_over() || shared.is_stopped.load(Ordering::Relaxed);
+    let mut waiting = lock(streams);
+    let began = loop {
+        if let Some(began) = waiting.began {
+            break began;
+        }
+        if is_stopped() {
+            return Err(unknown());
+        }
+        let woken = begun.wait_timeout(waiting, LOOK_AROUND);
+        waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+    };
+    drop(waiting);
+    let end = if task.client_sends(index) {
+        tcp::receive(&mut stream, index, began, is_stopped)
+    } else {
+        tcp::send(&mut stream, index, task.limit, began, is_stopped)
+    };
+    lock(streams).ends.insert(index, Some(end));
     Ok(())
 }
 
 fn serve_udp(mut stream: TcpStream, shared: &Shared, task: udp::Task) -> io::Result<()> {
     let client = stream.peer_addr()?.ip();
+    let Some(_memory) = Memory::take(&shared.udp_bytes, task.receiver_bytes()) else {
+        return complain(&mut stream, "no room: other tests of UDP have all of it");
+    };
     let side = udp::PeerSide::new(task, &shared.udp)?;
     let test = shared
         .table
@@ -274,6 +343,26 @@ fn serve_udp(mut stream: TcpStream, shared: &Shared, task: udp::Task) -> io::Res
     let result = udp_control(&mut stream, shared, &test, task);
     shared.table.remove(&test);
     result
+}
+
+/// A part of [`UDP_MEMORY_MAX_BYTES`]; free again when dropped.
+struct Memory<'a> {
+    all: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl<'a> Memory<'a> {
+    fn take(all: &'a AtomicU64, bytes: u64) -> Option<Self> {
+        let more = |taken: u64| (taken + bytes <= UDP_MEMORY_MAX_BYTES).then_some(taken + bytes);
+        let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| Self { all, bytes })
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 fn udp_control(
@@ -291,7 +380,11 @@ fn udp_control(
         udp::Direction::Up => {
             // The client says when it has sent everything.
             line::read(stream, hello::LINE_MAX_BYTES, Instant::now() + time_max)?;
-            while lock(side).silence() < udp::GRACE {
+            let deadline = Instant::now() + DRAIN_MAX;
+            while lock(side).silence() < udp::GRACE && Instant::now() < deadline {
+                if shared.is_stopped.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
                 thread::sleep(LOOK_AROUND / 4);
             }
             let report = lock(side).report(&shared.udp)?;
@@ -322,6 +415,13 @@ fn udp_control(
 
 /// Between looks at whether a test still has its client.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
+/// Datagrams that still come so long behind the end are none of the stream's.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// A bulk transfer that is slower than this on average loses its place.
+const RATE_LEAST_BYTES_PER_S: u64 = 1000;
+const BULK_MAX: Duration = Duration::from_secs(24 * 3600);
+/// What receivers of all tests of UDP keep: seven of the longest ones.
+const UDP_MEMORY_MAX_BYTES: u64 = 64 << 20;
 const PING_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

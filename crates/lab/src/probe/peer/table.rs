@@ -6,9 +6,10 @@ use std::{
     io::{self, Read},
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use crate::probe::{
@@ -31,10 +32,20 @@ pub(super) enum Kind {
     Ping,
     Tcp {
         task: tcp::Task,
-        /// By index; `Some(None)` is under way.
-        streams: Mutex<HashMap<u16, Option<StreamEnd>>>,
+        streams: Mutex<Streams>,
+        /// That they begin.
+        begun: Condvar,
     },
     Udp(Box<Mutex<udp::PeerSide>>),
+}
+
+/// Streams of a test of TCP.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// By index; `Some(None)` waits or is under way.
+    pub(super) ends: HashMap<u16, Option<StreamEnd>>,
+    /// When all of them began.
+    pub(super) began: Option<Instant>,
 }
 
 #[derive(Debug, Default)]

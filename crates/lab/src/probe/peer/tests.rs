@@ -165,6 +165,10 @@ fn bulk_tcp_goes_both_ways_and_both_ends_agree() {
                 "{stream:#?}"
             );
             assert!(stream.sender.info.sent_wscale.is_some());
+            for end in [&stream.sender, &stream.receiver] {
+                assert_eq!(end.receive_buffer_bytes, Some(2 * 65_536));
+                assert_eq!(end.send_buffer_bytes, Some(2 * 65_536));
+            }
         }
         assert!(record.goodput_bits_per_s(direction != Direction::Down) > 1e6);
     }
@@ -195,6 +199,138 @@ fn an_unknown_congestion_control_is_told() {
     };
     let error = tcp::run(&tcp_probe(&peer, task), |_| {}).expect_err("no such thing");
     assert!(error.to_string().contains("connecting a stream"), "{error}");
+}
+
+#[test]
+fn a_stream_that_the_peer_cannot_use_is_told_at_once() {
+    let peer = peer();
+    let task = tcp::Task {
+        congestion: Some("nonesuch".to_owned()),
+        ..tcp::Task::new()
+    };
+    let began = Instant::now();
+    let hello = Hello::Tcp(task);
+    let mut control = line::connect(peer.address(), &hello, 5 * SECOND).expect("a peer");
+    let ready: Ready = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
+    let hello = Hello::Stream {
+        id: ready.id,
+        index: 0,
+    };
+    let _stream = line::connect(peer.address(), &hello, 5 * SECOND).expect("a stream");
+    let joined: Joined = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
+    let failure = joined.failure.expect("there is no such congestion control");
+    assert!(
+        failure.to_string().contains("a stream at the peer"),
+        "{failure}"
+    );
+    assert!(began.elapsed() < 2 * SECOND);
+}
+
+#[test]
+fn a_rate_above_the_machines_ends_in_time() {
+    let peer = peer();
+    for direction in [udp::Direction::Up, udp::Direction::Down] {
+        let task = udp::Task::new(direction, BitRate::gbit(90), 100, SECOND / 2);
+        let probe = UdpProbe {
+            peer: peer.address(),
+            task,
+            timeout: 5 * SECOND,
+        };
+        let began = Instant::now();
+        let record = udp::run(&probe, |_| {}).expect("it runs");
+        assert!(
+            record.sent.packets < task.packets,
+            "no machine sends so many"
+        );
+        assert!(record.sent.packets > 0 && record.received.packets > 0);
+        assert!(
+            began.elapsed() < 12 * SECOND,
+            "{direction:?}: {:?}",
+            began.elapsed()
+        );
+    }
+}
+
+#[test]
+fn a_peer_stops_when_its_client_goes() {
+    let peer = peer();
+    let task = udp::Task::new(udp::Direction::Down, BitRate::gbit(10), 100, SECOND * 5);
+    let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
+    let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.set_read_timeout(Some(SECOND)).expect("a timeout");
+    let mut open = [0; HEADER_BYTES];
+    let header = Header {
+        kind: datagram::Kind::Open,
+        id: ready.id,
+        number: 0,
+        sent_ns: 0,
+    };
+    header.write(&mut open);
+    socket.send_to(&open, peer.address()).expect("sent");
+    let mut bytes = [0; 200];
+    assert!(socket.recv(&mut bytes).is_ok(), "it must send");
+    drop(control);
+    let went = Instant::now();
+    while socket.recv(&mut bytes).is_ok() {
+        assert!(went.elapsed() < 3 * SECOND, "it goes on sending to nobody");
+    }
+}
+
+#[test]
+fn late_datagrams_hold_a_test_of_udp_for_a_bounded_time() {
+    let peer = peer();
+    let task = udp::Task::new(udp::Direction::Up, BitRate::mbit(1), 100, SECOND);
+    let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
+    let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let mut bytes = [0; HEADER_BYTES];
+    control.write_all(b"sent\n").expect("a peer");
+    let began = Instant::now();
+    control.set_nonblocking(true).expect("a socket");
+    let mut number = 0;
+    while control.peek(&mut [0]).is_err() {
+        assert!(
+            began.elapsed() < DRAIN_MAX + 3 * SECOND,
+            "it waits for ever"
+        );
+        let header = Header {
+            kind: datagram::Kind::Data,
+            id: ready.id,
+            number,
+            sent_ns: 0,
+        };
+        header.write(&mut bytes);
+        socket.send_to(&bytes, peer.address()).expect("sent");
+        number += 1;
+        thread::sleep(SECOND / 2);
+    }
+    assert!(began.elapsed() > udp::GRACE, "late ones are awaited");
+}
+
+#[test]
+fn memory_of_udp_tests_is_bounded_and_given_back() {
+    let all = AtomicU64::new(0);
+    let half = UDP_MEMORY_MAX_BYTES / 2;
+    let first = Memory::take(&all, half).expect("there is room");
+    let second = Memory::take(&all, half).expect("there is room");
+    assert!(Memory::take(&all, 1).is_none());
+    drop(first);
+    assert!(Memory::take(&all, half).is_some());
+    drop(second);
+    assert_eq!(all.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_trickle_keeps_no_place() {
+    assert_eq!(patience(0), tcp::STALL_MAX);
+    // A byte each 29 s.
+    assert!(patience(2) < 2 * Duration::from_secs(29));
+    assert_eq!(
+        patience(1_000_000),
+        tcp::STALL_MAX + Duration::from_secs(1000)
+    );
+    assert_eq!(patience(u64::MAX), BULK_MAX);
 }
 
 #[test]
@@ -259,6 +395,9 @@ fn a_full_house_turns_away_and_has_room_again() {
             "idle connections take all places"
         );
     }
+    let probe = PingProbe::new(peer.address());
+    let error = ping::run(&probe, |_| {}).expect_err("there is no place");
+    assert!(error.to_string().contains("no room"), "{error}");
     drop(idle);
     let deadline = Instant::now() + 5 * SECOND;
     while !is_served() {

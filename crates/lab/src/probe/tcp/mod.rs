@@ -4,10 +4,10 @@
 mod stream;
 
 use std::{
-    io,
+    io::{self, Write as _},
     net::{SocketAddr, TcpStream},
-    thread,
-    time::{Duration, Instant, SystemTime},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use nix::sys::socket::{setsockopt, sockopt};
@@ -16,13 +16,13 @@ use socket2::{Domain, SockRef, Socket, Type};
 use units::ByteCount;
 
 use super::{
-    Failure, ProbeError, TcpInfo,
-    hello::{Hello, Ready},
+    Failure, ProbeError, TcpInfo, clock,
+    hello::{Begun, GO, Hello, Joined, Ready},
     line,
 };
 
 pub use stream::StreamEnd;
-pub(super) use stream::{STEP_BYTES, is_timeout, receive, send};
+pub(super) use stream::{STEP_BYTES, is_timeout, receive, send, unusable};
 
 /// Which way data goes, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub struct Task {
     pub direction: Direction,
     /// Connections at once, for each direction.
     pub streams: u16,
-    /// Send and receive buffers of both sides; the kernel may have a minimum. `None`: they grow.
+    /// Send and receive buffers of both sides; what they became is in [`StreamEnd`]. `None`: they grow.
     pub window_bytes: Option<u64>,
     /// Congestion control by the kernel's name; `None`: the system's choice.
     pub congestion: Option<String>,
@@ -82,7 +82,7 @@ pub struct TcpProbe {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// When it began, microseconds since 1970.
+    /// When the streams began, microseconds since 1970.
     pub begun_unix_us: u64,
     /// What was to be done.
     pub task: Task,
@@ -116,25 +116,26 @@ impl Task {
     /// Names what is out of bounds.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         if !(1..=STREAMS_MAX).contains(&self.streams) {
-            return Err("streams");
+            return Err("streams: from 1 to 100");
         }
         if self
             .window_bytes
             .is_some_and(|bytes| !(1..=WINDOW_MAX_BYTES).contains(&bytes))
         {
-            return Err("window_bytes");
+            return Err("window: from 1 B to 1 GiB");
         }
         let is_name = |name: &String| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
             (1..=15).contains(&name.len()) && name.bytes().all(is_plain)
         };
         if !self.congestion.as_ref().is_none_or(is_name) {
-            return Err("congestion");
+            return Err("congestion: 1 to 15 letters, digits, _ and -");
         }
         match self.limit {
             Limit::Time { ms } if (1..=TIME_MAX_MS).contains(&ms) => Ok(()),
             Limit::Bytes { count } if (1..=BYTES_MAX).contains(&count) => Ok(()),
-            Limit::Time { .. } | Limit::Bytes { .. } => Err("limit"),
+            Limit::Time { .. } => Err("time: from 1 ms to 1 h"),
+            Limit::Bytes { .. } => Err("bytes: from 1 B to 1 TiB"),
         }
     }
 
@@ -188,7 +189,8 @@ impl Default for Task {
 }
 
 impl Record {
-    /// Bytes that arrived, by the time from the first stream's beginning to the last one's end; bits per second.
+    /// Bytes that arrived, by the time from the common beginning of all streams of a direction to the last
+    /// byte of the last of them; bits per second.
     pub fn goodput_bits_per_s(&self, is_up: bool) -> f64 {
         let mine = || self.streams.iter().filter(|stream| stream.is_up == is_up);
         let bytes: u64 = mine().map(|stream| stream.receiver.bytes).sum();
@@ -261,31 +263,28 @@ impl Stream {
 pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, ProbeError> {
     let task = &probe.task;
     task.check()
-        .map_err(|what| ProbeError::Invalid(format!("{what} is out of bounds")))?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let begun_unix_us = now.unwrap_or_default().as_micros() as u64;
+        .map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
     let mut control = line::connect(probe.peer, &Hello::Tcp(task.clone()), probe.timeout)?;
     let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
     let mut sockets = Vec::new();
     for index in 0..task.all_streams() as u16 {
         sockets.push((index, open(probe, ready.id, index)?));
     }
-    let began = Instant::now();
-    let threads: Vec<_> = sockets
+    // All are there before the first one starts: set-up is in nobody's time.
+    let joined: Joined = line::answer(&mut control, "joining", probe.timeout)?;
+    if let Some(failure) = joined.failure {
+        return Err(failure.into());
+    }
+    let (up, down): (Vec<_>, Vec<_>) = sockets
         .into_iter()
-        .map(|(index, mut socket)| {
-            let task = task.clone();
-            let deadline = Instant::now() + task.time_max();
-            thread::spawn(move || {
-                let is_stopped = || Instant::now() > deadline;
-                if task.client_sends(index) {
-                    send(&mut socket, index, task.limit, is_stopped)
-                } else {
-                    receive(&mut socket, index, 0, is_stopped)
-                }
-            })
-        })
-        .collect();
+        .partition(|(index, _)| task.client_sends(*index));
+    let go = control.write_all(GO.as_bytes());
+    go.map_err(|error| Failure::io("starting", &error))?;
+    let (began, begun_unix_us) = (Instant::now(), clock::unix_us());
+    let mut threads = start(task, up, began);
+    // It comes with the first bytes of the peer's streams.
+    let Begun {} = line::answer(&mut control, "starting", probe.timeout)?;
+    threads.extend(start(task, down, Instant::now()));
     while threads.iter().any(|thread| !thread.is_finished()) {
         progress(began.elapsed());
         thread::sleep(Duration::from_millis(50));
@@ -323,8 +322,28 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
     })
 }
 
+/// A thread for each stream of a direction, with one beginning for all.
+fn start(
+    task: &Task,
+    sockets: Vec<(u16, TcpStream)>,
+    began: Instant,
+) -> Vec<JoinHandle<StreamEnd>> {
+    let deadline = began + task.time_max();
+    let start = |(index, mut socket): (u16, TcpStream)| {
+        let task = task.clone();
+        thread::spawn(move || {
+            let is_stopped = || Instant::now() > deadline;
+            if task.client_sends(index) {
+                send(&mut socket, index, task.limit, began, is_stopped)
+            } else {
+                receive(&mut socket, index, began, is_stopped)
+            }
+        })
+    };
+    sockets.into_iter().map(start).collect()
+}
+
 fn open(probe: &TcpProbe, id: u64, index: u16) -> Result<TcpStream, ProbeError> {
-    use std::io::Write as _;
     let failed = |error: io::Error| Failure::io("connecting a stream", &error);
     let socket =
         Socket::new(Domain::for_address(probe.peer), Type::STREAM, None).map_err(failed)?;

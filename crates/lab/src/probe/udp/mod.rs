@@ -10,14 +10,14 @@ use std::{
     io::Write,
     net::{SocketAddr, UdpSocket},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount};
 
 use super::{
-    Failure, ProbeError,
+    Failure, FailureKind, ProbeError, clock,
     datagram::{self, HEADER_BYTES, Header},
     hello::{Hello, Ready},
     line, tcp,
@@ -92,7 +92,7 @@ pub struct Sent {
 pub(super) struct PeerSide {
     receiver: Receiver,
     last: Instant,
-    dropped_before: u64,
+    dropped_before: Option<u64>,
     /// Where the client's port is, once it has told.
     pub(super) client: Option<SocketAddr>,
 }
@@ -114,18 +114,24 @@ impl Task {
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let payload = usize::from(self.payload_bytes);
         if !(1..=PACKETS_MAX).contains(&self.packets) {
-            return Err("packets");
+            return Err("time, rate and size: from 1 to 67108864 datagrams");
         }
         if !(HEADER_BYTES..=PAYLOAD_MAX_BYTES).contains(&payload) {
-            return Err("payload_bytes");
+            return Err("size: from 32 to 65507 bytes");
         }
         if !(1..=RATE_MAX_BITS_PER_S).contains(&self.rate_bits_per_s) {
-            return Err("rate_bits_per_s");
+            return Err("rate: from 1 bit/s to 100 Gbit/s");
         }
-        (self.time() <= TIME_MAX).then_some(()).ok_or("packets")
+        let is_short = self.time() <= TIME_MAX;
+        is_short.then_some(()).ok_or("time: 24 h at most")
     }
 
-    /// How long sending takes.
+    /// What the receiver keeps of it at most, bytes.
+    pub(super) fn receiver_bytes(&self) -> u64 {
+        self.packets / 8 + receiver::FIXED_BYTES
+    }
+
+    /// How long sending takes at the task's rate.
     pub fn time(&self) -> Duration {
         let bits = self.packets as f64 * f64::from(self.payload_bytes) * 8.0;
         Duration::try_from_secs_f64(bits / self.rate_bits_per_s as f64).unwrap_or(Duration::MAX)
@@ -149,15 +155,9 @@ impl Record {
 /// # Errors
 /// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the peer has no part in it.
 pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<Record, ProbeError> {
-    probe.task.check().map_err(|what| {
-        let mut message = format!("{what} is out of bounds");
-        if what == "packets" {
-            message += ": that many take too long, or there are none";
-        }
-        ProbeError::Invalid(message)
-    })?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let begun_unix_us = now.unwrap_or_default().as_micros() as u64;
+    let checked = probe.task.check();
+    checked.map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
+    let begun_unix_us = clock::unix_us();
     let (sent, received) = match probe.task.direction {
         Direction::Up => up(probe, progress)?,
         Direction::Down => down(probe, progress)?,
@@ -195,7 +195,7 @@ fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), Pr
     prepare_receiver(&socket).map_err(ProbeError::system("a UDP port"))?;
     let mut side = PeerSide::new(probe.task, &socket).map_err(ProbeError::system("a UDP port"))?;
     let task_time = probe.task.time();
-    let patience = task_time + probe.timeout;
+    let patience = task_time + SLACK + probe.timeout;
     let answering = thread::spawn(move || line::answer(&mut control, "the peer's part", patience));
     let mut open = [0; HEADER_BYTES];
     Header {
@@ -207,7 +207,7 @@ fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), Pr
     .write(&mut open);
     let mut buffer = vec![0; 1 << 16];
     let mut told = None::<Instant>;
-    let mut began = None::<Instant>;
+    let (mut began, mut answered) = (None::<Instant>, None::<Instant>);
     loop {
         if began.is_none() && told.is_none_or(|told| told.elapsed() > OPEN_INTERVAL) {
             let _ = socket.send(&open);
@@ -222,8 +222,15 @@ fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), Pr
             let share = began.elapsed().as_secs_f64() / task_time.as_secs_f64();
             progress(share.min(1.0));
         }
-        if answering.is_finished() && side.silence() > GRACE {
-            break;
+        if answering.is_finished() {
+            if side.silence() > GRACE {
+                break;
+            }
+            let answered = *answered.get_or_insert_with(Instant::now);
+            if answered.elapsed() > tcp::STALL_MAX {
+                let detail = "datagrams come without an end";
+                return Err(Failure::new(FailureKind::UnexpectedReply, "ending", detail).into());
+            }
         }
     }
     let sent = answering.join().expect("it does not panic")?;
@@ -245,7 +252,8 @@ fn connected(peer: SocketAddr) -> Result<UdpSocket, ProbeError> {
     socket.map_err(ProbeError::system("a UDP port"))
 }
 
-/// Sends at the task's rate, until all are sent or `is_stopped`, which is asked now and then.
+/// Sends at the task's rate, until all are sent, the time is over, or `is_stopped`, which is asked now and
+/// then. At a rate that the machine cannot send, fewer are sent than the task says.
 pub(super) fn send_paced(
     task: Task,
     id: u64,
@@ -256,25 +264,31 @@ pub(super) fn send_paced(
     let size = ByteCount::new(u64::from(task.payload_bytes));
     let gap_s = size.bytes() as f64 * 8.0 / task.rate_bits_per_s as f64;
     let mut sent = Sent::default();
+    let time_max = task.time() + SLACK;
     let (start, mut last, mut looked) = (Instant::now(), Duration::ZERO, Duration::ZERO);
     for number in 0..task.packets {
         let due = Duration::from_secs_f64(number as f64 * gap_s);
-        let mut now = start.elapsed();
-        while now < due {
+        let now = loop {
+            let now = start.elapsed();
             if now.saturating_sub(looked) > LOOK_INTERVAL {
                 looked = now;
                 if is_stopped() {
                     return finished(sent, last, size);
                 }
             }
+            if now > time_max {
+                return finished(sent, last, size);
+            }
+            if now >= due {
+                break now;
+            }
             thread::sleep((due - now).clamp(SLEEP_LEAST, LOOK_INTERVAL));
-            now = start.elapsed();
-        }
+        };
         let header = Header {
             kind: datagram::Kind::Data,
             id,
             number,
-            sent_ns: now_ns(),
+            sent_ns: clock::unix_ns(),
         };
         header.write(&mut bytes);
         match send(&bytes) {
@@ -309,11 +323,6 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.unwrap_or_default().as_nanos() as u64
-}
-
 impl PeerSide {
     pub(super) fn new(task: Task, socket: &UdpSocket) -> std::io::Result<Self> {
         Ok(Self {
@@ -338,13 +347,16 @@ impl PeerSide {
     /// What arrived; drops are those of the whole socket meanwhile.
     pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<Received> {
         let mut report = self.receiver.report();
-        report.dropped_here = socket::dropped(socket)?.saturating_sub(self.dropped_before);
+        let dropped = socket::dropped(socket)?.zip(self.dropped_before);
+        report.dropped_here = dropped.map(|(now, before)| now.saturating_sub(before));
         Ok(report)
     }
 }
 
 /// Silence after which no more is awaited: longer than any path here keeps packets.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
+/// A sender that is late by more than this cannot send at its rate.
+pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The receiver remembers a bit for each: 8 MiB.
 const PACKETS_MAX: u64 = 1 << 26;
 /// Of IPv4.

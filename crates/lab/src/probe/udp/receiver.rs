@@ -54,8 +54,8 @@ pub struct Received {
     /// How many packets were n-reordered, from n = 1: all n arrivals just before had larger numbers (RFC
     /// 4737, 5). Those with n = 3 look like losses to classic TCP.
     pub n_reordered: Vec<u64>,
-    /// Datagrams that this machine dropped after they had arrived, for want of room.
-    pub dropped_here: u64,
+    /// Datagrams that this machine dropped after they had arrived, for want of room; `None` if it does not tell.
+    pub dropped_here: Option<u64>,
     #[serde(skip)]
     first_ns: u64,
     #[serde(skip)]
@@ -175,6 +175,8 @@ impl Receiver {
 
 /// Leaders that are remembered: at 100,000 packets a second, more than half a second of them.
 const LEADERS_MAX: usize = 1 << 16;
+/// What a receiver keeps beside a bit for each packet, bytes: its leaders, and the rest.
+pub(super) const FIXED_BYTES: u64 = (LEADERS_MAX * 16 + 16 * 1024) as u64;
 /// The largest n of n-reordering that is told apart.
 const DEGREE_MAX: usize = 100;
 

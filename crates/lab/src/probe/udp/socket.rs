@@ -15,6 +15,8 @@ use nix::sys::{
     time::TimeSpec,
 };
 
+use crate::probe::clock;
+
 /// A datagram that came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
@@ -49,7 +51,7 @@ pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arriv
     Ok(Arrival {
         bytes: message.bytes,
         from: message.address.as_ref().and_then(address),
-        at_ns: time.map_or_else(super::now_ns, |time| time.as_nanos() as u64),
+        at_ns: time.map_or_else(clock::unix_ns, |time| time.as_nanos() as u64),
     })
 }
 
@@ -62,8 +64,9 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     Some((IpAddr::V6(v6.ip()), v6.port()).into())
 }
 
-/// Datagrams that the kernel had no room for since the socket was made: /proc/net/udp has them.
-pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<u64> {
+/// Datagrams that the kernel had no room for since the socket was made: /proc/net/udp has them. `None` if it
+/// has not.
+pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<Option<u64>> {
     let own = std::fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
     let inode = std::os::unix::fs::MetadataExt::ino(&own).to_string();
     for table in ["udp", "udp6"] {
@@ -73,11 +76,11 @@ pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<u64> {
             let fields: Vec<&str> = line.split_whitespace().collect();
             if fields.get(9) == Some(&inode.as_str()) {
                 let drops = fields.last().and_then(|field| field.parse().ok());
-                return Ok(drops.unwrap_or_default());
+                return Ok(drops);
             }
         }
     }
-    Ok(0)
+    Ok(None)
 }
 
 /// A tenth of a second at 1 Gbit/s in full packets, with the kernel's own overhead for each; root gets it.
