@@ -328,6 +328,6 @@ mod tests {
         };
         let pings = run(&probe, |_| {}).expect("it runs");
         let failure = pings[0].failure.as_ref().expect("refused");
-        assert_eq!(failure.kind, crate::probe::FailureKind::Refused);
+        assert_eq!(failure.kind, FailureKind::Refused);
     }
 }
