@@ -15,9 +15,9 @@ fn main() {
         None => env!("CARGO_PKG_VERSION").to_owned(),
     };
     println!("cargo:rustc-env=LONGHAUL_VERSION={version}");
-    // Each commit, and each change of branch, adds a line.
-    match git(&["rev-parse", "--git-path", "logs/HEAD"]) {
-        Some(log) => println!("cargo:rerun-if-changed={log}"),
-        None => println!("cargo:rerun-if-changed=build.rs"),
+    // Each commit, and each change of branch, adds a line to the log; each edit makes the build dirty.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"]);
+    for path in log.as_deref().into_iter().chain(["..", "../../Cargo.lock"]) {
+        println!("cargo:rerun-if-changed={path}");
     }
 }

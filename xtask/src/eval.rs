@@ -7,7 +7,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -28,6 +28,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    let plan = plan(&arguments.name);
+    if !plan.exists() {
+        eprintln!("{}: there is no such plan", plan.display());
+        return Ok(Err(Failure::Missing));
+    }
     if let Err(failure) = packages::provide(packages::EVAL)? {
         return Ok(Err(failure));
     }
@@ -43,11 +48,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     ];
     anyhow::ensure!(succeeds(&mut cargo(build))?, "longhaul does not build");
     let release = target_folder().join("release");
-    let plan = plan(&arguments.name);
-    if !plan.exists() {
-        eprintln!("{}: there is no such plan", plan.display());
-        return Ok(Err(Failure::Missing));
-    }
     if arguments.name == "smoke" && arguments.arguments.is_empty() {
         let checks = checked(&release.join("longhaul"))?;
         let failed = checks.iter().filter(|(_, passed)| !passed).count();
@@ -95,7 +95,15 @@ fn checked(program: &Path) -> Result<Vec<(String, bool)>> {
     };
     let begun = Instant::now();
     let mut checks = vec![("the plan runs".to_owned(), eval()?)];
-    println!("eval smoke: {:.0} s", begun.elapsed().as_secs_f64());
+    let took = begun.elapsed();
+    checks.push((
+        format!(
+            "it took {:.0} s of {} s",
+            took.as_secs_f64(),
+            SMOKE_MAX.as_secs()
+        ),
+        took < SMOKE_MAX,
+    ));
     let read = |extension: &str| {
         let path = folder.join("smoke").with_extension(extension);
         fs::read_to_string(&path).with_context(|| path.display().to_string())
@@ -116,13 +124,11 @@ fn checked(program: &Path) -> Result<Vec<(String, bool)>> {
         complete == parsed.len(),
     ));
     let expected = expected_cells(&parsed)?;
-    let found = expected
-        .iter()
-        .filter(|text| markdown.contains(text.as_str()) && page.contains(text.as_str()));
-    let (found, all) = (found.count(), expected.len());
+    let found = [&markdown, &page].map(|report| in_order(report, &expected));
+    let ([in_markdown, in_page], all) = (found, expected.len());
     checks.push((
-        format!("{found} of {all} figures are what the records give"),
-        found == all && all > 0,
+        format!("{in_markdown} and {in_page} of {all} figures are what the records give, in their places"),
+        in_markdown == all && in_page == all && all > 0,
     ));
     checks.push((
         "nothing is tried twice".to_owned(),
@@ -133,10 +139,22 @@ fn checked(program: &Path) -> Result<Vec<(String, bool)>> {
     Ok(checks)
 }
 
+/// How many of the figures a report has one behind the other.
+fn in_order(report: &str, figures: &[String]) -> usize {
+    let mut rest = report;
+    let found = figures.iter().take_while(|figure| {
+        let place = rest.find(figure.as_str());
+        rest = place.map_or("", |at| &rest[at + figure.len()..]);
+        place.is_some()
+    });
+    found.count()
+}
+
 /// The report's figures, made by other code than the report's: each side's median, least and most fraction
-/// of the ideal in each cell.
+/// of the ideal in each cell, cell by cell, the sides in the plan's order.
 fn expected_cells(records: &[Value]) -> Result<Vec<String>> {
-    let mut efficiencies: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let (mut cells, mut sides) = (Vec::new(), Vec::new());
+    let mut efficiencies: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
     for record in records {
         let (path, work) = (&record["cell"]["path"], &record["cell"]["work"]);
         let number = |value: &Value| {
@@ -151,8 +169,16 @@ fn expected_cells(records: &[Value]) -> Result<Vec<String>> {
         let ideal_s = bytes * 8.0 / goodput + trips * number(&path["rtt_ms"])? / 1e3;
         let arrived = number(&record["bytes"])?;
         let full_s = number(&record["seconds"])? * bytes / arrived;
-        let cell = format!("{}{}", record["cell"], record["side"]);
-        efficiencies.entry(cell).or_default().push(ideal_s / full_s);
+        let place =
+            [(&mut cells, &record["cell"]), (&mut sides, &record["side"])].map(|(all, one)| {
+                let known = all.iter().position(|other| *other == one);
+                known.unwrap_or_else(|| {
+                    all.push(one);
+                    all.len() - 1
+                })
+            });
+        let trials = efficiencies.entry(place.into()).or_default();
+        trials.push(ideal_s / full_s);
     }
     let shown = efficiencies.into_values().map(|mut values| {
         values.sort_by(f64::total_cmp);
@@ -199,3 +225,6 @@ fn opens(page: &Path) -> Result<Vec<(String, bool)>> {
         ),
     ])
 }
+
+/// What the smallest plan may take.
+const SMOKE_MAX: Duration = Duration::from_secs(180);

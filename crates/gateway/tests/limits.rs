@@ -78,7 +78,7 @@ fn who_guesses_passwords_is_kept_out() {
 
 #[test]
 fn a_client_that_does_not_log_in_is_let_go() {
-    let world = World::start_with("", "[limits]\nlogin_timeout = \"1 s\"");
+    let world = World::start_with("", "[limits]\nlogin_timeout = \"3 s\"");
     let (mut client, mut server) = world.session();
     client.send("USER joe");
     server.expect("USER joe");
@@ -91,7 +91,7 @@ fn a_client_that_does_not_log_in_is_let_go() {
 
 #[test]
 fn a_transfer_that_takes_long_is_not_idle() {
-    let limits = "[limits]\nidle_timeout = \"1 s\"\nlogin_timeout = \"1 s\"";
+    let limits = "[limits]\nidle_timeout = \"1 s\"\nlogin_timeout = \"3 s\"";
     let world = World::start_with("", limits);
     let (mut client, mut server, mut client_data, mut server_data) = world.downloading();
     for _ in 0..4 {

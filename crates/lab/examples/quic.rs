@@ -1,12 +1,14 @@
 //! A QUIC library with its defaults, as a peer of evaluations: one stream moves bytes to or from a server.
 //!
-//! `quic serve ADDRESS:PORT`, and then `quic get|put ADDRESS:PORT BYTES`, which ends when the receiver has all.
+//! `quic serve ADDRESS:PORT CERTIFICATE` writes its certificate, and `quic get|put ADDRESS:PORT BYTES CERTIFICATE`
+//! trusts it and ends when the receiver has all.
 //! The receiver prints how many bytes it has, now and then, and who asked prints the seconds from its request to
 //! the end.
 #![allow(clippy::disallowed_methods, reason = "a program over real sockets")]
 
 use std::{
     net::SocketAddr,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -36,22 +38,31 @@ async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["serve", address] => serve(address.parse()?).await,
-        [what @ ("get" | "put"), address, bytes] => {
-            request(what == "get", address.parse()?, bytes.parse()?).await
+        ["serve", address, certificate] => serve(address.parse()?, certificate.as_ref()).await,
+        [what @ ("get" | "put"), address, bytes, certificate] => {
+            let is_get = what == "get";
+            request(
+                is_get,
+                address.parse()?,
+                bytes.parse()?,
+                certificate.as_ref(),
+            )
+            .await
         }
-        _ => bail!("quic serve ADDRESS:PORT, or quic get|put ADDRESS:PORT BYTES"),
+        _ => bail!(
+            "quic serve ADDRESS:PORT CERTIFICATE, or quic get|put ADDRESS:PORT BYTES CERTIFICATE"
+        ),
     }
 }
 
-async fn serve(address: SocketAddr) -> anyhow::Result<()> {
+async fn serve(address: SocketAddr, certificate: &Path) -> anyhow::Result<()> {
     let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let mut config = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key)?;
     config.transport_config(transport());
+    // Before there is anybody to be asked.
+    std::fs::write(certificate, made.cert.der())?;
     let endpoint = Endpoint::server(config, address)?;
-    // The client trusts what stands beside it.
-    std::fs::write(certificate_file(address), made.cert.der())?;
     while let Some(incoming) = endpoint.accept().await {
         let connection = incoming.await?;
         tokio::spawn(async move {
@@ -79,8 +90,13 @@ async fn answer(connection: &Connection) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn request(is_get: bool, address: SocketAddr, bytes: u64) -> anyhow::Result<()> {
-    let certificate = std::fs::read(certificate_file(address)).context("no server has begun")?;
+async fn request(
+    is_get: bool,
+    address: SocketAddr,
+    bytes: u64,
+    certificate: &Path,
+) -> anyhow::Result<()> {
+    let certificate = std::fs::read(certificate).context("no server has begun")?;
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(certificate))?;
     let mut config = ClientConfig::with_root_certificates(Arc::new(roots))?;
@@ -137,9 +153,4 @@ fn transport() -> Arc<TransportConfig> {
         .receive_window(WINDOW_BYTES.into())
         .send_window(WINDOW_BYTES.into());
     Arc::new(transport)
-}
-
-fn certificate_file(address: SocketAddr) -> std::path::PathBuf {
-    let name = format!("longhaul-quic-{}-{}.der", address.ip(), address.port());
-    std::env::temp_dir().join(name)
 }

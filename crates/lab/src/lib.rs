@@ -18,4 +18,5 @@ pub mod plot;
 pub mod probe;
 mod scratch;
 pub mod stats;
+pub mod table;
 pub mod wan;

@@ -140,10 +140,12 @@ pub fn processors() -> usize {
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let average = read("/proc/loadavg");
+    let release = read("/proc/sys/kernel/osrelease");
+    // What follows the version names a build of it.
+    let kernel = release.trim().split('-').next().unwrap_or_default();
     format!(
-        "{} processors, Linux {}, load {} before it began",
+        "{} processors, Linux {kernel}, load {} before it began",
         processors(),
-        read("/proc/sys/kernel/osrelease").trim(),
         average.split(' ').next().unwrap_or_default()
     )
 }

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::plot::{Plot, escape};
+use crate::{
+    plot::{Plot, escape},
+    table::Table,
+};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#8884}\
@@ -30,11 +33,11 @@ pub(crate) fn close(page: &mut String) {
 }
 
 /// A table under a heading.
-pub(crate) fn table(page: &mut String, title: &str, head: &[String], rows: &[Vec<String>]) {
+pub(crate) fn table(page: &mut String, title: &str, table: &Table) {
     let _ = writeln!(page, "<h2>{}</h2>\n<table><thead>", escape(title));
-    line(page, "th", head);
+    line(page, "th", &table.head);
     page.push_str("</thead><tbody>\n");
-    for row in rows {
+    for row in &table.rows {
         line(page, "td", row);
     }
     page.push_str("</tbody></table>\n");

@@ -49,9 +49,18 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// The cumulative distribution as steps: each value with the share of values up to it.
+/// The cumulative distribution as steps, each value with the share of values up to it; of very many, some hundred of
+/// them at equal distances of rank, the extremes always.
 pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     let sorted = sorted(values);
+    if sorted.len() > CDF_POINTS {
+        let last = sorted.len() - 1;
+        let at = |point: usize| {
+            let rank = point * last / (CDF_POINTS - 1);
+            (sorted[rank], (rank + 1) as f64 / sorted.len() as f64)
+        };
+        return (0..CDF_POINTS).map(at).collect();
+    }
     let count = sorted.len() as f64;
     let step = |(index, value): (usize, &f64)| {
         let [before, after] = [index, index + 1].map(|rank| rank as f64 / count);
@@ -59,6 +68,9 @@ pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     };
     sorted.iter().enumerate().flat_map(step).collect()
 }
+
+/// More than a page has columns of pixels for.
+const CDF_POINTS: usize = 800;
 
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
@@ -76,6 +88,17 @@ mod tests {
         assert_eq!((summary.min, summary.median, summary.max), (1.0, 3.0, 5.0));
         assert_eq!((summary.mean, summary.p99, summary.count), (3.0, 5.0, 5));
         assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn a_large_distribution_keeps_its_shape_and_its_ends() {
+        let points = cdf(&(1..=100_000).map(f64::from).collect::<Vec<_>>());
+        assert_eq!(points.len(), CDF_POINTS);
+        assert_eq!(points[0].0, 1.0);
+        assert_eq!(points[CDF_POINTS - 1], (100_000.0, 1.0));
+        for (value, share) in points {
+            assert!((value / 100_000.0 - share).abs() < 1e-9);
+        }
     }
 
     #[test]

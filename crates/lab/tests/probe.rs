@@ -124,8 +124,11 @@ fn udp_is_exact() {
         let counters = &wan.report().directions[way as usize].counters;
         assert!(counters.random_losses > 20 && counters.duplicated > 20 && counters.reordered > 50);
         let received = &record.received;
-        assert_eq!((record.sent.refused, received.dropped_here), (0, Some(0)));
-        assert_eq!(record.lost(), counters.random_losses, "{direction:?}");
+        assert_eq!(record.sent.refused, 0);
+        // An ordinary user's socket has little room on a busy machine.
+        let here = received.dropped_here.expect("the kernel counts");
+        let lost = record.lost() - here;
+        assert_eq!(lost, counters.random_losses, "{direction:?}");
         assert_eq!(received.duplicates, counters.duplicated, "{direction:?}");
 
         let wire = numbers(&file);
@@ -203,6 +206,11 @@ fn a_window_bounds_tcp() {
         let stream = &record.streams[0];
         assert_eq!(stream.receiver.failure, None);
         assert!(!stream.is_rewritten() && !stream.is_translated());
+        if window_bytes.is_some() {
+            // The kernel has doubled it, and takes half for its overhead.
+            let scales = [&stream.sender, &stream.receiver].map(|end| end.info.sent_wscale);
+            assert_eq!(scales, [Some(0), Some(0)]);
+        }
         let least = Duration::from_micros(u64::from(stream.sender.info.min_rtt_us));
         assert!(least >= rtt && least < 2 * rtt, "{least:?}");
         record.goodput_bits_per_s(true)

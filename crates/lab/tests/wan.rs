@@ -141,8 +141,9 @@ fn is_calibrated(subject: Subject) {
     for row in &rows {
         println!("{row:?}");
     }
+    // Where the machine was late in every attempt, the row says nothing of the emulator.
     assert!(
-        rows.iter().all(|row| row.verdict == Verdict::Within),
+        rows.iter().all(|row| row.verdict != Verdict::Beyond),
         "{rows:?}"
     );
 }

@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// Show cells and the estimated time, and run nothing
     #[arg(long)]
     dry_run: bool,
-    /// Make the report of a file of records again, beside it
-    #[arg(long, value_name = "RECORDS.jsonl", conflicts_with_all = ["plan", "compare"])]
+    /// Make the report of a file of records again, beside it; the plan has its title and says what it is about
+    #[arg(long, value_name = "RECORDS.jsonl", conflicts_with = "compare")]
     report: Option<PathBuf>,
     /// Compare two files of records, before and after
     #[arg(long, num_args = 2, value_names = ["BEFORE.jsonl", "AFTER.jsonl"], conflicts_with = "plan")]
@@ -43,37 +43,38 @@ const EXAMPLES: &str = "\
 Examples:
   longhaul eval plans/smoke.toml
   longhaul eval plans/irt.toml --published --out docs/results
-  longhaul eval --report docs/results/irt.jsonl
+  longhaul eval plans/irt.toml --report docs/results/irt.jsonl
   longhaul eval --compare before/smoke.jsonl after/smoke.jsonl
 
-An interrupted run goes on where it stopped: what has a record is not tried again.
+An interrupted run goes on where it stopped: what has a record is not tried again, unless it could not be
+tried, or was cut off by a shorter limit. All is tried again in an empty folder.
 Exit codes: 0 all trials are recorded, whatever came of them; 1 the run could not go on; 2 wrong use or plan.";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(records) = &args.report {
-        let records_read = record::read(records)?;
-        write(
-            &Report::new(&title_of(records), "", &records_read)?,
-            records,
-        )?;
-        return Ok(ExitCode::SUCCESS);
-    }
     if let Some([before, after]) = args.compare.as_deref() {
         let text = lab::eval::report::compare(&record::read(before)?, &record::read(after)?);
         return output::print(&text).map(|()| ExitCode::SUCCESS);
     }
-    let path = args.plan.as_deref().context("no plan")?;
-    let plan = match fs::read_to_string(path)
-        .map_err(anyhow::Error::from)
-        .with_context(|| path.display().to_string())
-        .and_then(|text| Ok(Plan::parse(&text, path, args.published)?))
-    {
+    let plan = args
+        .plan
+        .as_deref()
+        .map(|path| read_plan(path, args.published));
+    let plan = match plan.transpose() {
         Ok(plan) => plan,
         Err(error) => {
             eprintln!("longhaul: {error:#}");
             return Ok(ExitCode::from(2));
         }
     };
+    if let Some(path) = &args.report {
+        let (title, about) = match &plan {
+            Some(plan) => (plan.title.clone(), plan.about.as_str()),
+            None => (title_of(path), ""),
+        };
+        write(&Report::new(&title, about, &record::read(path)?)?, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let plan = plan.context("no plan")?;
     let minutes = |time: Duration| format!("{:.0} min", (time.as_secs_f64() / 60.0).max(1.0));
     output::print(&format!(
         "{}: {} trials in {} cells, about {}\n",
@@ -99,6 +100,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let report = Report::new(&plan.title, &plan.about, &all)?;
     write(&report, &records)?;
     output::print(&report.summary()).map(|()| ExitCode::SUCCESS)
+}
+
+fn read_plan(path: &Path, published: bool) -> anyhow::Result<Plan> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(Plan::parse(&text, path, published)?)
 }
 
 /// Writes the report beside its records, whole or not at all.

@@ -18,7 +18,7 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(version, about = "Moves files over long, lossy links at line rate")]
+#[command(version = env!("LONGHAUL_VERSION"), about = "Moves files over long, lossy links at line rate")]
 enum Command {
     /// Move a file plainly and accelerated over an emulated WAN, and compare
     ///

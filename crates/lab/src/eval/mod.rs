@@ -1,6 +1,7 @@
 //! `longhaul eval`: plans of trials, their records, and reports that are made from the records alone.
 
 pub mod cell;
+mod installed;
 mod movers;
 mod neighbour;
 pub mod plan;

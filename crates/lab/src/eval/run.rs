@@ -1,7 +1,7 @@
 //! Runs a plan: cell by cell, the sides by turns, and each trial recorded as soon as it is over.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -16,77 +16,84 @@ use super::{
     movers::{self, Moved, Unmoved},
     neighbour::Running,
     plan::{Plan, Task},
-    record::{Outcome, Record, Records, TrialKey},
+    record::{self, Outcome, Record, Records, TrialKey},
     side::Side,
-    stage::{Reading, Stage},
+    stage::Stage,
 };
-use crate::machine;
+use crate::{machine, wan::WanError};
 
 /// What a run needs beside its plan.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// The `longhaul` program, from which gateways are started.
     pub program: PathBuf,
-    /// Where records go; those that are there already are not tried again.
+    /// Where records go; what those that are there already say is not tried again.
     pub records: PathBuf,
     /// Version and commit.
     pub version: String,
 }
 
-/// Runs what the records do not have yet, and returns all of them. Call it before the process has any
-/// thread.
+/// Runs what the records do not have yet, and returns all of them. Trials that were not tried, or cut off by a
+/// shorter limit, are tried again. Call it before the process has any thread.
 ///
 /// # Errors
 /// If sites cannot be made or records not kept. A trial that fails is a record.
 pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
-    let (mut file, mut records) = Records::open(&setting.records)?;
-    let known: HashMap<TrialKey, usize> = records.iter().map(Record::key).zip(0..).collect();
-    let is_left = |records: &[Record], task: &Task, side: Side, repetition| {
-        let place = known.get(&TrialKey::new(&task.cell, side, repetition));
-        place.is_none_or(|place| !records[*place].is_final(task.limit))
+    let (mut file, known) = Records::open(&setting.records)?;
+    let by_others = known
+        .iter()
+        .filter(|record| record.version != setting.version);
+    if !known.is_empty() {
+        let (all, others) = (known.len(), by_others.count());
+        eprintln!("{all} trials are on record, {others} of them by other versions");
+    }
+    let known: HashMap<TrialKey, &Record> =
+        known.iter().map(|record| (record.key(), record)).collect();
+    let is_left = |task: &Task, side: Side, repetition| {
+        let record = known.get(&TrialKey::new(&task.cell, side, repetition));
+        record.is_none_or(|record| !record.is_final(task.limit))
     };
     let machine = machine::describe();
     let bar = progress(plan.trials());
     for task in &plan.tasks {
-        let cell = &task.cell;
         let turns: Vec<_> = (0..task.repetitions)
             .flat_map(|repetition| task.turn(repetition).map(move |side| (repetition, side)))
-            .filter(|(repetition, side)| is_left(&records, task, *side, *repetition))
+            .filter(|(repetition, side)| is_left(task, *side, *repetition))
             .collect();
         bar.inc((task.sides.len() * task.repetitions as usize - turns.len()) as u64);
         if turns.is_empty() {
             continue;
         }
-        say(&bar, &cell.to_string());
-        let mut stage = Stage::set_up(cell, &setting.program, SEED).context("the sites")?;
+        say(&bar, &task.cell.to_string());
+        let mut stage = match Stage::set_up(&task.cell, &setting.program, SEED) {
+            Ok(stage) => Ok(stage),
+            // Without sites there is no cell at all.
+            Err(error) if error.is::<WanError>() => return Err(error.context("the sites")),
+            // This cell is too much for this machine, or its gateways do not start.
+            Err(error) => Err(format!("{error:#}")),
+        };
         for (repetition, side) in turns {
-            bar.set_message(format!("{}, {cell}", side.title()));
+            bar.set_message(format!("{}, {}", side.title(), task.cell));
             let begun = SystemTime::now();
-            let tried = trial(&mut stage, task, side)?;
-            let (outcome, moved) = match tried.moved {
-                Ok(moved) if moved.is_complete => (Outcome::Complete, moved),
-                Ok(moved) => (Outcome::CutOff, moved),
-                Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), Moved::default()),
-                Err(Unmoved::Failed(error)) => {
-                    (Outcome::Failed(format!("{error:#}")), Moved::default())
-                }
+            let tried = match &mut stage {
+                Ok(stage) => trial(stage, task, side)?,
+                Err(why) => Tried::not_tried(why.clone()),
             };
-            let [before, after] = &tried.readings;
             let record = Record {
                 plan: plan.name.clone(),
-                cell: cell.clone(),
+                cell: task.cell.clone(),
                 side,
                 repetition,
                 seed: SEED,
-                outcome,
-                bytes: moved.bytes,
-                seconds: moved.time.as_secs_f64(),
-                ideal_seconds: cell.transfer().ideal_time().as_secs_f64(),
-                cpu_seconds: after.cpu_seconds_since(before),
-                wire_bytes: after.wire_bytes_since(before),
-                answers: moved.answers,
+                outcome: tried.outcome,
+                bytes: tried.moved.bytes,
+                seconds: tried.moved.time.as_secs_f64(),
+                ideal_seconds: task.cell.transfer().ideal_time().as_secs_f64(),
+                cpu_seconds: tried.cpu_seconds,
+                wire_bytes: tried.wire_bytes,
+                answers: tried.moved.answers,
                 beside_bits_per_s: tried.beside_bits_per_s,
-                saturated: after.is_distorted_since(before),
+                saturated: tried.saturated,
                 machine: machine.clone(),
                 version: setting.version.clone(),
                 begun_unix_s: begun
@@ -97,42 +104,52 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
             file.add(&record)?;
             say(&bar, &line(&record));
             bar.inc(1);
-            records.push(record);
         }
     }
     bar.finish_and_clear();
-    // In the plan's order; what an earlier, longer version of it left is not this one's.
+    Ok(in_order(plan, record::read(&setting.records)?))
+}
+
+/// In the plan's order; what an earlier, longer version of it left is not this one's.
+fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
     let wanted = plan.tasks.iter().flat_map(|task| {
         task.sides.iter().flat_map(move |side| {
             (0..task.repetitions).map(move |number| TrialKey::new(&task.cell, *side, number))
         })
     });
-    let places = wanted.enumerate().map(|(place, key)| (key, place));
-    let places: HashMap<TrialKey, usize> = places.collect();
-    // What was tried again is at the end.
-    let last: HashMap<TrialKey, usize> = records.iter().map(Record::key).zip(0..).collect();
-    let mut place = 0..;
-    records.retain(|record| place.next() == last.get(&record.key()).copied());
+    let places: HashMap<TrialKey, usize> = wanted.zip(0..).collect();
     records.retain(|record| places.contains_key(&record.key()));
     records.sort_by_key(|record| places[&record.key()]);
-    Ok(records)
+    records
 }
 
 /// What came of a trial, and what happened meanwhile.
 struct Tried {
-    moved: Result<Moved, Unmoved>,
-    readings: [Reading; 2],
+    outcome: Outcome,
+    moved: Moved,
+    cpu_seconds: BTreeMap<String, f64>,
+    wire_bytes: [u64; 2],
+    saturated: bool,
     beside_bits_per_s: Option<f64>,
+}
+
+impl Tried {
+    fn not_tried(why: String) -> Self {
+        Self {
+            outcome: Outcome::NotTried(why),
+            moved: Moved::default(),
+            cpu_seconds: BTreeMap::new(),
+            wire_bytes: [0; 2],
+            saturated: false,
+            beside_bits_per_s: None,
+        }
+    }
 }
 
 fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
     let cell = &task.cell;
     if let Some(why) = movers::missing(side, stage, cell) {
-        return Ok(Tried {
-            moved: Err(Unmoved::NotTried(why)),
-            readings: [stage.read()?, stage.read()?],
-            beside_bits_per_s: None,
-        });
+        return Ok(Tried::not_tried(why));
     }
     let neighbour = cell.work.beside.zip(cell.neighbour_head_start());
     let neighbour = neighbour.map(|(neighbour, head_start)| {
@@ -158,9 +175,18 @@ fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
         Some(neighbour.bits_per_s(moved.time))
     });
     let after = stage.read()?;
+    let (outcome, moved) = match moved {
+        Ok(moved) if moved.is_complete => (Outcome::Complete, moved),
+        Ok(moved) => (Outcome::CutOff, moved),
+        Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), Moved::default()),
+        Err(Unmoved::Failed(error)) => (Outcome::Failed(format!("{error:#}")), Moved::default()),
+    };
     Ok(Tried {
+        outcome,
         moved,
-        readings: [before, after],
+        cpu_seconds: after.cpu_seconds_since(&before),
+        wire_bytes: after.wire_bytes_since(&before),
+        saturated: after.is_distorted_since(&before),
         beside_bits_per_s,
     })
 }

@@ -14,7 +14,10 @@ use anyhow::{Context, bail};
 use tokio::sync::oneshot;
 use units::ByteCount;
 
-use super::cell::{Job, ServerBuffers, Work};
+use super::{
+    cell::{Job, ServerBuffers, Work},
+    installed,
+};
 use crate::{
     ftp::server,
     wan::{Site, Wan},
@@ -35,21 +38,13 @@ pub(super) enum Server {
 
 /// What keeps a cell from being tried here.
 pub(super) fn missing(work: &Work) -> Option<String> {
-    let needed = needs_vsftpd(work) && vsftpd().is_none();
+    let needed = needs_vsftpd(work) && installed::find("vsftpd").is_none();
     needed.then(|| "vsftpd is not installed".to_owned())
 }
 
 /// The embedded server has no such buffers, and does not understand all that sessions say.
 fn needs_vsftpd(work: &Work) -> bool {
     work.job == Job::Sessions || work.server.is_some()
-}
-
-/// Ordinary users have no path to the programs of the system.
-fn vsftpd() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/local/sbin")];
-    let mut folders = std::env::split_paths(&path).chain(system);
-    folders.find_map(|folder| Some(folder.join("vsftpd")).filter(|program| program.exists()))
 }
 
 impl Server {
@@ -111,7 +106,7 @@ impl Server {
             folder.display(),
         );
         fs::write(&config, text).with_context(|| config.display().to_string())?;
-        let program = vsftpd().context("vsftpd is not installed")?;
+        let program = installed::find("vsftpd").context("vsftpd is not installed")?;
         let mut command = wan.command(Site::B, program)?;
         command.arg(&config).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -17,6 +17,7 @@ use wansim::PathConfig;
 
 use super::{
     cell::{Cell, Direction, Job},
+    installed,
     server::Server,
 };
 use crate::{
@@ -176,15 +177,36 @@ impl Stage {
         self.wan.config().sites[site.index()].ipv4
     }
 
-    /// An example program that was built with the `longhaul` program.
-    pub(crate) fn example(&self, name: &str) -> Option<String> {
-        let path = self.program.parent()?.join("examples").join(name);
-        path.exists().then(|| path.display().to_string())
+    /// An example program that was built with the `longhaul` program, at a site; `None` if it was not built.
+    pub(crate) fn example(&self, site: Site, name: &str) -> anyhow::Result<Option<Command>> {
+        let folder = self.program.parent().unwrap_or(Path::new("."));
+        let path = folder.join("examples").join(name);
+        let command = path.exists().then(|| self.wan.command(site, path));
+        Ok(command.transpose()?)
     }
 
-    /// A command that runs at a site.
-    pub(crate) fn command(&self, site: Site, program: &str) -> anyhow::Result<Command> {
-        Ok(self.wan.command(site, program)?)
+    /// A command that runs at a site; `None` if there is no such program.
+    pub(crate) fn command(&self, site: Site, program: &str) -> anyhow::Result<Option<Command>> {
+        let program = installed::find(program);
+        let command = program.map(|program| self.wan.command(site, program));
+        Ok(command.transpose()?)
+    }
+
+    /// Whether some program waits at a port of a site, by TCP or UDP.
+    pub(crate) fn is_served(&self, site: Site, port: u16) -> anyhow::Result<bool> {
+        let port = format!(":{port:04X}");
+        Ok(self.wan.enter(site, || {
+            ["tcp", "tcp6", "udp", "udp6"].iter().any(|protocol| {
+                let path = format!("/proc/thread-self/net/{protocol}");
+                let sockets = fs::read_to_string(path).unwrap_or_default();
+                // proc_pid_net(5): number, own address, the other one's, which none has that waits.
+                sockets.lines().skip(1).any(|line| {
+                    let mut fields = line.split_whitespace().skip(1);
+                    fields.next().is_some_and(|own| own.ends_with(&port))
+                        && fields.next().is_some_and(|other| other.ends_with(":0000"))
+                })
+            })
+        })?)
     }
 
     /// Runs `work` at a site, in a thread of its own.

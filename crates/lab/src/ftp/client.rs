@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     /// What comes of a download from a server that gives these answers and no more.
-    fn download(answers: &'static [&'static str]) -> anyhow::Result<Outcome> {
+    fn download(answers: &'static [&'static str], limit: Duration) -> anyhow::Result<Outcome> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
         let server = thread::spawn(move || {
@@ -233,7 +233,7 @@ mod tests {
             direction: Direction::Down,
             name: "file".to_owned(),
             size: ByteCount::new(1),
-            limit: Duration::from_millis(100),
+            limit,
         };
         let outcome = run(&transfer, &Content::new(), |_| {});
         server.join().expect("no panic");
@@ -245,16 +245,18 @@ mod tests {
     #[test]
     fn a_server_that_says_nothing_is_cut_off() {
         for answers in [&[][..], &LOGGED_IN[..1], &LOGGED_IN[..3], &LOGGED_IN] {
-            let outcome = download(answers).expect("no failure");
+            let limit = Duration::from_millis(100);
+            let outcome = download(answers, limit).expect("no failure");
             assert!(!outcome.is_complete, "{answers:?}");
             assert_eq!(outcome.bytes, ByteCount::new(0));
-            assert!(outcome.elapsed >= Duration::from_millis(100));
+            assert!(outcome.elapsed >= limit);
         }
     }
 
     #[test]
     fn a_server_that_refuses_is_a_failure() {
-        let error = download(&["220 here\r\n", "530 no\r\n"]).expect_err("no login");
+        let limit = Duration::from_secs(30);
+        let error = download(&["220 here\r\n", "530 no\r\n"], limit).expect_err("no login");
         assert!(format!("{error:#}").contains("login"), "{error:#}");
     }
 }

@@ -145,30 +145,12 @@ pub fn run(
     probe: &BulkProbe,
     on_record: impl FnMut(&Transfer),
 ) -> Result<Vec<Transfer>, ProbeError> {
-    run_by_turns(&[probe], on_record)
-}
-
-/// Runs several probes by turns, in one stream of arrivals: that of the first, whose count is for each of
-/// them.
-///
-/// # Errors
-/// [`ProbeError`] if nothing could be tried.
-pub fn run_by_turns(
-    probes: &[&BulkProbe],
-    on_record: impl FnMut(&Transfer),
-) -> Result<Vec<Transfer>, ProbeError> {
-    let Some(first) = probes.first() else {
-        return Ok(Vec::new());
-    };
-    for probe in probes {
-        let hello = Hello::Bulk {
-            bytes: probe.size.bytes(),
-        };
-        let checked = Hello::parse(hello.line().trim_end().as_bytes());
-        checked.map_err(|error| ProbeError::Invalid(error.to_string()))?;
-    }
+    let bytes = probe.size.bytes();
+    let hello = Hello::Bulk { bytes }.line();
+    Hello::parse(hello.trim_end().as_bytes())
+        .map_err(|error| ProbeError::Invalid(error.to_string()))?;
     let start = |probe: Rc<BulkProbe>, number| async move { one(&probe, number).await };
-    first.arrivals.drive_by_turns(probes, start, on_record)
+    probe.arrivals.drive_by_turns(&[probe], start, on_record)
 }
 
 async fn one(probe: &BulkProbe, number: u64) -> Transfer {

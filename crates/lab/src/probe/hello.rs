@@ -45,6 +45,16 @@ pub enum Hello {
 pub struct Ready {
     /// Belongs to all parts; nobody else can know it.
     pub id: u64,
+    /// Where streams with the test's window are taken, if the way leads there: a window's scale is chosen
+    /// while a connection is made, from the buffers of the socket that listens.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub port: Option<u16>,
+}
+
+impl Ready {
+    pub(super) fn new(id: u64) -> Self {
+        Self { id, port: None }
+    }
 }
 
 /// The peer's answer when all streams of a test of TCP are there. [`GO`] from the client starts them.

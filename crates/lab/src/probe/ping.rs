@@ -283,7 +283,7 @@ mod tests {
             let (mut control, _) = listener.accept().expect("a client");
             let deadline = Instant::now() + Duration::from_secs(5);
             line::read(&mut control, 1000, deadline).expect("a hello");
-            line::write(&mut control, &Ready { id: 7 }).expect("a client");
+            line::write(&mut control, &Ready::new(7)).expect("a client");
             let mut bytes = [0; 100];
             while let Ok((count, from)) = socket.recv_from(&mut bytes) {
                 let header = Header::parse(&bytes[..count]).expect("a probe's");

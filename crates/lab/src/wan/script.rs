@@ -1,7 +1,8 @@
 //! Changes of a WAN at given times, read from a TOML file.
 //!
 //! A file is a list of `[[step]]`, each with the time `at` which it is applied, the `direction` that it
-//! concerns (both, if left out), and settings as on the command line of `longhaul wan set`.
+//! concerns (both, if left out), and settings as on the command line of `longhaul wan set`,
+//! profiles and interfaces left out.
 
 use std::{
     fmt, fs,

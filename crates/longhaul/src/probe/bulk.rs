@@ -5,11 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Context;
 use clap::ValueEnum;
 use lab::{
-    plot::Axis,
-    probe::{
-        bulk::{self, BulkProbe, Proxy, Summary, Transfer},
-        compare::distribution,
-    },
+    plot::{Axis, Plot},
+    probe::bulk::{self, BulkProbe, Proxy, Summary, Transfer},
     stats,
 };
 use units::ByteCount;
@@ -91,7 +88,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         .filter_map(|one| Some(one.goodput_bits_per_s()? / 1e6))
         .collect();
     let samples = [("transfers".to_owned(), values)];
-    let plot = distribution("End-to-end throughput", Axis::linear("Mbit/s"), &samples);
+    let plot = Plot::cdf("End-to-end throughput", Axis::linear("Mbit/s"), &samples);
     args.output.conclude(&text, &[plot])?;
     Ok(Verdict::of(summary.complete == summary.tried))
 }

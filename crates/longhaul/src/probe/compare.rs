@@ -142,7 +142,7 @@ fn conclude(
     if let Some(path) = &ways.page {
         let mut conditions = ways.note.clone();
         conditions.push(format!("The machine: {machine}."));
-        conditions.push(format!("longhaul {}.", env!("CARGO_PKG_VERSION")));
+        conditions.push(format!("longhaul {}.", env!("LONGHAUL_VERSION")));
         let html = comparison.html(&conditions);
         fs::write(path, html).with_context(|| path.display().to_string())?;
     }

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use lab::{
     plot::{Axis, Mark, Plot, Series},
-    probe::{
-        compare::distribution,
-        ping::{self, By, Ping, PingProbe, Summary},
-    },
+    probe::ping::{self, By, Ping, PingProbe, Summary},
 };
 
 use super::{
@@ -108,6 +105,6 @@ fn plots(pings: &[Ping]) -> Vec<Plot> {
     };
     vec![
         over_time,
-        distribution("Round-trip time", Axis::linear("ms"), &samples),
+        Plot::cdf("Round-trip time", Axis::linear("ms"), &samples),
     ]
 }

@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -91,13 +92,11 @@ fn transfer_all(
         })
     });
     let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
+    // All of them, before the first error: nobody must go on into the next trial.
+    let joined: Vec<_> = clients.into_iter().map(JoinHandle::join).collect();
     let mut outcomes = Vec::new();
-    for client in clients {
-        outcomes.extend(
-            client
-                .join()
-                .map_err(|_| anyhow!("a client panicked"))???,
-        );
+    for of_client in joined {
+        outcomes.extend(of_client.map_err(|_| anyhow!("a client panicked"))???);
     }
     // A single transfer is timed by its client, from the command on.
     let time = match (&outcomes[..], work.files) {

@@ -2,7 +2,6 @@
 
 use std::{
     fs::File,
-    io::ErrorKind,
     os::unix::fs::MetadataExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -35,12 +34,12 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     let _ = std::fs::remove_file(&local);
     let script = format!(
         "set net:max-retries 1; set ftp:use-abor no; set xfer:use-temp-file no; set pget:save-status never; \
-         open ftp://anonymous:eval@{}; cd /; !date +{MARK}%s.%N; pget -n 8 {} -o {}; !date +{MARK}%s.%N",
+         open ftp://anonymous:eval@{}; cd /; shell date +{MARK}%s.%N; pget -n 8 {} -o {}; shell date +{MARK}%s.%N",
         stage.server_address,
         stage::name(Direction::Down, 0),
         local.display()
     );
-    let mut command = stage.command(Site::A, "lftp")?;
+    let mut command = at(stage, Site::A, "lftp")?;
     command.args(["-c", &script]);
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
@@ -66,15 +65,14 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
 /// One TCP connection without files.
 pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let before = stage.read()?;
-    let port = "5201";
-    let mut server = stage.command(Site::B, "iperf3")?;
-    server.args(["-s", "-1", "-p", port]).stdout(Stdio::null());
-    let _server = Background::start(server)?;
-    thread::sleep(Duration::from_millis(300));
+    let port = IPERF3_PORT.to_string();
+    let mut server = at(stage, Site::B, "iperf3")?;
+    server.args(["-s", "-1", "-p", &port]).stdout(Stdio::null());
+    let _server = Background::serve(server, stage, Site::B, IPERF3_PORT)?;
     let bytes = cell.work.bytes().bytes();
     let host = stage.server_address.ip().to_string();
-    let mut command = stage.command(Site::A, "iperf3")?;
-    command.args(["-c", &host, "-p", port, "-J", "-n", &bytes.to_string()]);
+    let mut command = at(stage, Site::A, "iperf3")?;
+    command.args(["-c", &host, "-p", &port, "-J", "-n", &bytes.to_string()]);
     if cell.work.direction == Direction::Down {
         command.arg("-R");
     }
@@ -118,17 +116,14 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     let arrived = stage.client_file("uftp");
     let _ = std::fs::remove_dir_all(&arrived);
     std::fs::create_dir(&arrived).context("a folder for UFTP")?;
-    let mut daemon = stage.command(receiver, "uftpd")?;
-    daemon.arg("-d").arg("-D").arg(&arrived);
-    daemon
-        .args(["-p", UFTP_PORT])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let _daemon = Background::start(daemon)?;
-    thread::sleep(Duration::from_millis(300));
-    let mut command = stage.command(sender, "uftp")?;
+    let port = UFTP_PORT.to_string();
+    let mut daemon = at(stage, receiver, "uftpd")?;
+    daemon.arg("-d").arg("-D").arg(&arrived).args(["-p", &port]);
+    daemon.stdout(Stdio::null()).stderr(Stdio::null());
+    let _daemon = Background::serve(daemon, stage, receiver, UFTP_PORT)?;
+    let mut command = at(stage, sender, "uftp")?;
     let rate_kbit = format!("{:.0}", uftp_rate_kbit_per_s(cell));
-    command.args(["-R", &rate_kbit, "-p", UFTP_PORT]);
+    command.args(["-R", &rate_kbit, "-p", &port]);
     command
         .args(["-M", &stage.address(receiver).to_string()])
         .args(&sources);
@@ -170,35 +165,24 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         return Err(Unmoved::NotTried(why.to_owned()));
     }
     let host = stage.address(Site::B).to_string();
-    let mut daemon = stage.command(Site::B, "atftpd")?;
-    daemon.args([
-        "--daemon",
-        "--no-fork",
-        "--port",
-        "69",
-        "--bind-address",
-        &host,
-    ]);
+    let port = TFTP_PORT.to_string();
+    let mut daemon = at(stage, Site::B, "atftpd")?;
+    daemon.args(["--daemon", "--no-fork", "--port", &port]);
+    daemon.args(["--bind-address", &host]);
     daemon
         .args(["--user", "root.root", "--verbose=0"])
         .arg(stage.server_folder());
     daemon.stdout(Stdio::null()).stderr(Stdio::null());
-    let _daemon = Background::start(daemon)?;
-    thread::sleep(Duration::from_millis(300));
+    let _daemon = Background::serve(daemon, stage, Site::B, TFTP_PORT)?;
     let local = stage.client_file("tftp.bin");
     let _ = std::fs::remove_file(&local);
-    let mut command = stage.command(Site::A, "atftp")?;
-    command.args([
-        "--get",
-        "--option",
-        "blksize 1428",
-        "--option",
-        "windowsize 64",
-    ]);
+    let mut command = at(stage, Site::A, "atftp")?;
+    command.args(["--get", "--option", "blksize 1428"]);
+    command.args(["--option", "windowsize 64"]);
     command
         .args(["-r", &stage::name(Direction::Down, 0), "-l"])
         .arg(&local)
-        .args([&host, "69"]);
+        .args([&host, &port]);
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
         let bytes = local.metadata().map_or(0, |file| file.len());
@@ -211,25 +195,26 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
 
 /// The example program of this crate.
 pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
-    let Some(program) = stage.example("quic") else {
+    let example = |site: Site| {
         let why = "the example is not built: cargo build --release -p lab --example quic";
-        return Err(Unmoved::NotTried(why.to_owned()));
+        let command = stage.example(site, "quic")?;
+        command.ok_or(Unmoved::NotTried(why.to_owned()))
     };
     let address = format!("{}:{QUIC_PORT}", stage.address(Site::B));
-    let mut server = stage.command(Site::B, &program)?;
-    let server_said = stage.client_file("quic-server");
-    server
-        .args(["serve", &address])
-        .stdout(File::create(&server_said).context("a log")?);
-    let _server = Background::start(server)?;
-    thread::sleep(Duration::from_millis(300));
+    let [server_said, certificate] =
+        ["quic-server", "quic.der"].map(|name| stage.client_file(name));
+    let mut server = example(Site::B)?;
+    server.args(["serve", &address]).arg(&certificate);
+    server.stdout(File::create(&server_said).context("a log")?);
+    let _server = Background::serve(server, stage, Site::B, QUIC_PORT)?;
     let what = match cell.work.direction {
         Direction::Down => "get",
         Direction::Up => "put",
     };
     let bytes = cell.work.bytes().bytes();
-    let mut command = stage.command(Site::A, &program)?;
+    let mut command = example(Site::A)?;
     command.args([what, &address, &bytes.to_string()]);
+    command.arg(&certificate);
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
         // The receiver tells how far it is.
@@ -270,15 +255,6 @@ fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Before a time in what lftp prints.
-const MARK: &str = "time:";
-/// UFTP's default, and with it its headers, UDP's and IP's.
-const UFTP_BLOCK_BYTES: f64 = 1300.0;
-const UFTP_PACKET_BYTES: usize = 1356;
-const ETHERNET_BYTES: u64 = 38;
-const UFTP_PORT: &str = "1044";
-const QUIC_PORT: u16 = 4433;
-
 fn cut_off(bytes: u64, time: Duration) -> Moved {
     Moved {
         bytes,
@@ -304,6 +280,12 @@ impl Ended {
         }
         Ok(())
     }
+}
+
+/// A program at a site.
+fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, Unmoved> {
+    let command = stage.command(site, program)?;
+    command.ok_or_else(|| Unmoved::NotTried(format!("{program} is not installed")))
 }
 
 /// Runs a program, and ends it after `limit`.
@@ -338,15 +320,25 @@ fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> 
 struct Background(Child);
 
 impl Background {
-    fn start(mut command: Command) -> Result<Self, Unmoved> {
+    fn start(mut command: Command) -> anyhow::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
-        match command.spawn() {
-            Ok(child) => Ok(Self(child)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(Unmoved::NotTried(format!("{program} is not installed")))
+        Ok(Self(command.spawn().context(program)?))
+    }
+
+    /// Starts a server, and waits until it is there. One that does not come up is nobody's failed transfer.
+    fn serve(command: Command, stage: &Stage, site: Site, port: u16) -> Result<Self, Unmoved> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut server = Self::start(command)?;
+        let begun = Instant::now();
+        while !stage.is_served(site, port)? {
+            let has_ended = server.0.try_wait().context("a server's end")?.is_some();
+            if has_ended || begun.elapsed() > READY_PATIENCE {
+                let why = format!("{program} does not come up");
+                return Err(Unmoved::NotTried(why));
             }
-            Err(error) => Err(anyhow::Error::from(error).context(program).into()),
+            thread::sleep(Duration::from_millis(10));
         }
+        Ok(server)
     }
 }
 
@@ -356,3 +348,16 @@ impl Drop for Background {
         let _ = self.0.wait();
     }
 }
+
+/// Before a time in what lftp prints.
+const MARK: &str = "time:";
+/// UFTP's default, and with it its headers, UDP's and IP's.
+const UFTP_BLOCK_BYTES: f64 = 1300.0;
+const UFTP_PACKET_BYTES: usize = 1356;
+const ETHERNET_BYTES: u64 = 38;
+const UFTP_PORT: u16 = 1044;
+const QUIC_PORT: u16 = 4433;
+const IPERF3_PORT: u16 = 5201;
+const TFTP_PORT: u16 = 69;
+/// How long a server may take until it is there.
+const READY_PATIENCE: Duration = Duration::from_secs(10);

@@ -185,84 +185,34 @@ impl Section {
         };
         let path = self.path()?;
         let mut cells = vec![Cell { path, work }];
-        vary(
-            &mut cells,
-            self.rtt.as_ref(),
-            milliseconds,
-            |cell, value| {
-                cell.path.rtt_ms = value;
-            },
-        )?;
-        vary(&mut cells, self.loss.as_ref(), share, |cell, value| {
-            cell.path.loss = value;
+        let all = &mut cells;
+        vary(all, &self.rtt, milliseconds, |cell| &mut cell.path.rtt_ms)?;
+        vary(all, &self.loss, share, |cell| &mut cell.path.loss)?;
+        vary(all, &self.corruption, share, |cell| {
+            &mut cell.path.corruption
         })?;
-        vary(
-            &mut cells,
-            self.corruption.as_ref(),
-            share,
-            |cell, value| {
-                cell.path.corruption = value;
-            },
-        )?;
-        vary(
-            &mut cells,
-            self.reordering.as_ref(),
-            share,
-            |cell, value| {
-                cell.path.reordering = value;
-            },
-        )?;
-        vary(
-            &mut cells,
-            self.duplication.as_ref(),
-            share,
-            |cell, value| {
-                cell.path.duplication = value;
-            },
-        )?;
-        vary(
-            &mut cells,
-            self.window.as_ref(),
-            or_none(size),
-            |cell, value| {
-                cell.work.window_bytes = value;
-            },
-        )?;
-        vary(
-            &mut cells,
-            self.server.as_ref(),
-            or_none(buffers),
-            |cell, value| {
-                cell.work.server = value;
-            },
-        )?;
-        vary(
-            &mut cells,
-            self.beside.as_ref(),
-            or_none(neighbour),
-            |cell, value| {
-                cell.work.beside = value;
-            },
-        )?;
-        vary(
-            &mut cells,
-            self.outage.as_ref(),
-            or_none(milliseconds),
-            |cell, value| {
-                cell.work.outage_ms = value.map(|milliseconds| milliseconds.ceil() as u64);
-            },
-        )?;
-        vary(&mut cells, Some(&self.size), size, |cell, value| {
-            cell.work.size_bytes = value;
+        vary(all, &self.reordering, share, |cell| {
+            &mut cell.path.reordering
         })?;
-        vary(
-            &mut cells,
-            Some(&self.direction),
-            direction,
-            |cell, value| {
-                cell.work.direction = value;
-            },
-        )?;
+        vary(all, &self.duplication, share, |cell| {
+            &mut cell.path.duplication
+        })?;
+        vary(all, &self.window, or_none(size), |cell| {
+            &mut cell.work.window_bytes
+        })?;
+        vary(all, &self.server, or_none(buffers), |cell| {
+            &mut cell.work.server
+        })?;
+        vary(all, &self.beside, or_none(neighbour), |cell| {
+            &mut cell.work.beside
+        })?;
+        vary(all, &self.outage, or_none(whole_milliseconds), |cell| {
+            &mut cell.work.outage_ms
+        })?;
+        vary(all, &self.size, size, |cell| &mut cell.work.size_bytes)?;
+        vary(all, &self.direction, direction, |cell| {
+            &mut cell.work.direction
+        })?;
         Ok(cells)
     }
 
@@ -305,13 +255,13 @@ impl Limit {
 }
 
 /// Takes each cell once for each of the values.
-fn vary<T: Copy>(
+fn vary<'a, T: Copy>(
     cells: &mut Vec<Cell>,
-    many: Option<&Spanned<Many>>,
+    many: impl Into<Option<&'a Spanned<Many>>>,
     read: impl Fn(&str) -> Result<T, String>,
-    set: impl Fn(&mut Cell, T),
+    place: impl Fn(&mut Cell) -> &mut T,
 ) -> Result<(), Problem> {
-    let Some(many) = many else {
+    let Some(many) = many.into() else {
         return Ok(());
     };
     let all = match many.get_ref() {
@@ -325,7 +275,7 @@ fn vary<T: Copy>(
     let values = values.map_err(|error| (many.span(), error))?;
     let with = |cell: &Cell, value: &T| {
         let mut cell = cell.clone();
-        set(&mut cell, *value);
+        *place(&mut cell) = *value;
         cell
     };
     *cells = cells
@@ -351,6 +301,10 @@ fn share(text: &str) -> Result<f64, String> {
 fn milliseconds(text: &str) -> Result<f64, String> {
     let time = change::parse_duration(text).map_err(|error| error.to_string())?;
     Ok(time.as_secs_f64() * 1e3)
+}
+
+fn whole_milliseconds(text: &str) -> Result<u64, String> {
+    Ok(milliseconds(text)?.ceil() as u64)
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Report, Row};
 use crate::{
-    eval::cell::{Cell, Work},
+    eval::cell::{Cell, Job},
     plot::{Axis, Mark, Plot, Series},
 };
 
@@ -13,67 +13,89 @@ struct Dimension {
     name: &'static str,
     axis: fn() -> Axis,
     value: fn(&Cell) -> Option<f64>,
+    /// Takes the quantity out of a cell; what is left is what the cells of a plot have in common.
+    clear: fn(&mut Cell),
+    /// What a cell without the quantity says of it.
+    cleared: &'static str,
 }
 
-const DIMENSIONS: [Dimension; 6] = [
+const DIMENSIONS: [Dimension; 7] = [
     Dimension {
         name: "RTT",
         axis: || Axis::linear("RTT, ms"),
         value: |cell| Some(cell.path.rtt_ms),
+        clear: |cell| cell.path.rtt_ms = 0.0,
+        cleared: ", 0 ms",
     },
     Dimension {
         name: "loss",
         axis: || Axis::linear("loss, %"),
         value: |cell| Some(cell.path.loss * 100.0),
+        clear: |cell| cell.path.loss = 0.0,
+        cleared: ", loss 0%",
     },
     Dimension {
         name: "corruption",
         axis: || Axis::linear("corruption, %"),
         value: |cell| Some(cell.path.corruption * 100.0),
+        clear: |cell| cell.path.corruption = 0.0,
+        cleared: "",
     },
     Dimension {
         name: "reordering",
         axis: || Axis::linear("reordering, %"),
         value: |cell| Some(cell.path.reordering * 100.0),
+        clear: |cell| cell.path.reordering = 0.0,
+        cleared: "",
+    },
+    Dimension {
+        name: "duplication",
+        axis: || Axis::linear("duplication, %"),
+        value: |cell| Some(cell.path.duplication * 100.0),
+        clear: |cell| cell.path.duplication = 0.0,
+        cleared: "",
     },
     Dimension {
         name: "TCP window",
         axis: || Axis::logarithmic("TCP window, KiB"),
         value: |cell| Some(cell.work.window_bytes? as f64 / 1024.0),
+        clear: |cell| cell.work.window_bytes = None,
+        cleared: "",
     },
     Dimension {
         name: "size",
         axis: || Axis::logarithmic("file, MB"),
         value: |cell| Some(cell.work.size_bytes as f64 / 1e6),
+        clear: |cell| cell.work.size_bytes = 0,
+        cleared: "0 B ",
     },
 ];
-
-/// More combinations than this make no picture; the tables have them.
-const PLOTS_PER_DIMENSION_MAX: usize = 12;
 
 impl Report {
     /// Goodput over each quantity that varies, and the distribution of all fractions of the ideal.
     pub(super) fn plots(&self) -> Vec<Plot> {
-        let cells = self.cells();
+        let mut cells = self.cells();
+        cells.retain(|cell| cell.work.job == Job::Files);
         let mut plots = Vec::new();
         for dimension in &DIMENSIONS {
-            let mut groups: Vec<(String, Vec<&Cell>)> = Vec::new();
+            let mut groups: Vec<(Cell, Vec<&Cell>)> = Vec::new();
             let with_value = cells
                 .iter()
                 .filter(|cell| (dimension.value)(cell).is_some());
             for cell in with_value {
-                let label = others(cell, dimension);
-                match groups.iter_mut().find(|(name, _)| *name == label) {
+                let mut common = Cell::clone(cell);
+                (dimension.clear)(&mut common);
+                match groups.iter_mut().find(|(other, _)| *other == common) {
                     Some((_, group)) => group.push(cell),
-                    None => groups.push((label, vec![cell])),
+                    None => groups.push((common, vec![cell])),
                 }
             }
-            let varies = groups.into_iter().filter(|(_, group)| {
-                let first = (dimension.value)(group[0]);
-                group.iter().any(|cell| (dimension.value)(cell) != first)
-            });
-            let of_group = varies.take(PLOTS_PER_DIMENSION_MAX);
-            plots.extend(of_group.map(|(label, group)| self.over(dimension, &label, &group)));
+            // Cells are different: several of them differ in this.
+            let vary = groups.into_iter().filter(|(_, group)| group.len() > 1);
+            plots.extend(vary.map(|(common, group)| {
+                let label = common.to_string().replacen(dimension.cleared, "", 1);
+                self.over(dimension, &label, &group)
+            }));
         }
         plots.extend(self.waits());
         plots.extend(self.distribution());
@@ -132,36 +154,5 @@ impl Report {
         let x = Axis::linear("fraction of the ideal");
         let any = samples.iter().any(|(_, values)| !values.is_empty());
         any.then(|| Plot::cdf("Distribution over all trials", x, &samples))
-    }
-}
-
-/// What cells of one plot have in common, in words.
-fn others(cell: &Cell, dimension: &Dimension) -> String {
-    let mut common = cell.clone();
-    let mut left_out = String::new();
-    match dimension.name {
-        "RTT" => common.path.rtt_ms = 0.0,
-        "loss" => common.path.loss = 0.0,
-        "corruption" => common.path.corruption = 0.0,
-        "reordering" => common.path.reordering = 0.0,
-        "TCP window" => common.work.window_bytes = None,
-        _ => {
-            common.work.size_bytes = 0;
-            let Work {
-                files, direction, ..
-            } = cell.work;
-            left_out = format!("{}, {files} files {direction}", cell.path);
-        }
-    }
-    if left_out.is_empty() {
-        let text = common.to_string();
-        let zero = match dimension.name {
-            "RTT" => ", 0 ms",
-            "loss" => ", loss 0%",
-            _ => "",
-        };
-        text.replacen(zero, "", 1)
-    } else {
-        left_out
     }
 }

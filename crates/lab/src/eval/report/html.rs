@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Report, table::Table};
+use super::Report;
 use crate::{page, plot::escape};
 
 impl Report {
@@ -16,11 +16,11 @@ impl Report {
         let tables = self.tables();
         let (first, others) = tables.split_at(tables.len().min(1));
         for (title, table) in first {
-            section(&mut page, title, table);
+            page::table(&mut page, title, table);
         }
         page::plots(&mut page, &self.plots());
         for (title, table) in others {
-            section(&mut page, title, table);
+            page::table(&mut page, title, table);
         }
         page.push_str("<h2>What did not complete</h2>\n");
         let misses = self.misses();
@@ -32,8 +32,4 @@ impl Report {
         page::close(&mut page);
         page
     }
-}
-
-fn section(page: &mut String, title: &str, table: &Table) {
-    page::table(page, title, &table.head, &table.rows);
 }

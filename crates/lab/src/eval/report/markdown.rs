@@ -42,17 +42,28 @@ impl Report {
     /// Under which conditions the figures were taken.
     pub(super) fn conditions(&self) -> Vec<String> {
         let mut lines = vec![
-            format!("{} trials; figures are medians of a cell's repetitions", self.trials),
+            format!("{} trials; figures of a cell are medians of its repetitions", self.trials),
             format!("machine: {}", self.machine.join("; ")),
             format!("Longhaul {}", self.version.join("; ")),
             "of ideal: the time of a perfect sender by the measured time (docs/measuring.md); trials that were cut off \
              count by the rate that they reached, failed ones as zero"
                 .to_owned(),
+            "behind a cell's figures: c, a trial was cut off; f, one failed; m, the machine could not keep up in one"
+                .to_owned(),
         ];
-        if self.saturated > 0 {
+        let distorted = self.sides.iter().filter_map(|side| {
+            let count = self
+                .records(*side)
+                .filter(|record| record.saturated)
+                .count();
+            let all = self.records(*side).count();
+            (count > 0).then(|| format!("{} {count} of {all}", side.title()))
+        });
+        let distorted: Vec<_> = distorted.collect();
+        if !distorted.is_empty() {
             lines.push(format!(
-                "in {} trials the machine could not keep up with the emulation: these say less about the path",
-                self.saturated
+                "trials in which the machine could not keep up with the emulation, which say less about the path: {}",
+                distorted.join("; ")
             ));
         }
         lines

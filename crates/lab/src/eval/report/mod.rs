@@ -25,7 +25,6 @@ pub struct Report {
     rows: Vec<Row>,
     sides: Vec<Side>,
     trials: usize,
-    saturated: usize,
 }
 
 /// All trials of one side in one cell.
@@ -74,7 +73,6 @@ impl Report {
             rows,
             sides,
             trials: records.len(),
-            saturated: records.iter().filter(|record| record.saturated).count(),
         })
     }
 
@@ -87,6 +85,12 @@ impl Report {
             }
         }
         cells
+    }
+
+    /// All trials of a side.
+    fn records(&self, side: Side) -> impl Iterator<Item = &Record> {
+        let rows = self.rows.iter().filter(move |row| row.side == side);
+        rows.flat_map(|row| &row.records)
     }
 
     fn row(&self, cell: &Cell, side: Side) -> Option<&Row> {
@@ -105,6 +109,13 @@ impl Report {
                     row.cell,
                     record.repetition + 1
                 );
+                let failures = record.answers.iter().flat_map(|answers| &answers.failures);
+                let failures: Vec<_> = failures
+                    .map(|(kind, count)| format!("{count} {kind}"))
+                    .collect();
+                if !failures.is_empty() {
+                    misses.push(format!("{place}: failed: {}", failures.join(", ")));
+                }
                 match &record.outcome {
                     Outcome::Complete => {}
                     Outcome::CutOff => misses.push(format!(
@@ -221,8 +232,11 @@ impl Row {
         (self.side == Side::Longhaul).then_some([of("near gateway")?, of("far gateway")?])
     }
 
-    /// Bytes that went against the data, by 1e9 bytes of data.
+    /// Bytes that went against the data, by 1e9 bytes of data. Beside a neighbour some are the neighbour's.
     pub(crate) fn feedback_bytes_per_gb(&self) -> Option<f64> {
+        if self.cell.work.beside.is_some() {
+            return None;
+        }
         let back = match self.cell.work.direction {
             super::cell::Direction::Down => 0,
             super::cell::Direction::Up => 1,

@@ -1,26 +1,20 @@
-//! Tables as rows of text, for both kinds of pages.
+//! The tables of a report.
+
+use std::collections::BTreeSet;
 
 use super::{Report, Row};
-use crate::eval::{cell::Job, record::Record, side::Side};
-
-/// A table with a heading for each column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Table {
-    pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
-}
+use crate::{
+    eval::{
+        cell::{Cell, Job},
+        record::{Outcome, Record},
+        side::Side,
+    },
+    stats::{Summary, median},
+    table::Table,
+};
 
 /// What nothing is known of.
 const NONE: &str = "-";
-
-impl Table {
-    pub(super) fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rule: String = "---|".repeat(self.head.len());
-        let rows: String = self.rows.iter().map(|row| line(row)).collect();
-        format!("{}|{rule}\n{rows}", line(&self.head))
-    }
-}
 
 impl Report {
     /// Those that have anything to say, with their titles.
@@ -37,39 +31,73 @@ impl Report {
             .collect()
     }
 
-    /// Each side in a line, over all cells that are about bytes.
+    /// Each side in a line, over all cells that are about bytes alone: beside a neighbour the larger share is not
+    /// the better one.
     fn headline(&self) -> Table {
         let head = [
             "",
-            "of ideal: median",
+            "of ideal: median of the cells",
             "least",
             "most",
+            "Longhaul in the same cells",
+            "ahead in",
+            "cells",
             "complete",
             "trials",
         ];
-        let rows = self.sides.iter().filter_map(|side| {
-            let records = || {
-                let rows = self.rows.iter().filter(|row| row.side == *side);
-                rows.flat_map(|row| &row.records)
+        let mut cells = self.cells();
+        cells.retain(|cell| cell.work.job == Job::Files && cell.work.beside.is_none());
+        let reached = |cell: &Cell, side: Side| Some(self.row(cell, side)?.efficiency()?.median);
+        let best = |cell: &Cell, of: &dyn Fn(Side) -> bool| {
+            let sides = self.sides.iter().filter(|side| of(**side));
+            let all = sides.filter_map(|side| reached(cell, *side));
+            all.reduce(f64::max)
+        };
+        let line = |name: &str, of: &dyn Fn(&Cell) -> Option<f64>, counts: [String; 3]| {
+            let there = || cells.iter().filter(|cell| of(cell).is_some());
+            let values: Vec<f64> = there().filter_map(|cell| of(cell)).collect();
+            let ours = there().filter_map(|cell| reached(cell, Side::Longhaul));
+            let ours = median(&ours.collect::<Vec<_>>());
+            let summary = Summary::of(&values)?;
+            let mut line = vec![name.to_owned()];
+            line.extend([summary.median, summary.min, summary.max].map(|x| fraction(Some(x))));
+            let [ahead, complete, trials] = counts;
+            line.extend([
+                fraction(ours),
+                ahead,
+                values.len().to_string(),
+                complete,
+                trials,
+            ]);
+            Some(line)
+        };
+        let of_side = |side: Side| {
+            let is_ahead = |cell: &&&Cell| {
+                let others = best(cell, &|other| other != side);
+                reached(cell, side)
+                    .zip(others)
+                    .is_some_and(|(mine, others)| mine > others)
             };
-            let values: Vec<f64> = records().filter_map(Record::efficiency).collect();
-            let complete =
-                records().filter(|record| record.outcome == crate::eval::record::Outcome::Complete);
-            let summary = crate::stats::Summary::of(&values)?;
-            let share = |of: fn(&crate::stats::Summary) -> f64| fraction(Some(of(&summary)));
-            Some(vec![
-                side.title().to_owned(),
-                share(|s| s.median),
-                share(|s| s.min),
-                share(|s| s.max),
-                complete.count().to_string(),
-                records().count().to_string(),
-            ])
-        });
-        Table {
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
+            let ahead = cells.iter().filter(is_ahead).count();
+            let trials = || {
+                self.records(side)
+                    .filter(|record| cells.contains(&&record.cell))
+            };
+            let complete = trials().filter(|record| record.outcome == Outcome::Complete);
+            let counts = [ahead, complete.count(), trials().count()].map(|count| count.to_string());
+            line(side.title(), &|cell| reached(cell, side), counts)
+        };
+        let mut rows: Vec<_> = self
+            .sides
+            .iter()
+            .filter_map(|side| of_side(*side))
+            .collect();
+        if self.sides.contains(&Side::Longhaul) && self.sides.len() > 2 {
+            let none = [(); 3].map(|()| NONE.to_owned());
+            let of_others = |cell: &Cell| best(cell, &|side| side != Side::Longhaul);
+            rows.extend(line("best of the others in each cell", &of_others, none));
         }
+        Table::new(&head, rows)
     }
 
     /// Every cell: the fraction of the ideal of each side, and its rate.
@@ -115,8 +143,8 @@ impl Report {
         let mut rows = Vec::new();
         for row in &self.rows {
             for what in row.awaited() {
-                let waits = crate::stats::Summary::of(&row.waits_s(&what));
-                let ms = |of: fn(&crate::stats::Summary) -> f64| {
+                let waits = Summary::of(&row.waits_s(&what));
+                let ms = |of: fn(&Summary) -> f64| {
                     waits
                         .as_ref()
                         .map_or(NONE.to_owned(), |waits| format!("{:.1}", of(waits) * 1e3))
@@ -138,10 +166,7 @@ impl Report {
                 ]);
             }
         }
-        Table {
-            head: head.map(str::to_owned).to_vec(),
-            rows,
-        }
+        Table::new(&head, rows)
     }
 
     /// What is left to a neighbour, by cell and side.
@@ -171,10 +196,7 @@ impl Report {
                 format!("{jain:.3}"),
             ])
         });
-        Table {
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+        Table::new(&head, rows)
     }
 
     /// What Longhaul costs, by cell.
@@ -190,16 +212,13 @@ impl Report {
             let [near, far] = row.gateway_cpu_s_per_gb()?;
             Some(vec![
                 row.cell.to_string(),
-                format!("{near:.2}"),
-                format!("{far:.2}"),
+                format!("{near:.1}"),
+                format!("{far:.1}"),
                 row.feedback_bytes_per_gb()
                     .map_or(NONE.to_owned(), |bytes| format!("{bytes:.0}")),
             ])
         });
-        Table {
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+        Table::new(&head, rows)
     }
 }
 
@@ -208,10 +227,21 @@ fn shown(row: &Row) -> String {
         return "not tried".to_owned();
     };
     let rate = row.goodput_bits_per_s().unwrap_or_default() / 1e6;
+    let any = |is: fn(&Record) -> bool| row.records.iter().any(is);
+    let marks = [
+        (" c", any(|record| record.outcome == Outcome::CutOff)),
+        (
+            " f",
+            any(|record| matches!(record.outcome, Outcome::Failed(_))),
+        ),
+        (" m", any(|record| record.saturated)),
+    ];
+    let marks = marks.into_iter().filter(|(_, is_so)| *is_so);
+    let marks: String = marks.map(|(mark, _)| mark).collect();
     match summary.count {
-        1 => format!("{:.3}, {rate:.1}", summary.median),
+        1 => format!("{:.3}, {rate:.1}{marks}", summary.median),
         _ => format!(
-            "{:.3} ({:.3}..{:.3}), {rate:.1}",
+            "{:.3} ({:.3}..{:.3}), {rate:.1}{marks}",
             summary.median, summary.min, summary.max
         ),
     }
@@ -226,45 +256,94 @@ pub(super) fn compare(before: &[Record], after: &[Record]) -> String {
     let [Some(before), Some(after)] = reports else {
         return "one of the files has no records\n".to_owned();
     };
-    let head = [
-        "cell",
-        "side",
-        "before, of ideal",
-        "after, of ideal",
-        "after / before",
-    ];
-    let rows = before.rows.iter().map(|row| {
-        let then = row.efficiency().map(|summary| summary.median);
-        let now = after.row(&row.cell, row.side).and_then(Row::efficiency);
-        let now = now.map(|summary| summary.median);
-        let ratio = then.zip(now).filter(|(then, _)| *then > 0.0);
-        let ratio = ratio.map(|(then, now)| now / then);
-        vec![
-            row.cell.to_string(),
-            row.side.title().to_owned(),
-            fraction(then),
-            fraction(now),
-            fraction(ratio),
-        ]
-    });
-    let mut table = Table {
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    };
-    let new = after
+    let mut text = String::new();
+    for (name, report) in [("before", &before), ("after", &after)] {
+        let (version, machine) = (report.version.join("; "), report.machine.join("; "));
+        text += &format!("- {name}: Longhaul {version}; {machine}\n");
+    }
+    let new = after.rows.iter();
+    let new = new.filter(|row| before.row(&row.cell, row.side).is_none());
+    let pairs = before
         .rows
         .iter()
-        .filter(|row| before.row(&row.cell, row.side).is_none());
-    table.rows.extend(new.map(|row| {
-        let now = row.efficiency().map(|summary| summary.median);
-        let side = row.side.title().to_owned();
-        vec![
+        .map(|row| (Some(row), after.row(&row.cell, row.side)));
+    let pairs: Vec<_> = pairs.chain(new.map(|row| (None, Some(row)))).collect();
+    let files = pairs.iter().filter_map(|pair| compared_files(*pair));
+    let waits = pairs.iter().flat_map(|pair| compared_waits(*pair));
+    let columns = [
+        "before",
+        "after",
+        "after / before",
+        "complete before",
+        "complete after",
+    ];
+    for (head, rows) in [
+        (vec!["cell", "side"], files.collect::<Vec<_>>()),
+        (vec!["cell", "side", "what, median ms"], waits.collect()),
+    ] {
+        if !rows.is_empty() {
+            let head: Vec<_> = head.into_iter().chain(columns).collect();
+            text += &format!("\n{}", Table::new(&head, rows).markdown());
+        }
+    }
+    text
+}
+
+/// The same cell and side in two files; one may be missing.
+type Pair<'a> = (Option<&'a Row>, Option<&'a Row>);
+
+fn compared_files(pair: Pair<'_>) -> Option<Vec<String>> {
+    let row = pair.0.or(pair.1)?;
+    if row.cell.work.job != Job::Files {
+        return None;
+    }
+    let reached = |row: Option<&Row>| Some(row?.efficiency()?.median);
+    let complete = |row: Option<&Row>| {
+        let records = &row?.records;
+        let complete = records
+            .iter()
+            .filter(|record| record.outcome == Outcome::Complete);
+        Some([complete.count() as u64, records.len() as u64])
+    };
+    let mut line = vec![row.cell.to_string(), row.side.title().to_owned()];
+    line.extend(two(pair, reached, |value| format!("{value:.3}")));
+    line.extend([pair.0, pair.1].map(|row| counted(complete(row))));
+    Some(line)
+}
+
+fn compared_waits(pair: Pair<'_>) -> Vec<Vec<String>> {
+    let Some(row) = pair.0.or(pair.1) else {
+        return Vec::new();
+    };
+    let rows = [pair.0, pair.1].into_iter().flatten();
+    let awaited: BTreeSet<_> = rows.flat_map(Row::awaited).collect();
+    let line = |what: &String| {
+        let waited = |row: Option<&Row>| median(&row?.waits_s(what));
+        let mut line = vec![
             row.cell.to_string(),
-            side,
-            NONE.to_owned(),
-            fraction(now),
-            NONE.to_owned(),
-        ]
-    }));
-    table.markdown()
+            row.side.title().to_owned(),
+            what.clone(),
+        ];
+        line.extend(two(pair, waited, |seconds| format!("{:.1}", seconds * 1e3)));
+        line.extend([pair.0, pair.1].map(|row| counted(row.and_then(|row| row.complete(what)))));
+        line
+    };
+    awaited.iter().map(line).collect()
+}
+
+/// A value before and after, and the second by the first.
+fn two(
+    pair: Pair<'_>,
+    of: impl Fn(Option<&Row>) -> Option<f64>,
+    show: impl Fn(f64) -> String,
+) -> [String; 3] {
+    let (then, now) = (of(pair.0), of(pair.1));
+    let ratio = then.zip(now).map(|(then, now)| now / then);
+    let shown = |value: Option<f64>| value.map_or(NONE.to_owned(), &show);
+    let ratio = ratio.filter(|ratio| ratio.is_finite());
+    [shown(then), shown(now), fraction(ratio)]
+}
+
+fn counted(counts: Option<[u64; 2]>) -> String {
+    counts.map_or(NONE.to_owned(), |[part, all]| format!("{part} of {all}"))
 }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::eval::record::tests::record;
+use crate::eval::{
+    cell::Job,
+    record::{Answers, tests::record},
+};
 
 fn records() -> Vec<Record> {
     let mut records = Vec::new();
@@ -43,7 +46,7 @@ fn figures_are_medians_of_the_records() {
         ),
         "{text}"
     );
-    assert!(text.contains("| 3.00 | 2.00 | 10000 |"), "{text}");
+    assert!(text.contains("| 3.0 | 2.0 | 10000 |"), "{text}");
 }
 
 #[test]
@@ -85,21 +88,103 @@ fn a_page_needs_nothing_beside_itself() {
 
 #[test]
 fn two_runs_are_compared_cell_by_cell() {
-    let before = records();
+    let mut before = records();
+    before.push(session(1.0, 0));
     let mut after = before.clone();
     for record in &mut after {
         record.seconds /= 2.0;
     }
+    after.pop();
+    after.push(session(0.5, 3));
     let text = compare(&before, &after);
-    assert!(
-        text.contains("| Longhaul | 0.640 | 1.280 | 2.000 |"),
-        "{text}"
-    );
+    for line in [
+        "| Longhaul | 0.640 | 1.280 | 2.000 | 3 of 3 | 3 of 3 |",
+        "| FTP, CUBIC | 0.064 | 0.128 | 2.000 | 0 of 3 | 0 of 3 |",
+        "| Longhaul | sessions | 1000.0 | 500.0 | 0.500 | 10 of 10 | 7 of 10 |",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
     let nothing = compare(&before, &[]);
     assert!(nothing.contains("no records"), "{nothing}");
+}
+
+/// Ten sessions, some of which failed.
+fn session(seconds: f64, failed: u64) -> Record {
+    let mut record = record(Side::Longhaul, 0);
+    record.cell.work.job = Job::Sessions;
+    record.bytes = 0;
+    record.answers = Some(Answers {
+        seconds: BTreeMap::from([("sessions".to_owned(), vec![seconds; 10])]),
+        complete: BTreeMap::from([("sessions".to_owned(), [10 - failed, 10])]),
+        failures: [("reset".to_owned(), failed)]
+            .into_iter()
+            .filter(|(_, n)| *n > 0)
+            .collect(),
+    });
+    record
+}
+
+#[test]
+fn sessions_that_failed_are_among_what_did_not_complete() {
+    let text = |failed| {
+        Report::new("Small", "", &[session(1.0, failed)])
+            .expect("one")
+            .markdown()
+    };
+    assert!(text(0).contains("Everything completed."), "{}", text(0));
+    assert!(text(3).contains("time 1: failed: 3 reset"), "{}", text(3));
 }
 
 #[test]
 fn without_records_there_is_no_report() {
     assert!(Report::new("Empty", "", &[]).is_err());
+}
+
+#[test]
+fn cells_of_a_plot_differ_in_one_quantity_alone() {
+    let mut records = records();
+    let mut with = |change: fn(&mut Record)| {
+        let mut record = record(Side::Longhaul, 0);
+        change(&mut record);
+        records.push(record);
+    };
+    with(|record| record.cell.work.outage_ms = Some(5000));
+    with(|record| record.cell.work.size_bytes *= 2);
+    with(|record| record.cell.path.duplication = 0.5);
+    with(|record| record.cell.work.job = Job::Sessions);
+    let plots = Report::new("Small", "", &records).expect("records").plots();
+    let titles: Vec<_> = plots.iter().map(|plot| plot.title.as_str()).collect();
+    assert_eq!(
+        titles,
+        [
+            "Goodput over RTT: 300 Mbit/s, loss 0.1%, 100 MB download",
+            "Goodput over duplication: 300 Mbit/s, 200 ms, loss 0.1%, 100 MB download",
+            "Goodput over size: 300 Mbit/s, 200 ms, loss 0.1%, download",
+            "Distribution over all trials",
+        ]
+    );
+    let over_size = &plots[2].series[1];
+    assert_eq!(over_size.points.len(), 2, "{over_size:?}");
+}
+
+#[test]
+fn the_headline_counts_cells() {
+    let mut records = records();
+    records.retain(|record| record.side != Side::Uftp);
+    for rtt_ms in [20.0, 200.0] {
+        let mut bbr = record(Side::FtpBbr, 0);
+        (bbr.cell.path.rtt_ms, bbr.seconds) = (rtt_ms, 4.0 + rtt_ms / 50.0);
+        records.push(bbr);
+    }
+    let text = Report::new("Small", "", &records)
+        .expect("records")
+        .markdown();
+    for line in [
+        "| FTP, CUBIC | 0.064 | 0.064 | 0.064 | 0.640 | 0 | 2 | 0 | 6 |",
+        "| Longhaul | 0.640 | 0.640 | 0.640 | 0.640 | 1 | 2 | 6 | 6 |",
+        "| FTP, BBR | 0.564 | 0.400 | 0.727 | 0.640 | 1 | 2 | 2 | 2 |",
+        "| best of the others in each cell | 0.564 | 0.400 | 0.727 | 0.640 | - | 2 | - | - |",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
 }

@@ -1,12 +1,11 @@
 //! FTP sessions side by side.
 
-use super::{
-    Comparison, Table, distribution, failures, head, miss, row, seconds, share, text_row, time_rows,
-};
+use super::{Comparison, failures, head, miss, row, seconds, share, text_row, time_rows};
 use crate::{
     plot::{Axis, Mark, Plot, Series},
     probe::ftp::{Session, Summary},
     stats,
+    table::Table,
 };
 
 impl Comparison {
@@ -118,12 +117,12 @@ fn plots(labels: &[&str], sessions: &[Session]) -> Vec<Plot> {
         mark: Mark::Points,
     });
     vec![
-        distribution(
+        Plot::cdf(
             "Response time of commands",
             Axis::logarithmic("seconds"),
             &samples(|session| session.response_seconds().collect()),
         ),
-        distribution(
+        Plot::cdf(
             "Time of transfers, until the final reply",
             Axis::logarithmic("seconds"),
             &samples(|session| session.transfer_seconds().collect()),

@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 use super::{Failure, FailureKind};
 use crate::{
     page,
-    plot::{Axis, Mark, Plot, Series, escape},
+    plot::{Plot, escape},
     stats,
+    table::Table,
 };
 
 /// What records of several ways say beside each other.
@@ -27,29 +28,15 @@ pub struct Comparison {
     pub misses: Vec<String>,
 }
 
-/// Rows under a head.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
-    /// Of the columns.
-    pub head: Vec<String>,
-    /// As many cells each.
-    pub rows: Vec<Vec<String>>,
-}
-
 impl Comparison {
     /// A page that needs nothing beside itself; `conditions` say where the records come from.
     pub fn html(&self, conditions: &[String]) -> String {
         let mut text = page::open(&self.title);
         page::list(&mut text, conditions);
-        page::table(
-            &mut text,
-            "Side by side",
-            &self.table.head,
-            &self.table.rows,
-        );
+        page::table(&mut text, "Side by side", &self.table);
         page::plots(&mut text, &self.plots);
         if let Some((title, table)) = &self.detail {
-            page::table(&mut text, title, &table.head, &table.rows);
+            page::table(&mut text, title, table);
         }
         text.push_str("<h2>What did not succeed</h2>\n");
         if self.misses.is_empty() {
@@ -65,61 +52,6 @@ impl Comparison {
         page::close(&mut text);
         text
     }
-}
-
-impl Table {
-    /// For a terminal: columns of equal width.
-    pub fn text(&self) -> String {
-        let width = |column: usize| {
-            let lines = std::iter::once(&self.head).chain(&self.rows);
-            lines
-                .map(|line| line[column].chars().count())
-                .max()
-                .unwrap_or_default()
-        };
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let mut text = String::new();
-        for line in std::iter::once(&self.head).chain(&self.rows) {
-            let cells = line.iter().zip(&widths);
-            let cells: Vec<_> = cells
-                .map(|(cell, width)| format!("{cell:<width$}"))
-                .collect();
-            let _ = writeln!(text, "{}", cells.join("  ").trim_end());
-        }
-        text
-    }
-}
-
-/// The distribution of samples, with as many points as a page can show and no more.
-pub fn distribution(title: &str, x: Axis, samples: &[(String, Vec<f64>)]) -> Plot {
-    let series = samples.iter().map(|(label, values)| {
-        let mut sorted = values.clone();
-        sorted.sort_by(f64::total_cmp);
-        Series {
-            label: label.clone(),
-            points: thinned(&sorted),
-            mark: Mark::Line,
-        }
-    });
-    Plot {
-        title: title.to_owned(),
-        x,
-        y: Axis::linear("share of them"),
-        series: series.collect(),
-    }
-}
-
-/// Steps up to some hundred values, then the values at equal distances of rank, the extremes always.
-fn thinned(sorted: &[f64]) -> Vec<(f64, f64)> {
-    if sorted.len() <= POINTS {
-        return stats::cdf(sorted);
-    }
-    let last = sorted.len() - 1;
-    let at = |point: usize| {
-        let rank = point * last / (POINTS - 1);
-        (sorted[rank], (rank + 1) as f64 / sorted.len() as f64)
-    };
-    (0..POINTS).map(at).collect()
 }
 
 /// A value for each way and, where there are two, the second by the first.
@@ -200,25 +132,10 @@ fn miss(side: &str, number: u64, failure: &Failure) -> String {
 
 const NONE: &str = "-";
 const MISSES_SHOWN: usize = 100;
-/// Of one distribution: more than a page has columns of pixels for.
-const POINTS: usize = 800;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_large_distribution_keeps_its_shape_and_its_ends() {
-        let values: Vec<f64> = (1..=100_000).map(f64::from).collect();
-        let plot = distribution("t", Axis::linear("s"), &[("a".into(), values)]);
-        let points = &plot.series[0].points;
-        assert_eq!(points.len(), POINTS);
-        assert_eq!(points[0].0, 1.0);
-        assert_eq!(points[POINTS - 1], (100_000.0, 1.0));
-        for (value, share) in points {
-            assert!((value / 100_000.0 - share).abs() < 1e-9);
-        }
-    }
 
     #[test]
     fn less_than_all_is_not_all() {

@@ -1,9 +1,10 @@
 //! Short transactions side by side.
 
-use super::{Comparison, Table, distribution, failures, head, miss, share, text_row, time_rows};
+use super::{Comparison, failures, head, miss, share, text_row, time_rows};
 use crate::{
     plot::{Axis, Plot},
     probe::transaction::{Summary, Transaction},
+    table::Table,
 };
 
 impl Comparison {
@@ -46,12 +47,12 @@ fn plots(labels: &[&str], all: &[Transaction]) -> Vec<Plot> {
         labels.iter().map(of_way).collect()
     };
     vec![
-        distribution(
+        Plot::cdf(
             "Time of transactions, from the first packet to the end",
             Axis::logarithmic("seconds"),
             &samples(Transaction::total_seconds),
         ),
-        distribution(
+        Plot::cdf(
             "Time until the connection is up",
             Axis::logarithmic("seconds"),
             &samples(Transaction::setup_seconds),

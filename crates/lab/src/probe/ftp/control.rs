@@ -9,10 +9,10 @@ use ::ftp::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::timeout,
+    time::sleep,
 };
 
-use crate::probe::{Failure, FailureKind};
+use crate::probe::{Failure, FailureKind, failure::within};
 
 /// A control connection.
 #[derive(Debug)]
@@ -55,14 +55,32 @@ impl Control {
     /// Sends a line.
     pub(super) async fn send(&mut self, verb: &str, line: &str) -> Result<(), Failure> {
         let bytes = format!("{line}\r\n");
-        match timeout(self.patience, self.stream.write_all(bytes.as_bytes())).await {
-            Ok(sent) => sent.map_err(|error| Failure::io(verb, &error)),
-            Err(_) => Err(Failure::timed_out(verb, self.patience)),
-        }
+        within(verb, self.patience, self.stream.write_all(bytes.as_bytes())).await
     }
 
     /// The next reply, whole. `during` is what it answers.
     pub(super) async fn reply(&mut self, during: &str) -> Result<Reply, Failure> {
+        self.reply_after(during, async {}).await
+    }
+
+    /// The next reply, whole; only after `event` the server may be found too slow.
+    pub(super) async fn reply_after(
+        &mut self,
+        during: &str,
+        event: impl Future<Output = ()>,
+    ) -> Result<Reply, Failure> {
+        let patience = self.patience;
+        let too_late = async {
+            event.await;
+            sleep(patience).await;
+        };
+        tokio::select! {
+            reply = self.next_reply(during) => reply,
+            () = too_late => Err(Failure::timed_out(during, patience)),
+        }
+    }
+
+    async fn next_reply(&mut self, during: &str) -> Result<Reply, Failure> {
         let unexpected =
             |detail: String| Failure::new(FailureKind::UnexpectedReply, during, detail);
         let mut tracker = ReplyTracker::default();
@@ -85,14 +103,13 @@ impl Control {
                     None => return Err(unexpected(shortened(&text))),
                 }
             }
-            match timeout(self.patience, self.stream.read(&mut buffer)).await {
-                Ok(Ok(0)) => {
+            match self.stream.read(&mut buffer).await {
+                Ok(0) => {
                     let detail = "the control connection ended";
                     return Err(Failure::new(FailureKind::Ended, during, detail));
                 }
-                Ok(Ok(count)) => self.lines.push(&buffer[..count]),
-                Ok(Err(error)) => return Err(Failure::io(during, &error)),
-                Err(_) => return Err(Failure::timed_out(during, self.patience)),
+                Ok(count) => self.lines.push(&buffer[..count]),
+                Err(error) => return Err(Failure::io(during, &error)),
             }
         }
     }
@@ -104,14 +121,12 @@ pub(super) async fn connect(
     to: SocketAddr,
     patience: Duration,
 ) -> Result<TcpStream, Failure> {
-    let stream = match timeout(patience, TcpStream::connect(to)).await {
-        Ok(connected) => connected.map_err(|error| Failure::io(during, &error))?,
-        Err(_) => return Err(Failure::timed_out(during, patience)),
-    };
-    stream
-        .set_nodelay(true)
-        .map_err(|error| Failure::io(during, &error))?;
-    Ok(stream)
+    within(during, patience, async {
+        let stream = TcpStream::connect(to).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    })
+    .await
 }
 
 /// What a record keeps of a server's words.

@@ -320,6 +320,7 @@ impl Run<'_> {
         let replied = &mut exchange.replied_us;
         let code = &mut exchange.code;
         let (started, go) = tokio::sync::oneshot::channel();
+        let (all_moved, moved) = tokio::sync::oneshot::channel::<()>();
         let replies = async {
             let first = control.reply(verb).await?;
             *replied = Some(moving.now_us());
@@ -329,7 +330,11 @@ impl Run<'_> {
             }
             // A transfer that has failed does not listen any more.
             let _ = started.send(());
-            let last = control.reply(verb).await?;
+            // While bytes move, silence is in order here; the data connection has a limit of its own.
+            let moved = async {
+                let _ = moved.await;
+            };
+            let last = control.reply_after(verb, moved).await?;
             *code = Some(last.code.0);
             Ok((last, Some(moving.now_us())))
         };
@@ -342,6 +347,10 @@ impl Run<'_> {
             &self.common.content,
             &self.name,
         );
+        let bytes = async {
+            let _all_moved = all_moved;
+            bytes.await
+        };
         let joined = both(replies, bytes).await;
         let (reply, final_us) = match joined {
             Ok(ended) => ended,

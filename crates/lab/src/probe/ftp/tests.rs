@@ -33,7 +33,7 @@ fn server(answers: &[&str]) -> SocketAddr {
 fn probe(server: SocketAddr, script: &str) -> FtpProbe {
     FtpProbe {
         script: Script::parse(script).expect("a script"),
-        timeout: Duration::from_millis(300),
+        timeout: Duration::from_secs(10),
         ..FtpProbe::new(server)
     }
 }
@@ -115,8 +115,46 @@ fn failures_are_told_apart() {
 #[test]
 fn silence_ends_a_session() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let session = only(&probe(silent.local_addr().expect("bound"), "NOOP"));
+    let mut probe = probe(silent.local_addr().expect("bound"), "NOOP");
+    probe.timeout = Duration::from_millis(300);
+    let session = only(&probe);
     assert_eq!(failure(&session), (FailureKind::TimedOut, "greeting"));
+}
+
+#[test]
+fn a_transfer_may_last_longer_than_silence() {
+    const BYTES: usize = 10;
+    let step = Duration::from_millis(150);
+    let data = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = data.local_addr().expect("bound").port();
+    let passive = format!("227 (127,0,0,1,{},{})", port / 256, port % 256);
+    let sender = thread::spawn(move || {
+        let (mut stream, _) = data.accept().expect("a client");
+        for _ in 0..BYTES {
+            thread::sleep(step);
+            stream.write_all(b"x").expect("a client");
+        }
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut lines = BufReader::new(stream.try_clone().expect("a clone"));
+        for answer in ["220 a", &passive, "150 b"] {
+            stream.write_all(format!("{answer}\r\n").as_bytes())?;
+            if answer != "150 b" {
+                lines.read_line(&mut String::new())?;
+            }
+        }
+        sender.join().expect("no panic");
+        stream.write_all(b"226 c\r\n")
+    });
+    let mut probe = probe(address, "PASV\nRETR x");
+    probe.timeout = 5 * step;
+    let session = only(&probe);
+    assert_eq!(session.failure, None);
+    let moved = session.commands[1].data.as_ref().expect("data");
+    assert_eq!(moved.bytes, BYTES as u64);
 }
 
 #[test]

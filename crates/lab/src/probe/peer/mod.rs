@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{
     Failure, ProbeError,
@@ -76,7 +76,7 @@ impl Peer {
         })?;
         spawn("probe-accept", {
             let (listener, shared) = (listener.try_clone().map_err(listening)?, shared.clone());
-            move || accept(&listener, &shared)
+            move || accept(&listener, &shared, || false)
         })?;
         Ok(Self {
             address,
@@ -106,8 +106,8 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProbeEr
         .map_err(ProbeError::system("starting a thread"))
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    while !shared.is_stopped.load(Ordering::Relaxed) {
+fn accept(listener: &TcpListener, shared: &Arc<Shared>, is_over: impl Fn() -> bool) {
+    while !is_over() && !shared.is_stopped.load(Ordering::Relaxed) {
         let Ok((stream, _)) = listener.accept() else {
             // No descriptors left, or the end.
             thread::sleep(Duration::from_millis(20));
@@ -151,7 +151,7 @@ impl Drop for Place {
     }
 }
 
-fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+fn serve(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let client = stream.peer_addr()?.ip();
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(tcp::STALL_MAX))?;
@@ -169,7 +169,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         Hello::Bulk { bytes } => echo_last(stream, bytes),
         Hello::Ping {} => {
             let test = shared.table.add(client, Kind::Ping)?;
-            let ended = line::write(&mut stream, &Ready { id: test.id });
+            let ended = line::write(&mut stream, &Ready::new(test.id));
             let ended = ended.and_then(|()| attend(&stream, shared, &test, |_| false, PING_MAX));
             shared.table.remove(&test);
             ended
@@ -246,7 +246,7 @@ fn attend(
     Ok(())
 }
 
-fn tcp_control(stream: &mut TcpStream, shared: &Shared, test: &Test) -> io::Result<()> {
+fn tcp_control(stream: &mut TcpStream, shared: &Arc<Shared>, test: &Arc<Test>) -> io::Result<()> {
     let Kind::Tcp {
         task,
         streams,
@@ -255,10 +255,16 @@ fn tcp_control(stream: &mut TcpStream, shared: &Shared, test: &Test) -> io::Resu
     else {
         unreachable!("it was made so");
     };
-    line::write(stream, &Ready { id: test.id })?;
+    let door = task
+        .window_bytes
+        .map(|_| Door::open(stream, task, shared, test));
+    let door = door.transpose()?;
+    let port = door.as_ref().map(Door::port).transpose()?;
+    line::write(stream, &Ready { id: test.id, port })?;
     let count = task.all_streams();
     let have_joined = |_: &Test| lock(streams).ends.len() == count;
     attend(stream, shared, test, have_joined, tcp::STALL_MAX)?;
+    drop(door);
     let unusable = lock(streams).ends.values().flatten().next().cloned();
     let failure = unusable.and_then(|end| end.failure);
     let is_usable = failure.is_none();
@@ -278,6 +284,46 @@ fn tcp_control(stream: &mut TcpStream, shared: &Shared, test: &Test) -> io::Resu
     attend(stream, shared, test, have_ended, task.time_max())?;
     let ends: Vec<StreamEnd> = lock(streams).ends.values().flatten().cloned().collect();
     line::write(stream, &ends)
+}
+
+/// A port for the streams of one test, whose connections have its window from their first packet on.
+/// Dropped, it takes no more.
+struct Door(TcpListener);
+
+impl Door {
+    /// At the address where the control connection came in.
+    fn open(
+        control: &TcpStream,
+        task: &tcp::Task,
+        shared: &Arc<Shared>,
+        test: &Arc<Test>,
+    ) -> io::Result<Self> {
+        let mut address = control.local_addr()?;
+        address.set_port(0);
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.bind(&address.into())?;
+        // What cannot be set shows when a stream joins.
+        let _ = task.prepare(&socket);
+        socket.listen(task.all_streams() as i32)?;
+        let listener = TcpListener::from(socket);
+        let door = Self(listener.try_clone()?);
+        let (shared, test) = (shared.clone(), test.clone());
+        thread::Builder::new()
+            .name("probe-streams".to_owned())
+            .spawn(move || accept(&listener, &shared, || test.is_over()))?;
+        Ok(door)
+    }
+
+    fn port(&self) -> io::Result<u16> {
+        Ok(self.0.local_addr()?.port())
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Wakes the thread that accepts; it ends with its test at the latest.
+        let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
+    }
 }
 
 /// A stream of a test of bulk TCP.
@@ -374,7 +420,7 @@ fn udp_control(
     let Kind::Udp(side) = &test.kind else {
         unreachable!("it was made so");
     };
-    line::write(stream, &Ready { id: test.id })?;
+    line::write(stream, &Ready::new(test.id))?;
     let time_max = task.time() + tcp::STALL_MAX;
     match task.direction {
         udp::Direction::Up => {

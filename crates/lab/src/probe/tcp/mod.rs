@@ -267,8 +267,18 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
     let mut control = line::connect(probe.peer, &Hello::Tcp(task.clone()), probe.timeout)?;
     let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
     let mut sockets = Vec::new();
+    let mut to = probe.peer;
+    to.set_port(ready.port.unwrap_or(to.port()));
     for index in 0..task.all_streams() as u16 {
-        sockets.push((index, open(probe, ready.id, index)?));
+        let stream = match open(probe, to, ready.id, index) {
+            // A forward, or a firewall, leads to the port that everybody knows alone.
+            Err(_) if index == 0 && to != probe.peer => {
+                to = probe.peer;
+                open(probe, to, ready.id, index)
+            }
+            opened => opened,
+        };
+        sockets.push((index, stream?));
     }
     // All are there before the first one starts: set-up is in nobody's time.
     let joined: Joined = line::answer(&mut control, "joining", probe.timeout)?;
@@ -343,14 +353,13 @@ fn start(
     sockets.into_iter().map(start).collect()
 }
 
-fn open(probe: &TcpProbe, id: u64, index: u16) -> Result<TcpStream, ProbeError> {
+fn open(probe: &TcpProbe, to: SocketAddr, id: u64, index: u16) -> Result<TcpStream, ProbeError> {
     let failed = |error: io::Error| Failure::io("connecting a stream", &error);
-    let socket =
-        Socket::new(Domain::for_address(probe.peer), Type::STREAM, None).map_err(failed)?;
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).map_err(failed)?;
     // Before connecting: the shift of the window is chosen then.
     probe.task.prepare(&socket).map_err(failed)?;
     socket
-        .connect_timeout(&probe.peer.into(), probe.timeout)
+        .connect_timeout(&to.into(), probe.timeout)
         .map_err(failed)?;
     socket.set_nonblocking(false).map_err(failed)?;
     let mut stream: TcpStream = socket.into();

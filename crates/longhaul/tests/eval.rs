@@ -1,0 +1,132 @@
+//! What `longhaul eval` says of bad input, and what it leaves behind.
+#![allow(clippy::disallowed_methods, reason = "runs programs")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let name = format!("longhaul-eval-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("room");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn eval(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.arg("eval").args(arguments);
+    command
+}
+
+#[track_caller]
+fn assert_ends(mut command: Command, code: i32, words: &str) -> Output {
+    let output = command.output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {said}");
+    assert!(said.contains(words), "{command:?}: {said}");
+    output
+}
+
+/// Records of a published evaluation.
+fn records() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/wifi.jsonl");
+    fs::read_to_string(path).expect("they are part of the repository")
+}
+
+const PLAN: &str = "\
+name = \"small\"\ntitle = \"Small\"\nabout = \"Little.\"\nrepetitions = 1\nlimit = \"5 s\"\nsides = [\"uftp\"]\n
+[[cells]]\nrate = \"50 Mbit/s\"\nrtt = \"2ms\"\ndirection = \"down\"\nsize = \"100 kB\"\n";
+
+#[test]
+fn a_plan_with_a_typo_is_refused_with_its_place() {
+    let folder = Folder::new("typo");
+    let plan = folder.file("plan.toml", &PLAN.replace("rtt", "rrt"));
+    let out = folder.0.join("out").display().to_string();
+    assert_ends(eval(&[&plan, "--out", &out]), 2, "plan.toml:10:1: ");
+    assert_ends(eval(&["/nonexistent.toml"]), 2, "/nonexistent.toml");
+    assert!(!Path::new(&out).exists(), "nothing was begun");
+}
+
+#[test]
+fn records_that_cannot_be_read_are_left_alone() {
+    let folder = Folder::new("corrupt");
+    let mut text = records();
+    text.insert_str(text.find('\n').expect("lines") + 1, "{\"plan\": 7}\n");
+    let path = folder.file("small.jsonl", &text);
+    let out = folder.0.display().to_string();
+    let plan = folder.file("plan.toml", PLAN);
+    let place = "small.jsonl:2: not a record";
+    assert_ends(eval(&["--report", &path]), 1, place);
+    assert_ends(eval(&["--compare", &path, &path]), 1, place);
+    assert_ends(eval(&[&plan, "--out", &out]), 1, place);
+    assert_eq!(fs::read_to_string(&path).expect("still there"), text);
+    assert!(!folder.0.join("small.html").exists());
+}
+
+#[test]
+fn a_full_disk_leaves_the_earlier_report() {
+    let folder = Folder::new("full");
+    let path = folder.file("small.jsonl", &records());
+    let page = folder.file("small.html", "the one before");
+    let part = folder.0.join("small.html.part");
+    std::os::unix::fs::symlink("/dev/full", part).expect("a link");
+    assert_ends(eval(&["--report", &path]), 1, "No space left");
+    assert_eq!(fs::read_to_string(&page).expect("there"), "the one before");
+}
+
+#[test]
+fn a_report_is_made_again_with_its_plan_s_title() {
+    let folder = Folder::new("again");
+    let path = folder.file("small.jsonl", &records());
+    let plan = folder.file("plan.toml", PLAN);
+    assert_ends(eval(&[&plan, "--report", &path]), 0, "");
+    let text = fs::read_to_string(folder.0.join("small.md")).expect("made");
+    assert!(text.starts_with("# Small\n\nLittle.\n"), "{text}");
+    assert_ends(eval(&["--report", &path]), 0, "");
+    let text = fs::read_to_string(folder.0.join("small.md")).expect("made");
+    assert!(text.starts_with("# small\n"), "{text}");
+}
+
+/// Its trial is on record as what it is, and tried again when the program is there.
+#[test]
+fn a_missing_program_is_told() {
+    let folder = Folder::new("missing");
+    let plan = folder.file("plan.toml", PLAN);
+    let out = folder.0.display().to_string();
+    let run = || {
+        let mut command = eval(&[&plan, "--out", &out]);
+        command.env("PATH", "/nonexistent");
+        assert_ends(command, 0, "UFTP")
+    };
+    let said = run();
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(said.contains("not tried: "), "{said}");
+    let lines = || {
+        let records = fs::read_to_string(folder.0.join("small.jsonl"));
+        records.expect("kept").lines().count()
+    };
+    assert_eq!(lines(), 1);
+    let report = fs::read_to_string(folder.0.join("small.md")).expect("made");
+    assert!(report.contains("uftpd is not installed"), "{report}");
+    run();
+    assert_eq!(lines(), 2);
+}
