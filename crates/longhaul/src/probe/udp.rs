@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lab::probe::udp::{self, Direction, Record, Task, UdpProbe};
+use lab::{
+    plot::{Axis, Mark, Plot, Series},
+    probe::udp::{self, Direction, Received, Record, Task, UdpProbe},
+};
 use units::BitRate;
 
 use super::{
@@ -60,9 +63,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     if args.size == 0 {
         return Err(wrong_use("--size must be above zero"));
     }
-    if args.output.plot.is_some() {
-        return Err(wrong_use("--plot: a test of UDP has nothing to plot"));
-    }
     let probe = UdpProbe {
         peer: resolve(&args.peer, Some(PEER_PORT))?,
         task: Task::new(direction, rate, args.size, args.time),
@@ -73,8 +73,31 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let is_good = record.received.packets > 0;
     sink.add(&record, is_good);
     sink.finish()?;
-    args.output.conclude(&text(&record), &[])?;
+    args.output.conclude(&text(&record), &[plot(&record)])?;
     Ok(Verdict::of(is_good))
+}
+
+/// What was delivered, second by second.
+fn plot(record: &Record) -> Plot {
+    let seconds = Received::INTERVAL.as_secs_f64();
+    let intervals = &record.received.interval_bytes;
+    // The last one is a part.
+    let whole = intervals.len().saturating_sub(1).max(1);
+    let intervals = intervals.iter().take(whole).enumerate();
+    let point = |(at, bytes): (usize, &u64)| {
+        let middle_s = (at as f64 + 0.5) * seconds;
+        (middle_s, *bytes as f64 * 8.0 / seconds / 1e6)
+    };
+    Plot {
+        title: "Delivered over time".to_owned(),
+        x: Axis::linear("seconds"),
+        y: Axis::linear("Mbit/s"),
+        series: vec![Series {
+            label: "UDP payload".to_owned(),
+            points: intervals.map(point).collect(),
+            mark: Mark::Line,
+        }],
+    }
 }
 
 fn text(record: &Record) -> String {

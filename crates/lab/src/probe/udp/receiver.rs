@@ -1,7 +1,7 @@
 //! What a receiver can tell of a numbered stream: loss, duplication, reordering, jitter. Owns no socket
 //! and no clock.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,12 +54,20 @@ pub struct Received {
     /// How many packets were n-reordered, from n = 1: all n arrivals just before had larger numbers (RFC
     /// 4737, 5). Those with n = 3 look like losses to classic TCP.
     pub n_reordered: Vec<u64>,
+    /// Bytes of first copies by [`Received::INTERVAL`] from the first one on; two hours of them.
+    #[serde(default)]
+    pub interval_bytes: Vec<u64>,
     /// Datagrams that this machine dropped after they had arrived, for want of room; `None` if it does not tell.
     pub dropped_here: Option<u64>,
     #[serde(skip)]
     first_ns: u64,
     #[serde(skip)]
     first_bytes: u64,
+}
+
+impl Received {
+    /// Time over which bytes are summed up.
+    pub const INTERVAL: Duration = Duration::from_secs(1);
 }
 
 impl Receiver {
@@ -98,9 +106,15 @@ impl Receiver {
         }
         report.packets += 1;
         report.bytes += bytes;
-        report.span_ns = report
-            .span_ns
-            .max(received_ns.saturating_sub(report.first_ns));
+        let since_first_ns = received_ns.saturating_sub(report.first_ns);
+        report.span_ns = report.span_ns.max(since_first_ns);
+        let interval = (since_first_ns / Received::INTERVAL.as_nanos() as u64) as usize;
+        if interval >= report.interval_bytes.len() && interval < INTERVALS_MAX {
+            report.interval_bytes.resize(interval + 1, 0);
+        }
+        if let Some(sum) = report.interval_bytes.get_mut(interval) {
+            *sum += bytes;
+        }
     }
 
     /// What arrived so far.
@@ -176,7 +190,8 @@ impl Receiver {
 /// Leaders that are remembered: at 100,000 packets a second, more than half a second of them.
 const LEADERS_MAX: usize = 1 << 16;
 /// What a receiver keeps beside a bit for each packet, bytes: its leaders, and the rest.
-pub(super) const FIXED_BYTES: u64 = (LEADERS_MAX * 16 + 16 * 1024) as u64;
+pub(super) const FIXED_BYTES: u64 = (LEADERS_MAX * 16 + INTERVALS_MAX * 8 + 16 * 1024) as u64;
+const INTERVALS_MAX: usize = 7200;
 /// The largest n of n-reordering that is told apart.
 const DEGREE_MAX: usize = 100;
 
@@ -222,6 +237,25 @@ mod tests {
         assert_eq!(report.bytes, 400);
         let report = received(&[0, 1000, u64::MAX]);
         assert_eq!((report.packets, report.foreign), (1, 2));
+    }
+
+    #[test]
+    fn bytes_are_summed_up_by_the_second() {
+        let mut receiver = Receiver::new(100);
+        for (number, at_ms) in [
+            (0, 500),
+            (1, 1499),
+            (2, 1500),
+            (2, 1501),
+            (3, 4000),
+            (4, 3999),
+        ] {
+            receiver.arrive(number, 0, at_ms * 1_000_000, 10);
+        }
+        assert_eq!(receiver.report().interval_bytes, [20, 10, 0, 20]);
+        // A clock that has jumped makes no list without an end.
+        receiver.arrive(5, 0, u64::MAX, 10);
+        assert_eq!(receiver.report().interval_bytes.len(), 4);
     }
 
     #[test]

@@ -398,6 +398,16 @@ mod tests {
     }
 
     #[test]
+    fn no_path_is_shorter_than_the_timers_of_both_sides() {
+        let mut measure = Measure::new();
+        assert_eq!(measure.base_rtt_s(), 0.1, "before any sample");
+        measure.pretend(0.02, 1e6, 0.0);
+        assert_eq!(measure.base_rtt_s(), 0.02);
+        measure.pretend(0.0, 1e6, 1.0);
+        assert_eq!(measure.base_rtt_s(), BASE_RTT_MIN_S);
+    }
+
+    #[test]
     fn a_base_is_believed_when_two_buckets_have_seen_it() {
         let hiccup = |number| if number == 500 { 9.0 } else { 10.0 };
         assert!(queue_ms(1000, hiccup) < 0.001);
