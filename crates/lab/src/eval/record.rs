@@ -183,7 +183,7 @@ impl TrialKey {
     /// Of the trial of `side` in `cell`.
     pub fn new(cell: &Cell, side: Side, repetition: u32) -> Self {
         let cell = serde_json::to_string(cell).expect("plain data");
-        Self(format!("{cell} {side} {repetition}"))
+        Self(format!("{cell} {side:?} {repetition}"))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Who does the work: plain FTP, Longhaul, and other movers found on the machine.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 
-/// A way to move files.
+/// A way to move files; its name in plans and records is that of the variant, `ftp-cubic`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
@@ -28,38 +28,7 @@ pub enum Side {
     Quic,
 }
 
-/// A text that names no side.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no side is called {0:?}, expected one of: {names}", names = names())]
-pub struct UnknownSide(String);
-
 impl Side {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::FtpCubic,
-        Self::FtpBbr,
-        Self::Longhaul,
-        Self::LftpPget,
-        Self::Iperf3,
-        Self::Uftp,
-        Self::Tftp,
-        Self::Quic,
-    ];
-
-    /// Its name in plans and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::FtpCubic => "ftp-cubic",
-            Self::FtpBbr => "ftp-bbr",
-            Self::Longhaul => "longhaul",
-            Self::LftpPget => "lftp-pget",
-            Self::Iperf3 => "iperf3",
-            Self::Uftp => "uftp",
-            Self::Tftp => "tftp",
-            Self::Quic => "quic",
-        }
-    }
-
     /// Its name in tables and plots.
     pub const fn title(self) -> &'static str {
         match self {
@@ -86,25 +55,6 @@ impl Side {
             }
         }
     }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Side {
-    type Err = UnknownSide;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let named = Self::ALL.into_iter().find(|side| side.name() == text);
-        named.ok_or_else(|| UnknownSide(text.to_owned()))
-    }
-}
-
-fn names() -> String {
-    Side::ALL.map(Side::name).join(", ")
 }
 
 /// Bytes in flight of a TFTP transfer.

@@ -1,13 +1,12 @@
 //! `longhaul wan show`.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use lab::wan::{Client, Description, DirectionReport, Report};
 use units::ByteCount;
 use wansim::{PathConfig, Radio};
+
+use crate::output;
 
 /// Prints what the emulator does, for people or as JSON.
 pub(super) fn show(client: &Client, json: bool) -> anyhow::Result<()> {
@@ -29,11 +28,7 @@ pub(super) fn show(client: &Client, json: bool) -> anyhow::Result<()> {
     } else {
         page(&description, &report)
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // `show | head` has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
+    output::print(&text)
 }
 
 fn page(description: &Description, report: &Report) -> String {

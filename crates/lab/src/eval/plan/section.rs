@@ -24,7 +24,7 @@ pub(super) struct File {
     about: String,
     repetitions: Spanned<u32>,
     limit: Spanned<String>,
-    sides: Spanned<Vec<Spanned<String>>>,
+    sides: Spanned<Vec<Side>>,
     #[serde(default)]
     cells: Vec<Section>,
     published: Option<Published>,
@@ -68,7 +68,7 @@ struct Section {
     beside: Option<Spanned<Many>>,
     outage: Option<Spanned<Many>>,
     /// Instead of the plan's.
-    sides: Option<Spanned<Vec<Spanned<String>>>>,
+    sides: Option<Spanned<Vec<Side>>>,
     repetitions: Option<Spanned<u32>>,
     limit: Option<Spanned<String>>,
 }
@@ -365,15 +365,11 @@ fn read_limit(text: &Spanned<String>) -> Result<Limit, Problem> {
         .ok_or_else(wrong)
 }
 
-fn read_sides(texts: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Side>, Problem> {
-    if texts.get_ref().is_empty() {
-        return Err((texts.span(), "expected at least one side".to_owned()));
+fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, Problem> {
+    if sides.get_ref().is_empty() {
+        return Err((sides.span(), "expected at least one side".to_owned()));
     }
-    let read = |text: &Spanned<String>| {
-        let side = text.get_ref().parse::<Side>();
-        side.map_err(|error| (text.span(), error.to_string()))
-    };
-    texts.get_ref().iter().map(read).collect()
+    Ok(sides.get_ref().clone())
 }
 
 /// A small file takes no time by itself; whoever is slow shall be seen to be.

@@ -138,7 +138,7 @@ fn a_mistake_has_its_place() {
         (
             "longhaul",
             "longhual",
-            "small.toml:6:23: no side is called \"longhual\", expected one of: ftp-cubic",
+            "small.toml:6:23: unknown variant \"longhual\", expected one of \"ftp-cubic\"",
         ),
         ("300 Mbit/s", "fast", "small.toml:9:8"),
         ("200ms", "200", "small.toml:10:7"),

@@ -141,12 +141,6 @@ impl Exchange {
     pub fn transfer_seconds(&self) -> Option<f64> {
         Some(seconds(self.data.as_ref()?.final_us? - self.sent_us))
     }
-
-    /// Payload by the time until the final reply, bits per second.
-    pub fn goodput_bits_per_s(&self) -> Option<f64> {
-        let bits = self.data.as_ref()?.bytes as f64 * 8.0;
-        Some(bits / self.transfer_seconds()?).filter(|rate| rate.is_finite())
-    }
 }
 
 impl Summary {

@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount};
 
@@ -260,7 +262,9 @@ pub(super) fn send_paced(
     send: impl Fn(&[u8]) -> std::io::Result<usize>,
     is_stopped: impl Fn() -> bool,
 ) -> Sent {
-    let mut bytes = noise(usize::from(task.payload_bytes));
+    let mut bytes = vec![0; usize::from(task.payload_bytes)];
+    // Nothing on the way compresses it.
+    Pcg64::seed_from_u64(id).fill_bytes(&mut bytes);
     let size = ByteCount::new(u64::from(task.payload_bytes));
     let gap_s = size.bytes() as f64 * 8.0 / task.rate_bits_per_s as f64;
     let mut sent = Sent::default();
@@ -309,18 +313,6 @@ fn finished(mut sent: Sent, last: Duration, size: ByteCount) -> Sent {
         sent.rate_bits_per_s = bytes.bytes() as f64 * 8.0 / sent.seconds;
     }
     sent
-}
-
-/// Bytes that do not compress.
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let next = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(next).collect()
 }
 
 impl PeerSide {
