@@ -483,5 +483,5 @@ fn offload_multiplies_the_ceiling() {
 }
 
 /// Packets on their way into the emulator, about which the sender's clock does not say whether they
-/// met a change: those of a burst by which a sender makes up for 13 ms without a processor.
-const EDGE_PACKETS: u64 = 10;
+/// met a change: those of 50 ms for which sender or emulator had no processor.
+const EDGE_PACKETS: u64 = 40;
