@@ -94,7 +94,7 @@ fn a_transfer_that_takes_long_is_not_idle() {
     let limits = "[limits]\nidle_timeout = \"1 s\"\nlogin_timeout = \"3 s\"";
     let world = World::start_with("", limits);
     let (mut client, mut server, mut client_data, mut server_data) = world.downloading();
-    for _ in 0..4 {
+    for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(500));
         server_data.write_all(b"more").expect("the gateway reads");
         client_data.read_exact(&mut [0; 4]).expect("it arrives");

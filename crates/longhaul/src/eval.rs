@@ -67,11 +67,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     if let Some(path) = &args.report {
-        let (title, about) = match &plan {
-            Some(plan) => (plan.title.clone(), plan.about.as_str()),
-            None => (title_of(path), ""),
+        let records = record::read(path)?;
+        let report = match &plan {
+            Some(plan) => Report::new(&plan.title, &plan.about, &run::in_order(plan, records)),
+            None => Report::new(&title_of(path), "", &records),
         };
-        write(&Report::new(&title, about, &record::read(path)?)?, path)?;
+        write(&report?, path)?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = plan.context("no plan")?;

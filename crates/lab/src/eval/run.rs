@@ -110,8 +110,8 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
     Ok(in_order(plan, record::read(&setting.records)?))
 }
 
-/// In the plan's order; what an earlier, longer version of it left is not this one's.
-fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
+/// The records of a plan's trials in its order; what an earlier, longer version of it left is not this one's.
+pub fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
     let wanted = plan.tasks.iter().flat_map(|task| {
         task.sides.iter().flat_map(move |side| {
             (0..task.repetitions).map(move |number| TrialKey::new(&task.cell, *side, number))

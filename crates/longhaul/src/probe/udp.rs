@@ -79,7 +79,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
 
 /// What was delivered, second by second.
 fn plot(record: &Record) -> Plot {
-    let seconds = Received::INTERVAL.as_secs_f64();
+    // A test may be shorter than an interval.
+    let span = Duration::from_nanos(record.received.span_ns.max(1));
+    let seconds = Received::INTERVAL.min(span).as_secs_f64();
     let intervals = &record.received.interval_bytes;
     // The last one is a part.
     let whole = intervals.len().saturating_sub(1).max(1);

@@ -34,6 +34,7 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     let _ = std::fs::remove_file(&local);
     let script = format!(
         "set net:max-retries 1; set ftp:use-abor no; set xfer:use-temp-file no; set pget:save-status never; \
+         set file:use-fallocate no; \
          open ftp://anonymous:eval@{}; cd /; shell date +{MARK}%s.%N; pget -n 8 {} -o {}; shell date +{MARK}%s.%N",
         stage.server_address,
         stage::name(Direction::Down, 0),

@@ -63,24 +63,14 @@ impl Control {
         self.reply_after(during, async {}).await
     }
 
-    /// The next reply, whole; only after `event` the server may be found too slow.
+    /// The next reply, whole; only after `event` silence ends the waiting.
     pub(super) async fn reply_after(
         &mut self,
         during: &str,
         event: impl Future<Output = ()>,
     ) -> Result<Reply, Failure> {
-        let patience = self.patience;
-        let too_late = async {
-            event.await;
-            sleep(patience).await;
-        };
-        tokio::select! {
-            reply = self.next_reply(during) => reply,
-            () = too_late => Err(Failure::timed_out(during, patience)),
-        }
-    }
-
-    async fn next_reply(&mut self, during: &str) -> Result<Reply, Failure> {
+        tokio::pin!(event);
+        let mut has_happened = false;
         let unexpected =
             |detail: String| Failure::new(FailureKind::UnexpectedReply, during, detail);
         let mut tracker = ReplyTracker::default();
@@ -103,7 +93,18 @@ impl Control {
                     None => return Err(unexpected(shortened(&text))),
                 }
             }
-            match self.stream.read(&mut buffer).await {
+            let silence = async {
+                if !has_happened {
+                    event.as_mut().await;
+                    has_happened = true;
+                }
+                sleep(self.patience).await;
+            };
+            let read = tokio::select! {
+                read = self.stream.read(&mut buffer) => read,
+                () = silence => return Err(Failure::timed_out(during, self.patience)),
+            };
+            match read {
                 Ok(0) => {
                     let detail = "the control connection ended";
                     return Err(Failure::new(FailureKind::Ended, during, detail));

@@ -270,11 +270,15 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
     let mut to = probe.peer;
     to.set_port(ready.port.unwrap_or(to.port()));
     for index in 0..task.all_streams() as u16 {
-        let stream = match open(probe, to, ready.id, index) {
+        let patience = match index {
+            0 if to != probe.peer => probe.timeout.min(DOOR_PATIENCE),
+            _ => probe.timeout,
+        };
+        let stream = match open(probe, to, ready.id, index, patience) {
             // A forward, or a firewall, leads to the port that everybody knows alone.
             Err(_) if index == 0 && to != probe.peer => {
                 to = probe.peer;
-                open(probe, to, ready.id, index)
+                open(probe, to, ready.id, index, probe.timeout)
             }
             opened => opened,
         };
@@ -353,13 +357,19 @@ fn start(
     sockets.into_iter().map(start).collect()
 }
 
-fn open(probe: &TcpProbe, to: SocketAddr, id: u64, index: u16) -> Result<TcpStream, ProbeError> {
+fn open(
+    probe: &TcpProbe,
+    to: SocketAddr,
+    id: u64,
+    index: u16,
+    patience: Duration,
+) -> Result<TcpStream, ProbeError> {
     let failed = |error: io::Error| Failure::io("connecting a stream", &error);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).map_err(failed)?;
     // Before connecting: the shift of the window is chosen then.
     probe.task.prepare(&socket).map_err(failed)?;
     socket
-        .connect_timeout(&to.into(), probe.timeout)
+        .connect_timeout(&to.into(), patience)
         .map_err(failed)?;
     socket.set_nonblocking(false).map_err(failed)?;
     let mut stream: TcpStream = socket.into();
@@ -377,6 +387,8 @@ fn cut_off(stream: &TcpStream) {
 
 /// Silence after which a stream is given up.
 pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
+/// For a port that a firewall may keep silent about; a SYN is sent again once.
+const DOOR_PATIENCE: Duration = Duration::from_secs(3);
 /// With their echo in the other direction no more than a peer's connections.
 const STREAMS_MAX: u16 = 100;
 const WINDOW_MAX_BYTES: u64 = 1 << 30;
