@@ -49,11 +49,14 @@ impl Plot {
         y: (f64, f64),
     ) -> Result<(), Box<dyn std::error::Error + '_>> {
         let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+        // A long title is smaller: a letter is about 0.56 of its height wide.
+        let letters = self.title.chars().count().max(1) as f64;
+        let title_px = (f64::from(SIZE.0) / 0.56 / letters).min(17.0);
         let mut chart = ChartBuilder::on(&root)
             .margin(10)
             .x_label_area_size(42)
             .y_label_area_size(64)
-            .caption(&self.title, (FONT, 17).into_font().color(&INK))
+            .caption(&self.title, (FONT, title_px).into_font().color(&INK))
             .build_cartesian_2d(x.0..x.1, y.0..y.1 + 0.04 * (y.1 - y.0))?;
         let label = |axis: &Axis| {
             let scale = axis.scale;
