@@ -1,4 +1,4 @@
-//! Tells the program which commit it was built from: records of evaluations name it.
+//! Tells the program which commit it was built from: `--version` and records of evaluations name it.
 
 use std::process::Command;
 

@@ -124,11 +124,8 @@ fn udp_is_exact() {
         let counters = &wan.report().directions[way as usize].counters;
         assert!(counters.random_losses > 20 && counters.duplicated > 20 && counters.reordered > 50);
         let received = &record.received;
-        assert_eq!(record.sent.refused, 0);
-        // An ordinary user's socket has little room on a busy machine.
-        let here = received.dropped_here.expect("the kernel counts");
-        let lost = record.lost() - here;
-        assert_eq!(lost, counters.random_losses, "{direction:?}");
+        assert_eq!((record.sent.refused, received.dropped_here), (0, Some(0)));
+        assert_eq!(record.lost(), counters.random_losses, "{direction:?}");
         assert_eq!(received.duplicates, counters.duplicated, "{direction:?}");
 
         let wire = numbers(&file);

@@ -109,14 +109,10 @@ fn a_report_is_made_again_with_its_plan_s_title() {
     assert!(text().starts_with("# small\n"), "{}", text());
 }
 
-/// Its trial is on record as what it is, and tried again when the program is there.
+/// Its trial is on record as what it is, and tried again when the program is there. UFTP is one of Debian's ordinary
+/// programs: without a path nothing finds it.
 #[test]
 fn a_missing_program_is_told() {
-    // It is looked for there also without a path.
-    let system = ["/usr/sbin", "/usr/local/sbin"].map(Path::new);
-    if system.iter().any(|folder| folder.join("uftpd").exists()) {
-        return;
-    }
     let folder = Folder::new("missing");
     let plan = folder.file("plan.toml", PLAN);
     let out = folder.0.display().to_string();

@@ -5,7 +5,10 @@ mod html;
 mod markdown;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use super::{
     cell::Cell,
@@ -110,11 +113,9 @@ impl Report {
                     record.repetition + 1
                 );
                 let failures = record.answers.iter().flat_map(|answers| &answers.failures);
-                let failures: Vec<_> = failures
-                    .map(|(kind, count)| format!("{count} {kind}"))
-                    .collect();
+                let failures = by_kind(failures);
                 if !failures.is_empty() {
-                    misses.push(format!("{place}: failed: {}", failures.join(", ")));
+                    misses.push(format!("{place}: failed: {failures}"));
                 }
                 match &record.outcome {
                     Outcome::Complete => {}
@@ -197,15 +198,10 @@ impl Row {
                 *kinds.entry(kind).or_default() += count;
             }
         }
-        let all: Vec<_> = kinds
-            .iter()
-            .map(|(kind, count)| format!("{count} {kind}"))
-            .collect();
-        if all.is_empty() {
-            "none".to_owned()
-        } else {
-            all.join(", ")
+        if kinds.is_empty() {
+            return "none".to_owned();
         }
+        by_kind(kinds.iter())
     }
 
     /// Median rate of the neighbour, bits per second.
@@ -246,6 +242,14 @@ impl Row {
             shares.map(|record| record.wire_bytes[back] as f64 * 1e9 / record.bytes as f64);
         median(&shares.collect::<Vec<_>>())
     }
+}
+
+/// Failures in words, with none nothing.
+fn by_kind(counts: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>) -> String {
+    let all: Vec<_> = counts
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    all.join(", ")
 }
 
 /// A table of two runs of the same cells, before and after.

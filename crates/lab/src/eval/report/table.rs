@@ -270,23 +270,18 @@ pub(super) fn compare(before: &[Record], after: &[Record]) -> String {
     let pairs: Vec<_> = pairs.chain(new.map(|row| (None, Some(row)))).collect();
     let files = pairs.iter().filter_map(|pair| compared_files(*pair));
     let waits = pairs.iter().flat_map(|pair| compared_waits(*pair));
-    let columns = [
+    let head = [
+        "cell",
+        "side",
+        "what, median",
         "before",
         "after",
         "after / before",
         "complete before",
         "complete after",
     ];
-    for (head, rows) in [
-        (vec!["cell", "side"], files.collect::<Vec<_>>()),
-        (vec!["cell", "side", "what, median ms"], waits.collect()),
-    ] {
-        if !rows.is_empty() {
-            let head: Vec<_> = head.into_iter().chain(columns).collect();
-            text += &format!("\n{}", Table::new(&head, rows).markdown());
-        }
-    }
-    text
+    let table = Table::new(&head, files.chain(waits));
+    text + "\n" + &table.markdown()
 }
 
 /// The same cell and side in two files; one may be missing.
@@ -305,7 +300,11 @@ fn compared_files(pair: Pair<'_>) -> Option<Vec<String>> {
             .filter(|record| record.outcome == Outcome::Complete);
         Some([complete.count() as u64, records.len() as u64])
     };
-    let mut line = vec![row.cell.to_string(), row.side.title().to_owned()];
+    let mut line = vec![
+        row.cell.to_string(),
+        row.side.title().to_owned(),
+        "of ideal".to_owned(),
+    ];
     line.extend(two(pair, reached, |value| format!("{value:.3}")));
     line.extend([pair.0, pair.1].map(|row| counted(complete(row))));
     Some(line)
@@ -322,7 +321,7 @@ fn compared_waits(pair: Pair<'_>) -> Vec<Vec<String>> {
         let mut line = vec![
             row.cell.to_string(),
             row.side.title().to_owned(),
-            what.clone(),
+            format!("{what}, ms"),
         ];
         line.extend(two(pair, waited, |seconds| format!("{:.1}", seconds * 1e3)));
         line.extend([pair.0, pair.1].map(|row| counted(row.and_then(|row| row.complete(what)))));

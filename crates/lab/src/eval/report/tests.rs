@@ -98,9 +98,9 @@ fn two_runs_are_compared_cell_by_cell() {
     after.push(session(0.5, 3));
     let text = compare(&before, &after);
     for line in [
-        "| Longhaul | 0.640 | 1.280 | 2.000 | 3 of 3 | 3 of 3 |",
-        "| FTP, CUBIC | 0.064 | 0.128 | 2.000 | 0 of 3 | 0 of 3 |",
-        "| Longhaul | sessions | 1000.0 | 500.0 | 0.500 | 10 of 10 | 7 of 10 |",
+        "| Longhaul | of ideal | 0.640 | 1.280 | 2.000 | 3 of 3 | 3 of 3 |",
+        "| FTP, CUBIC | of ideal | 0.064 | 0.128 | 2.000 | 0 of 3 | 0 of 3 |",
+        "| Longhaul | sessions, ms | 1000.0 | 500.0 | 0.500 | 10 of 10 | 7 of 10 |",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }

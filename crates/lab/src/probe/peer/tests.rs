@@ -178,13 +178,47 @@ fn bulk_tcp_goes_both_ways_and_both_ends_agree() {
 fn a_test_by_time_lasts_as_long() {
     let peer = peer();
     let task = tcp::Task {
-        limit: Limit::Time { ms: 300 },
+        limit: Limit::Time { ms: 3000 },
         ..tcp::Task::new()
     };
     let record = tcp::run(&tcp_probe(&peer, task), |_| {}).expect("it runs");
     let stream = &record.streams[0];
-    assert!((0.1..5.0).contains(&stream.receiver.seconds), "{stream:#?}");
+    assert!((2.5..6.0).contains(&stream.receiver.seconds), "{stream:#?}");
     assert_eq!(stream.sender.bytes, stream.receiver.bytes);
+}
+
+/// It leads to the port that everybody knows, and not to the one that listens with the window.
+#[test]
+fn streams_with_a_window_pass_a_forward() {
+    let peer = peer();
+    let target = peer.address();
+    let forward = TcpListener::bind("127.0.0.2:0").expect("a port");
+    let at = forward.local_addr().expect("bound");
+    thread::spawn(move || {
+        while let Ok((client, _)) = forward.accept() {
+            let server = TcpStream::connect(target).expect("the peer");
+            for (mut from, mut to) in [(&client, &server), (&server, &client)]
+                .map(|(from, to)| (from.try_clone().expect("a"), to.try_clone().expect("b")))
+            {
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    let task = tcp::Task {
+        window_bytes: Some(65_536),
+        limit: Limit::Bytes { count: 100_000 },
+        ..tcp::Task::new()
+    };
+    let mut probe = tcp_probe(&peer, task);
+    probe.peer = at;
+    let record = tcp::run(&probe, |_| {}).expect("it runs");
+    let stream = &record.streams[0];
+    assert_eq!(stream.receiver.failure, None);
+    assert_eq!(stream.receiver.bytes, 100_000);
+    assert!(stream.is_translated(), "{stream:#?}");
 }
 
 #[test]
@@ -342,18 +376,12 @@ fn datagrams_are_counted_both_ways() {
         };
         let record = udp::run(&probe, |_| {}).expect("it runs");
         assert_eq!(record.sent.packets, 625);
-        // An ordinary user's socket has little room on a busy machine.
-        let here = record.received.dropped_here.unwrap_or(0);
-        let packets = record.received.packets;
-        assert_eq!(packets + here, 625, "{direction:?}: {record:#?}");
+        assert_eq!(record.received.packets, 625, "{direction:?}: {record:#?}");
         assert_eq!(
             (record.received.duplicates, record.received.reordered),
             (0, 0)
         );
-        assert_eq!(
-            (record.lost(), record.received.bytes),
-            (here, 1000 * packets)
-        );
+        assert_eq!((record.lost(), record.received.bytes), (0, 625_000));
     }
 }
 
