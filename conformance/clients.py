@@ -182,7 +182,7 @@ def suppaftp(cell):
 def suppaftp_program():
     """The library's client, an example of ours; built once."""
     built = subprocess.run(
-        ["cargo", "build", "--quiet", "-p", "lab", "--example", "suppaftp",
+        ["cargo", "build", "--quiet", "-p", "eval", "--example", "suppaftp",
          "--message-format", "json"], cwd=ROOT, check=True, capture_output=True, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines()]
     return next(m["executable"] for m in messages if m.get("executable"))

@@ -68,9 +68,9 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::Fair {
             kernel: true,
             arguments,
-        } => real("lab", "fair", arguments),
+        } => real("eval", "fair", arguments),
         Bench::Wan { arguments } => real("longhaul", "wan", arguments),
-        Bench::Cpu { arguments } => real("lab", "cpu", arguments),
+        Bench::Cpu { arguments } => real("eval", "cpu", arguments),
         Bench::Instructions { arguments } => return instructions(arguments),
     };
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))

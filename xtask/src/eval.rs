@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         "-p",
         "longhaul",
         "-p",
-        "lab",
+        "eval",
         "--examples",
         "--bins",
     ];

@@ -5,6 +5,7 @@
 //! the gateway drives these machines, the tests drive them too, and a fuzzer can.
 //!
 //! Rule of the house: relay what is not understood. Only a copy of each line is parsed.
+#![warn(missing_docs)]
 
 pub mod address;
 pub mod command;

@@ -15,6 +15,7 @@
 //!
 //! Who may speak is decided by public keys; a datagram that no configured peer could have sent is
 //! never answered. What the bytes on the wire mean is in `docs/protocol.md`.
+#![warn(missing_docs)]
 
 mod config;
 pub mod congestion;

@@ -4,10 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use anyhow::ensure;
 use clap::Subcommand;
-use lab::{
-    calc::{self, Limit, Mega, Transfer},
-    wan::change,
-};
+use probe::calc::{self, Limit, Mega, Transfer};
 use units::{BitRate, ByteCount};
 
 use crate::output;
@@ -27,7 +24,7 @@ enum What {
         #[arg(long, value_name = "RATE")]
         rate: BitRate,
         /// Round-trip time: 173ms
-        #[arg(long, value_parser = change::parse_duration, value_name = "TIME")]
+        #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
     },
     /// Rate that a window allows at a round-trip time
@@ -37,17 +34,17 @@ enum What {
         #[arg(long, value_name = "SIZE")]
         window: ByteCount,
         /// Round-trip time: 173ms
-        #[arg(long, value_parser = change::parse_duration, value_name = "TIME")]
+        #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
     },
     /// Rate that random loss leaves to TCP, by the laws of Reno (Mathis) and CUBIC (RFC 9438)
     #[command(after_help = "Example: longhaul calc loss --loss 0.1% --rtt 200ms")]
     Loss {
         /// Packets lost: 0.1%
-        #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
+        #[arg(long, value_parser = units::parse_share, value_name = "SHARE")]
         loss: f64,
         /// Round-trip time: 200ms
-        #[arg(long, value_parser = change::parse_duration, value_name = "TIME")]
+        #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
         /// Payload of a packet
         #[arg(long, default_value = "1448 B", value_name = "SIZE")]
@@ -65,10 +62,10 @@ enum What {
         #[arg(long, value_name = "RATE")]
         rate: BitRate,
         /// Round-trip time: 200ms
-        #[arg(long, value_parser = change::parse_duration, value_name = "TIME")]
+        #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
         /// Packets lost: 0.1%
-        #[arg(long, value_parser = change::parse_share, default_value = "0%", value_name = "SHARE")]
+        #[arg(long, value_parser = units::parse_share, default_value = "0%", value_name = "SHARE")]
         loss: f64,
         /// Most that TCP keeps under way: '64 KiB' [default: enough]
         #[arg(long, value_name = "SIZE")]

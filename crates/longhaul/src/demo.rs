@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use lab::demo::DemoConfig;
+use eval::demo::DemoConfig;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("finding this program's own file")?;
-    lab::demo::run(&DemoConfig::new(program))?;
+    eval::demo::run(&DemoConfig::new(program))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,10 +8,8 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use lab::{
-    eval::{plan::Plan, record, report::Report, run},
-    wan::privilege,
-};
+use emulator::privilege;
+use eval::{plan::Plan, record, report::Report, run};
 
 use crate::output;
 
@@ -52,7 +50,7 @@ Exit codes: 0 all trials are recorded, whatever came of them; 1 the run could no
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some([before, after]) = args.compare.as_deref() {
-        let text = lab::eval::report::compare(&record::read(before)?, &record::read(after)?);
+        let text = eval::report::compare(&record::read(before)?, &record::read(after)?);
         return output::print(&text).map(|()| ExitCode::SUCCESS);
     }
     let plan = args

@@ -3,14 +3,18 @@
 //! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration.
 
 mod calc;
+#[cfg(feature = "laboratory")]
 mod demo;
+#[cfg(feature = "laboratory")]
 mod eval;
 mod gateway;
 mod keygen;
+mod laboratory;
 mod output;
 mod probe;
 mod pubkey;
 mod status;
+#[cfg(feature = "laboratory")]
 mod wan;
 
 use std::{io::IsTerminal as _, process::ExitCode};
@@ -23,6 +27,7 @@ enum Command {
     /// Move a file plainly and accelerated over an emulated WAN, and compare
     ///
     /// Needs nothing installed and nothing configured. Takes about two minutes.
+    #[cfg(feature = "laboratory")]
     Demo(demo::Args),
     /// Run a gateway
     ///
@@ -37,11 +42,16 @@ enum Command {
     /// Print the public key of an identity
     Pubkey(pubkey::Args),
     /// Joins two network namespaces by an emulated WAN, for any program
+    #[cfg(feature = "laboratory")]
     Wan(wan::Args),
+    #[cfg(feature = "laboratory")]
     Eval(eval::Args),
     Probe(probe::Args),
     /// Calculates what a path allows: windows, rates, loss limits, times; each with its formula
     Calc(calc::Args),
+    #[cfg(not(feature = "laboratory"))]
+    #[command(flatten)]
+    Absent(laboratory::Absent),
 }
 
 fn main() -> ExitCode {
@@ -54,15 +64,20 @@ fn main() -> ExitCode {
         .init();
     let done = |()| ExitCode::SUCCESS;
     let result = match Command::parse() {
+        #[cfg(feature = "laboratory")]
         Command::Demo(args) => demo::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
+        #[cfg(feature = "laboratory")]
         Command::Wan(args) => wan::run(args),
+        #[cfg(feature = "laboratory")]
         Command::Eval(args) => eval::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Calc(args) => calc::run(args).map(done),
+        #[cfg(not(feature = "laboratory"))]
+        Command::Absent(command) => Ok(command.explain()),
     };
     result.unwrap_or_else(|error| {
         eprintln!("longhaul: {error:#}");

@@ -14,7 +14,7 @@ mod udp;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use lab::probe::ProbeError;
+use probe::ProbeError;
 
 /// Measures what lies between two places: the network, or a pair of gateways
 #[derive(clap::Args)]

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
-use lab::wan::{
+use emulator::{
     Client, Description, Direction, Place, Removed, Site, WanConfig,
     change::{self, PathChange},
     daemon,
@@ -143,10 +143,10 @@ struct PathArgs {
     #[arg(long, value_parser = change::parse_rate, value_name = "RATE")]
     rate: Option<MaybeRate>,
     /// Round-trip time, split evenly between the directions: 200ms
-    #[arg(long, value_parser = change::parse_duration, value_name = "TIME", conflicts_with = "delay")]
+    #[arg(long, value_parser = change::parse_delay, value_name = "TIME", conflicts_with = "delay")]
     rtt: Option<Duration>,
     /// One-way delay: 100ms
-    #[arg(long, value_parser = change::parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = change::parse_delay, value_name = "TIME")]
     delay: Option<Duration>,
     /// Queue of the bottleneck: '12.5 MB' [default: half of rate x RTT, at least 300 kB]
     #[arg(long, value_name = "SIZE")]
@@ -212,7 +212,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return calibrate.run();
     }
     let place = match Place::of(&args.wan) {
-        Err(error @ lab::wan::WanError::Invalid(_)) => return Ok(wrong_use(&error.into())),
+        Err(error @ emulator::WanError::Invalid(_)) => return Ok(wrong_use(&error.into())),
         place => place?,
     };
     let client = Client::new(place);

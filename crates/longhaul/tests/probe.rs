@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use lab::probe::Peer;
+use probe::Peer;
 
 fn probe(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));

@@ -14,6 +14,7 @@
 //! The model owns no socket, reads no clock and takes its seed as an argument, so one
 //! implementation serves simulation (virtual time) and emulation (real time). Congestion control
 //! and retransmission are the senders' business.
+#![warn(missing_docs)]
 
 mod bottleneck;
 mod bucket;

@@ -140,30 +140,15 @@ pub(super) struct AdminSection {
     pub(super) listen: Option<SocketAddr>,
 }
 
-/// `"500 ms"`, `"90 s"`, `"10 min"`, `"2 h"`.
+/// A duration above zero, with its place in the file.
 fn duration<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Spanned<Duration>>, D::Error> {
     let spanned = Spanned::<String>::deserialize(deserializer)?;
     let (span, text) = (spanned.span(), spanned.into_inner());
-    let read = || {
-        let trimmed = text.trim();
-        let digits = trimmed.find(|c: char| !c.is_ascii_digit())?;
-        let number: u64 = trimmed[..digits].parse().ok().filter(|n| *n > 0)?;
-        let unit_ms = match trimmed[digits..].trim() {
-            "ms" => 1,
-            "s" => 1_000,
-            "min" => 60_000,
-            "h" => 3_600_000,
-            _ => return None,
-        };
-        number.checked_mul(unit_ms).map(Duration::from_millis)
-    };
-    read()
-        .map(|time| Some(Spanned::new(span, time)))
-        .ok_or_else(|| {
-            Error::custom(format!(
-                "{text:?} is not a duration such as \"10 min\", \"90 s\" or \"2 h\""
-            ))
-        })
+    match units::parse_duration(&text) {
+        Ok(Duration::ZERO) => Err(Error::custom("expected a duration above zero")),
+        Ok(time) => Ok(Some(Spanned::new(span, time))),
+        Err(error) => Err(Error::custom(error)),
+    }
 }

@@ -2,11 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use lab::{
-    bulk::Ended,
-    machine::{Load, ProcessTime},
-    wan::Report,
-};
+use bench_kit::machine::{Load, ProcessTime};
+use emulator::Report;
+use eval::bulk::Ended;
 use units::ByteCount;
 
 use crate::{cell::Cell, measure::wire_bytes};

@@ -24,7 +24,8 @@ use std::{
 };
 
 use anyhow::Context;
-use lab::{machine, wan::privilege};
+use bench_kit::machine;
+use emulator::privilege;
 use units::{BitRate, ByteCount};
 
 use crate::{

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::Context;
-use lab::{
+use bench_kit::machine::{Load, Moment, ProcessTime};
+use emulator::{Direction, Report, Site, Wan, WanConfig};
+use eval::{
     bulk::{Bulk, Ended, Sink},
     gateways::{GatewayPlan, Gateways},
-    machine::{Load, Moment, ProcessTime},
-    wan::{Direction, Report, Site, Wan, WanConfig},
 };
 use units::ByteCount;
 use wansim::ETHERNET_OVERHEAD;

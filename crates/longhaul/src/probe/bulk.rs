@@ -3,12 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use clap::ValueEnum;
-use lab::{
+use bench_kit::{
     plot::{Axis, Plot},
-    probe::bulk::{self, BulkProbe, Proxy, Summary, Transfer},
     stats,
 };
+use clap::ValueEnum;
+use probe::bulk::{self, BulkProbe, Proxy, Summary, Transfer};
 use units::ByteCount;
 
 use super::{

@@ -3,15 +3,15 @@
 use std::{fs, path::PathBuf};
 
 use anyhow::Context;
+use bench_kit::machine;
 use clap::Subcommand;
-use lab::{
-    machine,
-    probe::{
-        compare::Comparison,
-        ftp::{self, FtpProbe},
-        transaction::{self, TransactionProbe},
-    },
+use probe::{
+    compare::Comparison,
+    ftp::{self, FtpProbe},
+    transaction::{self, TransactionProbe},
 };
+
+use crate::laboratory::drawn_file;
 
 use super::{
     Verdict,
@@ -70,7 +70,7 @@ struct Ways {
     #[arg(long, value_name = "HOST:PORT")]
     through: String,
     /// Write a page with tables and plots
-    #[arg(long, value_name = "FILE.html")]
+    #[arg(long, value_name = "FILE.html", value_parser = drawn_file)]
     page: Option<PathBuf>,
     /// First heading of the page
     #[arg(

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use lab::probe::{
+use probe::{
     compare::Comparison,
     ftp::{self, DataMode, FtpProbe, Password, Script, Session, Summary},
 };

@@ -10,10 +10,11 @@ use std::{
 };
 
 use anyhow::Context;
+use bench_kit::plot::Plot;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{plot::Plot, probe::Arrivals, wan::change};
+use probe::Arrivals;
 
-use crate::output;
+use crate::{laboratory::drawn_file, output};
 
 /// How many, and when.
 #[derive(clap::Args)]
@@ -42,7 +43,7 @@ pub(super) struct Output {
     #[arg(long, value_name = "FILE.jsonl")]
     pub(super) out: Option<PathBuf>,
     /// Write the plot to a file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = drawn_file)]
     pub(super) plot: Option<PathBuf>,
 }
 
@@ -97,14 +98,7 @@ impl Output {
     /// Prints the summary, unless records were printed, with the first plot; all go to the file.
     pub(super) fn conclude(&self, summary: &str, plots: &[Plot]) -> anyhow::Result<()> {
         if let Some(path) = &self.plot {
-            let svgs: Vec<_> = plots.iter().map(Plot::svg).collect();
-            for (index, svg) in svgs.iter().enumerate() {
-                let path = match index {
-                    0 => path.clone(),
-                    _ => path.with_extension(format!("{}.svg", index + 1)),
-                };
-                std::fs::write(&path, svg).with_context(|| path.display().to_string())?;
-            }
+            write_svgs(path, plots)?;
         }
         if self.json {
             return Ok(());
@@ -112,6 +106,18 @@ impl Output {
         let plot = plots.first().map(|plot| plot.text(72, 16));
         output::print(&format!("{summary}{}", plot.unwrap_or_default()))
     }
+}
+
+/// Writes each plot to a file of its own, the first one to `path`.
+fn write_svgs(path: &std::path::Path, plots: &[Plot]) -> anyhow::Result<()> {
+    for (index, plot) in plots.iter().enumerate() {
+        let path = match index {
+            0 => path.to_owned(),
+            _ => path.with_extension(format!("{}.svg", index + 1)),
+        };
+        std::fs::write(&path, plot.svg()).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 impl Sink {
@@ -177,12 +183,18 @@ pub(super) fn wrong_use(error: impl fmt::Display) -> anyhow::Error {
 
 /// A time above zero, for the command line.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
-    let time = change::parse_span(text).map_err(|error| error.to_string())?;
+    let time = units::parse_duration(text).map_err(|error| error.to_string())?;
     if time.is_zero() {
         return Err("a time above zero is needed".to_owned());
     }
+    if time > TIME_MAX {
+        return Err("at most a day is possible".to_owned());
+    }
     Ok(time)
 }
+
+/// The longest test or pause.
+const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(test)]
 mod tests {

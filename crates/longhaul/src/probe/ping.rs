@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use lab::{
-    plot::{Axis, Mark, Plot, Series},
-    probe::ping::{self, By, Ping, PingProbe, Summary},
-};
+use bench_kit::plot::{Axis, Mark, Plot, Series};
+use probe::ping::{self, By, Ping, PingProbe, Summary};
 
 use super::{
     PEER_PORT, Verdict,

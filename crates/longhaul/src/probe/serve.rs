@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use lab::probe::Peer;
+use probe::Peer;
 
 use super::{Verdict, options::resolve};
 use crate::output;

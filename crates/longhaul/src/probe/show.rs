@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lab::{
-    probe::{Failure, FailureKind},
-    stats,
-};
+use bench_kit::stats;
+use probe::{Failure, FailureKind};
 
 /// Times in milliseconds: what is least, in the middle, and rare.
 pub(super) fn times(summary: Option<&stats::Summary>) -> String {

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use lab::{
-    plot::{Axis, Mark, Plot, Series},
-    probe::tcp::{self, Direction, Limit, Record, Stream, StreamEnd, Task, TcpProbe},
-};
+use bench_kit::plot::{Axis, Mark, Plot, Series};
+use probe::tcp::{self, Direction, Limit, Record, Stream, StreamEnd, Task, TcpProbe};
 use units::ByteCount;
 
 use super::{
@@ -230,7 +228,7 @@ fn plot(record: &Record) -> Plot {
 
 #[cfg(test)]
 mod tests {
-    use lab::probe::TcpInfo;
+    use probe::TcpInfo;
 
     use super::*;
 

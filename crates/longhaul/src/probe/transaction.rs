@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::probe::{
+use probe::{
     compare::Comparison,
     transaction::{self, Request, Summary, Transaction, TransactionProbe},
 };

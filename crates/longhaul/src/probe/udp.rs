@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use lab::{
-    plot::{Axis, Mark, Plot, Series},
-    probe::udp::{self, Direction, Received, Record, Task, UdpProbe},
-};
+use bench_kit::plot::{Axis, Mark, Plot, Series};
+use probe::udp::{self, Direction, Received, Record, Task, UdpProbe};
 use units::BitRate;
 
 use super::{

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
-use lab::{
+use emulator::{
     calibrate::{Ceiling, Row, Subject, Verdict, ceilings},
-    wan::privilege,
+    privilege,
 };
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::wrong_use;
 use crate::output;

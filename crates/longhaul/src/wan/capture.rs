@@ -3,7 +3,7 @@
 use std::{fs::File, os::fd::AsFd, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use lab::wan::{CaptureOptions, Client, Site, change};
+use emulator::{CaptureOptions, Client, Site, change};
 use nix::sys::{
     signal::{SigSet, SigmaskHow, Signal, sigprocmask},
     signalfd::{SfdFlags, SignalFd},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::wan::{Client, Description, DirectionReport, Report};
+use emulator::{Client, Description, DirectionReport, Report};
 use units::ByteCount;
 use wansim::{PathConfig, Radio};
 

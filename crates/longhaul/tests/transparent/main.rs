@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use emulator::privilege;
 use ftp::Way;
-use lab::wan::privilege;
 use libtest_mimic::{Arguments, Trial};
 use machine::errors;
 use nix::sys::signal::Signal;

@@ -1,0 +1,292 @@
+//! What becomes of single packets: lost, spoiled, doubled, too long.
+
+use std::{thread, time::Duration, time::SystemTime};
+
+use units::BitRate;
+use wansim::{GilbertElliott, PathConfig};
+
+use super::{Row, load, offloaded, up};
+use crate::{
+    Direction, Site, Wan,
+    load::{LoadError, UdpLoad},
+};
+
+/// Of single packets, in super-packets and by themselves.
+pub(super) fn loss() -> Result<Vec<Row>, LoadError> {
+    let mut rows = Vec::new();
+    for offload in [false, true] {
+        let path = PathConfig {
+            loss: 0.02,
+            ..PathConfig::default()
+        };
+        rows.extend(lost_and_doubled(offload, false, path)?);
+    }
+    Ok(rows)
+}
+
+/// Loss in bursts: how much, and how long the gaps are.
+pub(super) fn bursts() -> Result<Vec<Row>, LoadError> {
+    const N: u64 = 60_000;
+    const SHARE: f64 = 0.05;
+    const LENGTH: f64 = 10.0;
+    let chain = GilbertElliott::bursts_of(LENGTH, SHARE);
+    let wan = up(
+        true,
+        &PathConfig {
+            bursts: Some(chain),
+            ..PathConfig::default()
+        },
+    )?;
+    let received = small(true, N, 60).run(&wan)?;
+    let report = wan.report();
+    let has_arrived = received.has_arrived();
+    let lost = has_arrived.iter().filter(|arrived| !**arrived).count() as u64;
+    let gaps = has_arrived
+        .chunk_by(|a, b| a == b)
+        .filter(|stretch| !stretch[0])
+        .count()
+        .max(1) as f64;
+    // Lengths are geometrically distributed; states of neighbours are correlated.
+    let length_error = LENGTH * (1.0 - 1.0 / LENGTH).sqrt() / gaps.sqrt();
+    Ok(vec![
+        Row::share(
+            &report,
+            "bursts: share lost",
+            [lost, N],
+            SHARE,
+            1.0 - chain.enter - chain.leave,
+        ),
+        Row::judge(
+            &report,
+            "bursts: mean length",
+            "packets",
+            [LENGTH, lost as f64 / gaps, 3.0 * length_error],
+        ),
+    ])
+}
+
+/// How many bits flip, and that all such packets die in the receiver's checksums.
+pub(super) fn corruption() -> Result<Vec<Row>, LoadError> {
+    const N: u64 = 20_000;
+    const SHARE: f64 = 0.05;
+    let mut rows = Vec::new();
+    for offload in [false, true] {
+        let wan = up(
+            offload,
+            &PathConfig {
+                corruption: SHARE,
+                ..PathConfig::default()
+            },
+        )?;
+        let received = load(offload, BitRate::mbit(300), N).run(&wan)?;
+        let report = wan.report();
+        let corrupted = report.directions[0].counters.corrupted;
+        let missing = N.saturating_sub(received.numbers.len() as u64);
+        let refused = refused_by_kernel(&wan, Site::B)?;
+        let name = |text: &str| format!("corruption {}: {text}", offloaded(offload));
+        rows.extend([
+            Row::share(&report, name("packets missing"), [missing, N], SHARE, 0.0),
+            Row::exact(&report, name("refused by checksums"), corrupted, refused),
+            Row::exact(&report, name("wrong at a program"), 0, received.wrong),
+        ]);
+    }
+    Ok(rows)
+}
+
+/// Second copies.
+pub(super) fn duplication() -> Result<Vec<Row>, LoadError> {
+    let path = PathConfig {
+        duplication: 0.01,
+        ..PathConfig::default()
+    };
+    lost_and_doubled(true, false, path)
+}
+
+/// Everything at once by IPv6.
+pub(super) fn ipv6() -> Result<Vec<Row>, LoadError> {
+    let path = PathConfig {
+        loss: 0.02,
+        duplication: 0.01,
+        ..PathConfig::default()
+    };
+    lost_and_doubled(true, true, path)
+}
+
+/// The longest packet that passes.
+pub(super) fn mtu() -> Result<Vec<Row>, LoadError> {
+    const MTU: usize = 1000;
+    let wan = up(
+        true,
+        &PathConfig {
+            mtu: MTU,
+            ..PathConfig::default()
+        },
+    )?;
+    let lengths = [MTU - 1, MTU, MTU + 1, MTU + 2];
+    let flows = lengths.map(|length| {
+        let load = UdpLoad {
+            payload: length - 28,
+            ..load(false, BitRate::mbit(1), 10)
+        };
+        load.start(&wan)
+    });
+    let mut longest = 0;
+    for (length, flow) in lengths.into_iter().zip(flows) {
+        if !flow?.wait()?.numbers.is_empty() {
+            longest = longest.max(length);
+        }
+    }
+    let set = MTU as f64;
+    Ok(vec![Row::judge(
+        &wan.report(),
+        "MTU: longest IP packet that passes",
+        "bytes",
+        [set, longest as f64, 0.0],
+    )])
+}
+
+/// An outage on demand: as many packets are lost, and those, as were sent meanwhile.
+pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
+    let path = PathConfig {
+        delay: Duration::from_millis(20),
+        ..PathConfig::default()
+    };
+    let wan = up(true, &path)?;
+    let load = UdpLoad {
+        payload: 100,
+        ..load(false, BitRate::mbit(1), 900)
+    };
+    let flow = load.start(&wan)?;
+    // When it was asked for, and when it was in force.
+    let set = |outage| {
+        let asked = SystemTime::now();
+        let path = PathConfig {
+            outage,
+            ..path.clone()
+        };
+        wan.set(Direction::AToB, path);
+        [asked, SystemTime::now()]
+    };
+    thread::sleep(Duration::from_millis(400));
+    let cut = set(true);
+    thread::sleep(Duration::from_millis(400));
+    let mended = set(false);
+    let received = flow.wait()?;
+    let has_arrived = received.has_arrived();
+    let lost = has_arrived.iter().filter(|arrived| !**arrived).count();
+    let gaps = has_arrived.chunk_by(|a, b| a == b);
+    let gaps = gaps.filter(|stretch| !stretch[0]).count();
+    let sent = |from, to| {
+        let within = received.sent.iter().filter(|at| (from..to).contains(*at));
+        within.count() as f64
+    };
+    let (least, most) = (sent(cut[1], mended[0]), sent(cut[0], mended[1]));
+    let report = wan.report();
+    Ok(vec![
+        Row::judge(
+            &report,
+            "outage: packets lost, of those sent meanwhile",
+            "packets",
+            [least, lost as f64, most - least + EDGE_PACKETS],
+        ),
+        Row::exact(&report, "outage: gaps in the stream", 1, gaps as u64),
+    ])
+}
+
+/// Of small packets: the share that is lost, and the share of the others that come twice.
+fn lost_and_doubled(offload: bool, ipv6: bool, path: PathConfig) -> Result<Vec<Row>, LoadError> {
+    let n = if offload { 40_000 } else { 20_000 };
+    let wan = up(offload, &path)?;
+    let load = UdpLoad {
+        ipv6,
+        ..small(offload, n, 40)
+    };
+    let received = load.run(&wan)?;
+    let report = wan.report();
+    if offload && report.directions[0].load.frames_in > n / 8 {
+        let text = "the kernel handed over single packets instead of super-packets";
+        return Err(LoadError::Nothing(text.to_owned()));
+    }
+    let arrived = received.has_arrived().iter().filter(|a| **a).count() as u64;
+    let kind = if path.loss > 0.0 {
+        "loss"
+    } else {
+        "duplication"
+    };
+    let ending = match (ipv6, offload) {
+        (true, _) => "by IPv6".to_owned(),
+        (false, offload) => format!("{kind} {}", offloaded(offload)),
+    };
+    let mut rows = Vec::new();
+    if path.loss > 0.0 {
+        let name = format!("{ending}: lost");
+        let lost = n - arrived;
+        rows.push(Row::share(&report, name, [lost, n], path.loss, 0.0));
+    }
+    if path.duplication > 0.0 {
+        let name = format!("{ending}: came twice");
+        let twice = received.numbers.len() as u64 - arrived;
+        let of = arrived.max(1);
+        rows.push(Row::share(
+            &report,
+            name,
+            [twice, of],
+            path.duplication,
+            0.0,
+        ));
+    }
+    // Each packet counts by itself, and nothing else took any.
+    let counters = &report.directions[0].counters;
+    let came = received.numbers.len() as u64;
+    let name = |text| format!("{ending}: {text}");
+    rows.push(Row::exact(
+        &report,
+        name("sent as counted"),
+        n,
+        counters.sent,
+    ));
+    rows.push(Row::exact(
+        &report,
+        name("delivered as counted"),
+        counters.delivered,
+        came,
+    ));
+    Ok(rows)
+}
+
+/// `n` packets of 64 bytes of payload at so many Mbit/s.
+fn small(offload: bool, n: u64, mbit: u64) -> UdpLoad {
+    UdpLoad {
+        payload: 64,
+        ..load(offload, BitRate::mbit(mbit), n)
+    }
+}
+
+/// Packets that a site's kernel took for damaged.
+fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
+    let text = wan
+        .enter(site, read)?
+        .map_err(LoadError::io("reading the kernel's counters"))?;
+    let mut refused = 0;
+    for (prefix, names) in [
+        ("Udp: ", &["InErrors"][..]),
+        ("Ip: ", &["InHdrErrors", "InAddrErrors", "InDiscards"]),
+    ] {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+        let (names_line, values) = (
+            lines.next().unwrap_or_default(),
+            lines.next().unwrap_or_default(),
+        );
+        let pairs = names_line.split(' ').zip(values.split(' '));
+        let counted = pairs.filter(|(name, _)| names.contains(name));
+        refused += counted
+            .filter_map(|(_, value)| value.parse::<u64>().ok())
+            .sum::<u64>();
+    }
+    Ok(refused)
+}
+
+/// Packets on their way into the emulator, about which the sender's clock does not say whether they
+/// met a change: those of a burst by which a sender makes up for 13 ms without a processor.
+const EDGE_PACKETS: f64 = 10.0;

@@ -1,0 +1,560 @@
+//! Processor time of the link for a GB, beside bare UDP and a QUIC library over the same wire.
+//!
+//! Two namespaces, a process in each, and 1 GB; once over a veth at 1 Gbit/s, where nothing but the kernel
+//! is between the two, and once over an emulated path of 200 ms and 0.1 % loss at 900 Mbit/s. The three
+//! have their turns one after the other, five times. User and system time of each process from when data
+//! may flow until its end; handshakes are not counted, nor is what warms the emulated path up. `--help` lists the options. The exit code is 1 if
+//! the link takes more than half of what QUIC takes on either side.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a bench over real sockets and the real clock"
+)]
+#![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
+
+mod link_mover;
+mod quic_mover;
+mod udp_mover;
+
+use std::{
+    ffi::OsStr,
+    fmt::Write as _,
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use bench_kit::machine::{self, Moment, ProcessTime};
+use emulator::{Cable, Site, Wan, WanConfig, WanError, privilege};
+use nix::sys::{
+    resource::{Usage, UsageWho, getrusage},
+    time::{TimeVal, TimeValLike},
+};
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+const HELP: &str = "\
+cargo xtask bench cpu -- [OPTIONS]
+
+  --runs N        how often each has its turn (5)
+  --size MB       how much is moved (1000)
+  --path NAME     wire or wan alone
+  --only NAME     link, udp or quic alone
+  --profile DIR   instead: where the link's time goes, by perf; the recordings stay in DIR
+  --out FILE      where the table goes, beside the screen";
+
+/// One of those that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mover {
+    Udp,
+    Link,
+    Quic,
+}
+
+/// What a mover has to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Job {
+    pub size: ByteCount,
+    /// At most.
+    pub rate: BitRate,
+    /// Round-trip time of the path.
+    pub rtt: Duration,
+    /// What goes first and does not count.
+    pub warm_up: ByteCount,
+    /// Of the sender and the receiver.
+    pub addresses: [SocketAddr; 2],
+}
+
+/// What joins the two sites.
+enum Place {
+    Wire(Cable),
+    Wan(Box<Wan>),
+}
+
+/// What a process has done since data could flow.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    user_s: f64,
+    system_s: f64,
+    elapsed_s: f64,
+    /// How often it gave its processor away.
+    sleeps: f64,
+    bytes: u64,
+}
+
+/// Begins when data can flow.
+#[derive(Debug)]
+pub struct Meter {
+    began: Instant,
+    before: Usage,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.first().map(String::as_str) {
+        Some(CHILD) => child(&arguments[1..]).map(|()| true),
+        _ => match Options::read(arguments.into_iter()) {
+            Ok(Some(options)) => run(&options),
+            Ok(None) => {
+                println!("{HELP}");
+                return ExitCode::SUCCESS;
+            }
+            Err(error) => {
+                eprintln!("{error:#}\n\n{HELP}");
+                return ExitCode::from(2);
+            }
+        },
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Options {
+    runs: usize,
+    size: ByteCount,
+    paths: Vec<String>,
+    movers: Vec<Mover>,
+    profile: Option<PathBuf>,
+    out: Option<PathBuf>,
+}
+
+impl Options {
+    /// `None` asks for help.
+    fn read(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Option<Self>> {
+        let mut options = Self {
+            runs: 5,
+            size: ByteCount::megabytes(1000),
+            paths: PATHS.map(str::to_owned).to_vec(),
+            movers: Mover::ALL.to_vec(),
+            profile: None,
+            out: None,
+        };
+        while let Some(argument) = arguments.next() {
+            let mut value = |what: &'static str| arguments.next().context(what);
+            match argument.as_str() {
+                "--runs" => options.runs = value("--runs N")?.parse::<usize>()?.max(1),
+                "--size" => options.size = ByteCount::megabytes(value("--size MB")?.parse()?),
+                "--path" => {
+                    let name = value("--path NAME")?;
+                    ensure!(
+                        PATHS.contains(&name.as_str()),
+                        "{name:?} is not wire or wan"
+                    );
+                    options.paths = vec![name];
+                }
+                "--only" => options.movers = vec![Mover::named(&value("--only NAME")?)?],
+                "--profile" => options.profile = Some(value("--profile DIR")?.into()),
+                "--out" => options.out = Some(value("--out FILE")?.into()),
+                // What cargo passes to every bench.
+                "--bench" => {}
+                "--help" => return Ok(None),
+                other => bail!("unknown argument {other}"),
+            }
+        }
+        Ok(Some(options))
+    }
+}
+
+/// Returns whether what is required was reached.
+fn run(options: &Options) -> anyhow::Result<bool> {
+    privilege::acquire()?;
+    let machine = machine::describe();
+    println!("{machine}");
+    let mut text = String::new();
+    let mut is_reached = true;
+    for name in &options.paths {
+        let place = Place::make(name)?;
+        let job = place.job(options.size);
+        if let Some(folder) = &options.profile {
+            profile(&place, &job, &folder.join(name))?;
+            continue;
+        }
+        let megabytes = options.size.bytes() / 1_000_000;
+        let _ = writeln!(
+            text,
+            "\n{}; {megabytes} MB each {} times\n",
+            place.describe(),
+            options.runs
+        );
+        is_reached &= compare(&place, &job, options, &mut text)?;
+    }
+    print!("{text}");
+    if let Some(out) = &options.out {
+        let head = format!("# `cargo xtask bench cpu`\n\n{machine}.\n");
+        std::fs::write(out, head + &text).with_context(|| out.display().to_string())?;
+    }
+    Ok(is_reached)
+}
+
+/// Lets all have their turns over one path, and appends the table. Returns whether the link keeps what
+/// is required.
+fn compare(place: &Place, job: &Job, options: &Options, text: &mut String) -> anyhow::Result<bool> {
+    let (moment, own) = (Moment::now()?, ProcessTime::own()?);
+    let mut ours = Duration::ZERO;
+    let mut used: Vec<(Mover, [Vec<Used>; 2])> = options
+        .movers
+        .iter()
+        .map(|mover| (*mover, [Vec::new(), Vec::new()]))
+        .collect();
+    for run in 1..=options.runs {
+        for (mover, sides) in &mut used {
+            let both = measure(place, *mover, job)
+                .with_context(|| format!("{} run {run}", mover.name()))?;
+            eprintln!(
+                "  run {run}: {} {:.2} and {:.2} s",
+                mover.name(),
+                both[0].cpu_s(),
+                both[1].cpu_s()
+            );
+            for (side, used) in sides.iter_mut().zip(both) {
+                ours += Duration::from_secs_f64(used.cpu_s());
+                side.push(used);
+            }
+        }
+    }
+    ours += ProcessTime::own()? - own;
+    let (table, is_reached) = table(&used);
+    text.push_str(&table);
+    let _ = writeln!(text, "\nmachine {}", moment.load_since(ours)?);
+    if place.is_distorted() {
+        text.push_str("the emulator could not keep up\n");
+    }
+    Ok(is_reached)
+}
+
+impl Place {
+    fn make(name: &str) -> anyhow::Result<Self> {
+        if name == PATHS[0] {
+            return Ok(Self::Wire(Cable::plug(MTU)?));
+        }
+        let path = PathConfig {
+            rate: Some(BitRate::gbit(1)),
+            queue: PathConfig::default_queue(BitRate::gbit(1), WAN_RTT),
+            delay: WAN_RTT / 2,
+            loss: WAN_LOSS,
+            ..PathConfig::default()
+        };
+        let mut config = WanConfig {
+            paths: [path.clone(), path],
+            ..WanConfig::default()
+        };
+        for site in &mut config.sites {
+            site.name = format!("cpu-{}-{}", std::process::id(), site.name);
+        }
+        Ok(Self::Wan(Box::new(Wan::up(config)?)))
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Wire(_) => format!("A veth, MTU {MTU}, 1 Gbit/s at most"),
+            Self::Wan(_) => format!(
+                "An emulated path of 1 Gbit/s, {} ms, {} % loss each way, 900 Mbit/s at most",
+                WAN_RTT.as_millis(),
+                WAN_LOSS * 100.0
+            ),
+        }
+    }
+
+    fn job(&self, size: ByteCount) -> Job {
+        let (addresses, rate, rtt) = match self {
+            Self::Wire(_) => (Cable::ADDRESSES, BitRate::gbit(1), Duration::ZERO),
+            // Below the line's rate: there is no congestion to be found by those who pace themselves.
+            Self::Wan(wan) => {
+                let addresses = wan.config().sites.each_ref().map(|site| site.ipv4);
+                (addresses, BitRate::mbit(900), WAN_RTT)
+            }
+        };
+        Job {
+            size,
+            rate,
+            rtt,
+            warm_up: ByteCount::new(4 * rate.bytes_in(rtt).bytes()),
+            addresses: addresses.map(|address| SocketAddr::from((address, PORT))),
+        }
+    }
+
+    fn command(&self, site: Site, program: impl AsRef<OsStr>) -> Result<Command, WanError> {
+        match self {
+            Self::Wire(cable) => cable.command(site, program),
+            Self::Wan(wan) => wan.command(site, program),
+        }
+    }
+
+    fn is_distorted(&self) -> bool {
+        match self {
+            Self::Wire(_) => false,
+            Self::Wan(wan) => wan.report().saturated(),
+        }
+    }
+}
+
+/// Seconds of processor time for a GB, and whether the link keeps within half of QUIC's.
+fn table(used: &[(Mover, [Vec<Used>; 2])]) -> (String, bool) {
+    let mut text = format!(
+        "| {:<4} | {:<9} | {:>8} | {:>6} | {:>6} | {:>6} | {:>16} | {:>6} | {:>9} | {:>6} |\n|{}\n",
+        "",
+        "side",
+        "s per GB",
+        "least",
+        "most",
+        "user",
+        "required",
+        "",
+        "sleeps/MB",
+        "Mbit/s",
+        [6, 11, 10, 8, 8, 8, 18, 8, 11, 8]
+            .map(|width| "-".repeat(width) + "|")
+            .concat()
+    );
+    let median_of = |mover: Mover, side: usize| {
+        let sides = used.iter().find(|(found, _)| *found == mover);
+        sides.map(|(_, sides)| median(sides[side].iter().map(Used::cpu_s_per_gb)))
+    };
+    let mut is_reached = true;
+    for (mover, sides) in used {
+        for (side, runs) in sides.iter().enumerate() {
+            let figures = || runs.iter().map(Used::cpu_s_per_gb);
+            let reached = median(figures());
+            let bound = (*mover == Mover::Link)
+                .then(|| median_of(Mover::Quic, side))
+                .flatten()
+                .map(|quic| quic / 2.0);
+            let is_kept = bound.is_none_or(|bound| reached <= bound);
+            is_reached &= is_kept;
+            let required = match (mover, bound) {
+                (Mover::Link, Some(bound)) => format!("<= {bound:.2}, aim {AIM}"),
+                (Mover::Link, None) => format!("aim {AIM}"),
+                _ => String::new(),
+            };
+            let _ = writeln!(
+                text,
+                "| {:<4} | {:<9} | {reached:>8.2} | {:>6.2} | {:>6.2} | {:>6.2} | {required:>16} | {:>6} | {:>9.1} | {:>6.0} |",
+                if side == 0 { mover.name() } else { "" },
+                ["sending", "receiving"][side],
+                figures().fold(f64::INFINITY, f64::min),
+                figures().fold(0.0, f64::max),
+                median(runs.iter().map(|used| used.user_s / used.gigabytes())),
+                if is_kept { "" } else { "MISSED" },
+                median(
+                    runs.iter()
+                        .map(|used| used.sleeps / used.gigabytes() * 1e-3)
+                ),
+                median(
+                    runs.iter()
+                        .map(|used| used.gigabytes() * 8e3 / used.elapsed_s)
+                ),
+            );
+        }
+    }
+    (text, is_reached)
+}
+
+/// One transfer: a process at each site.
+fn measure(place: &Place, mover: Mover, job: &Job) -> anyhow::Result<[Used; 2]> {
+    let program = std::env::current_exe()?;
+    let start = |site: Site| start(place.command(site, &program)?, mover, site, job);
+    let mut receiver = start(Site::B)?;
+    // The receiver says when it listens.
+    let mut said = BufReader::new(receiver.stdout.take().context("its output is a pipe")?);
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    ensure!(line.trim() == LISTENING, "the receiver said {line:?}");
+    let sender = start(Site::A)?.wait_with_output()?;
+    let mut rest = String::new();
+    said.read_to_string(&mut rest)?;
+    let status = receiver.wait()?;
+    ensure!(
+        sender.status.success() && status.success(),
+        "a process has failed"
+    );
+    let sent = Used::read(&String::from_utf8_lossy(&sender.stdout))?;
+    Ok([sent, Used::read(&rest)?])
+}
+
+fn start(mut command: Command, mover: Mover, site: Site, job: &Job) -> anyhow::Result<Child> {
+    let side = ["send", "receive"][site as usize];
+    command
+        .args([CHILD, mover.name(), side])
+        .arg(job.size.bytes().to_string())
+        .arg(job.rate.as_bits_per_s().to_string())
+        .arg(job.rtt.as_millis().to_string())
+        .arg(job.warm_up.bytes().to_string())
+        .args(job.addresses.map(|address| address.to_string()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command.spawn().context("starting a process")
+}
+
+/// Records both sides of the link with perf, and prints where their time goes.
+fn profile(place: &Place, job: &Job, folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let recordings = ["sending", "receiving"].map(|side| folder.join(format!("{side}.perf")));
+    let program = std::env::current_exe()?;
+    let start = |site: Site| {
+        let mut command = place.command(site, "perf")?;
+        // By the clock: not every virtual machine has the counters of a processor.
+        command
+            .args(["record", "-q", "-F", "2500", "-e", "cpu-clock", "-g", "-o"])
+            .arg(&recordings[site as usize])
+            .arg("--")
+            .arg(&program);
+        start(command, Mover::Link, site, job).context("perf is in the package linux-perf")
+    };
+    let mut receiver = start(Site::B)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let sender = start(Site::A)?.wait_with_output()?;
+    ensure!(
+        sender.status.success() && receiver.wait()?.success(),
+        "a process has failed"
+    );
+    for recording in &recordings {
+        println!("\n{}", recording.display());
+        let report = Command::new("perf")
+            .args([
+                "report",
+                "--stdio",
+                "--no-children",
+                "-g",
+                "none",
+                "-F",
+                "overhead,symbol",
+            ])
+            .args(["--percent-limit", "0.7", "-i"])
+            .arg(recording)
+            .stderr(Stdio::null())
+            .output()?;
+        for line in String::from_utf8_lossy(&report.stdout).lines() {
+            if !line.starts_with('#') && !line.trim().is_empty() {
+                println!("{}", line.trim_end());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a process of [`measure`] does.
+fn child(arguments: &[String]) -> anyhow::Result<()> {
+    let [mover, side, size, rate, rtt_ms, warm_up, ours, theirs, ..] = arguments else {
+        bail!("{CHILD} MOVER SIDE BYTES BITS_PER_S RTT_MS WARM_UP_BYTES SENDER RECEIVER");
+    };
+    let job = Job {
+        size: ByteCount::new(size.parse()?),
+        rate: BitRate::bits_per_s(rate.parse()?),
+        rtt: Duration::from_millis(rtt_ms.parse()?),
+        warm_up: ByteCount::new(warm_up.parse()?),
+        addresses: [ours.parse()?, theirs.parse()?],
+    };
+    let mover = Mover::named(mover)?;
+    match (mover, side.as_str()) {
+        (Mover::Udp, "send") => udp_mover::send(&job),
+        (Mover::Udp, _) => udp_mover::receive(&job),
+        (Mover::Link, "send") => link_mover::send(&job),
+        (Mover::Link, _) => link_mover::receive(&job),
+        (Mover::Quic, "send") => quic_mover::send(&job),
+        (Mover::Quic, _) => quic_mover::receive(&job),
+    }
+}
+
+/// A receiver tells that a sender may come.
+pub fn say_listening() {
+    println!("{LISTENING}");
+}
+
+impl Meter {
+    /// Data can flow now.
+    pub fn start() -> anyhow::Result<Self> {
+        Ok(Self {
+            before: getrusage(UsageWho::RUSAGE_SELF)?,
+            began: Instant::now(),
+        })
+    }
+
+    /// Tells what was used, for `bytes` of data.
+    pub fn end(&self, bytes: u64) -> anyhow::Result<()> {
+        let elapsed_s = self.began.elapsed().as_secs_f64();
+        let after = getrusage(UsageWho::RUSAGE_SELF)?;
+        let seconds = |time: TimeVal| time.num_microseconds() as f64 * 1e-6;
+        let user = seconds(after.user_time()) - seconds(self.before.user_time());
+        let system = seconds(after.system_time()) - seconds(self.before.system_time());
+        let sleeps = after.voluntary_context_switches() - self.before.voluntary_context_switches();
+        println!("{user} {system} {elapsed_s} {sleeps} {bytes}");
+        Ok(())
+    }
+}
+
+impl Used {
+    fn read(line: &str) -> anyhow::Result<Self> {
+        let fields: Vec<f64> = line
+            .split_whitespace()
+            .map_while(|field| field.parse().ok())
+            .collect();
+        let &[user_s, system_s, elapsed_s, sleeps, bytes] = &fields[..] else {
+            bail!("a process said {line:?}");
+        };
+        Ok(Self {
+            user_s,
+            system_s,
+            elapsed_s,
+            sleeps,
+            bytes: bytes as u64,
+        })
+    }
+
+    fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+
+    fn gigabytes(&self) -> f64 {
+        self.bytes as f64 * 1e-9
+    }
+
+    fn cpu_s_per_gb(&self) -> f64 {
+        self.cpu_s() / self.gigabytes()
+    }
+}
+
+impl Mover {
+    const ALL: [Self; 3] = [Self::Udp, Self::Link, Self::Quic];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Link => "link",
+            Self::Quic => "quic",
+        }
+    }
+
+    fn named(name: &str) -> anyhow::Result<Self> {
+        let found = Self::ALL.into_iter().find(|mover| mover.name() == name);
+        found.with_context(|| format!("{name:?} is not link, udp or quic"))
+    }
+}
+
+/// The middle one; of an even number the lower.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) / 2]
+}
+
+const PORT: u16 = 4810;
+/// What a UDP datagram carries in a packet of the wire's MTU, over IPv4.
+pub const DATAGRAM_BYTES: usize = MTU as usize - 28;
+const MTU: u32 = 1500;
+/// Seconds per GB and side that the link aims at where there is segmentation offload.
+const AIM: f64 = 1.2;
+/// What joins the sites.
+const PATHS: [&str; 2] = ["wire", "wan"];
+const WAN_RTT: Duration = Duration::from_millis(200);
+/// Each way.
+const WAN_LOSS: f64 = 0.001;
+const CHILD: &str = "--child";
+const LISTENING: &str = "listening";

@@ -1,0 +1,318 @@
+//! Flows that share one emulated path: pairs of links, and TCP as the kernel has it; and what they did
+//! over time, in the form in which the simulator tells it.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use bytes::Bytes;
+use emulator::{Report, Site, Wan, WanConfig};
+use eval::bulk::{Bulk, Sink};
+use link::{
+    Class, Identity, Link, LinkConfig, LinkSnapshot, PeerConfig, PeerId, PeerSnapshot, Policy,
+    sim::{Record, Sample},
+};
+use units::ByteCount;
+use wansim::{Counters, ETHERNET_OVERHEAD};
+
+use crate::bench::{Line, MS, PACKET_WIRE_BYTES};
+
+/// A sender that always has data, and its receiver.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    pub kind: Kind,
+    /// When it begins.
+    pub starts: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// A pair of links.
+    Link,
+    /// The kernel's TCP.
+    Tcp {
+        congestion_control: &'static str,
+        /// The receive buffer, if the kernel is not to choose it.
+        buffer: Option<ByteCount>,
+    },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    pub record: Record,
+    /// Whether the machine was too slow for the path, by the emulator's own counters.
+    pub is_distorted: bool,
+}
+
+/// One look at everything.
+struct Look {
+    at: Duration,
+    path: Counters,
+    /// Wire bytes that have arrived, and what a link says of itself.
+    flows: Vec<Sample>,
+}
+
+/// The receiver of a flow, once there is one.
+enum Receiver {
+    Tcp(Sink),
+    Link(OnceLock<[Link; 2]>),
+}
+
+/// Runs flows over a line, in namespaces of their own, from their times of beginning to `end`.
+pub fn run(line: &Line, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome> {
+    let mut config = WanConfig {
+        paths: [line.path(), line.path()],
+        ..WanConfig::default()
+    };
+    for site in &mut config.sites {
+        site.name = format!("fair-{}-{}", std::process::id(), site.name);
+    }
+    let wan = Wan::up(config)?;
+    wan.prepare_tcp(TCP_BUFFER)?;
+    let receiver = |(index, flow): (usize, &Flow)| -> anyhow::Result<Receiver> {
+        Ok(match flow.kind {
+            Kind::Link => Receiver::Link(OnceLock::new()),
+            Kind::Tcp { buffer, .. } => {
+                let sink = Sink::start(&wan, Site::B, 6200 + index as u16)?;
+                if let Some(size) = buffer {
+                    sink.set_buffer(size)?;
+                }
+                Receiver::Tcp(sink)
+            }
+        })
+    };
+    let receivers: Vec<Receiver> = flows
+        .iter()
+        .enumerate()
+        .map(receiver)
+        .collect::<Result<_, _>>()?;
+    let began = Instant::now();
+    let before = wan.report();
+    let looks = thread::scope(|scope| {
+        let senders: Vec<_> = flows
+            .iter()
+            .zip(&receivers)
+            .enumerate()
+            .map(|(index, (flow, receiver))| {
+                let wan = &wan;
+                scope.spawn(move || {
+                    thread::sleep(flow.starts);
+                    match (&flow.kind, receiver) {
+                        (
+                            Kind::Tcp {
+                                congestion_control, ..
+                            },
+                            Receiver::Tcp(sink),
+                        ) => {
+                            let bulk = Bulk {
+                                limit: end.saturating_sub(began.elapsed()),
+                                congestion_control: Some((*congestion_control).to_owned()),
+                                ..Bulk::new(sink.address(), ENDLESS)
+                            };
+                            wan.enter(Site::A, || bulk.send())??;
+                            Ok(())
+                        }
+                        (Kind::Link, Receiver::Link(links)) => {
+                            let pair = start_links(wan, index)?;
+                            let pair = links.get_or_init(|| pair);
+                            send_by_link(pair, end.saturating_sub(began.elapsed()))
+                        }
+                        _ => unreachable!("each flow has a receiver of its kind"),
+                    }
+                })
+            })
+            .collect();
+        let looks = watch(&wan, &receivers, began, end);
+        for sender in senders {
+            let sent: anyhow::Result<()> = sender.join().expect("no sender panics");
+            sent?;
+        }
+        anyhow::Ok(looks)
+    })?;
+    let after = wan.report();
+    Ok(Outcome {
+        record: record(line, flows.len(), &looks),
+        is_distorted: after.distorted_since(&before),
+    })
+}
+
+/// Looks at everything, a hundred times a second.
+fn watch(wan: &Wan, receivers: &[Receiver], began: Instant, end: Duration) -> Vec<Look> {
+    let mut looks = Vec::new();
+    loop {
+        let at = began.elapsed();
+        let Report { directions, .. } = wan.report();
+        looks.push(Look {
+            at,
+            path: directions[0].counters,
+            flows: receivers.iter().map(Receiver::sample).collect(),
+        });
+        if at >= end {
+            return looks;
+        }
+        let next = EVERY * looks.len() as u32;
+        thread::sleep(next.saturating_sub(began.elapsed()));
+    }
+}
+
+impl Receiver {
+    fn sample(&self) -> Sample {
+        match self {
+            Self::Tcp(sink) => Sample {
+                arrived_bytes: (sink.received().bytes() as f64 * TCP_WIRE_BY_PAYLOAD) as u64,
+                state: "TCP",
+                ..Sample::default()
+            },
+            Self::Link(links) => links.get().map(sample_links).unwrap_or_default(),
+        }
+    }
+}
+
+fn sample_links([sender, receiver]: &[Link; 2]) -> Sample {
+    let peer =
+        |snapshot: LinkSnapshot| -> Option<PeerSnapshot> { snapshot.peers.into_iter().next() };
+    let (Some(sender), Some(receiver)) = (peer(sender.snapshot()), peer(receiver.snapshot()))
+    else {
+        return Sample::default();
+    };
+    let arrived = receiver.received;
+    Sample {
+        arrived_bytes: arrived.bytes.bytes() + arrived.datagrams * ETHERNET_OVERHEAD as u64,
+        sent: sender.sent.datagrams,
+        drops: 0,
+        allowed_bytes_per_s: sender.allowed_rate.as_bytes_per_s(),
+        queue_seen: sender.queue_delay.unwrap_or_default(),
+        state: sender.controller_state,
+    }
+}
+
+/// The looks as samples at equal times. A link counts anew ten times a second; between two counts its
+/// bytes are taken to have come evenly.
+fn record(line: &Line, flows: usize, looks: &[Look]) -> Record {
+    let bytes_per_s = line.rate.as_bytes_per_s();
+    let mut record = Record::new(EVERY);
+    let mut counts = Vec::new();
+    for flow in 0..flows {
+        record.add_flow();
+        let mut changes: Vec<(Duration, u64)> = Vec::new();
+        for look in looks {
+            let bytes = look.flows[flow].arrived_bytes;
+            if changes.last().is_none_or(|(_, before)| *before != bytes) {
+                changes.push((look.at, bytes));
+            }
+        }
+        counts.push(changes);
+    }
+    let last = looks.last().map_or(Duration::ZERO, |look| look.at);
+    let mut at = Duration::ZERO;
+    let mut index = 0;
+    while at <= last {
+        while looks.get(index + 1).is_some_and(|next| next.at <= at) {
+            index += 1;
+        }
+        let look = &looks[index];
+        let queue_s = look.path.queue_bytes as f64 / bytes_per_s;
+        record.begin_sample(Duration::from_secs_f64(queue_s), &look.path);
+        for (flow, changes) in counts.iter().enumerate() {
+            let sample = Sample {
+                arrived_bytes: between(changes, at),
+                ..look.flows[flow]
+            };
+            record.add_sample(flow, sample);
+        }
+        at += EVERY;
+    }
+    record
+}
+
+/// The value at a time, on the straight line between the changes around it.
+fn between(changes: &[(Duration, u64)], at: Duration) -> u64 {
+    let next = changes.partition_point(|(time, _)| *time <= at);
+    match (
+        next.checked_sub(1).map(|index| changes[index]),
+        changes.get(next),
+    ) {
+        (None, _) => changes.first().map_or(0, |(_, bytes)| *bytes),
+        (Some((_, bytes)), None) => bytes,
+        (Some((from, low)), Some((to, high))) => {
+            let share = (at - from).as_secs_f64() / (*to - from).as_secs_f64();
+            low + ((high - low) as f64 * share) as u64
+        }
+    }
+}
+
+/// A link at each site, with keys of their own; site A's connects.
+fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
+    let port = 4810 + index as u16;
+    let keys = [1, 2].map(|side| Identity::from_seed([10 * (1 + index as u8) + side; 32]));
+    let addresses = [0, 1].map(|side: usize| {
+        let site = &wan.config().sites[side];
+        SocketAddr::from((site.ipv4, port))
+    });
+    let start = |site: Site| -> anyhow::Result<Link> {
+        let (us, other) = (site as usize, site.other() as usize);
+        let socket = wan.enter(site, || UdpSocket::bind(addresses[us]))??;
+        let config = LinkConfig {
+            identity: keys[us].clone(),
+            peers: vec![PeerConfig {
+                name: format!("site-{other}"),
+                public_keys: vec![keys[other].public_key()],
+                endpoint: (site == Site::A).then(|| addresses[other].to_string()),
+                rate_max: None,
+            }],
+            policy: Policy::Fair,
+            rate_max: None,
+            memory_max: ByteCount::mebibytes(256),
+            idle_timeout: Duration::from_secs(60),
+            replay_file: None,
+        };
+        Ok(Link::start(socket, config)?)
+    };
+    // The one that waits is there first.
+    let b = start(Site::B)?;
+    Ok([start(Site::A)?, b])
+}
+
+/// Sends for a time on one stream.
+fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
+    let work = async {
+        let reading = async {
+            let mut incoming = receiver.accept().await.context("no stream came")?;
+            while incoming.recv.read().await?.is_some() {}
+            anyhow::Ok(())
+        };
+        let writing = async {
+            let (mut send, _recv) = sender.open(PeerId(0), Class::Bulk).await?;
+            let block = Bytes::from(vec![7; BLOCK_BYTES]);
+            loop {
+                send.write(block.clone()).await?;
+            }
+            #[expect(unreachable_code, reason = "gives the block its type")]
+            anyhow::Ok(())
+        };
+        tokio::try_join!(reading, writing).map(|_| ())
+    };
+    // That the time is over is the only good end.
+    match runtime.block_on(async { tokio::time::timeout(time, work).await }) {
+        Err(_) => Ok(()),
+        Ok(result) => result.context("a link ended early"),
+    }
+}
+
+/// Buffers for any path here.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(32);
+/// Time between two looks.
+const EVERY: Duration = MS.saturating_mul(10);
+/// More than any path here carries.
+const ENDLESS: ByteCount = ByteCount::gibibytes(1 << 20);
+const BLOCK_BYTES: usize = 128 << 10;
+/// A full packet on the wire by what it carries for TCP with timestamps.
+const TCP_WIRE_BY_PAYLOAD: f64 = PACKET_WIRE_BYTES / 1448.0;

@@ -1,0 +1,80 @@
+//! The files of the demonstration.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use units::ByteCount;
+
+use super::DemoConfig;
+use crate::ftp::Direction;
+use bench_kit::{
+    content::{Content, hash_file},
+    scratch,
+};
+
+/// A scratch folder with the files of the demonstration; removed when dropped.
+#[derive(Debug)]
+pub(super) struct Files {
+    folder: PathBuf,
+    content: Content,
+}
+
+impl Files {
+    /// Makes the folder and the files to be downloaded.
+    pub(super) fn new(config: &DemoConfig) -> anyhow::Result<Self> {
+        let folder = scratch::folder("files")?;
+        let content = Content::generate();
+        let files = Self { folder, content };
+        for (size, name) in [
+            (config.warm_up, files.warm_up_name(Direction::Down)),
+            (config.size, files.measured_name(Direction::Down)),
+        ] {
+            let path = files.folder.join(name);
+            let written = files.content.write(&path, size);
+            written.with_context(|| path.display().to_string())?;
+        }
+        Ok(files)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What the demonstration moves.
+    pub(super) fn content(&self) -> &Content {
+        &self.content
+    }
+
+    pub(super) fn measured_name(&self, direction: Direction) -> String {
+        format!("{direction}.bin")
+    }
+
+    pub(super) fn warm_up_name(&self, direction: Direction) -> String {
+        format!("{direction}-warm-up.bin")
+    }
+
+    /// How much of the measured upload has reached the server's disk.
+    pub(super) fn uploaded_bytes(&self) -> io::Result<ByteCount> {
+        let path = self.folder.join(self.measured_name(Direction::Up));
+        fs::metadata(path).map(|metadata| ByteCount::new(metadata.len()))
+    }
+
+    /// The hash of an uploaded file as it lies on the server's disk.
+    pub(super) fn uploaded_hash(&self, is_measured: bool) -> io::Result<u64> {
+        let name = if is_measured {
+            self.measured_name(Direction::Up)
+        } else {
+            self.warm_up_name(Direction::Up)
+        };
+        hash_file(&self.folder.join(name))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,265 @@
+//! `longhaul demo`: the main job on one machine, with nothing installed and nothing configured.
+//!
+//! Two sites, an emulated transatlantic path between them, an FTP server in one, an FTP client in
+//! the other. The same file goes both ways plainly, with the kernel's congestion controls, and
+//! through a pair of gateways; the user sees both side by side.
+
+mod files;
+mod relay;
+mod sites;
+mod table;
+
+use std::{net::TcpStream, path::PathBuf, time::Duration};
+
+use anyhow::{Context, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use units::ByteCount;
+use wansim::profile::Profile;
+
+use self::{
+    sites::{CongestionControl, Sites},
+    table::Row,
+};
+use crate::gateways::{GatewayPlan, Gateways};
+use crate::{
+    ftp::Direction,
+    ftp::client::{self, Transfer},
+};
+use emulator::{
+    WanError,
+    privilege::{self, Privilege},
+};
+
+/// What the demonstration moves, and for how long at most.
+#[derive(Debug, Clone)]
+pub struct DemoConfig {
+    /// The `longhaul` program, which the gateways are started from.
+    pub program: PathBuf,
+    /// Size of the measured file.
+    pub size: ByteCount,
+    /// Size of the file that goes first, unmeasured, so that the link is warm.
+    pub warm_up: ByteCount,
+    /// A plain transfer is cut off after this time and scored at the rate that it reached.
+    pub plain_limit: Duration,
+}
+
+/// A transfer through the gateways that takes this long has failed.
+const ACCELERATED_LIMIT: Duration = Duration::from_secs(60);
+
+impl DemoConfig {
+    /// The demonstration as it is shown: 100 MB after 20 MB, plain transfers bounded to 30 s.
+    pub fn new(program: PathBuf) -> Self {
+        Self {
+            program,
+            size: ByteCount::megabytes(100),
+            warm_up: ByteCount::megabytes(20),
+            plain_limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Runs the demonstration and prints it. Call it before the process has any thread.
+///
+/// # Errors
+/// If a transfer through the gateways fails, or the sites cannot be set up.
+pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
+    let profile = Profile::transatlantic();
+    let (mut sites, forbidden) = match privilege::acquire().and_then(|privilege| {
+        let sites = Sites::in_namespaces(&profile)?;
+        Ok((privilege, sites))
+    }) {
+        Ok((privilege, sites)) => {
+            let place = match privilege {
+                Privilege::Root => "network namespaces",
+                Privilege::UserNamespace => "network namespaces inside a user namespace",
+            };
+            println!(
+                "Two sites in {place}, joined by an emulated WAN: {}.",
+                profile.summary
+            );
+            (sites, None)
+        }
+        Err(error @ WanError::Forbidden { .. }) => {
+            println!("{error}.");
+            println!(
+                "So the gateways meet over a relay on the loopback interface instead, which treats \
+                 their datagrams\nlike the same path ({}). Plain FTP cannot be shown that way.",
+                profile.summary
+            );
+            (Sites::on_loopback(&profile)?, Some(error))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let files = files::Files::new(config)?;
+    let mut rows = Vec::new();
+    if forbidden.is_none() {
+        for name in ["cubic", "bbr"] {
+            plain(config, &mut sites, &files, name, &mut rows)?;
+        }
+    }
+    let is_relayed = forbidden.is_some();
+    accelerated(config, &sites, &files, is_relayed, &mut rows)?;
+    println!();
+    table::print(&rows, config.size, &profile.forward);
+    if let Some(load) = sites.saturation() {
+        println!("{load}");
+    }
+    println!(
+        "\nNext: two real machines, see README.md; or your own programs on an emulated WAN:\n  \
+         longhaul wan up --profile transatlantic && longhaul wan exec site-a -- bash"
+    );
+    Ok(())
+}
+
+/// Both directions directly, over the kernel's TCP.
+fn plain(
+    config: &DemoConfig,
+    sites: &mut Sites,
+    files: &files::Files,
+    name: &str,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
+    let label = format!("plain FTP, TCP {}", name.to_uppercase());
+    match sites.set_congestion_control(name)? {
+        CongestionControl::Set => {}
+        CongestionControl::Missing { available } => {
+            println!("{label}: this kernel does not have it (it has: {available})");
+            return Ok(());
+        }
+    }
+    let server = sites.start_server(files)?;
+    for direction in [Direction::Down, Direction::Up] {
+        let bar = progress(&label, direction, config.size);
+        let transfer = Transfer {
+            address: server,
+            direction,
+            name: files.measured_name(direction),
+            size: config.size,
+            limit: config.plain_limit,
+        };
+        let source = files.content().clone();
+        let outcome = sites.run_client({
+            let bar = bar.clone();
+            move || client::run(&transfer, &source, |bytes| bar.set_position(bytes))
+        })?;
+        bar.finish_and_clear();
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                println!("{label}, {direction}: failed: {error:#}");
+                continue;
+            }
+        };
+        // What the client handed to its kernel is not what arrived.
+        let bytes = match direction {
+            Direction::Up if !outcome.is_complete => files.uploaded_bytes()?,
+            _ => outcome.bytes,
+        };
+        rows.push(Row::new(
+            &label,
+            direction,
+            bytes,
+            outcome.elapsed,
+            outcome.is_complete,
+        ));
+        println!("{}", rows[rows.len() - 1]);
+    }
+    Ok(())
+}
+
+/// Both directions through a pair of gateways.
+fn accelerated(
+    config: &DemoConfig,
+    sites: &Sites,
+    files: &files::Files,
+    is_relayed: bool,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
+    let label = if is_relayed {
+        "Longhaul (loopback relay)"
+    } else {
+        "Longhaul"
+    };
+    let server = sites.start_server(files)?;
+    let (listen_b, endpoint_b) = sites.gateway_b();
+    let front_door = sites.front_door()?;
+    let plan = GatewayPlan {
+        listen_a: sites.gateway_a(),
+        listen_b,
+        endpoint_b,
+        doors: format!(
+            "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server}\"\nmode = \"strict\"\n"
+        ),
+        allow: vec![server],
+    };
+    let mut gateways = Gateways::start(&plan, |site| sites.command(site, &config.program))?;
+    gateways.wait_until(|| {
+        Ok(sites
+            .run_client(move || TcpStream::connect(front_door))?
+            .is_ok())
+    })?;
+    for direction in [Direction::Down, Direction::Up] {
+        for (size, name, is_measured) in [
+            (config.warm_up, files.warm_up_name(direction), false),
+            (config.size, files.measured_name(direction), true),
+        ] {
+            let what = if is_measured {
+                label.to_owned()
+            } else {
+                format!("{label}, warming up")
+            };
+            let bar = progress(&what, direction, size);
+            let transfer = Transfer {
+                address: front_door,
+                direction,
+                name,
+                size,
+                limit: ACCELERATED_LIMIT,
+            };
+            let source = files.content().clone();
+            let outcome = sites.run_client({
+                let bar = bar.clone();
+                move || client::run(&transfer, &source, |bytes| bar.set_position(bytes))
+            })?;
+            bar.finish_and_clear();
+            let outcome = outcome
+                .with_context(|| format!("{what}, {direction}; {}", gateways.last_words()))?;
+            ensure!(
+                outcome.is_complete,
+                "{what}, {direction}: only {} after {} s; {}",
+                outcome.bytes,
+                outcome.elapsed.as_secs(),
+                gateways.last_words()
+            );
+            let arrived = match direction {
+                Direction::Down => outcome.hash,
+                Direction::Up => files.uploaded_hash(is_measured)?,
+            };
+            ensure!(
+                arrived == files.content().hash(size),
+                "{what}, {direction}: the hashes differ"
+            );
+            if is_measured {
+                rows.push(Row::new(
+                    label,
+                    direction,
+                    outcome.bytes,
+                    outcome.elapsed,
+                    true,
+                ));
+                println!("{}, hashes equal", rows[rows.len() - 1]);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn progress(label: &str, direction: Direction, size: ByteCount) -> ProgressBar {
+    let bar = ProgressBar::new(size.bytes());
+    let template = "{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {elapsed}";
+    let style = ProgressStyle::with_template(template).expect("the template is well formed");
+    bar.set_style(style);
+    bar.set_prefix(format!("{label}, {direction}:"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,210 @@
+//! Where the demonstration runs: two namespaces with an emulated WAN between them, or, where
+//! namespaces are forbidden, the loopback interface with a relay.
+
+use std::{
+    cell::Cell,
+    fs,
+    future::pending,
+    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use units::ByteCount;
+use wansim::profile::Profile;
+
+use super::{files::Files, relay::Relay};
+use bench_kit::ftp_server;
+use emulator::{Site, Wan, WanConfig, WanError};
+
+/// Two sites with a path between them.
+#[derive(Debug)]
+pub(super) struct Sites {
+    place: Place,
+    next_port: Cell<u16>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Namespaces(Box<Wan>),
+    Loopback { relay: Relay, gateway_b: SocketAddr },
+}
+
+/// What came of asking for a congestion control.
+pub(super) enum CongestionControl {
+    Set,
+    Missing { available: String },
+}
+
+/// Several times what the path holds.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(64);
+
+impl Sites {
+    pub(super) fn in_namespaces(profile: &Profile) -> Result<Self, WanError> {
+        let mut config = WanConfig {
+            paths: [profile.forward.clone(), profile.backward.clone()],
+            ..WanConfig::default()
+        };
+        for site in &mut config.sites {
+            site.name = format!("demo-{}-{}", std::process::id(), site.name);
+        }
+        let wan = Wan::up(config)?;
+        // Where it may not be set, the kernel's defaults do as well; the table shows what they reach.
+        let _ = wan.prepare_tcp(TCP_BUFFER);
+        Ok(Self {
+            place: Place::Namespaces(Box::new(wan)),
+            next_port: Cell::new(2121),
+        })
+    }
+
+    pub(super) fn on_loopback(profile: &Profile) -> anyhow::Result<Self> {
+        let gateway_b = free_udp_address()?;
+        let relay = Relay::start(gateway_b, profile)?;
+        Ok(Self {
+            place: Place::Loopback { relay, gateway_b },
+            next_port: Cell::new(0),
+        })
+    }
+
+    /// Makes `name` the congestion control of new connections in both sites.
+    pub(super) fn set_congestion_control(
+        &mut self,
+        name: &str,
+    ) -> anyhow::Result<CongestionControl> {
+        let Place::Namespaces(wan) = &mut self.place else {
+            bail!("there is no TCP over the relay")
+        };
+        for site in Site::BOTH {
+            if wan.set_congestion_control(site, name).is_err() {
+                let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
+                return Ok(CongestionControl::Missing {
+                    available: available.trim().to_owned(),
+                });
+            }
+        }
+        Ok(CongestionControl::Set)
+    }
+
+    /// Starts an FTP server at site B. Returns its address once it accepts connections.
+    pub(super) fn start_server(&self, files: &Files) -> anyhow::Result<SocketAddr> {
+        let folder = files.folder().to_owned();
+        let address = match &self.place {
+            Place::Namespaces(wan) => {
+                // Each server has a port of its own: an earlier one may still be closing.
+                let port = self.next_port.get();
+                self.next_port.set(port + 1);
+                let address = SocketAddr::from((wan.address(Site::B), port));
+                wan.spawn_thread_in(Site::B, move || {
+                    report(ftp_server::serve(folder, address, pending()))
+                })?;
+                address
+            }
+            Place::Loopback { .. } => {
+                let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let address = socket.local_addr()?;
+                drop(socket);
+                thread::spawn(move || report(ftp_server::serve(folder, address, pending())));
+                address
+            }
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let reached = self.at(Site::B, move || TcpStream::connect(address))?;
+            if reached.is_ok() {
+                return Ok(address);
+            }
+            if Instant::now() > deadline {
+                bail!("the embedded FTP server does not answer at {address}");
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a client at site A.
+    pub(super) fn run_client<T: Send + 'static>(
+        &self,
+        client: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        self.at(Site::A, client)
+    }
+
+    /// A command that runs at a site.
+    pub(super) fn command(&self, site: Site, program: &std::path::Path) -> anyhow::Result<Command> {
+        match &self.place {
+            Place::Namespaces(wan) => Ok(wan.command(site, program)?),
+            Place::Loopback { .. } => Ok(Command::new(program)),
+        }
+    }
+
+    /// Where the gateway of site A listens.
+    pub(super) fn gateway_a(&self) -> SocketAddr {
+        match &self.place {
+            Place::Namespaces(wan) => SocketAddr::from((wan.address(Site::A), 4810)),
+            Place::Loopback { .. } => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        }
+    }
+
+    /// Where the gateway of site B listens, and where that of site A finds it.
+    pub(super) fn gateway_b(&self) -> (SocketAddr, SocketAddr) {
+        match &self.place {
+            Place::Namespaces(wan) => {
+                let address = SocketAddr::from((wan.address(Site::B), 4810));
+                (address, address)
+            }
+            Place::Loopback { relay, gateway_b } => (*gateway_b, relay.address()),
+        }
+    }
+
+    /// An address for the front door at site A.
+    pub(super) fn front_door(&self) -> anyhow::Result<SocketAddr> {
+        match &self.place {
+            Place::Namespaces(wan) => Ok(SocketAddr::from((wan.address(Site::A), 2121))),
+            Place::Loopback { .. } => {
+                let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                Ok(socket.local_addr()?)
+            }
+        }
+    }
+
+    /// Whether the machine was too slow for the emulation, in words.
+    pub(super) fn saturation(&self) -> Option<String> {
+        let Place::Namespaces(wan) = &self.place else {
+            return None;
+        };
+        let report = wan.report();
+        report.saturated().then(|| {
+            "The machine could not keep up with the emulation: the figures are too low.".to_owned()
+        })
+    }
+
+    fn at<T: Send + 'static>(
+        &self,
+        site: Site,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        match &self.place {
+            Place::Namespaces(wan) => {
+                let thread = wan.spawn_thread_in(site, work)?;
+                Ok(thread
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("a thread of a site panicked"))??)
+            }
+            Place::Loopback { .. } => Ok(work()),
+        }
+    }
+}
+
+fn report(result: anyhow::Result<()>) {
+    if let Err(error) = result {
+        eprintln!("longhaul demo: {error:#}");
+    }
+}
+
+fn free_udp_address() -> anyhow::Result<SocketAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("a port on loopback")?;
+    Ok(socket.local_addr()?)
+}
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";

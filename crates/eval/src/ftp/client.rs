@@ -1,0 +1,266 @@
+//! An FTP client that times one transfer, from RETR or STOR to the final reply.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use socket2::SockRef;
+use suppaftp::{FtpError, FtpStream, types::FileType};
+use units::ByteCount;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::Direction;
+use bench_kit::content::Content;
+
+/// One transfer to be done.
+#[derive(Debug, Clone)]
+pub(crate) struct Transfer {
+    pub(crate) address: SocketAddr,
+    pub(crate) direction: Direction,
+    pub(crate) name: String,
+    pub(crate) size: ByteCount,
+    /// What logging in may take, and after it the transfer.
+    pub(crate) limit: Duration,
+}
+
+/// How it went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outcome {
+    pub(crate) bytes: ByteCount,
+    pub(crate) elapsed: Duration,
+    pub(crate) is_complete: bool,
+    /// Of the bytes received.
+    pub(crate) hash: u64,
+}
+
+/// Bytes moved by one call.
+const STEP: usize = 256 * 1024;
+/// How long the client waits for a reply or for bytes before it looks at the clock.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the reply to QUIT is waited for, after everything.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Does one transfer in a session of its own. `source` is what an upload sends.
+///
+/// A session that is not logged in within the limit is a transfer of nothing that was cut off.
+pub(crate) fn run(
+    transfer: &Transfer,
+    source: &Content,
+    progress: impl Fn(u64),
+) -> anyhow::Result<Outcome> {
+    let watch = Stopwatch::start(transfer.limit);
+    let mut hash = Xxh3::new();
+    let (mut ftp, control) = match log_in(transfer, &watch) {
+        Ok(session) => session,
+        Err(_) if watch.is_over() => return Ok(outcome(0, &watch, false, &hash)),
+        Err(error) => return Err(error),
+    };
+    let watch = Stopwatch::start(transfer.limit);
+    control.set_read_timeout(Some(watch.left()))?;
+    let mut bytes = 0;
+    let opened = match transfer.direction {
+        Direction::Down => ftp.retr_as_stream(&transfer.name).context("RETR"),
+        Direction::Up => ftp.put_with_stream(&transfer.name).context("STOR"),
+    };
+    let mut stream = match opened {
+        Ok(stream) => stream,
+        Err(_) if watch.is_over() => {
+            cut_off(&[&control])?;
+            return Ok(outcome(0, &watch, false, &hash));
+        }
+        Err(error) => return Err(error),
+    };
+    let socket = stream.get_ref().get_ref().try_clone()?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let mut buffer = vec![0; STEP];
+    let is_complete = loop {
+        if watch.is_over() {
+            break false;
+        }
+        let moved = match transfer.direction {
+            Direction::Down => stream.read(&mut buffer),
+            Direction::Up => {
+                let rest = transfer.size.bytes() - bytes;
+                stream.write(source.at(bytes, rest.min(STEP as u64)))
+            }
+        };
+        match moved {
+            Ok(0) => break true,
+            Ok(count) => {
+                if transfer.direction == Direction::Down {
+                    hash.update(&buffer[..count]);
+                }
+                bytes += count as u64;
+                progress(bytes);
+                if transfer.direction == Direction::Up && bytes == transfer.size.bytes() {
+                    break true;
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error).context("data connection"),
+        }
+    };
+    if is_complete {
+        // Our clone keeps the connection open otherwise.
+        if transfer.direction == Direction::Up {
+            socket
+                .shutdown(Shutdown::Write)
+                .context("ending the data connection")?;
+        }
+        control.set_read_timeout(Some(watch.left()))?;
+        if let Err(error) = stream.finish() {
+            if !watch.is_over() {
+                return Err(error).context("final reply");
+            }
+            cut_off(&[&socket, &control])?;
+            return Ok(outcome(bytes, &watch, false, &hash));
+        }
+    } else {
+        let outcome = outcome(bytes, &watch, false, &hash);
+        cut_off(&[&socket, &control])?;
+        drop(stream);
+        return Ok(outcome);
+    }
+    let outcome = outcome(bytes, &watch, true, &hash);
+    control.set_read_timeout(Some(FAREWELL_PATIENCE))?;
+    let _ = ftp.quit();
+    Ok(outcome)
+}
+
+/// A session before its transfer, and its control connection. Whatever takes longer than the
+/// watch's time ends with an error.
+fn log_in(transfer: &Transfer, watch: &Stopwatch) -> anyhow::Result<(FtpStream, TcpStream)> {
+    let address = transfer.address;
+    let connecting = || format!("connecting to {address}");
+    let control = TcpStream::connect_timeout(&address, watch.left()).with_context(connecting)?;
+    control.set_read_timeout(Some(watch.left()))?;
+    let session = control.try_clone().context("the control connection")?;
+    let session = FtpStream::connect_with_stream(session).with_context(connecting)?;
+    let limit = transfer.limit;
+    let mut session = session.passive_stream_builder(move |address| {
+        TcpStream::connect_timeout(&address, limit).map_err(FtpError::ConnectionError)
+    });
+    control.set_read_timeout(Some(watch.left()))?;
+    session
+        .login("anonymous", "demo@example")
+        .context("login")?;
+    control.set_read_timeout(Some(watch.left()))?;
+    session.transfer_type(FileType::Binary).context("TYPE I")?;
+    Ok((session, control))
+}
+
+fn outcome(bytes: u64, watch: &Stopwatch, is_complete: bool, hash: &Xxh3) -> Outcome {
+    let elapsed = watch.elapsed();
+    Outcome {
+        bytes: ByteCount::new(bytes),
+        elapsed,
+        is_complete,
+        hash: hash.digest(),
+    }
+}
+
+/// Ends connections at once, with what they still hold, so that nothing of this transfer
+/// disturbs the next one.
+fn cut_off(connections: &[&TcpStream]) -> anyhow::Result<()> {
+    for connection in connections {
+        connection.set_read_timeout(Some(Stopwatch::LEAST))?;
+        SockRef::from(*connection).set_linger(Some(Duration::ZERO))?;
+    }
+    Ok(())
+}
+
+/// A clock for transfers: when it began and whether its time is over.
+#[derive(Debug, Clone, Copy)]
+struct Stopwatch {
+    began: Instant,
+    limit: Duration,
+}
+
+impl Stopwatch {
+    /// The shortest time that a socket is given.
+    const LEAST: Duration = Duration::from_millis(10);
+
+    fn start(limit: Duration) -> Self {
+        Self {
+            began: Instant::now(),
+            limit,
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// What is left of its time, as a socket's timeout: never nothing.
+    fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.elapsed()).max(Self::LEAST)
+    }
+
+    fn is_over(&self) -> bool {
+        self.elapsed() >= self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        net::TcpListener,
+        thread,
+    };
+
+    use super::*;
+
+    /// What comes of a download from a server that gives these answers and no more.
+    fn download(answers: &'static [&'static str], limit: Duration) -> anyhow::Result<Outcome> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = thread::spawn(move || {
+            let (connection, _) = listener.accept().expect("a client");
+            let mut commands = BufReader::new(&connection).lines();
+            for answer in answers {
+                let mut connection = &connection;
+                // A client whose time is over has left.
+                if connection.write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+                let _ = commands.next();
+            }
+            while let Some(Ok(_)) = commands.next() {}
+        });
+        let transfer = Transfer {
+            address,
+            direction: Direction::Down,
+            name: "file".to_owned(),
+            size: ByteCount::new(1),
+            limit,
+        };
+        let outcome = run(&transfer, &Content::generate(), |_| {});
+        server.join().expect("no panic");
+        outcome
+    }
+
+    const LOGGED_IN: [&str; 4] = ["220 here\r\n", "331 who\r\n", "230 in\r\n", "200 type\r\n"];
+
+    #[test]
+    fn a_server_that_says_nothing_is_cut_off() {
+        for answers in [&[][..], &LOGGED_IN[..1], &LOGGED_IN[..3], &LOGGED_IN] {
+            let limit = Duration::from_millis(100);
+            let outcome = download(answers, limit).expect("no failure");
+            assert!(!outcome.is_complete, "{answers:?}");
+            assert_eq!(outcome.bytes, ByteCount::new(0));
+            assert!(outcome.elapsed >= limit);
+        }
+    }
+
+    #[test]
+    fn a_server_that_refuses_is_a_failure() {
+        let limit = Duration::from_secs(30);
+        let error = download(&["220 here\r\n", "530 no\r\n"], limit).expect_err("no login");
+        assert!(format!("{error:#}").contains("login"), "{error:#}");
+    }
+}

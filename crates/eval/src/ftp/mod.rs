@@ -1,0 +1,6 @@
+//! The FTP client of trials.
+
+pub(crate) mod client;
+mod direction;
+
+pub use direction::Direction;

@@ -1,0 +1,130 @@
+//! FTP by the client of this program, plainly or through the gateways.
+
+use std::{
+    net::SocketAddr,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow, ensure};
+use units::ByteCount;
+
+use super::Moved;
+use crate::{
+    cell::{Cell, Direction},
+    ftp::client::{self, Transfer},
+    stage::{self, Stage, WARM_UP},
+};
+use bench_kit::content::hash_file;
+use emulator::Site;
+
+/// Directly.
+pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
+    transfer_all(stage, cell, stage.server_address, limit)
+}
+
+/// Warms the gateways' link up.
+pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
+    let warm_up = Transfer {
+        address: stage.front_door,
+        direction: cell.work.direction,
+        name: WARM_UP.to_owned(),
+        size: stage::warm_up_size(cell),
+        limit: WARM_UP_LIMIT,
+    };
+    let content = stage.content.clone();
+    let warm = stage.at(Site::A, move || client::run(&warm_up, &content, |_| ()))?;
+    let warm = warm.join().map_err(|_| anyhow!("a client panicked"))?;
+    let warm = warm?.with_context(|| format!("warming up; {}", stage.last_words()))?;
+    ensure!(
+        warm.is_complete,
+        "the link is not warm after {} s",
+        WARM_UP_LIMIT.as_secs()
+    );
+    Ok(())
+}
+
+/// Through the gateways.
+pub(super) fn accelerated(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
+    transfer_all(stage, cell, stage.front_door, limit).with_context(|| stage.last_words())
+}
+
+/// All files of the cell, its clients at once.
+fn transfer_all(
+    stage: &Stage,
+    cell: &Cell,
+    address: SocketAddr,
+    limit: Duration,
+) -> anyhow::Result<Moved> {
+    let work = cell.work;
+    let size = ByteCount::new(work.size_bytes);
+    for number in 0..work.files {
+        if work.direction == Direction::Up {
+            // What an earlier trial brought.
+            let _ = std::fs::remove_file(stage.server_file(&stage::name(Direction::Up, number)));
+        }
+    }
+    let begun = Instant::now();
+    let clients = (0..work.clients).map(|client| {
+        let numbers = (0..work.files).filter(move |number| number % work.clients == client);
+        let content = stage.content.clone();
+        stage.at(Site::A, move || {
+            let mut outcomes = Vec::new();
+            for number in numbers {
+                let transfer = Transfer {
+                    address,
+                    direction: work.direction,
+                    name: stage::name(work.direction, number),
+                    size,
+                    limit: limit.saturating_sub(begun.elapsed()),
+                };
+                let outcome = client::run(&transfer, &content, |_| ())?;
+                outcomes.push((number, outcome));
+                if !outcome.is_complete {
+                    break;
+                }
+            }
+            anyhow::Ok(outcomes)
+        })
+    });
+    let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
+    // All of them, before the first error: nobody must go on into the next trial.
+    let joined: Vec<_> = clients.into_iter().map(JoinHandle::join).collect();
+    let mut outcomes = Vec::new();
+    for of_client in joined {
+        outcomes.extend(of_client.map_err(|_| anyhow!("a client panicked"))???);
+    }
+    // A single transfer is timed by its client, from the command on.
+    let time = match (&outcomes[..], work.files) {
+        ([(_, only)], 1) => only.elapsed,
+        _ => begun.elapsed(),
+    };
+    let is_complete = outcomes.len() == work.files as usize
+        && outcomes.iter().all(|(_, outcome)| outcome.is_complete);
+    let mut bytes = 0;
+    let expected = stage.content.hash(size);
+    for (number, outcome) in outcomes {
+        let uploaded = stage.server_file(&stage::name(Direction::Up, number));
+        // What a client handed to its kernel is not what arrived.
+        bytes += match (work.direction, outcome.is_complete) {
+            (Direction::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),
+            _ => outcome.bytes.bytes(),
+        };
+        if outcome.is_complete {
+            let hash = match work.direction {
+                Direction::Down => outcome.hash,
+                Direction::Up => hash_file(&uploaded)?,
+            };
+            ensure!(hash == expected, "file {number}: the hashes differ");
+        }
+    }
+    Ok(Moved {
+        bytes,
+        time,
+        is_complete,
+        ..Moved::default()
+    })
+}
+
+/// A warm link's four bandwidth-delay products take no longer than this anywhere.
+const WARM_UP_LIMIT: Duration = Duration::from_secs(60);

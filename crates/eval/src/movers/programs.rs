@@ -1,0 +1,362 @@
+//! Programs of others, as they are found on the machine.
+
+use std::{
+    fs::File,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use units::ByteCount;
+
+use super::{Moved, Unmoved};
+use crate::{
+    cell::{Cell, Direction},
+    stage::{self, Stage},
+};
+use bench_kit::content::hash_file;
+use emulator::Site;
+
+/// One file in eight parts at once.
+pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if (work.direction, work.files) != (Direction::Down, 1) {
+        let why = "pget downloads single files only";
+        return Err(Unmoved::NotTried(why.to_owned()));
+    }
+    let local = stage.client_file("pget.bin");
+    let _ = std::fs::remove_file(&local);
+    let script = format!(
+        "set net:max-retries 1; set ftp:use-abor no; set xfer:use-temp-file no; set pget:save-status never; \
+         set file:use-fallocate no; \
+         open ftp://anonymous:eval@{}; cd /; shell date +{MARK}%s.%N; pget -n 8 {} -o {}; shell date +{MARK}%s.%N",
+        stage.server_address,
+        stage::name(Direction::Down, 0),
+        local.display()
+    );
+    let mut command = at(stage, Site::A, "lftp")?;
+    command.args(["-c", &script]);
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        return Ok(cut_off(
+            stored_bytes(&local).min(work.size_bytes),
+            ended.time,
+        ));
+    }
+    ended.succeeded()?;
+    compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
+    // From the command on, as of the other clients: logging in is not counted.
+    let marks = ended
+        .said
+        .lines()
+        .filter_map(|line| line.strip_prefix(MARK));
+    let marks: Vec<f64> = marks.filter_map(|mark| mark.parse().ok()).collect();
+    let [begun, over] = marks[..] else {
+        return Err(anyhow::anyhow!("lftp has not told its times").into());
+    };
+    Ok(complete(cell, Duration::from_secs_f64(over - begun)))
+}
+
+/// One TCP connection without files.
+pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let before = stage.read()?;
+    let port = IPERF3_PORT.to_string();
+    let mut server = at(stage, Site::B, "iperf3")?;
+    server.args(["-s", "-1", "-p", &port]).stdout(Stdio::null());
+    let _server = Background::serve(server, stage, Site::B, IPERF3_PORT)?;
+    let bytes = cell.work.bytes().bytes();
+    let host = stage.server_address.ip().to_string();
+    let mut command = at(stage, Site::A, "iperf3")?;
+    command.args(["-c", &host, "-p", &port, "-J", "-n", &bytes.to_string()]);
+    if cell.work.direction == Direction::Down {
+        command.arg("-R");
+    }
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let index = usize::from(cell.work.direction == Direction::Down);
+        let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
+        // The payload of packets of 1500 bytes.
+        return Ok(cut_off(passed * 1448 / 1500, ended.time));
+    }
+    ended.succeeded()?;
+    let said: Value = serde_json::from_str(&ended.said).context("what iperf3 printed")?;
+    let sum = &said["end"]["sum_received"];
+    let (received, seconds) = sum["bytes"]
+        .as_u64()
+        .zip(sum["seconds"].as_f64())
+        .context("iperf3 printed no sum")?;
+    Ok(Moved {
+        bytes: received,
+        time: Duration::from_secs_f64(seconds),
+        is_complete: true,
+        ..Moved::default()
+    })
+}
+
+/// A paced UDP protocol without congestion control: told what the line carries.
+pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if work.clients > 1 {
+        return Err(Unmoved::NotTried("one sender has one rate".to_owned()));
+    }
+    // The sender has the files.
+    let (sender, receiver) = match work.direction {
+        Direction::Down => (Site::B, Site::A),
+        Direction::Up => (Site::A, Site::B),
+    };
+    let sources = (0..work.files).map(|number| stage::name(work.direction, number));
+    let sources: Vec<_> = sources
+        .map(|name| stage.source(&name, cell))
+        .collect::<Result<_, _>>()?;
+    let arrived = stage.client_file("uftp");
+    let _ = std::fs::remove_dir_all(&arrived);
+    std::fs::create_dir(&arrived).context("a folder for UFTP")?;
+    let port = UFTP_PORT.to_string();
+    let mut daemon = at(stage, receiver, "uftpd")?;
+    daemon.arg("-d").arg("-D").arg(&arrived).args(["-p", &port]);
+    daemon.stdout(Stdio::null()).stderr(Stdio::null());
+    let _daemon = Background::serve(daemon, stage, receiver, UFTP_PORT)?;
+    let mut command = at(stage, sender, "uftp")?;
+    let rate_kbit = format!("{:.0}", uftp_rate_kbit_per_s(cell));
+    command.args(["-R", &rate_kbit, "-p", &port]);
+    command
+        .args(["-M", &stage.address(receiver).to_string()])
+        .args(&sources);
+    let ended = run_limited(command, limit)?;
+    let stored = || {
+        let names = sources.iter().filter_map(|path| path.file_name());
+        names
+            .map(|name| stored_bytes(&arrived.join(name)))
+            .sum::<u64>()
+    };
+    if !ended.is_over {
+        return Ok(cut_off(stored().min(work.bytes().bytes()), ended.time));
+    }
+    ended.succeeded()?;
+    let expected = stage.content.hash(ByteCount::new(work.size_bytes));
+    for source in &sources {
+        let path = arrived.join(source.file_name().unwrap_or_default());
+        compare(&path, expected)?;
+    }
+    Ok(complete(cell, ended.time))
+}
+
+/// What the path carries of UFTP's packets, counted as it counts: without headers. A little less, for the way
+/// back: told more, it loses what is too much.
+fn uftp_rate_kbit_per_s(cell: &Cell) -> f64 {
+    let wire_bytes = ByteCount::new(UFTP_PACKET_BYTES as u64 + ETHERNET_BYTES);
+    let packet_time = match cell.path.radio() {
+        Some(radio) => radio.airtime(UFTP_PACKET_BYTES),
+        None => cell.transfer().rate.time_to_send(wire_bytes),
+    };
+    0.97 * UFTP_BLOCK_BYTES * 8.0 / packet_time.as_secs_f64() / 1e3
+}
+
+/// Blocks in windows of 64 (RFC 7440).
+pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    if (work.direction, work.files) != (Direction::Down, 1) {
+        let why = "tried with downloads of single files only";
+        return Err(Unmoved::NotTried(why.to_owned()));
+    }
+    let host = stage.address(Site::B).to_string();
+    let port = TFTP_PORT.to_string();
+    let mut daemon = at(stage, Site::B, "atftpd")?;
+    daemon.args(["--daemon", "--no-fork", "--port", &port]);
+    daemon.args(["--bind-address", &host]);
+    daemon
+        .args(["--user", "root.root", "--verbose=0"])
+        .arg(stage.server_folder());
+    daemon.stdout(Stdio::null()).stderr(Stdio::null());
+    let _daemon = Background::serve(daemon, stage, Site::B, TFTP_PORT)?;
+    let local = stage.client_file("tftp.bin");
+    let _ = std::fs::remove_file(&local);
+    let mut command = at(stage, Site::A, "atftp")?;
+    command.args(["--get", "--option", "blksize 1428"]);
+    command.args(["--option", "windowsize 64"]);
+    command
+        .args(["-r", &stage::name(Direction::Down, 0), "-l"])
+        .arg(&local)
+        .args([&host, &port]);
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let bytes = local.metadata().map_or(0, |file| file.len());
+        return Ok(cut_off(bytes, ended.time));
+    }
+    ended.succeeded()?;
+    compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
+    Ok(complete(cell, ended.time))
+}
+
+/// The example program of this crate.
+pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+    let example = |site: Site| {
+        let why = "the example is not built: cargo build --release -p eval --example quic";
+        let command = stage.example(site, "quic")?;
+        command.ok_or(Unmoved::NotTried(why.to_owned()))
+    };
+    let address = format!("{}:{QUIC_PORT}", stage.address(Site::B));
+    let [server_said, certificate] =
+        ["quic-server", "quic.der"].map(|name| stage.client_file(name));
+    let mut server = example(Site::B)?;
+    server.args(["serve", &address]).arg(&certificate);
+    server.stdout(File::create(&server_said).context("a log")?);
+    let _server = Background::serve(server, stage, Site::B, QUIC_PORT)?;
+    let what = match cell.work.direction {
+        Direction::Down => "get",
+        Direction::Up => "put",
+    };
+    let bytes = cell.work.bytes().bytes();
+    let mut command = example(Site::A)?;
+    command.args([what, &address, &bytes.to_string()]);
+    command.arg(&certificate);
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        // The receiver tells how far it is.
+        let said = match cell.work.direction {
+            Direction::Down => ended.said,
+            Direction::Up => std::fs::read_to_string(&server_said).context("a log")?,
+        };
+        let told = said.lines().rev().find_map(|line| line.parse().ok());
+        return Ok(cut_off(told.unwrap_or(0), ended.time));
+    }
+    ended.succeeded()?;
+    let mut seconds = ended
+        .said
+        .lines()
+        .filter_map(|line| line.strip_prefix("seconds: "));
+    let seconds = seconds.next().and_then(|seconds| seconds.parse().ok());
+    let seconds = seconds.context("the QUIC client told no time")?;
+    Ok(complete(cell, Duration::from_secs_f64(seconds)))
+}
+
+fn complete(cell: &Cell, time: Duration) -> Moved {
+    Moved {
+        bytes: cell.work.bytes().bytes(),
+        time,
+        is_complete: true,
+        ..Moved::default()
+    }
+}
+
+/// Bytes of a file whose parts come in any order: its length says nothing.
+fn stored_bytes(path: &Path) -> u64 {
+    path.metadata().map_or(0, |file| file.blocks() * 512)
+}
+
+fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
+    let hash = hash_file(path).with_context(|| path.display().to_string())?;
+    anyhow::ensure!(hash == expected, "the hashes differ");
+    Ok(())
+}
+
+fn cut_off(bytes: u64, time: Duration) -> Moved {
+    Moved {
+        bytes,
+        time,
+        is_complete: false,
+        ..Moved::default()
+    }
+}
+
+/// A program that ended, or was ended.
+struct Ended {
+    is_over: bool,
+    success: bool,
+    time: Duration,
+    said: String,
+}
+
+impl Ended {
+    fn succeeded(&self) -> anyhow::Result<()> {
+        if !self.success {
+            let last: Vec<_> = self.said.lines().rev().take(3).collect();
+            bail!("{}", last.join(" / "));
+        }
+        Ok(())
+    }
+}
+
+/// A program at a site.
+fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, Unmoved> {
+    let command = stage.command(site, program)?;
+    command.ok_or_else(|| Unmoved::NotTried(format!("{program} is not installed")))
+}
+
+/// Runs a program, and ends it after `limit`.
+fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> {
+    let log = bench_kit::scratch::folder("program")?;
+    let path = log.join("said");
+    let file = File::create(&path).context("a log")?;
+    let err = file.try_clone().context("a log")?;
+    command.stdin(Stdio::null()).stdout(file).stderr(err);
+    let begun = Instant::now();
+    let mut child = Background::start(command)?;
+    let ended = loop {
+        let status = child.0.try_wait().context("a program's end")?;
+        let time = begun.elapsed();
+        if status.is_some() || time >= limit {
+            break Ended {
+                is_over: status.is_some(),
+                success: status.is_some_and(|status| status.success()),
+                time,
+                said: String::new(),
+            };
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    drop(child);
+    let said = std::fs::read_to_string(&path).unwrap_or_default();
+    let _ = std::fs::remove_dir_all(&log);
+    Ok(Ended { said, ..ended })
+}
+
+/// A program that is ended when dropped.
+struct Background(Child);
+
+impl Background {
+    fn start(mut command: Command) -> anyhow::Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        Ok(Self(command.spawn().context(program)?))
+    }
+
+    /// Starts a server, and waits until it is there. One that does not come up is nobody's failed transfer.
+    fn serve(command: Command, stage: &Stage, site: Site, port: u16) -> Result<Self, Unmoved> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut server = Self::start(command)?;
+        let begun = Instant::now();
+        while !stage.is_served(site, port)? {
+            let has_ended = server.0.try_wait().context("a server's end")?.is_some();
+            if has_ended || begun.elapsed() > READY_PATIENCE {
+                let why = format!("{program} does not come up");
+                return Err(Unmoved::NotTried(why));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Before a time in what lftp prints.
+const MARK: &str = "time:";
+/// UFTP's default, and with it its headers, UDP's and IP's.
+const UFTP_BLOCK_BYTES: f64 = 1300.0;
+const UFTP_PACKET_BYTES: usize = 1356;
+const ETHERNET_BYTES: u64 = 38;
+const UFTP_PORT: u16 = 1044;
+const QUIC_PORT: u16 = 4433;
+const IPERF3_PORT: u16 = 5201;
+const TFTP_PORT: u16 = 69;
+/// How long a server may take until it is there.
+const READY_PATIENCE: Duration = Duration::from_secs(10);

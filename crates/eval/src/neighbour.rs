@@ -1,0 +1,123 @@
+//! Another user of the path: a TCP connection with endless data, for as long as it is kept.
+
+use std::{
+    io::{ErrorKind, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockRef;
+use units::ByteCount;
+
+use super::cell::{Direction, Neighbour};
+use crate::bulk::Sink;
+use emulator::{Site, Wan};
+
+/// A connection that sends; it ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    stop: Arc<AtomicBool>,
+    /// When, and how many bytes had arrived then.
+    counts: Arc<Mutex<Vec<(Instant, ByteCount)>>>,
+    sender: Option<JoinHandle<std::io::Result<anyhow::Result<()>>>>,
+    counter: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts it in the direction of the work, and gives it time to find its rate.
+    pub(crate) fn start(
+        wan: &Wan,
+        neighbour: Neighbour,
+        direction: Direction,
+        head_start: Duration,
+    ) -> anyhow::Result<Self> {
+        let to = match direction {
+            Direction::Down => Site::A,
+            Direction::Up => Site::B,
+        };
+        let sink = Sink::start(wan, to, 0)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (address, stopped) = (sink.address(), stop.clone());
+        let sender = wan.spawn_thread_in(to.other(), move || send(address, neighbour, &stopped))?;
+        let counts = Arc::new(Mutex::new(Vec::new()));
+        let (noted, stopped) = (counts.clone(), stop.clone());
+        let counter = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                lock(&noted).push((Instant::now(), sink.received()));
+                thread::sleep(COUNT_EVERY);
+            }
+        });
+        thread::sleep(head_start);
+        Ok(Self {
+            stop,
+            counts,
+            sender: Some(sender),
+            counter: Some(counter),
+        })
+    }
+
+    /// What it received in the time until now, bits per second.
+    pub(crate) fn bits_per_s(&self, time: Duration) -> f64 {
+        let counts = lock(&self.counts);
+        let Some(&(end, last)) = counts.last() else {
+            return 0.0;
+        };
+        let begun = end.checked_sub(time).unwrap_or(end);
+        let after = counts.partition_point(|(at, _)| *at < begun);
+        let (at, first) = counts[after.min(counts.len() - 1)];
+        let seconds = end.duration_since(at).as_secs_f64();
+        let bits = (last - first).bytes() as f64 * 8.0;
+        if seconds > 0.0 { bits / seconds } else { 0.0 }
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whoever panicked has left whole entries.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // What became of them shows in what has been received.
+        if let Some(sender) = self.sender.take() {
+            let _ = sender.join();
+        }
+        if let Some(counter) = self.counter.take() {
+            let _ = counter.join();
+        }
+    }
+}
+
+fn send(to: SocketAddr, neighbour: Neighbour, stop: &AtomicBool) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    let name = match neighbour {
+        Neighbour::Cubic => "cubic",
+        Neighbour::Bbr => "bbr",
+    };
+    setsockopt(&stream, sockopt::TcpCongestion, &name.into())?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&u64::MAX.to_be_bytes())?;
+    let block = vec![7; STEP_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.write(&block) {
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error).context("sending"),
+        }
+    }
+    // What is still queued must not disturb what comes after.
+    SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+    Ok(())
+}
+
+const COUNT_EVERY: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(100);
+const STEP_BYTES: usize = 256 << 10;

@@ -1,0 +1,373 @@
+//! A plan as its file has it.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+use units::{BitRate, ByteCount};
+
+use super::{Plan, Problem, Task};
+use crate::{
+    cell::{Cell, Direction, Job, Neighbour, PathSpec, ServerBuffers, Work},
+    side::Side,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    name: Spanned<String>,
+    title: String,
+    #[serde(default)]
+    about: String,
+    repetitions: Spanned<u32>,
+    limit: Spanned<String>,
+    sides: Spanned<Vec<Side>>,
+    #[serde(default)]
+    cells: Vec<Section>,
+    published: Option<Published>,
+}
+
+/// What the published subset has of its own: it leaves out sections that say so.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Published {
+    repetitions: Option<Spanned<u32>>,
+    limit: Option<Spanned<String>>,
+}
+
+/// Paths and works, all combinations.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Section {
+    /// Whether the published subset has it.
+    #[serde(default = "yes")]
+    published: bool,
+    rate: Option<Spanned<BitRate>>,
+    rate_back: Option<Spanned<BitRate>>,
+    /// Instead of rate and RTT: a profile's medium.
+    medium: Option<Spanned<String>>,
+    rtt: Option<Spanned<Many>>,
+    loss: Option<Spanned<Many>>,
+    corruption: Option<Spanned<Many>>,
+    reordering: Option<Spanned<Many>>,
+    duplication: Option<Spanned<Many>>,
+    #[serde(default)]
+    job: Job,
+    #[serde(default = "down")]
+    direction: Spanned<Many>,
+    size: Spanned<Many>,
+    #[serde(default = "one")]
+    files: Spanned<u32>,
+    #[serde(default = "one")]
+    clients: Spanned<u32>,
+    window: Option<Spanned<Many>>,
+    server: Option<Spanned<Many>>,
+    beside: Option<Spanned<Many>>,
+    outage: Option<Spanned<Many>>,
+    /// Instead of the plan's.
+    sides: Option<Spanned<Vec<Side>>>,
+    repetitions: Option<Spanned<u32>>,
+    limit: Option<Spanned<String>>,
+}
+
+/// One value or a list of them.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a text or a list of texts")]
+enum Many {
+    One(String),
+    List(Vec<String>),
+}
+
+/// How long a trial may take.
+#[derive(Clone, Copy)]
+enum Limit {
+    Time(Duration),
+    /// So many times the ideal's, at least [`LIMIT_MIN`].
+    Ideals(f64),
+}
+
+fn down() -> Spanned<Many> {
+    Spanned::new(0..0, Many::One("down".to_owned()))
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> Spanned<u32> {
+    Spanned::new(0..0, 1)
+}
+
+impl File {
+    pub(super) fn plan(self, published: bool) -> Result<Plan, Problem> {
+        let name = self.name.get_ref();
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if name.is_empty() || !name.chars().all(plain) {
+            let message = "expected a name of small letters, digits and hyphens";
+            return Err((self.name.span(), message.to_owned()));
+        }
+        let subset = self.published.as_ref().filter(|_| published);
+        if published && subset.is_none() {
+            return Err((0..0, "this plan has no [published] subset".to_owned()));
+        }
+        let repetitions = subset.and_then(|subset| subset.repetitions.as_ref());
+        let repetitions = positive(repetitions.unwrap_or(&self.repetitions))?;
+        let limit = subset.and_then(|subset| subset.limit.as_ref());
+        let limit = read_limit(limit.unwrap_or(&self.limit))?;
+        let sides = read_sides(&self.sides)?;
+        let mut tasks: Vec<Task> = Vec::new();
+        for section in &self.cells {
+            let cells = section.cells()?;
+            let sides = match &section.sides {
+                Some(own) => read_sides(own)?,
+                None => sides.clone(),
+            };
+            let own = section.repetitions.as_ref().map(positive);
+            let repetitions = own.transpose()?.unwrap_or(repetitions);
+            let own = section.limit.as_ref().map(read_limit);
+            let limit = own.transpose()?.unwrap_or(limit);
+            if published && !section.published {
+                continue;
+            }
+            for cell in cells {
+                if tasks.iter().all(|task| task.cell != cell) {
+                    tasks.push(Task {
+                        limit: limit.of(&cell),
+                        cell,
+                        sides: sides.clone(),
+                        repetitions,
+                    });
+                }
+            }
+        }
+        if tasks.is_empty() {
+            return Err((0..0, "there is no cell: expected [[cells]]".to_owned()));
+        }
+        Ok(Plan {
+            name: self.name.get_ref().clone(),
+            title: self.title,
+            about: self.about.trim().to_owned(),
+            tasks,
+        })
+    }
+}
+
+impl Section {
+    /// All combinations of what is listed.
+    fn cells(&self) -> Result<Vec<Cell>, Problem> {
+        if self.job != Job::Files
+            && let Some(limit) = &self.limit
+        {
+            let message = "sessions and transactions end by themselves, without a limit";
+            return Err((limit.span(), message.to_owned()));
+        }
+        for count in [&self.files, &self.clients] {
+            positive(count)?;
+        }
+        let clients = *self.clients.get_ref();
+        if !self.files.get_ref().is_multiple_of(clients) {
+            let message = "expected a multiple of clients, which share the files evenly";
+            return Err((self.files.span(), message.to_owned()));
+        }
+        let work = Work {
+            job: self.job,
+            direction: Direction::Down,
+            size_bytes: 0,
+            files: *self.files.get_ref(),
+            clients,
+            window_bytes: None,
+            server: None,
+            beside: None,
+            outage_ms: None,
+        };
+        let path = self.path()?;
+        let mut cells = vec![Cell { path, work }];
+        let all = &mut cells;
+        vary(all, &self.rtt, milliseconds, |cell| &mut cell.path.rtt_ms)?;
+        vary(all, &self.loss, share, |cell| &mut cell.path.loss)?;
+        vary(all, &self.corruption, share, |cell| {
+            &mut cell.path.corruption
+        })?;
+        vary(all, &self.reordering, share, |cell| {
+            &mut cell.path.reordering
+        })?;
+        vary(all, &self.duplication, share, |cell| {
+            &mut cell.path.duplication
+        })?;
+        vary(all, &self.window, or_none(size), |cell| {
+            &mut cell.work.window_bytes
+        })?;
+        vary(all, &self.server, or_none(buffers), |cell| {
+            &mut cell.work.server
+        })?;
+        vary(all, &self.beside, or_none(neighbour), |cell| {
+            &mut cell.work.beside
+        })?;
+        vary(all, &self.outage, or_none(whole_milliseconds), |cell| {
+            &mut cell.work.outage_ms
+        })?;
+        vary(all, &self.size, size, |cell| &mut cell.work.size_bytes)?;
+        vary(all, &self.direction, direction, |cell| {
+            &mut cell.work.direction
+        })?;
+        Ok(cells)
+    }
+
+    fn path(&self) -> Result<PathSpec, Problem> {
+        let rate = |rate: &Spanned<BitRate>| match rate.get_ref().as_bits_per_s() {
+            0 => Err((rate.span(), "expected a rate above zero".to_owned())),
+            bits_per_s => Ok(bits_per_s),
+        };
+        let missing = || {
+            let message = "expected a rate and an rtt, or a medium";
+            (self.size.span(), message.to_owned())
+        };
+        if let Some(medium) = &self.medium {
+            let rates = [&self.rate, &self.rate_back];
+            if let Some(rate) = rates.into_iter().flatten().next() {
+                return Err((rate.span(), "a medium has a rate of its own".to_owned()));
+            }
+            return PathSpec::of_medium(medium.get_ref()).ok_or_else(|| {
+                let message = format!("no profile with a medium is called {:?}", medium.get_ref());
+                (medium.span(), message)
+            });
+        }
+        self.rtt.as_ref().ok_or_else(missing)?;
+        Ok(PathSpec {
+            rate_bits_per_s: rate(self.rate.as_ref().ok_or_else(missing)?)?,
+            rate_back_bits_per_s: self.rate_back.as_ref().map(rate).transpose()?,
+            ..PathSpec::default()
+        })
+    }
+}
+
+impl Limit {
+    fn of(self, cell: &Cell) -> Duration {
+        let work = match self {
+            Self::Time(time) => time,
+            Self::Ideals(times) => cell.transfer().ideal_time().mul_f64(times).max(LIMIT_MIN),
+        };
+        work + cell.work.outage()
+    }
+}
+
+/// Takes each cell once for each of the values.
+fn vary<'a, T: Copy>(
+    cells: &mut Vec<Cell>,
+    many: impl Into<Option<&'a Spanned<Many>>>,
+    read: impl Fn(&str) -> Result<T, String>,
+    place: impl Fn(&mut Cell) -> &mut T,
+) -> Result<(), Problem> {
+    let Some(many) = many.into() else {
+        return Ok(());
+    };
+    let all = match many.get_ref() {
+        Many::One(one) => std::slice::from_ref(one),
+        Many::List(list) => list,
+    };
+    let values = all
+        .iter()
+        .map(|text| read(text))
+        .collect::<Result<Vec<_>, _>>();
+    let values = values.map_err(|error| (many.span(), error))?;
+    let with = |cell: &Cell, value: &T| {
+        let mut cell = cell.clone();
+        *place(&mut cell) = *value;
+        cell
+    };
+    *cells = cells
+        .iter()
+        .flat_map(|cell| values.iter().map(move |value| with(cell, value)))
+        .collect();
+    Ok(())
+}
+
+fn or_none<T>(
+    read: impl Fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Option<T>, String> {
+    move |text| match text {
+        "none" => Ok(None),
+        text => read(text).map(Some),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    units::parse_share(text).map_err(|error| error.to_string())
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let time = units::parse_duration(text).map_err(|error| error.to_string())?;
+    Ok(time.as_secs_f64() * 1e3)
+}
+
+fn whole_milliseconds(text: &str) -> Result<u64, String> {
+    Ok(milliseconds(text)?.ceil() as u64)
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match text.parse::<ByteCount>() {
+        Ok(ByteCount::ZERO) => Err("expected a size above zero".to_owned()),
+        Ok(size) => Ok(size.bytes()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn buffers(text: &str) -> Result<ServerBuffers, String> {
+    let wrong = || format!("{text:?} is not a socket buffer and a block such as \"64 KiB/32 KiB\"");
+    let (socket, block) = text.split_once('/').ok_or_else(wrong)?;
+    Ok(ServerBuffers {
+        socket_bytes: size(socket)?,
+        block_bytes: size(block)?,
+    })
+}
+
+fn neighbour(text: &str) -> Result<Neighbour, String> {
+    match text {
+        "cubic" => Ok(Neighbour::Cubic),
+        "bbr" => Ok(Neighbour::Bbr),
+        other => Err(format!("{other:?} is no neighbour: \"cubic\" or \"bbr\"")),
+    }
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    match text {
+        "down" => Ok(Direction::Down),
+        "up" => Ok(Direction::Up),
+        other => Err(format!("{other:?} is not a direction: \"down\" or \"up\"")),
+    }
+}
+
+fn positive(count: &Spanned<u32>) -> Result<u32, Problem> {
+    match *count.get_ref() {
+        0 => Err((count.span(), "expected at least 1".to_owned())),
+        count => Ok(count),
+    }
+}
+
+fn read_limit(text: &Spanned<String>) -> Result<Limit, Problem> {
+    let wrong = || {
+        let message = "expected a time such as \"60 s\", or such as \"4 x ideal\"";
+        (text.span(), message.to_owned())
+    };
+    let number = |text: &str| {
+        let number = text.trim().parse::<f64>().ok();
+        number.filter(|number| (f64::MIN_POSITIVE..=86_400.0).contains(number))
+    };
+    if let Some(times) = text.get_ref().strip_suffix("x ideal") {
+        return number(times).map(Limit::Ideals).ok_or_else(wrong);
+    }
+    let seconds = text.get_ref().trim().strip_suffix('s').and_then(number);
+    seconds
+        .map(|seconds| Limit::Time(Duration::from_secs_f64(seconds)))
+        .ok_or_else(wrong)
+}
+
+fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, Problem> {
+    if sides.get_ref().is_empty() {
+        return Err((sides.span(), "expected at least one side".to_owned()));
+    }
+    Ok(sides.get_ref().clone())
+}
+
+/// A small file takes no time by itself; whoever is slow shall be seen to be.
+const LIMIT_MIN: Duration = Duration::from_secs(5);

@@ -1,0 +1,274 @@
+//! Records of trials: one line of JSON each, with all that a figure is made from.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use bench_kit::stats;
+
+use super::{
+    cell::{Cell, Job},
+    side::Side,
+};
+
+/// What one side did in one cell, once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The plan's name.
+    pub plan: String,
+    /// Path and work.
+    pub cell: Cell,
+    /// Who.
+    pub side: Side,
+    /// Which time, from 0.
+    pub repetition: u32,
+    /// Of the path's impairments.
+    pub seed: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// From the command until the final reply, or until it was cut off.
+    pub seconds: f64,
+    /// What a perfect sender needs for all bytes.
+    pub ideal_seconds: f64,
+    /// Processor time by process, seconds.
+    pub cpu_seconds: BTreeMap<String, f64>,
+    /// IP bytes that were sent from A to B and from B to A.
+    pub wire_bytes: [u64; 2],
+    /// What users waited for, of jobs that are not about bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+    /// What a neighbour received meanwhile, bits per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_bits_per_s: Option<f64>,
+    /// Whether the machine could not keep up with the emulation.
+    pub saturated: bool,
+    /// Processors, kernel, load.
+    pub machine: String,
+    /// Version and commit of Longhaul.
+    pub version: String,
+    /// Seconds since 1970.
+    pub begun_unix_s: u64,
+}
+
+/// What users of a server met: their waits, and how much of what they wanted they got.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Seconds of each wait that ended well, by what was waited for.
+    pub seconds: BTreeMap<String, Vec<f64>>,
+    /// By what was wanted: how many were complete, and how many there should have been.
+    pub complete: BTreeMap<String, [u64; 2]>,
+    /// What failed, by kind.
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// How a trial ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every byte arrived, and the hash is that of the source.
+    Complete,
+    /// The limit was reached; what has arrived counts.
+    CutOff,
+    /// It ended wrongly.
+    Failed(String),
+    /// It cannot be tried here: a program is missing, or it does not do this work.
+    NotTried(String),
+}
+
+/// A trial by what it is, and not how it went.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TrialKey(String);
+
+/// A file of records that can be added to.
+#[derive(Debug)]
+pub struct Records {
+    path: PathBuf,
+    file: File,
+}
+
+/// What is wrong with a file of records.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line is no record.
+    #[error("{path}:{line}: not a record: {source}")]
+    Malformed {
+        /// Which file.
+        path: String,
+        /// Which line, from 1.
+        line: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+impl Record {
+    /// Which trial it is of.
+    pub fn key(&self) -> TrialKey {
+        TrialKey::new(&self.cell, self.side, self.repetition)
+    }
+
+    /// Whether it need not be tried again with this limit.
+    pub fn is_final(&self, limit: Duration) -> bool {
+        match self.outcome {
+            Outcome::Complete | Outcome::Failed(_) => true,
+            // Some clients are ended when the limit is over, and timed from a little later on.
+            Outcome::CutOff => self.seconds >= 0.95 * limit.as_secs_f64(),
+            Outcome::NotTried(_) => false,
+        }
+    }
+
+    /// Bits per second that arrived; zero without time.
+    pub fn goodput_bits_per_s(&self) -> f64 {
+        if self.seconds > 0.0 {
+            self.bytes as f64 * 8.0 / self.seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// The ideal's time by this one's; a trial that was cut off counts by the rate that it reached. `None`
+    /// where nothing was tried or it is not about bytes, zero where it failed.
+    pub fn efficiency(&self) -> Option<f64> {
+        if self.cell.work.job != Job::Files {
+            return None;
+        }
+        let size = self.cell.work.bytes().bytes() as f64;
+        let full_seconds = match self.outcome {
+            Outcome::NotTried(_) => return None,
+            Outcome::Failed(_) => return Some(0.0),
+            Outcome::Complete => self.seconds,
+            Outcome::CutOff => self.seconds * size / self.bytes as f64,
+        };
+        let efficiency = self.ideal_seconds / full_seconds;
+        Some(if efficiency.is_finite() {
+            efficiency
+        } else {
+            0.0
+        })
+    }
+}
+
+impl Answers {
+    /// In a line.
+    pub fn summary(&self) -> String {
+        let counts = self.complete.iter().map(|(what, [complete, all])| {
+            let median = self
+                .seconds
+                .get(what)
+                .and_then(|seconds| stats::median(seconds));
+            let median = median.map(|median| format!(", {median:.3} s"));
+            format!("{complete} of {all} {what}{}", median.unwrap_or_default())
+        });
+        counts.collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl TrialKey {
+    /// Of the trial of `side` in `cell`.
+    pub fn new(cell: &Cell, side: Side, repetition: u32) -> Self {
+        let cell = serde_json::to_string(cell).expect("plain data");
+        Self(format!("{cell} {side:?} {repetition}"))
+    }
+}
+
+impl Records {
+    /// Opens a file to add to, which may not exist yet, and reads what it has. What an interrupted run
+    /// left of its last line is cut away: it was no record.
+    ///
+    /// # Errors
+    /// [`RecordsError`]; the file is then as it was.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Record>), RecordsError> {
+        let io = |source| RecordsError::Io {
+            path: path.display().to_string(),
+            source,
+        };
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io(error)),
+        };
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        let records = parse(&text[..whole], path)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(io)?;
+        if whole < text.len() {
+            file.set_len(whole as u64).map_err(io)?;
+        }
+        let path = path.to_owned();
+        Ok((Self { path, file }, records))
+    }
+
+    /// Adds a record; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`RecordsError::Io`]; a part of the line may be there, which the next opening cuts away.
+    pub fn add(&mut self, record: &Record) -> Result<(), RecordsError> {
+        let mut line = serde_json::to_vec(record).expect("plain data");
+        line.push(b'\n');
+        let written = self
+            .file
+            .write_all(&line)
+            .and_then(|()| self.file.sync_data());
+        written.map_err(|source| RecordsError::Io {
+            path: self.path.display().to_string(),
+            source,
+        })
+    }
+}
+
+/// Reads a file of records for a report.
+///
+/// # Errors
+/// [`RecordsError`], also for a last line that is not whole.
+pub fn read(path: &Path) -> Result<Vec<Record>, RecordsError> {
+    let text = fs::read(path).map_err(|source| RecordsError::Io {
+        path: path.display().to_string(),
+        source,
+    })?;
+    parse(&text, path)
+}
+
+/// A trial that was repeated, since it could not be tried or was cut off early, counts as it ended last.
+fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
+    let lines = text.split(|byte| *byte == b'\n').enumerate();
+    let records: Vec<Record> = lines
+        .filter(|(_, line)| !line.trim_ascii().is_empty())
+        .map(|(index, line)| {
+            serde_json::from_slice(line).map_err(|source| RecordsError::Malformed {
+                path: path.display().to_string(),
+                line: index + 1,
+                source,
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    let last: HashMap<TrialKey, usize> = records.iter().map(Record::key).zip(0..).collect();
+    let records = records.into_iter().zip(0..);
+    let kept = records.filter(|(record, place)| last[&record.key()] == *place);
+    Ok(kept.map(|(record, _)| record).collect())
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,271 @@
+//! Reports, from records alone: tables of every cell, plots over what varies, and what failed.
+
+mod figures;
+mod html;
+mod markdown;
+mod table;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use super::{
+    cell::Cell,
+    record::{Outcome, Record},
+    side::Side,
+};
+use bench_kit::stats::{Summary, median};
+
+/// What the records of one plan say.
+#[derive(Debug, Clone)]
+pub struct Report {
+    title: String,
+    about: String,
+    machine: Vec<String>,
+    version: Vec<String>,
+    /// In the order of the records.
+    rows: Vec<Row>,
+    sides: Vec<Side>,
+    trials: usize,
+}
+
+/// All trials of one side in one cell.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) cell: Cell,
+    pub(crate) side: Side,
+    pub(crate) records: Vec<Record>,
+}
+
+/// There is nothing to report.
+#[derive(Debug, thiserror::Error)]
+#[error("there are no records to report")]
+pub struct NoRecords;
+
+impl Report {
+    /// Of the records of a plan.
+    ///
+    /// # Errors
+    /// [`NoRecords`] without any.
+    pub fn new(title: &str, about: &str, records: &[Record]) -> Result<Self, NoRecords> {
+        if records.is_empty() {
+            return Err(NoRecords);
+        }
+        let mut rows: Vec<Row> = Vec::new();
+        let mut sides = Vec::new();
+        for record in records {
+            if !sides.contains(&record.side) {
+                sides.push(record.side);
+            }
+            let same = |row: &&mut Row| row.side == record.side && row.cell == record.cell;
+            match rows.iter_mut().find(same) {
+                Some(row) => row.records.push(record.clone()),
+                None => rows.push(Row {
+                    cell: record.cell.clone(),
+                    side: record.side,
+                    records: vec![record.clone()],
+                }),
+            }
+        }
+        Ok(Self {
+            title: title.to_owned(),
+            about: about.to_owned(),
+            machine: distinct(records, |record| &record.machine),
+            version: distinct(records, |record| &record.version),
+            rows,
+            sides,
+            trials: records.len(),
+        })
+    }
+
+    /// The cells in the order of their records.
+    fn cells(&self) -> Vec<&Cell> {
+        let mut cells: Vec<&Cell> = Vec::new();
+        for row in &self.rows {
+            if !cells.contains(&&row.cell) {
+                cells.push(&row.cell);
+            }
+        }
+        cells
+    }
+
+    /// All trials of a side.
+    fn records(&self, side: Side) -> impl Iterator<Item = &Record> {
+        let rows = self.rows.iter().filter(move |row| row.side == side);
+        rows.flat_map(|row| &row.records)
+    }
+
+    fn row(&self, cell: &Cell, side: Side) -> Option<&Row> {
+        let mut rows = self.rows.iter();
+        rows.find(|row| row.side == side && row.cell == *cell)
+    }
+
+    /// What did not complete, in sentences.
+    fn misses(&self) -> Vec<String> {
+        let mut misses = Vec::new();
+        for row in &self.rows {
+            for record in &row.records {
+                let place = format!(
+                    "{}, {}, time {}",
+                    row.side.title(),
+                    row.cell,
+                    record.repetition + 1
+                );
+                let failures = record.answers.iter().flat_map(|answers| &answers.failures);
+                let failures = by_kind(failures);
+                if !failures.is_empty() {
+                    misses.push(format!("{place}: failed: {failures}"));
+                }
+                match &record.outcome {
+                    Outcome::Complete => {}
+                    Outcome::CutOff => misses.push(format!(
+                        "{place}: cut off after {:.0} s with {:.1} % of the bytes",
+                        record.seconds,
+                        record.bytes as f64 * 100.0 / row.cell.work.bytes().bytes() as f64
+                    )),
+                    Outcome::Failed(why) => misses.push(format!("{place}: failed: {why}")),
+                    Outcome::NotTried(why) => misses.push(format!("{place}: not tried: {why}")),
+                }
+            }
+        }
+        misses
+    }
+}
+
+impl Row {
+    /// Fractions of the ideal, of all trials that were tried.
+    pub(crate) fn efficiency(&self) -> Option<Summary> {
+        let values: Vec<f64> = self.records.iter().filter_map(Record::efficiency).collect();
+        Summary::of(&values)
+    }
+
+    /// Median bits per second, of the trials that were tried.
+    pub(crate) fn goodput_bits_per_s(&self) -> Option<f64> {
+        let tried = self
+            .records
+            .iter()
+            .filter(|record| record.efficiency().is_some());
+        let rates: Vec<f64> = tried.map(Record::goodput_bits_per_s).collect();
+        median(&rates)
+    }
+
+    /// What its users waited for.
+    pub(crate) fn awaited(&self) -> BTreeSet<String> {
+        let answers = self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref());
+        answers
+            .flat_map(|answers| answers.seconds.keys().cloned())
+            .collect()
+    }
+
+    /// All waits of one kind, seconds.
+    pub(crate) fn waits_s(&self, what: &str) -> Vec<f64> {
+        let answers = self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref());
+        answers
+            .filter_map(|answers| answers.seconds.get(what))
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    /// How many of one kind were complete, and of how many.
+    pub(crate) fn complete(&self, what: &str) -> Option<[u64; 2]> {
+        let answers = self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref());
+        let counts = answers.filter_map(|answers| answers.complete.get(what));
+        counts
+            .copied()
+            .reduce(|one, other| [one[0] + other[0], one[1] + other[1]])
+    }
+
+    /// What failed, in words.
+    pub(crate) fn failures(&self) -> String {
+        let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+        for answers in self
+            .records
+            .iter()
+            .filter_map(|record| record.answers.as_ref())
+        {
+            for (kind, count) in &answers.failures {
+                *kinds.entry(kind).or_default() += count;
+            }
+        }
+        if kinds.is_empty() {
+            return "none".to_owned();
+        }
+        by_kind(kinds.iter())
+    }
+
+    /// Median rate of the neighbour, bits per second.
+    pub(crate) fn beside_bits_per_s(&self) -> Option<f64> {
+        let tried = self
+            .records
+            .iter()
+            .filter(|record| record.efficiency().is_some());
+        let rates: Vec<f64> = tried
+            .filter_map(|record| record.beside_bits_per_s)
+            .collect();
+        median(&rates)
+    }
+
+    /// Processor seconds of both gateways by 1e9 bytes; `None` if none was used.
+    pub(crate) fn gateway_cpu_s_per_gb(&self) -> Option<[f64; 2]> {
+        let of = |name: &str| {
+            let shares = self.records.iter().filter_map(|record| {
+                let seconds = record.cpu_seconds.get(name)?;
+                (record.bytes > 0).then(|| seconds * 1e9 / record.bytes as f64)
+            });
+            median(&shares.collect::<Vec<_>>())
+        };
+        (self.side == Side::Longhaul).then_some([of("near gateway")?, of("far gateway")?])
+    }
+
+    /// Bytes that went against the data, by 1e9 bytes of data. Beside a neighbour some are the neighbour's.
+    pub(crate) fn feedback_bytes_per_gb(&self) -> Option<f64> {
+        if self.cell.work.beside.is_some() {
+            return None;
+        }
+        let back = match self.cell.work.direction {
+            super::cell::Direction::Down => 0,
+            super::cell::Direction::Up => 1,
+        };
+        let shares = self.records.iter().filter(|record| record.bytes > 0);
+        let shares =
+            shares.map(|record| record.wire_bytes[back] as f64 * 1e9 / record.bytes as f64);
+        median(&shares.collect::<Vec<_>>())
+    }
+}
+
+/// Failures in words, with none nothing.
+fn by_kind(counts: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>) -> String {
+    let all: Vec<_> = counts
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    all.join(", ")
+}
+
+/// A table of two runs of the same cells, before and after.
+pub fn compare(before: &[Record], after: &[Record]) -> String {
+    table::compare(before, after)
+}
+
+fn distinct<'a>(records: &'a [Record], of: impl Fn(&'a Record) -> &'a String) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for text in records.iter().map(of) {
+        if !all.contains(text) {
+            all.push(text.clone());
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+use super::*;
+use crate::{
+    cell::Job,
+    record::{Answers, tests::record},
+};
+
+fn records() -> Vec<Record> {
+    let mut records = Vec::new();
+    for repetition in 0..3 {
+        for side in [Side::FtpCubic, Side::Longhaul] {
+            for rtt_ms in [20.0, 200.0] {
+                let mut record = record(side, repetition);
+                record.cell.path.rtt_ms = rtt_ms;
+                record.seconds = 4.0 + f64::from(repetition);
+                if side == Side::FtpCubic {
+                    record.outcome = Outcome::CutOff;
+                    record.bytes = 10_000_000;
+                }
+                records.push(record);
+            }
+        }
+    }
+    let mut failed = record(Side::Uftp, 0);
+    (failed.bytes, failed.seconds) = (0, 0.0);
+    failed.outcome = Outcome::Failed("<reset> by peer".to_owned());
+    records.push(failed);
+    records
+}
+
+#[test]
+fn figures_are_medians_of_the_records() {
+    let report = Report::new("Small", "About <this>", &records()).expect("records");
+    let text = report.markdown();
+    // 3.2 s ideal by 4, 5 and 6 s.
+    assert!(text.contains("0.640 (0.533..0.800), 160.0"), "{text}");
+    // Cut off with a tenth after as long.
+    assert!(text.contains("0.064 (0.053..0.080), 16.0"), "{text}");
+    assert!(text.contains("13 trials"), "{text}");
+    assert!(
+        text.contains("cut off after 5 s with 10.0 % of the bytes"),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "UFTP, 300 Mbit/s, 200 ms, loss 0.1%, 100 MB download, time 1: failed: <reset> by peer"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("| 3.0 | 2.0 | 10000 |"), "{text}");
+}
+
+#[test]
+fn what_is_left_to_a_neighbour_is_told() {
+    let mut records = records();
+    for record in &mut records {
+        record.cell.work.beside = Some(crate::cell::Neighbour::Cubic);
+        let is_plain = record.side == Side::FtpCubic;
+        record.beside_bits_per_s = Some(if is_plain { 200e6 } else { 100e6 });
+    }
+    let text = Report::new("Small", "", &records)
+        .expect("records")
+        .markdown();
+    assert!(
+        text.contains("| Longhaul | 160.0 | 100.0 | 0.500 | 0.949 |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| FTP, CUBIC | 16.0 | 200.0 | 1.000 | 0.579 |"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_page_needs_nothing_beside_itself() {
+    let report = Report::new("Small", "About <this>", &records()).expect("records");
+    let page = report.html();
+    assert!(page.contains("About &lt;this&gt;") && page.contains("&lt;reset&gt;"));
+    for outside in ["http://", "https://", "<script", "<link", "src="] {
+        let found = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!found.contains(outside), "{outside}");
+    }
+    assert_eq!(
+        page.matches("<svg").count(),
+        2,
+        "over RTT, and the distribution"
+    );
+}
+
+#[test]
+fn two_runs_are_compared_cell_by_cell() {
+    let mut before = records();
+    before.push(session(1.0, 0));
+    let mut after = before.clone();
+    for record in &mut after {
+        record.seconds /= 2.0;
+    }
+    after.pop();
+    after.push(session(0.5, 3));
+    let text = compare(&before, &after);
+    for line in [
+        "| Longhaul | of ideal | 0.640 | 1.280 | 2.000 | 3 of 3 | 3 of 3 |",
+        "| FTP, CUBIC | of ideal | 0.064 | 0.128 | 2.000 | 0 of 3 | 0 of 3 |",
+        "| Longhaul | sessions, ms | 1000.0 | 500.0 | 0.500 | 10 of 10 | 7 of 10 |",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    let nothing = compare(&before, &[]);
+    assert!(nothing.contains("no records"), "{nothing}");
+}
+
+/// Ten sessions, some of which failed.
+fn session(seconds: f64, failed: u64) -> Record {
+    let mut record = record(Side::Longhaul, 0);
+    record.cell.work.job = Job::Sessions;
+    record.bytes = 0;
+    record.answers = Some(Answers {
+        seconds: BTreeMap::from([("sessions".to_owned(), vec![seconds; 10])]),
+        complete: BTreeMap::from([("sessions".to_owned(), [10 - failed, 10])]),
+        failures: [("reset".to_owned(), failed)]
+            .into_iter()
+            .filter(|(_, n)| *n > 0)
+            .collect(),
+    });
+    record
+}
+
+#[test]
+fn sessions_that_failed_are_among_what_did_not_complete() {
+    let text = |failed| {
+        Report::new("Small", "", &[session(1.0, failed)])
+            .expect("one")
+            .markdown()
+    };
+    assert!(text(0).contains("Everything completed."), "{}", text(0));
+    assert!(text(3).contains("time 1: failed: 3 reset"), "{}", text(3));
+}
+
+#[test]
+fn without_records_there_is_no_report() {
+    assert!(Report::new("Empty", "", &[]).is_err());
+}
+
+#[test]
+fn cells_of_a_plot_differ_in_one_quantity_alone() {
+    let mut records = records();
+    let mut with = |change: fn(&mut Record)| {
+        let mut record = record(Side::Longhaul, 0);
+        change(&mut record);
+        records.push(record);
+    };
+    with(|record| record.cell.work.outage_ms = Some(5000));
+    with(|record| record.cell.work.size_bytes *= 2);
+    with(|record| record.cell.path.duplication = 0.5);
+    with(|record| record.cell.work.job = Job::Sessions);
+    let plots = Report::new("Small", "", &records).expect("records").plots();
+    let titles: Vec<_> = plots.iter().map(|plot| plot.title.as_str()).collect();
+    assert_eq!(
+        titles,
+        [
+            "Goodput over RTT: 300 Mbit/s, loss 0.1%, 100 MB download",
+            "Goodput over duplication: 300 Mbit/s, 200 ms, loss 0.1%, 100 MB download",
+            "Goodput over size: 300 Mbit/s, 200 ms, loss 0.1%, download",
+            "Distribution over all trials",
+        ]
+    );
+    let over_size = &plots[2].series[1];
+    assert_eq!(over_size.points.len(), 2, "{over_size:?}");
+}
+
+#[test]
+fn the_headline_counts_cells() {
+    let mut records = records();
+    records.retain(|record| record.side != Side::Uftp);
+    for rtt_ms in [20.0, 200.0] {
+        let mut bbr = record(Side::FtpBbr, 0);
+        (bbr.cell.path.rtt_ms, bbr.seconds) = (rtt_ms, 4.0 + rtt_ms / 50.0);
+        records.push(bbr);
+    }
+    let text = Report::new("Small", "", &records)
+        .expect("records")
+        .markdown();
+    for line in [
+        "| FTP, CUBIC | 0.064 | 0.064 | 0.064 | 0.640 | 0 | 2 | 0 | 6 |",
+        "| Longhaul | 0.640 | 0.640 | 0.640 | 0.640 | 1 | 2 | 6 | 6 |",
+        "| FTP, BBR | 0.564 | 0.400 | 0.727 | 0.640 | 1 | 2 | 2 | 2 |",
+        "| best of the others in each cell | 0.564 | 0.400 | 0.727 | 0.640 | - | 2 | - | - |",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}

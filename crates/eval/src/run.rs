@@ -1,0 +1,246 @@
+//! Runs a plan: cell by cell, the sides by turns, and each trial recorded as soon as it is over.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{
+    cell::{Cell, OUTAGE_AFTER},
+    movers::{self, Moved, Unmoved},
+    neighbour::Running,
+    plan::{Plan, Task},
+    record::{self, Outcome, Record, Records, TrialKey},
+    side::Side,
+    stage::Stage,
+};
+use bench_kit::machine;
+use emulator::WanError;
+
+/// What a run needs beside its plan.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The `longhaul` program, from which gateways are started.
+    pub program: PathBuf,
+    /// Where records go; what those that are there already say is not tried again.
+    pub records: PathBuf,
+    /// Version and commit.
+    pub version: String,
+}
+
+/// Runs what the records do not have yet, and returns all of them. Trials that were not tried, or cut off by a
+/// shorter limit, are tried again. Call it before the process has any thread.
+///
+/// # Errors
+/// If sites cannot be made or records not kept. A trial that fails is a record.
+pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
+    let (mut file, known) = Records::open(&setting.records)?;
+    let by_others = known
+        .iter()
+        .filter(|record| record.version != setting.version);
+    if !known.is_empty() {
+        let (all, others) = (known.len(), by_others.count());
+        eprintln!("{all} trials are on record, {others} of them by other versions");
+    }
+    let known: HashMap<TrialKey, &Record> =
+        known.iter().map(|record| (record.key(), record)).collect();
+    let is_left = |task: &Task, side: Side, repetition| {
+        let record = known.get(&TrialKey::new(&task.cell, side, repetition));
+        record.is_none_or(|record| !record.is_final(task.limit))
+    };
+    let machine = machine::describe();
+    let bar = progress(plan.trials());
+    for task in &plan.tasks {
+        let turns: Vec<_> = (0..task.repetitions)
+            .flat_map(|repetition| task.turn(repetition).map(move |side| (repetition, side)))
+            .filter(|(repetition, side)| is_left(task, *side, *repetition))
+            .collect();
+        bar.inc((task.sides.len() * task.repetitions as usize - turns.len()) as u64);
+        if turns.is_empty() {
+            continue;
+        }
+        say(&bar, &task.cell.to_string());
+        let mut stage = match Stage::set_up(&task.cell, &setting.program, SEED) {
+            Ok(stage) => Ok(stage),
+            // Without sites there is no cell at all.
+            Err(error) if error.is::<WanError>() => return Err(error.context("the sites")),
+            // This cell is too much for this machine, or its gateways do not start.
+            Err(error) => Err(format!("{error:#}")),
+        };
+        for (repetition, side) in turns {
+            bar.set_message(format!("{}, {}", side.title(), task.cell));
+            let begun = SystemTime::now();
+            let tried = match &mut stage {
+                Ok(stage) => trial(stage, task, side)?,
+                Err(why) => Tried::not_tried(why.clone()),
+            };
+            let record = Record {
+                plan: plan.name.clone(),
+                cell: task.cell.clone(),
+                side,
+                repetition,
+                seed: SEED,
+                outcome: tried.outcome,
+                bytes: tried.moved.bytes,
+                seconds: tried.moved.time.as_secs_f64(),
+                ideal_seconds: task.cell.transfer().ideal_time().as_secs_f64(),
+                cpu_seconds: tried.cpu_seconds,
+                wire_bytes: tried.wire_bytes,
+                answers: tried.moved.answers,
+                beside_bits_per_s: tried.beside_bits_per_s,
+                saturated: tried.saturated,
+                machine: machine.clone(),
+                version: setting.version.clone(),
+                begun_unix_s: begun
+                    .duration_since(SystemTime::UNIX_EPOCH)
+                    .unwrap_or_default()
+                    .as_secs(),
+            };
+            file.add(&record)?;
+            say(&bar, &line(&record));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(in_order(plan, record::read(&setting.records)?))
+}
+
+/// The records of a plan's trials in its order; what an earlier, longer version of it left is not this one's.
+pub fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
+    let wanted = plan.tasks.iter().flat_map(|task| {
+        task.sides.iter().flat_map(move |side| {
+            (0..task.repetitions).map(move |number| TrialKey::new(&task.cell, *side, number))
+        })
+    });
+    let places: HashMap<TrialKey, usize> = wanted.zip(0..).collect();
+    records.retain(|record| places.contains_key(&record.key()));
+    records.sort_by_key(|record| places[&record.key()]);
+    records
+}
+
+/// What came of a trial, and what happened meanwhile.
+struct Tried {
+    outcome: Outcome,
+    moved: Moved,
+    cpu_seconds: BTreeMap<String, f64>,
+    wire_bytes: [u64; 2],
+    saturated: bool,
+    beside_bits_per_s: Option<f64>,
+}
+
+impl Tried {
+    fn not_tried(why: String) -> Self {
+        Self {
+            outcome: Outcome::NotTried(why),
+            moved: Moved::default(),
+            cpu_seconds: BTreeMap::new(),
+            wire_bytes: [0; 2],
+            saturated: false,
+            beside_bits_per_s: None,
+        }
+    }
+}
+
+fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
+    let cell = &task.cell;
+    if let Some(why) = movers::missing(side, stage, cell) {
+        return Ok(Tried::not_tried(why));
+    }
+    let neighbour = cell.work.beside.zip(cell.neighbour_head_start());
+    let neighbour = neighbour.map(|(neighbour, head_start)| {
+        Running::start(&stage.wan, neighbour, cell.work.direction, head_start)
+    });
+    let neighbour = neighbour.transpose().context("a neighbour")?;
+    let prepared = movers::prepare(side, stage, cell);
+    let stage = &*stage;
+    let before = stage.read()?;
+    let moved = prepared.and_then(|()| {
+        thread::scope(|scope| {
+            let (over, is_over) = mpsc::channel::<()>();
+            if !cell.work.outage().is_zero() {
+                scope.spawn(move || strike(stage, cell, &is_over));
+            }
+            let moved = movers::run(side, stage, cell, task.limit);
+            drop(over);
+            moved
+        })
+    });
+    let beside_bits_per_s = moved.as_ref().ok().and_then(|moved| {
+        let neighbour = neighbour.as_ref()?;
+        Some(neighbour.bits_per_s(moved.time))
+    });
+    let after = stage.read()?;
+    let (outcome, moved) = match moved {
+        Ok(moved) if moved.is_complete => (Outcome::Complete, moved),
+        Ok(moved) => (Outcome::CutOff, moved),
+        Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), Moved::default()),
+        Err(Unmoved::Failed(error)) => (Outcome::Failed(format!("{error:#}")), Moved::default()),
+    };
+    Ok(Tried {
+        outcome,
+        moved,
+        cpu_seconds: after.cpu_seconds_since(&before),
+        wire_bytes: after.wire_bytes_since(&before),
+        saturated: after.is_distorted_since(&before),
+        beside_bits_per_s,
+    })
+}
+
+/// An outage, unless the trial is over before; the path is open again when this returns.
+fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
+    for (time, outage) in [(OUTAGE_AFTER, true), (cell.work.outage(), false)] {
+        let over = is_over.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+        stage.set_outage(cell, outage && !over);
+        if over {
+            return;
+        }
+    }
+}
+
+/// Above the bar, or to standard error where there is none.
+fn say(bar: &ProgressBar, text: &str) {
+    if bar.is_hidden() {
+        eprintln!("{text}");
+    } else {
+        bar.println(text);
+    }
+}
+
+fn line(record: &Record) -> String {
+    let side = record.side.title();
+    let rate = record.goodput_bits_per_s() / 1e6;
+    if let Some(answers) = &record.answers {
+        return format!("  {side:<20} {}", answers.summary());
+    }
+    match &record.outcome {
+        Outcome::Complete => format!(
+            "  {side:<20} {:>8.2} s {rate:>8.1} Mbit/s {:>6.3} of ideal",
+            record.seconds,
+            record.efficiency().unwrap_or_default()
+        ),
+        Outcome::CutOff => format!(
+            "  {side:<20} {:>8.2} s {rate:>8.1} Mbit/s {:>6.3} of ideal (cut off)",
+            record.seconds,
+            record.efficiency().unwrap_or_default()
+        ),
+        Outcome::Failed(why) => format!("  {side:<20} failed: {why}"),
+        Outcome::NotTried(why) => format!("  {side:<20} not tried: {why}"),
+    }
+}
+
+fn progress(trials: usize) -> ProgressBar {
+    let bar = ProgressBar::new(trials as u64);
+    let template = "{pos} of {len} trials, {elapsed} gone, {eta} left: {msg}";
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// Of the impairments: the same for all sides.
+const SEED: u64 = 1;

@@ -1,0 +1,144 @@
+//! The FTP server at site B: the one inside this program, or vsftpd where a cell says how the server is set up or
+//! what it must understand.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use tokio::sync::oneshot;
+use units::ByteCount;
+
+use super::{
+    cell::{Job, ServerBuffers, Work},
+    installed,
+};
+use bench_kit::ftp_server;
+use emulator::{Site, Wan};
+
+/// A running server; it ends when dropped.
+#[derive(Debug)]
+pub(super) enum Server {
+    Embedded {
+        stop: Option<oneshot::Sender<()>>,
+        thread: Option<JoinHandle<std::io::Result<anyhow::Result<()>>>>,
+    },
+    Vsftpd {
+        child: Child,
+        config: PathBuf,
+    },
+}
+
+/// What keeps a cell from being tried here.
+pub(super) fn missing(work: &Work) -> Option<String> {
+    let needed = needs_vsftpd(work) && installed::find("vsftpd").is_none();
+    needed.then(|| "vsftpd is not installed".to_owned())
+}
+
+/// The embedded server has no such buffers, and does not understand all that sessions say.
+fn needs_vsftpd(work: &Work) -> bool {
+    work.job == Job::Sessions || work.server.is_some()
+}
+
+impl Server {
+    /// Serves `folder` and waits until it answers.
+    pub(super) fn start(
+        wan: &Wan,
+        folder: &Path,
+        address: SocketAddr,
+        work: &Work,
+    ) -> anyhow::Result<Self> {
+        // Without it nothing is tried, as the records then say.
+        let mut server = if needs_vsftpd(work) && missing(work).is_none() {
+            Self::vsftpd(wan, folder, address, work.server)?
+        } else {
+            Self::embedded(wan, folder.to_owned(), address)?
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while wan.enter(Site::B, || TcpStream::connect(address))?.is_err() {
+            if server.has_ended() || Instant::now() > deadline {
+                bail!("the FTP server does not answer at {address}");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    fn embedded(wan: &Wan, folder: PathBuf, address: SocketAddr) -> anyhow::Result<Self> {
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let work = move || ftp_server::serve(folder, address, stopped);
+        Ok(Self::Embedded {
+            stop: Some(stop),
+            thread: Some(wan.spawn_thread_in(Site::B, work)?),
+        })
+    }
+
+    fn vsftpd(
+        wan: &Wan,
+        folder: &Path,
+        address: SocketAddr,
+        buffers: Option<ServerBuffers>,
+    ) -> anyhow::Result<Self> {
+        let mut block = String::new();
+        if let Some(buffers) = buffers {
+            wan.fix_tcp_buffers(Site::B, ByteCount::new(buffers.socket_bytes))?;
+            block = format!("trans_chunk_size={}\n", buffers.block_bytes);
+        }
+        let config = folder.with_extension("conf");
+        let text = format!(
+            "listen=YES\nbackground=NO\nlisten_address={}\nlisten_port={}\nrun_as_launching_user=YES\n\
+             anonymous_enable=YES\nno_anon_password=YES\nanon_root={}\nwrite_enable=YES\n\
+             anon_upload_enable=YES\nanon_other_write_enable=YES\nanon_world_readable_only=NO\n\
+             anon_mkdir_write_enable=YES\nxferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\n\
+             isolate_network=NO\n{block}",
+            address.ip(),
+            address.port(),
+            folder.display(),
+        );
+        fs::write(&config, text).with_context(|| config.display().to_string())?;
+        let program = installed::find("vsftpd").context("vsftpd is not installed")?;
+        let mut command = wan.command(Site::B, program)?;
+        command.arg(&config).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().context("vsftpd")?;
+        Ok(Self::Vsftpd { child, config })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        match self {
+            Self::Embedded { thread, .. } => thread.as_ref().is_none_or(JoinHandle::is_finished),
+            Self::Vsftpd { child, .. } => !matches!(child.try_wait(), Ok(None)),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Either may have ended by itself.
+        match self {
+            Self::Embedded { stop, thread } => {
+                if let Some(stop) = stop.take() {
+                    let _ = stop.send(());
+                }
+                if let Some(thread) = thread.take() {
+                    let _ = thread.join();
+                }
+            }
+            Self::Vsftpd { child, config } => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let _ = fs::remove_file(config);
+            }
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,292 @@
+//! Where the trials of a cell take place: two sites with the cell's path between them, files in memory, an
+//! FTP server at site B, and a pair of gateways.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::Context;
+use units::ByteCount;
+use wansim::PathConfig;
+
+use super::{
+    cell::{Cell, Direction, Job},
+    installed,
+    server::Server,
+};
+use crate::gateways::{GatewayPlan, Gateways};
+use bench_kit::{content::Content, machine::ProcessTime, scratch};
+use emulator::{Site, Wan, WanConfig};
+use probe::peer::Peer;
+
+/// The sites of one cell; all of it goes when dropped.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    // In this order: what uses the sites ends before them.
+    gateways: Gateways,
+    server: Option<Server>,
+    /// Answers transactions, where the cell is about them.
+    _peer: Option<Peer>,
+    pub(crate) wan: Wan,
+    pub(crate) content: Content,
+    folder: PathBuf,
+    program: PathBuf,
+    /// FTP at site B.
+    pub(crate) server_address: SocketAddr,
+    /// The near gateway's door, at site A.
+    pub(crate) front_door: SocketAddr,
+    /// A probe's peer at site B.
+    pub(crate) peer_address: SocketAddr,
+    /// The near gateway's door to it.
+    pub(crate) peer_door: SocketAddr,
+}
+
+/// What counters said at a moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    cpu: BTreeMap<String, Duration>,
+    wire_bytes: [u64; 2],
+    pub(crate) delivered_bytes: [u64; 2],
+    report: emulator::Report,
+}
+
+/// More than any path of a plan holds.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
+
+const FTP_PORT: u16 = 21;
+const PEER_PORT: u16 = 4811;
+const LINK_PORT: u16 = 4810;
+
+impl Stage {
+    pub(crate) fn set_up(cell: &Cell, program: &Path, seed: u64) -> anyhow::Result<Self> {
+        let mut config = WanConfig {
+            paths: cell.path.configs(),
+            radio: cell.path.radio(),
+            seed,
+            ..WanConfig::default()
+        };
+        for site in &mut config.sites {
+            site.name = format!("eval-{}-{}", std::process::id(), site.name);
+        }
+        let wan = Wan::up(config)?;
+        wan.prepare_tcp(TCP_BUFFER)?;
+        if let Some(window) = cell.work.window_bytes {
+            for site in Site::BOTH {
+                wan.fix_tcp_window(site, ByteCount::new(window))?;
+            }
+        }
+        let [a, b] = Site::BOTH.map(|site| wan.address(site));
+        let folder = scratch::folder_in_memory("eval")?;
+        fs::create_dir(folder.join("client"))?;
+        fs::create_dir(folder.join("server"))?;
+        let server_address = SocketAddr::from((b, FTP_PORT));
+        let server = Server::start(&wan, &folder.join("server"), server_address, &cell.work)?;
+        let front_door = SocketAddr::from((a, FTP_PORT));
+        let [peer_door, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
+        let peer = (cell.work.job == Job::Transactions)
+            .then(|| wan.enter(Site::B, || Peer::start(peer_address)))
+            .transpose()?
+            .transpose()?;
+        let plan = GatewayPlan {
+            listen_a: SocketAddr::from((a, LINK_PORT)),
+            listen_b: SocketAddr::from((b, LINK_PORT)),
+            endpoint_b: SocketAddr::from((b, LINK_PORT)),
+            doors: format!(
+                "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n\n\
+                 [[forward]]\nlisten = \"{peer_door}\"\ntarget = \"{peer_address}\"\n"
+            ),
+            allow: vec![server_address, peer_address],
+        };
+        let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;
+        let mut stage = Self {
+            gateways,
+            server: Some(server),
+            _peer: peer,
+            wan,
+            content: Content::generate(),
+            folder,
+            program: program.to_owned(),
+            server_address,
+            front_door,
+            peer_address,
+            peer_door,
+        };
+        stage.prepare(cell)?;
+        stage.await_gateways()?;
+        Ok(stage)
+    }
+
+    /// The files that are downloaded.
+    fn prepare(&self, cell: &Cell) -> anyhow::Result<()> {
+        let size = ByteCount::new(cell.work.size_bytes);
+        if cell.work.job == Job::Files && cell.work.direction == Direction::Down {
+            for number in 0..cell.work.files {
+                let path = self.server_file(&name(Direction::Down, number));
+                let written = self.content.write(&path, size);
+                written.with_context(|| path.display().to_string())?;
+            }
+        }
+        let warm_up = self.server_file(WARM_UP);
+        Ok(self.content.write(&warm_up, warm_up_size(cell))?)
+    }
+
+    fn await_gateways(&mut self) -> anyhow::Result<()> {
+        let (wan, door) = (&self.wan, self.front_door);
+        self.gateways.wait_until(|| {
+            let connected = wan.enter(Site::A, || TcpStream::connect(door))?;
+            Ok(connected.is_ok())
+        })
+    }
+
+    pub(crate) fn server_file(&self, name: &str) -> PathBuf {
+        self.folder.join("server").join(name)
+    }
+
+    pub(crate) fn client_file(&self, name: &str) -> PathBuf {
+        self.folder.join("client").join(name)
+    }
+
+    pub(crate) fn server_folder(&self) -> PathBuf {
+        self.folder.join("server")
+    }
+
+    /// A file of the cell where its sender has it; uploads are made here.
+    pub(crate) fn source(&self, name: &str, cell: &Cell) -> anyhow::Result<PathBuf> {
+        if cell.work.direction == Direction::Down {
+            return Ok(self.server_file(name));
+        }
+        let path = self.client_file(name);
+        if !path.exists() {
+            self.content
+                .write(&path, ByteCount::new(cell.work.size_bytes))?;
+        }
+        Ok(path)
+    }
+
+    pub(crate) fn address(&self, site: Site) -> Ipv4Addr {
+        self.wan.address(site)
+    }
+
+    /// An example program that was built with the `longhaul` program, at a site; `None` if it was not built.
+    pub(crate) fn example(&self, site: Site, name: &str) -> anyhow::Result<Option<Command>> {
+        let folder = self.program.parent().unwrap_or(Path::new("."));
+        let path = folder.join("examples").join(name);
+        let command = path.exists().then(|| self.wan.command(site, path));
+        Ok(command.transpose()?)
+    }
+
+    /// A command that runs at a site; `None` if there is no such program.
+    pub(crate) fn command(&self, site: Site, program: &str) -> anyhow::Result<Option<Command>> {
+        let program = installed::find(program);
+        let command = program.map(|program| self.wan.command(site, program));
+        Ok(command.transpose()?)
+    }
+
+    /// Whether some program waits at a port of a site, by TCP or UDP.
+    pub(crate) fn is_served(&self, site: Site, port: u16) -> anyhow::Result<bool> {
+        let port = format!(":{port:04X}");
+        Ok(self.wan.enter(site, || {
+            ["tcp", "tcp6", "udp", "udp6"].iter().any(|protocol| {
+                let path = format!("/proc/thread-self/net/{protocol}");
+                let sockets = fs::read_to_string(path).unwrap_or_default();
+                // proc_pid_net(5): number, own address, the other one's, which none has that waits.
+                sockets.lines().skip(1).any(|line| {
+                    let mut fields = line.split_whitespace().skip(1);
+                    fields.next().is_some_and(|own| own.ends_with(&port))
+                        && fields.next().is_some_and(|other| other.ends_with(":0000"))
+                })
+            })
+        })?)
+    }
+
+    /// Runs `work` at a site, in a thread of its own.
+    pub(crate) fn at<T: Send + 'static>(
+        &self,
+        site: Site,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<JoinHandle<std::io::Result<T>>> {
+        Ok(self.wan.spawn_thread_in(site, work)?)
+    }
+
+    /// Lets nothing through, or again what the cell says.
+    pub(crate) fn set_outage(&self, cell: &Cell, outage: bool) {
+        let configs = cell.path.configs();
+        for (direction, config) in emulator::Direction::BOTH.into_iter().zip(configs) {
+            self.wan.set(direction, PathConfig { outage, ..config });
+        }
+    }
+
+    /// What the gateways said last, for errors.
+    pub(crate) fn last_words(&self) -> String {
+        self.gateways.last_words()
+    }
+
+    pub(crate) fn read(&self) -> anyhow::Result<Reading> {
+        let report = self.wan.report();
+        let [near, far] = self.gateways.cpu_time()?;
+        let own = ProcessTime::own()?.saturating_sub(report.thread.cpu_time);
+        let of_direction = |count: fn(&wansim::Counters) -> u64| {
+            [0, 1].map(|index: usize| count(&report.directions[index].counters))
+        };
+        Ok(Reading {
+            cpu: BTreeMap::from([
+                ("near gateway".to_owned(), near.all),
+                ("far gateway".to_owned(), far.all),
+                ("emulator".to_owned(), report.thread.cpu_time),
+                ("client and server".to_owned(), own),
+            ]),
+            wire_bytes: of_direction(|counters| counters.sent_bytes),
+            delivered_bytes: of_direction(|counters| counters.delivered_bytes),
+            report,
+        })
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Reading {
+    /// Processor seconds by process since `earlier`; those that did next to nothing are left out.
+    pub(crate) fn cpu_seconds_since(&self, earlier: &Self) -> BTreeMap<String, f64> {
+        let used = self.cpu.iter().map(|(process, time)| {
+            let before = earlier.cpu.get(process).copied().unwrap_or_default();
+            (process.clone(), time.saturating_sub(before).as_secs_f64())
+        });
+        used.filter(|(_, seconds)| *seconds > 0.0).collect()
+    }
+
+    pub(crate) fn wire_bytes_since(&self, earlier: &Self) -> [u64; 2] {
+        [0, 1].map(|index: usize| self.wire_bytes[index] - earlier.wire_bytes[index])
+    }
+
+    pub(crate) fn is_distorted_since(&self, earlier: &Self) -> bool {
+        self.report.distorted_since(&earlier.report)
+    }
+}
+
+/// Name of a file of a trial.
+pub(crate) fn name(direction: Direction, number: u32) -> String {
+    format!("{direction}-{number}.bin")
+}
+
+/// The file that warms a link up: four bandwidth-delay products.
+pub(crate) fn warm_up_size(cell: &Cell) -> ByteCount {
+    let transfer = cell.transfer();
+    let product = transfer.rate.bytes_in(transfer.rtt).bytes();
+    ByteCount::new((4 * product).clamp(WARM_UP_MIN_BYTES, WARM_UP_MAX_BYTES))
+}
+
+pub(crate) const WARM_UP: &str = "warm-up.bin";
+
+const WARM_UP_MIN_BYTES: u64 = 2_000_000;
+const WARM_UP_MAX_BYTES: u64 = 600_000_000;

@@ -1,0 +1,140 @@
+//! The control connection: commands out, replies in.
+
+use std::{net::SocketAddr, time::Duration};
+
+use ::ftp::{
+    line::{Line, LineSplitter, REPLY_MAX},
+    reply::{Code, ReplyTracker},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::sleep,
+};
+
+use crate::{Failure, FailureKind, failure::within};
+
+/// A control connection.
+#[derive(Debug)]
+pub(super) struct Control {
+    stream: TcpStream,
+    lines: LineSplitter,
+    patience: Duration,
+}
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) code: Code,
+    /// Its last line, code included.
+    pub(super) line: String,
+}
+
+impl Control {
+    pub(super) async fn connect(to: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+        let stream = connect("connecting", to, patience).await?;
+        Ok(Self {
+            stream,
+            lines: LineSplitter::new(REPLY_MAX),
+            patience,
+        })
+    }
+
+    pub(super) fn local(&self) -> Result<SocketAddr, Failure> {
+        self.stream
+            .local_addr()
+            .map_err(|e| Failure::io("control connection", &e))
+    }
+
+    pub(super) fn peer(&self) -> Result<SocketAddr, Failure> {
+        self.stream
+            .peer_addr()
+            .map_err(|e| Failure::io("control connection", &e))
+    }
+
+    /// Sends a line.
+    pub(super) async fn send(&mut self, verb: &str, line: &str) -> Result<(), Failure> {
+        let bytes = format!("{line}\r\n");
+        within(verb, self.patience, self.stream.write_all(bytes.as_bytes())).await
+    }
+
+    /// The next reply, whole. `during` is what it answers.
+    pub(super) async fn reply(&mut self, during: &str) -> Result<Reply, Failure> {
+        self.reply_after(during, async {}).await
+    }
+
+    /// The next reply, whole; only after `event` silence ends the waiting.
+    pub(super) async fn reply_after(
+        &mut self,
+        during: &str,
+        event: impl Future<Output = ()>,
+    ) -> Result<Reply, Failure> {
+        tokio::pin!(event);
+        let mut has_happened = false;
+        let unexpected =
+            |detail: String| Failure::new(FailureKind::UnexpectedReply, during, detail);
+        let mut tracker = ReplyTracker::default();
+        let mut bytes = 0;
+        let mut buffer = [0; 4096];
+        loop {
+            while let Some(line) = self.lines.next_line() {
+                let Line::Complete(line) = line else {
+                    return Err(unexpected(format!("a line longer than {REPLY_MAX} bytes")));
+                };
+                bytes += line.len() + 1;
+                if bytes > WHOLE_REPLY_MAX {
+                    return Err(unexpected(format!("longer than {WHOLE_REPLY_MAX} bytes")));
+                }
+                let place = tracker.place(&line);
+                let text = String::from_utf8_lossy(&line).into_owned();
+                match place.code {
+                    Some(code) if place.last => return Ok(Reply { code, line: text }),
+                    Some(_) => {}
+                    None => return Err(unexpected(shortened(&text))),
+                }
+            }
+            let silence = async {
+                if !has_happened {
+                    event.as_mut().await;
+                    has_happened = true;
+                }
+                sleep(self.patience).await;
+            };
+            let read = tokio::select! {
+                read = self.stream.read(&mut buffer) => read,
+                () = silence => return Err(Failure::timed_out(during, self.patience)),
+            };
+            match read {
+                Ok(0) => {
+                    let detail = "the control connection ended";
+                    return Err(Failure::new(FailureKind::Ended, during, detail));
+                }
+                Ok(count) => self.lines.push(&buffer[..count]),
+                Err(error) => return Err(Failure::io(during, &error)),
+            }
+        }
+    }
+}
+
+/// Connects, within `patience`.
+pub(super) async fn connect(
+    during: &str,
+    to: SocketAddr,
+    patience: Duration,
+) -> Result<TcpStream, Failure> {
+    within(during, patience, async {
+        let stream = TcpStream::connect(to).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    })
+    .await
+}
+
+/// What a record keeps of a server's words.
+pub(super) fn shortened(text: &str) -> String {
+    text.chars().take(WORDS_MAX).collect()
+}
+
+/// Of all lines of a reply together: more than any server's `FEAT`, `STAT` or `HELP`.
+const WHOLE_REPLY_MAX: usize = 1 << 20;
+const WORDS_MAX: usize = 200;

@@ -1,0 +1,184 @@
+//! What a session has stored, so that what comes back can be judged.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use bench_kit::content::Content;
+
+/// The files of one session, by path.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    folder: Vec<String>,
+    /// Bytes of those whose content is known: it follows from the path.
+    sizes: HashMap<String, u64>,
+    renamed: HashMap<String, String>,
+}
+
+/// Files that were on the server before: all sessions must see the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Strangers(Rc<RefCell<HashMap<String, (u64, u64)>>>);
+
+impl Files {
+    /// The path of a name as the server sees it.
+    pub(super) fn path(&self, name: &str) -> String {
+        let mut parts = self.folder.clone();
+        walk(&mut parts, name);
+        parts.join("/")
+    }
+
+    pub(super) fn enter(&mut self, folder: &str) {
+        walk(&mut self.folder, folder);
+    }
+
+    pub(super) fn stored(&mut self, path: String, size: u64) {
+        self.renamed.remove(&path);
+        self.sizes.insert(path, size);
+    }
+
+    /// Its content is not known any more, or it is gone.
+    pub(super) fn forget(&mut self, path: &str) {
+        self.sizes.remove(path);
+        self.renamed.remove(path);
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: String) {
+        let Some(size) = self.sizes.remove(from) else {
+            return;
+        };
+        let first = self.renamed.remove(from).unwrap_or_else(|| from.to_owned());
+        self.sizes.insert(to.clone(), size);
+        self.renamed.insert(to, first);
+    }
+
+    /// Size of a file of this session, and the name that its content was made from.
+    pub(super) fn get(&self, path: &str) -> Option<(u64, &str)> {
+        let (path, size) = self.sizes.get_key_value(path)?;
+        Some((*size, self.renamed.get(path).unwrap_or(path)))
+    }
+
+    /// Names of this session's files in the folder where it is.
+    pub(super) fn names_here(&self) -> Vec<&str> {
+        let here = self.folder.join("/");
+        let split = |path: &'_ String| path.rfind('/').map(|at| at + 1);
+        let names = self.sizes.keys().filter_map(|path| {
+            let name = split(path).unwrap_or_default();
+            (path[..name].trim_end_matches('/') == here).then_some(&path[name..])
+        });
+        names.collect()
+    }
+}
+
+impl Strangers {
+    /// Whether the content is what others saw at this path; the first one to see it decides.
+    pub(super) fn is_same(&self, path: String, content: &[u8]) -> bool {
+        let seen = (content.len() as u64, xxh3_64(content));
+        *self.0.borrow_mut().entry(path).or_insert(seen) == seen
+    }
+}
+
+/// The content of a file: where in the endless one it begins follows from its session and name.
+pub(super) fn content<'a>(
+    content: &'a Content,
+    session: &str,
+    name: &str,
+    from: u64,
+    size: u64,
+) -> impl Iterator<Item = &'a [u8]> {
+    let start = xxh3_64(format!("{session}\n{name}").as_bytes()) >> 32;
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let piece = (at < size).then(|| content.at(start + at, size - at))?;
+        at += piece.len() as u64;
+        Some(piece)
+    })
+}
+
+/// Whether `bytes` are the content from `from` to `size`.
+pub(super) fn is_content<'a>(bytes: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut rest = bytes;
+    for piece in pieces {
+        match rest.strip_prefix(piece) {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+/// Follows a path; an absolute one has an empty first part.
+fn walk(folder: &mut Vec<String>, path: &str) {
+    if path.starts_with('/') {
+        *folder = vec![String::new()];
+    }
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                if folder.len() > 1 || folder.first().is_some_and(|part| !part.is_empty()) {
+                    folder.pop();
+                }
+            }
+            name => folder.push(name.to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_follow_the_folder() {
+        let mut files = Files::default();
+        assert_eq!(files.path("a"), "a");
+        files.enter("x/./y");
+        assert_eq!(files.path("a"), "x/y/a");
+        files.enter("..");
+        assert_eq!(files.path("/b"), "/b");
+        files.enter("/srv");
+        assert_eq!(files.path("../../c"), "/c");
+    }
+
+    #[test]
+    fn a_renamed_file_keeps_its_content() {
+        let mut files = Files::default();
+        files.enter("d");
+        files.stored("d/one".into(), 5);
+        files.rename("d/one", "d/two".into());
+        files.rename("d/two", "d/three".into());
+        assert_eq!(files.get("d/one"), None);
+        assert_eq!(files.get("d/three"), Some((5, "d/one")));
+        assert_eq!(files.names_here(), ["three"]);
+        files.stored("d/three".into(), 6);
+        assert_eq!(files.get("d/three"), Some((6, "d/three")));
+    }
+
+    #[test]
+    fn content_is_of_one_session_and_name() {
+        let all = Content::generate();
+        let of = |session, name, from| {
+            let pieces = content(&all, session, name, from, 1000);
+            pieces.flatten().copied().collect::<Vec<u8>>()
+        };
+        let bytes = of("s", "one", 0);
+        assert_eq!(bytes.len(), 1000);
+        assert!(is_content(&bytes, content(&all, "s", "one", 0, 1000)));
+        assert!(is_content(
+            &bytes[300..],
+            content(&all, "s", "one", 300, 1000)
+        ));
+        assert!(!is_content(&bytes[1..], content(&all, "s", "one", 0, 1000)));
+        assert!(!is_content(&bytes, content(&all, "s", "one", 0, 999)));
+        assert_ne!(bytes, of("t", "one", 0));
+        assert_ne!(bytes, of("s", "two", 0));
+    }
+
+    #[test]
+    fn the_first_who_sees_a_strangers_file_decides() {
+        let strangers = Strangers::default();
+        assert!(strangers.is_same("a".into(), b"x"));
+        assert!(strangers.is_same("a".into(), b"x"));
+        assert!(!strangers.is_same("a".into(), b"y"));
+    }
+}

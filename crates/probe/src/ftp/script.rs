@@ -1,0 +1,419 @@
+//! What a session says: one command on a line, as it goes over the wire.
+//!
+//! - `#` begins a comment, at the beginning of a line only: names may contain it.
+//! - `{user}`, `{password}`, `{folder}` stand for what the probe is told, `{session}` for a name that no
+//!   other session has, `{number}` for the session's number from 0; `{{` is a brace.
+//! - `PASV`, `EPSV`, `PORT` and `EPRT` stand alone: addresses are filled in. A transfer without one of
+//!   them before it gets `EPSV`, or `PORT` in active mode.
+//! - `RETR`, `STOR`, `APPE`, `LIST`, `NLST`, `MLSD` move data. What is stored is made up, and compared
+//!   when it is retrieved.
+//! - A code before a command is the reply that must come instead of success: `550 MDTM gone`, `5xx RMD x`.
+//! - `SLEEP 2s` is no command: the session rests for a time drawn around that mean (exponentially).
+
+use std::{fmt, time::Duration};
+
+use ::ftp::{
+    address::{ActiveForm, PassiveForm},
+    reply::Code,
+};
+
+/// The steps of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    pub(super) steps: Vec<Step>,
+}
+
+/// A line of a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Sleep(Duration),
+    Command(Command),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Command {
+    /// In capitals.
+    pub(super) verb: String,
+    pub(super) job: Job,
+    argument: Vec<Piece>,
+    pub(super) expected: Expected,
+}
+
+/// What a command is about, as far as the client has a part in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Job {
+    Passive(PassiveForm),
+    Active(ActiveForm),
+    Retrieve,
+    Store,
+    Append,
+    List,
+    /// Nothing beside a reply.
+    Ask,
+}
+
+/// Which final reply must come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// `2yz`, or `3yz` where a command has a second part.
+    Success,
+    Code(u16),
+    /// The first digit.
+    Class(u16),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    User,
+    Password,
+    Folder,
+    Session,
+    Number,
+}
+
+/// What stands for placeholders in one session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Values<'a> {
+    pub(super) user: &'a str,
+    pub(super) password: &'a str,
+    pub(super) folder: &'a str,
+    pub(super) session: &'a str,
+    pub(super) number: u64,
+}
+
+/// Where a script is not one, and why. Line and column are counted from 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct ScriptError {
+    /// Which line.
+    pub line: usize,
+    /// Which character of it.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Script {
+    /// The session of the middlebox study: 35 commands, four transfers of files, passive and active, and two
+    /// listings. M. Allman, "On the Performance of Middleboxes", IMC 2003, section 7; the commands between
+    /// are more varied than the study's.
+    pub fn middlebox() -> Self {
+        Self::parse(MIDDLEBOX).expect("a test parses it")
+    }
+
+    /// Reads a script.
+    ///
+    /// # Errors
+    /// [`ScriptError`] with the first thing that is wrong.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        let mut steps = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let at = |column: usize, message: String| ScriptError {
+                line: index + 1,
+                column,
+                message,
+            };
+            let indent = line.chars().take_while(|c| c.is_whitespace()).count();
+            let content = line.trim();
+            if content.is_empty() || content.starts_with('#') {
+                continue;
+            }
+            if steps.len() == STEPS_MAX {
+                return Err(at(1, format!("more than {STEPS_MAX} steps")));
+            }
+            if line.len() > LINE_MAX {
+                return Err(at(LINE_MAX, format!("longer than {LINE_MAX} bytes")));
+            }
+            let step = step(content);
+            steps.push(step.map_err(|(column, message)| at(indent + column + 1, message))?);
+        }
+        if steps.is_empty() {
+            return Err(ScriptError {
+                line: 1,
+                column: 1,
+                message: "no command".to_owned(),
+            });
+        }
+        Ok(Self { steps })
+    }
+
+    /// Commands that it sends, those included that are added before transfers without one.
+    pub fn commands(&self) -> usize {
+        let (mut count, mut has_data) = (0, false);
+        for job in self.jobs() {
+            count += 1;
+            if matches!(job, Job::Passive(_) | Job::Active(_)) {
+                has_data = true;
+            } else if job.moves_data() {
+                count += usize::from(!has_data);
+                has_data = false;
+            }
+        }
+        count
+    }
+
+    /// Transfers of files.
+    pub fn transfers(&self) -> usize {
+        let moved = self.jobs().filter(|job| job.moves_data());
+        moved.filter(|job| *job != Job::List).count()
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = Job> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Command(command) => Some(command.job),
+            Step::Sleep(_) => None,
+        })
+    }
+}
+
+impl Job {
+    pub(super) fn moves_data(self) -> bool {
+        matches!(
+            self,
+            Self::Retrieve | Self::Store | Self::Append | Self::List
+        )
+    }
+}
+
+impl Command {
+    /// The argument in one session.
+    pub(super) fn argument(&self, values: &Values<'_>) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::User => values.user.to_owned(),
+            Piece::Password => values.password.to_owned(),
+            Piece::Folder => values.folder.to_owned(),
+            Piece::Session => values.session.to_owned(),
+            Piece::Number => values.number.to_string(),
+        };
+        self.argument.iter().map(piece).collect()
+    }
+}
+
+impl Expected {
+    pub(super) fn is(self, code: Code, verb: &str) -> bool {
+        match self {
+            Self::Code(wanted) => code.0 == wanted,
+            Self::Class(digit) => code.0 / 100 == digit,
+            Self::Success => match code.0 / 100 {
+                2 => true,
+                3 => matches!(verb, "USER" | "PASS" | "RNFR" | "REST"),
+                _ => false,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Success => f.write_str("success"),
+            Self::Code(code) => write!(f, "{code}"),
+            Self::Class(digit) => write!(f, "{digit}xx"),
+        }
+    }
+}
+
+/// A line without space around it. Errors have the number of characters before what is wrong.
+fn step(content: &str) -> Result<Step, (usize, String)> {
+    let (mut word, mut rest) = split(content);
+    let mut before = 0;
+    let mut expected = Expected::Success;
+    if word.starts_with(|c: char| c.is_ascii_digit()) {
+        let problem = || format!("{word:?} is not a reply's code such as 550 or 5xx");
+        expected = code(word).ok_or_else(|| (0, problem()))?;
+        before = content.chars().count() - rest.chars().count();
+        if rest.is_empty() {
+            return Err((before, "a command must follow the code".to_owned()));
+        }
+        (word, rest) = split(rest);
+    }
+    let verb = word.to_ascii_uppercase();
+    let behind = before + content.chars().skip(before).count() - rest.chars().count();
+    if verb == "SLEEP" {
+        let time = units::parse_duration(rest).map_err(|error| (behind, error.to_string()))?;
+        return Ok(Step::Sleep(time));
+    }
+    let job = job(&verb).map_err(|message| (before, message))?;
+    if matches!(job, Job::Passive(_) | Job::Active(_)) && !rest.is_empty() {
+        let message = format!("{verb} stands alone: its address is filled in");
+        return Err((behind, message));
+    }
+    let takes_name = matches!(job, Job::Retrieve | Job::Store | Job::Append);
+    if takes_name && rest.is_empty() {
+        return Err((behind, format!("{verb} needs a name")));
+    }
+    let argument = pieces(rest).map_err(|(column, message)| (behind + column, message))?;
+    Ok(Step::Command(Command {
+        verb,
+        job,
+        argument,
+        expected,
+    }))
+}
+
+/// A word, and what follows the space behind it.
+fn split(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim_start())
+}
+
+fn code(word: &str) -> Option<Expected> {
+    let bytes: &[u8; 3] = word.as_bytes().try_into().ok()?;
+    let digit = (b'1'..=b'5')
+        .contains(&bytes[0])
+        .then(|| u16::from(bytes[0] - b'0'))?;
+    if bytes[1..].eq_ignore_ascii_case(b"xx") {
+        return Some(Expected::Class(digit));
+    }
+    word.parse().ok().map(Expected::Code)
+}
+
+fn job(verb: &str) -> Result<Job, String> {
+    Ok(match verb {
+        "PASV" => Job::Passive(PassiveForm::Pasv),
+        "EPSV" => Job::Passive(PassiveForm::Epsv),
+        "PORT" => Job::Active(ActiveForm::Port),
+        "EPRT" => Job::Active(ActiveForm::Eprt),
+        "RETR" => Job::Retrieve,
+        "STOR" => Job::Store,
+        "APPE" => Job::Append,
+        "LIST" | "NLST" | "MLSD" => Job::List,
+        "STOU" | "ABOR" | "LPSV" | "LPRT" | "AUTH" | "PROT" => {
+            return Err(format!("{verb} is not in the probe's vocabulary"));
+        }
+        _ if (3..=4).contains(&verb.len()) && verb.bytes().all(|b| b.is_ascii_alphabetic()) => {
+            Job::Ask
+        }
+        _ => {
+            return Err(format!(
+                "{verb:?} is not a command of three or four letters"
+            ));
+        }
+    })
+}
+
+fn pieces(text: &str) -> Result<Vec<Piece>, (usize, String)> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        literal.push_str(&rest[..open]);
+        let inside = &rest[open + 1..];
+        if let Some(behind) = inside.strip_prefix('{') {
+            literal.push('{');
+            rest = behind;
+            continue;
+        }
+        let column = text.chars().count() - rest[open..].chars().count();
+        let Some(close) = inside.find('}') else {
+            return Err((column, "this brace is not closed".to_owned()));
+        };
+        let piece = match &inside[..close] {
+            "user" => Piece::User,
+            "password" => Piece::Password,
+            "folder" => Piece::Folder,
+            "session" => Piece::Session,
+            "number" => Piece::Number,
+            other => {
+                let known = "{user}, {password}, {folder}, {session} and {number}";
+                return Err((column, format!("{{{other}}} is none of {known}")));
+            }
+        };
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut literal)));
+        }
+        pieces.push(piece);
+        rest = &inside[close + 1..];
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        pieces.push(Piece::Text(literal));
+    }
+    Ok(pieces)
+}
+
+const MIDDLEBOX: &str = include_str!("middlebox.ftp");
+const STEPS_MAX: usize = 10_000;
+/// Of servers: vsftpd stops at 4096.
+const LINE_MAX: usize = 4000;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Script::parse(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn the_studys_session_has_its_numbers() {
+        let script = Script::middlebox();
+        assert_eq!((script.commands(), script.transfers()), (35, 4));
+        let added = Script::parse("RETR a\nPASV\nTYPE I\nRETR a\nLIST").expect("fine");
+        assert_eq!((added.commands(), added.transfers()), (7, 2));
+    }
+
+    #[test]
+    fn placeholders_are_filled_in() {
+        let script = Script::parse("  STOR {session}/{{x}-{number}#1 of {user}\n").expect("fine");
+        let Step::Command(command) = &script.steps[0] else {
+            panic!("a command");
+        };
+        let values = Values {
+            user: "u",
+            password: "p",
+            folder: "f",
+            session: "s7",
+            number: 7,
+        };
+        assert_eq!(command.argument(&values), "s7/{x}-7#1 of u");
+    }
+
+    #[test]
+    fn errors_tell_line_and_column() {
+        for (text, expected) in [
+            ("\n# nothing\n", "1:1: no command"),
+            ("NOOP\n  RETR {nam}", "2:8: {nam} is none of"),
+            ("RETR {name", "1:6: this brace"),
+            ("55 NOOP", "1:1: \"55\" is not a reply's code"),
+            ("550", "1:4: a command must follow"),
+            ("550 NO", "1:5: \"NO\" is not a command"),
+            ("SLEEP soon", "1:7: "),
+            ("PORT 1,2,3,4,5,6", "1:6: PORT stands alone"),
+            ("STOR", "1:5: STOR needs a name"),
+            ("AUTH TLS", "1:1: AUTH is not in"),
+        ] {
+            let error = error(text);
+            assert!(error.starts_with(expected), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_code_in_front_is_the_reply_to_come() {
+        let script = Script::parse("550 MDTM gone\n5XX RMD x\nRNFR a\nDELE a").expect("fine");
+        let expected = |step: &Step| match step {
+            Step::Command(command) => command.expected,
+            Step::Sleep(_) => panic!("a command"),
+        };
+        let [mdtm, rmd, rnfr, dele] = [0, 1, 2, 3].map(|at: usize| expected(&script.steps[at]));
+        assert!(mdtm.is(Code(550), "MDTM") && !mdtm.is(Code(213), "MDTM"));
+        assert!(rmd.is(Code(501), "RMD") && !rmd.is(Code(250), "RMD"));
+        assert!(rnfr.is(Code(350), "RNFR") && !dele.is(Code(350), "DELE"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_script_or_an_error_within_it(text in "[ -~{}äé\n\t]{0,200}") {
+            if let Err(error) = Script::parse(&text) {
+                let lines: Vec<_> = text.lines().collect();
+                prop_assert!(error.line <= lines.len().max(1));
+                let line = lines.get(error.line - 1).map_or(0, |line| line.chars().count());
+                prop_assert!(error.column >= 1 && error.column <= line + 1, "{}", error);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Measurements between two places, made as their users' programs would make them.
+//!
+//! Each module is one kind of measurement: its settings go in, and a record comes out for each thing
+//! that was tried, whatever became of it. Summaries and plots are made from records alone. What lies on the
+//! way, the network alone or a pair of gateways, is the caller's business.
+//!
+//! Everything happens on the calling thread and on threads that it starts, and so in its network
+//! namespace. Names are not resolved here.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "measures in real time: sockets, clocks and threads"
+)]
+
+pub mod arrivals;
+pub mod bulk;
+pub mod calc;
+mod clock;
+pub mod compare;
+pub mod datagram;
+mod error;
+mod failure;
+pub mod ftp;
+pub mod hello;
+mod line;
+pub mod peer;
+pub mod ping;
+mod sys;
+pub mod tcp;
+pub mod transaction;
+pub mod udp;
+
+pub use arrivals::Arrivals;
+pub use error::ProbeError;
+pub use failure::{Failure, FailureKind};
+pub use peer::Peer;
+pub use sys::TcpInfo;

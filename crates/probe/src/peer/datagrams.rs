@@ -1,0 +1,52 @@
+//! The peer's UDP port: counts, echoes, and learns where clients are.
+
+use std::{net::SocketAddr, sync::atomic::Ordering};
+
+use super::{
+    Shared,
+    table::{Kind, lock},
+};
+use crate::{
+    datagram::{self, Header},
+    udp,
+};
+
+pub(super) fn serve(shared: &Shared) {
+    let mut buffer = vec![0; 1 << 16];
+    while !shared.is_stopped.load(Ordering::Relaxed) {
+        // Silence, or the complaint of a client's machine that its port is gone.
+        let Ok(arrival) = udp::receive(&shared.udp, &mut buffer) else {
+            continue;
+        };
+        let Some(from) = arrival.from else {
+            continue;
+        };
+        take(shared, &mut buffer[..arrival.bytes], from, arrival.at_ns);
+    }
+}
+
+fn take(shared: &Shared, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
+    let Some(header) = Header::parse(bytes) else {
+        return;
+    };
+    // Strangers get nothing, not even a complaint.
+    let Some(test) = shared.table.find(header.id, from.ip()) else {
+        return;
+    };
+    match (header.kind, &test.kind) {
+        (datagram::Kind::Echo, Kind::Ping) => {
+            let answer = Header {
+                kind: datagram::Kind::Answer,
+                ..header
+            };
+            answer.write(bytes);
+            // Lost like others if there is no room.
+            let _ = shared.udp.send_to(bytes, from);
+        }
+        (datagram::Kind::Open, Kind::Udp(side)) => lock(side).client = Some(from),
+        (datagram::Kind::Data, Kind::Udp(side)) => {
+            lock(side).arrive(&header, at_ns, bytes.len() as u64);
+        }
+        _ => {}
+    }
+}

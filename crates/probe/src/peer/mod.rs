@@ -1,0 +1,474 @@
+//! The other end of measurements: `longhaul probe serve`.
+//!
+//! One TCP port and the UDP port of the same number. A thread for each connection, [`CLIENTS_MAX`] of them
+//! at once; who says nothing sensible within a few seconds is cut off. UDP goes only to an address that has a
+//! control connection, so nobody can make the peer send to somebody else.
+
+mod datagrams;
+mod table;
+
+use std::{
+    collections::hash_map::Entry,
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::{
+    Failure, ProbeError,
+    hello::{self, Begun, ECHO_BYTES, GO, Hello, Joined, Ready},
+    line,
+    tcp::{self, StreamEnd},
+    transaction, udp,
+};
+use table::{Kind, Table, Test, lock};
+
+/// A running peer. Dropped, it takes no more, and what is under way ends soon.
+#[derive(Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    table: Table,
+    udp: UdpSocket,
+    connections: AtomicUsize,
+    /// Of receivers of UDP.
+    udp_bytes: AtomicU64,
+    is_stopped: AtomicBool,
+}
+
+/// Connections at once. Each has a thread, and at most 1.2 MiB for a transaction's answer, or a quarter of a MiB
+/// for bulk; tests of UDP together are bounded by their memory besides.
+pub const CLIENTS_MAX: usize = 256;
+
+impl Peer {
+    /// Listens at `address` by TCP and UDP, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`ProbeError::System`] if a port is taken.
+    pub fn start(address: SocketAddr) -> Result<Self, ProbeError> {
+        let listening = |error| ProbeError::system(format!("listening at {address}"))(error);
+        let listener = TcpListener::bind(address).map_err(listening)?;
+        let address = listener.local_addr().map_err(listening)?;
+        let udp = UdpSocket::bind(address).map_err(listening)?;
+        let shared = Arc::new(Shared {
+            table: Table::default(),
+            udp,
+            connections: AtomicUsize::new(0),
+            udp_bytes: AtomicU64::new(0),
+            is_stopped: AtomicBool::new(false),
+        });
+        udp::prepare_receiver(&shared.udp).map_err(listening)?;
+        spawn("probe-datagrams", {
+            let shared = shared.clone();
+            move || datagrams::serve(&shared)
+        })?;
+        spawn("probe-accept", {
+            let (listener, shared) = (listener.try_clone().map_err(listening)?, shared.clone());
+            move || accept(&listener, &shared, || false)
+        })?;
+        Ok(Self {
+            address,
+            listener,
+            shared,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.shared.is_stopped.store(true, Ordering::Relaxed);
+        // Wakes the thread that accepts.
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProbeError> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread
+        .map(drop)
+        .map_err(ProbeError::system("starting a thread"))
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>, is_over: impl Fn() -> bool) {
+    while !is_over() && !shared.is_stopped.load(Ordering::Relaxed) {
+        let Ok((stream, _)) = listener.accept() else {
+            // No descriptors left, or the end.
+            thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        if shared.connections.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            turn_away(stream);
+            continue;
+        }
+        let place = Place(shared.clone());
+        let started = spawn("probe-client", move || {
+            // What breaks off shows at the client.
+            let _ = serve(stream, &place.0);
+            drop(place);
+        });
+        drop(started);
+    }
+}
+
+/// Says why, and waits for nothing.
+fn turn_away(mut stream: TcpStream) {
+    let words = format!("no room: {CLIENTS_MAX} connections are open here");
+    if stream.set_nonblocking(true).is_ok() {
+        // Who does not take it sees the end alone.
+        let _ = complain(&mut stream, &words);
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+}
+
+fn complain(stream: &mut TcpStream, words: &str) -> io::Result<()> {
+    stream.write_all(format!("{}{words}\n", line::COMPLAINT).as_bytes())
+}
+
+/// A connection's place among all; free again when dropped, also by a panic.
+struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn serve(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let client = stream.peer_addr()?.ip();
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(tcp::STALL_MAX))?;
+    let deadline = Instant::now() + hello::PATIENCE;
+    let line = line::read(&mut stream, hello::LINE_MAX_BYTES, deadline)?;
+    let hello = match Hello::parse(&line) {
+        Ok(hello) => hello,
+        Err(error) => return complain(&mut stream, &error.to_string()),
+    };
+    match hello {
+        Hello::Transaction {
+            token,
+            answer_bytes,
+        } => stream.write_all(&transaction::peer_answer(token, answer_bytes)),
+        Hello::Bulk { bytes } => echo_last(stream, bytes),
+        Hello::Ping {} => {
+            let test = shared.table.add(client, Kind::Ping)?;
+            let ended = line::write(&mut stream, &Ready::new(test.id));
+            let ended = ended.and_then(|()| attend(&stream, shared, &test, |_| false, PING_MAX));
+            shared.table.remove(&test);
+            ended
+        }
+        Hello::Tcp(task) => {
+            let streams = Mutex::default();
+            let begun = Condvar::new();
+            let kind = Kind::Tcp {
+                task,
+                streams,
+                begun,
+            };
+            let test = shared.table.add(client, kind)?;
+            let ended = tcp_control(&mut stream, shared, &test);
+            shared.table.remove(&test);
+            ended
+        }
+        Hello::Stream { id, index } => join(stream, shared, id, index),
+        Hello::Udp(task) => serve_udp(stream, shared, task),
+    }
+}
+
+/// Reads so many bytes and returns the last ones.
+fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
+    stream.set_read_timeout(Some(tcp::STALL_MAX))?;
+    let began = Instant::now();
+    let mut tail = Vec::new();
+    let mut buffer = vec![0; tcp::STEP_BYTES];
+    let mut left = bytes;
+    while left > 0 {
+        let most = left.min(buffer.len() as u64) as usize;
+        let count = match stream.read(&mut buffer[..most])? {
+            0 => return Ok(()),
+            count => count,
+        };
+        left -= count as u64;
+        tail.extend_from_slice(&buffer[..count][count.saturating_sub(ECHO_BYTES)..]);
+        tail.drain(..tail.len().saturating_sub(ECHO_BYTES));
+        if began.elapsed() > patience(bytes - left) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    stream.write_all(&tail)
+}
+
+/// How long a bulk transfer may have lasted when so many bytes have come: nobody keeps a place with less.
+fn patience(bytes: u64) -> Duration {
+    let moving = Duration::from_secs(bytes / RATE_LEAST_BYTES_PER_S);
+    (tcp::STALL_MAX + moving).min(BULK_MAX)
+}
+
+/// Waits until a test is over: `is_done`, its client gone, or the time up.
+fn attend(
+    control: &TcpStream,
+    shared: &Shared,
+    test: &Test,
+    is_done: impl Fn(&Test) -> bool,
+    time_max: Duration,
+) -> io::Result<()> {
+    let deadline = Instant::now() + time_max;
+    control.set_read_timeout(Some(LOOK_AROUND))?;
+    while !is_done(test) && !shared.is_stopped.load(Ordering::Relaxed) {
+        match control.peek(&mut [0]) {
+            Ok(0) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            // Nothing is to come; it is not read either.
+            Ok(_) => thread::sleep(LOOK_AROUND),
+            Err(error) if tcp::is_timeout(&error) => {}
+            Err(error) => return Err(error),
+        }
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
+}
+
+fn tcp_control(stream: &mut TcpStream, shared: &Arc<Shared>, test: &Arc<Test>) -> io::Result<()> {
+    let Kind::Tcp {
+        task,
+        streams,
+        begun,
+    } = &test.kind
+    else {
+        unreachable!("it was made so");
+    };
+    let door = task
+        .window_bytes
+        .map(|_| Door::open(stream, task, shared, test));
+    let door = door.transpose()?;
+    let port = door.as_ref().map(Door::port).transpose()?;
+    line::write(stream, &Ready { id: test.id, port })?;
+    let count = task.all_streams();
+    let have_joined = |_: &Test| lock(streams).ends.len() == count;
+    attend(stream, shared, test, have_joined, tcp::STALL_MAX)?;
+    drop(door);
+    let unusable = lock(streams).ends.values().flatten().next().cloned();
+    let failure = unusable.and_then(|end| end.failure);
+    let is_usable = failure.is_none();
+    line::write(stream, &Joined { failure })?;
+    if !is_usable {
+        return Ok(());
+    }
+    let deadline = Instant::now() + tcp::STALL_MAX;
+    let go = line::read(stream, GO.len(), deadline)?;
+    if go != GO.trim_end().as_bytes() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    lock(streams).began = Some(Instant::now());
+    begun.notify_all();
+    line::write(stream, &Begun {})?;
+    let have_ended = |_: &Test| lock(streams).ends.values().all(Option::is_some);
+    attend(stream, shared, test, have_ended, task.time_max())?;
+    let ends: Vec<StreamEnd> = lock(streams).ends.values().flatten().cloned().collect();
+    line::write(stream, &ends)
+}
+
+/// A port for the streams of one test, whose connections have its window from their first packet on.
+/// Dropped, it takes no more.
+struct Door(TcpListener);
+
+impl Door {
+    /// At the address where the control connection came in.
+    fn open(
+        control: &TcpStream,
+        task: &tcp::Task,
+        shared: &Arc<Shared>,
+        test: &Arc<Test>,
+    ) -> io::Result<Self> {
+        let mut address = control.local_addr()?;
+        address.set_port(0);
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.bind(&address.into())?;
+        // What cannot be set shows when a stream joins.
+        let _ = task.prepare(&socket);
+        socket.listen(task.all_streams() as i32)?;
+        let listener = TcpListener::from(socket);
+        let door = Self(listener.try_clone()?);
+        let (shared, test) = (shared.clone(), test.clone());
+        thread::Builder::new()
+            .name("probe-streams".to_owned())
+            .spawn(move || accept(&listener, &shared, || test.is_over()))?;
+        Ok(door)
+    }
+
+    fn port(&self) -> io::Result<u16> {
+        Ok(self.0.local_addr()?.port())
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Wakes the thread that accepts; it ends with its test at the latest.
+        let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
+    }
+}
+
+/// A stream of a test of bulk TCP.
+fn join(mut stream: TcpStream, shared: &Shared, id: u64, index: u16) -> io::Result<()> {
+    let unknown = || io::Error::from(io::ErrorKind::NotFound);
+    let client = stream.peer_addr()?.ip();
+    let test = shared.table.find(id, client).ok_or_else(unknown)?;
+    let Kind::Tcp {
+        task,
+        streams,
+        begun,
+    } = &test.kind
+    else {
+        return Err(unknown());
+    };
+    if usize::from(index) >= task.all_streams() {
+        return Err(unknown());
+    }
+    let failed = task.prepare(&stream).err().map(|error| {
+        let failure = Failure::io("a stream at the peer", &error);
+        tcp::unusable(&stream, index, failure)
+    });
+    let is_unusable = failed.is_some();
+    match lock(streams).ends.entry(index) {
+        Entry::Vacant(place) => place.insert(failed),
+        // Twice the same: its figures would be nobody's.
+        Entry::Occupied(_) => return Err(unknown()),
+    };
+    if is_unusable {
+        return Ok(());
+    }
+    let is_stopped = || test.is_over() || shared.is_stopped.load(Ordering::Relaxed);
+    let mut waiting = lock(streams);
+    let began = loop {
+        if let Some(began) = waiting.began {
+            break began;
+        }
+        if is_stopped() {
+            return Err(unknown());
+        }
+        let woken = begun.wait_timeout(waiting, LOOK_AROUND);
+        waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+    };
+    drop(waiting);
+    let end = if task.client_sends(index) {
+        tcp::receive(&mut stream, index, began, is_stopped)
+    } else {
+        tcp::send(&mut stream, index, task.limit, began, is_stopped)
+    };
+    lock(streams).ends.insert(index, Some(end));
+    Ok(())
+}
+
+fn serve_udp(mut stream: TcpStream, shared: &Shared, task: udp::Task) -> io::Result<()> {
+    let client = stream.peer_addr()?.ip();
+    let Some(_memory) = Memory::take(&shared.udp_bytes, task.receiver_bytes()) else {
+        return complain(&mut stream, "no room: other tests of UDP have all of it");
+    };
+    let side = udp::PeerSide::new(task, &shared.udp)?;
+    let test = shared
+        .table
+        .add(client, Kind::Udp(Box::new(Mutex::new(side))))?;
+    let result = udp_control(&mut stream, shared, &test, task);
+    shared.table.remove(&test);
+    result
+}
+
+/// A part of [`UDP_MEMORY_MAX_BYTES`]; free again when dropped.
+struct Memory<'a> {
+    all: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl<'a> Memory<'a> {
+    fn take(all: &'a AtomicU64, bytes: u64) -> Option<Self> {
+        let more = |taken: u64| (taken + bytes <= UDP_MEMORY_MAX_BYTES).then_some(taken + bytes);
+        let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| Self { all, bytes })
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn udp_control(
+    stream: &mut TcpStream,
+    shared: &Shared,
+    test: &Test,
+    task: udp::Task,
+) -> io::Result<()> {
+    let Kind::Udp(side) = &test.kind else {
+        unreachable!("it was made so");
+    };
+    line::write(stream, &Ready::new(test.id))?;
+    let time_max = task.time() + tcp::STALL_MAX;
+    match task.direction {
+        udp::Direction::Up => {
+            // The client says when it has sent everything.
+            line::read(stream, hello::LINE_MAX_BYTES, Instant::now() + time_max)?;
+            let deadline = Instant::now() + DRAIN_MAX;
+            while lock(side).silence() < udp::GRACE && Instant::now() < deadline {
+                if shared.is_stopped.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                thread::sleep(LOOK_AROUND / 4);
+            }
+            let report = lock(side).report(&shared.udp)?;
+            line::write(stream, &report)
+        }
+        udp::Direction::Down => {
+            attend(
+                stream,
+                shared,
+                test,
+                |_| lock(side).client.is_some(),
+                hello::PATIENCE,
+            )?;
+            let client = lock(side).client.expect("attended");
+            let is_stopped = || {
+                let mut byte = [0];
+                let gone =
+                    stream.set_nonblocking(true).is_ok() && matches!(stream.peek(&mut byte), Ok(0));
+                let _ = stream.set_nonblocking(false);
+                gone || shared.is_stopped.load(Ordering::Relaxed)
+            };
+            let send = |bytes: &[u8]| shared.udp.send_to(bytes, client);
+            let sent = udp::send_paced(task, test.id, send, is_stopped);
+            line::write(stream, &sent)
+        }
+    }
+}
+
+/// Between looks at whether a test still has its client.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+/// Datagrams that still come so long behind the end are none of the stream's.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// A bulk transfer that is slower than this on average loses its place.
+const RATE_LEAST_BYTES_PER_S: u64 = 1000;
+const BULK_MAX: Duration = Duration::from_secs(24 * 3600);
+/// What receivers of all tests of UDP keep: seven of the longest ones.
+const UDP_MEMORY_MAX_BYTES: u64 = 64 << 20;
+const PING_MAX: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests;

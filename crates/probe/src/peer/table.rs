@@ -1,0 +1,108 @@
+//! Tests under way at a peer, by the number that only their client knows.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    net::IpAddr,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use crate::{
+    tcp::{self, StreamEnd},
+    udp,
+};
+
+/// A test with its control connection.
+#[derive(Debug)]
+pub(super) struct Test {
+    pub(super) id: u64,
+    /// Whoever has another address has no part in it.
+    pub(super) client: IpAddr,
+    pub(super) kind: Kind,
+    is_over: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Ping,
+    Tcp {
+        task: tcp::Task,
+        streams: Mutex<Streams>,
+        /// That they begin.
+        begun: Condvar,
+    },
+    Udp(Box<Mutex<udp::PeerSide>>),
+}
+
+/// Streams of a test of TCP.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// By index; `Some(None)` waits or is under way.
+    pub(super) ends: HashMap<u16, Option<StreamEnd>>,
+    /// When all of them began.
+    pub(super) began: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table(Mutex<HashMap<u64, Arc<Test>>>);
+
+impl Table {
+    pub(super) fn add(&self, client: IpAddr, kind: Kind) -> io::Result<Arc<Test>> {
+        let mut bytes = [0; 8];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let test = Arc::new(Test {
+            id: u64::from_ne_bytes(bytes),
+            client: client.to_canonical(),
+            kind,
+            is_over: AtomicBool::new(false),
+        });
+        lock(&self.0).insert(test.id, test.clone());
+        Ok(test)
+    }
+
+    /// The test with this number, for its client only.
+    pub(super) fn find(&self, id: u64, client: IpAddr) -> Option<Arc<Test>> {
+        let found = lock(&self.0).get(&id).cloned();
+        found.filter(|test| test.client == client.to_canonical())
+    }
+
+    pub(super) fn remove(&self, test: &Test) {
+        test.is_over.store(true, Ordering::Relaxed);
+        lock(&self.0).remove(&test.id);
+    }
+}
+
+impl Test {
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// What a panic of another thread leaves is whole: nothing here is changed in several steps.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_found_by_its_client_alone_and_until_it_is_removed() {
+        let table = Table::default();
+        let [client, other] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().expect("an address"));
+        let test = table.add(client, Kind::Ping).expect("random numbers");
+        assert!(table.find(test.id, client).is_some());
+        let mapped = "::ffff:10.0.0.1".parse().expect("an address");
+        assert!(table.find(test.id, mapped).is_some());
+        assert!(table.find(test.id, other).is_none());
+        assert!(table.find(test.id ^ 1, client).is_none());
+        table.remove(&test);
+        assert!(table.find(test.id, client).is_none() && test.is_over());
+    }
+}

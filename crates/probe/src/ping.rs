@@ -1,0 +1,333 @@
+//! Round-trip times, by UDP to a probe's peer or by connecting to any open TCP port.
+
+use std::{
+    collections::HashMap,
+    net::{SocketAddr, TcpStream, UdpSocket},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Failure, FailureKind, ProbeError, TcpInfo, clock,
+    datagram::{HEADER_BYTES, Header, Kind},
+    hello::{Hello, Ready},
+    line,
+};
+use bench_kit::stats;
+
+/// What is asked, and how often.
+#[derive(Debug, Clone)]
+pub struct PingProbe {
+    /// A probe's peer; by TCP any open port.
+    pub target: SocketAddr,
+    /// How.
+    pub by: By,
+    /// How many.
+    pub count: u64,
+    /// From one to the next.
+    pub interval: Duration,
+    /// What has no answer after this time is lost.
+    pub timeout: Duration,
+    /// UDP payload, bytes.
+    pub payload_bytes: u16,
+}
+
+/// What makes the round trip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// A datagram and its echo.
+    Udp,
+    /// A SYN and its answer.
+    Tcp,
+}
+
+/// One round trip.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ping {
+    /// From 0.
+    pub number: u64,
+    /// When it was sent, microseconds since 1970.
+    pub sent_unix_us: u64,
+    /// Until the first answer; `None` if there was none in time.
+    pub rtt_us: Option<u64>,
+    /// Further answers within a second of the first.
+    pub duplicates: u64,
+    /// Why there is none, where anything is known of it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<Failure>,
+}
+
+/// What many say together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many were sent.
+    pub sent: usize,
+    /// Of them, those without an answer.
+    pub lost: usize,
+    /// Answers beyond the first.
+    pub duplicates: u64,
+    /// Seconds.
+    pub rtt_s: Option<stats::Summary>,
+    /// Mean difference from one answer to the next, seconds.
+    pub jitter_s: Option<f64>,
+}
+
+impl PingProbe {
+    /// Ten datagrams, one a second.
+    pub fn new(target: SocketAddr) -> Self {
+        Self {
+            target,
+            by: By::Udp,
+            count: 10,
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(5),
+            payload_bytes: 64,
+        }
+    }
+}
+
+impl Summary {
+    /// Of round trips in their order.
+    pub fn of(pings: &[Ping]) -> Self {
+        let times: Vec<f64> = pings
+            .iter()
+            .filter_map(|ping| Some(ping.rtt_us? as f64 / 1e6))
+            .collect();
+        let steps: Vec<f64> = times
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).abs())
+            .collect();
+        let mean = steps.iter().sum::<f64>() / steps.len().max(1) as f64;
+        Self {
+            sent: pings.len(),
+            lost: pings.len() - times.len(),
+            duplicates: pings.iter().map(|ping| ping.duplicates).sum(),
+            rtt_s: stats::Summary::of(&times),
+            jitter_s: (!steps.is_empty()).then_some(mean),
+        }
+    }
+}
+
+/// Makes the round trips; each is handed over when it is known what became of it, a second after its answer.
+///
+/// # Errors
+/// [`ProbeError::Invalid`] for a payload that holds no header, [`ProbeError::Failed`] if the peer cannot be
+/// reached at all.
+pub fn run(probe: &PingProbe, on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>, ProbeError> {
+    match probe.by {
+        By::Udp => by_udp(probe, on_ping),
+        By::Tcp => Ok(by_tcp(probe, on_ping)),
+    }
+}
+
+fn by_tcp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Vec<Ping> {
+    let mut pings = Vec::new();
+    let start = Instant::now();
+    for number in 0..probe.count {
+        let due = probe.interval.mul_f64(number as f64);
+        thread::sleep(due.saturating_sub(start.elapsed()));
+        let sent_unix_us = clock::unix_us();
+        let began = Instant::now();
+        let connected = TcpStream::connect_timeout(&probe.target, probe.timeout);
+        let rtt = began.elapsed().as_micros() as u64;
+        let failure = match connected {
+            // Its time would be that of the kernel's timer.
+            Ok(stream) if TcpInfo::of(&stream).is_ok_and(|info| info.retransmissions > 0) => {
+                let detail = "the first SYN, or its answer, was lost";
+                Some(Failure::new(FailureKind::TimedOut, "connecting", detail))
+            }
+            Ok(_) => None,
+            Err(error) => Some(Failure::io("connecting", &error)),
+        };
+        let ping = Ping {
+            number,
+            sent_unix_us,
+            rtt_us: failure.is_none().then_some(rtt),
+            duplicates: 0,
+            failure,
+        };
+        on_ping(&ping);
+        pings.push(ping);
+    }
+    pings
+}
+
+fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>, ProbeError> {
+    let length = usize::from(probe.payload_bytes);
+    if length < HEADER_BYTES {
+        let message = format!("a datagram of the probe has {HEADER_BYTES} bytes at least");
+        return Err(ProbeError::Invalid(message));
+    }
+    let mut control = line::connect(probe.target, &Hello::Ping {}, probe.timeout)?;
+    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let own = control
+        .local_addr()
+        .map_err(ProbeError::system("own address"))?;
+    let socket = UdpSocket::bind((own.ip(), 0))
+        .and_then(|socket| socket.connect(probe.target).map(|()| socket))
+        .map_err(ProbeError::system("a UDP port"))?;
+    let mut pings: Vec<Ping> = Vec::new();
+    let mut sent_at: HashMap<u64, Instant> = HashMap::new();
+    let mut told = 0;
+    let start = Instant::now();
+    let mut bytes = vec![0; length];
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let now = Instant::now();
+        let next = pings.len() as u64;
+        let due = start + probe.interval.mul_f64(next as f64);
+        if next < probe.count && now >= due {
+            let header = Header {
+                kind: Kind::Echo,
+                id: ready.id,
+                number: next,
+                sent_ns: 0,
+            };
+            header.write(&mut bytes);
+            sent_at.insert(next, Instant::now());
+            let sent_unix_us = clock::unix_us();
+            // An ICMP message about an earlier one comes as an error here.
+            let failure = socket.send(&bytes).err();
+            pings.push(Ping {
+                number: next,
+                sent_unix_us,
+                rtt_us: None,
+                duplicates: 0,
+                failure: failure.map(|error| Failure::io("sending", &error)),
+            });
+            continue;
+        }
+        // In order, and each as soon as it is known.
+        while let Some(ping) = pings.get(told) {
+            let since = sent_at[&ping.number].elapsed();
+            let known = match ping.rtt_us {
+                Some(rtt_us) => Duration::from_micros(rtt_us) + COPIES_WITHIN,
+                None => probe.timeout,
+            };
+            if since < known {
+                break;
+            }
+            on_ping(ping);
+            told += 1;
+        }
+        if told as u64 == probe.count {
+            return Ok(pings);
+        }
+        let wait = if next < probe.count {
+            due.saturating_duration_since(now)
+        } else {
+            LOOK_AROUND
+        };
+        let wait = wait.clamp(Duration::from_micros(100), LOOK_AROUND);
+        socket
+            .set_read_timeout(Some(wait))
+            .map_err(ProbeError::system("a UDP port"))?;
+        let Ok(count) = socket.recv(&mut buffer) else {
+            continue;
+        };
+        let now = Instant::now();
+        let header = Header::parse(&buffer[..count]);
+        let header = header.filter(|header| (header.kind, header.id) == (Kind::Answer, ready.id));
+        let number = header.and_then(|header| usize::try_from(header.number).ok());
+        // What was handed over does not change any more.
+        let number = number.filter(|number| *number >= told);
+        if let Some(ping) = number.and_then(|number| pings.get_mut(number)) {
+            let rtt = now - sent_at[&ping.number];
+            match ping.rtt_us {
+                Some(_) => ping.duplicates += 1,
+                None if rtt <= probe.timeout => ping.rtt_us = Some(rtt.as_micros() as u64),
+                None => {}
+            }
+        }
+    }
+}
+
+const LOOK_AROUND: Duration = Duration::from_millis(50);
+/// Copies are awaited so long behind an answer: longer than any path here delays one of two.
+const COPIES_WITHIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_tells_loss_and_jitter() {
+        let ping = |number, rtt_us| Ping {
+            number,
+            sent_unix_us: 0,
+            rtt_us,
+            duplicates: number,
+            failure: None,
+        };
+        let pings = [
+            ping(0, Some(1000)),
+            ping(1, None),
+            ping(2, Some(4000)),
+            ping(3, Some(2000)),
+        ];
+        let summary = Summary::of(&pings);
+        assert_eq!((summary.sent, summary.lost, summary.duplicates), (4, 1, 6));
+        assert!((summary.jitter_s.expect("some") - 0.0025).abs() < 1e-12);
+        assert_eq!(Summary::of(&[]).jitter_s, None);
+    }
+
+    /// A peer that answers each datagram twice, the second time 50 ms later.
+    fn stuttering_peer() -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let socket = UdpSocket::bind(address).expect("the same port");
+        thread::spawn(move || {
+            let (mut control, _) = listener.accept().expect("a client");
+            let deadline = Instant::now() + Duration::from_secs(5);
+            line::read(&mut control, 1000, deadline).expect("a hello");
+            line::write(&mut control, &Ready::new(7)).expect("a client");
+            let mut bytes = [0; 100];
+            while let Ok((count, from)) = socket.recv_from(&mut bytes) {
+                let header = Header::parse(&bytes[..count]).expect("a probe's");
+                let answer = Header {
+                    kind: Kind::Answer,
+                    ..header
+                };
+                answer.write(&mut bytes);
+                for _ in 0..2 {
+                    let _ = socket.send_to(&bytes[..count], from);
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn copies_of_answers_are_in_what_is_handed_over() {
+        let probe = PingProbe {
+            count: 3,
+            interval: Duration::from_millis(200),
+            ..PingProbe::new(stuttering_peer())
+        };
+        let mut handed_over = Vec::new();
+        let pings = run(&probe, |ping| handed_over.push(ping.clone())).expect("it runs");
+        assert_eq!(handed_over, pings);
+        for ping in pings {
+            assert!(ping.rtt_us.is_some() && ping.duplicates == 1, "{ping:?}");
+        }
+    }
+
+    #[test]
+    fn a_closed_port_is_told() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let target = closed.local_addr().expect("bound");
+        drop(closed);
+        let probe = PingProbe {
+            by: By::Tcp,
+            count: 1,
+            ..PingProbe::new(target)
+        };
+        let pings = run(&probe, |_| {}).expect("it runs");
+        let failure = pings[0].failure.as_ref().expect("refused");
+        assert_eq!(failure.kind, FailureKind::Refused);
+    }
+}

@@ -1,0 +1,246 @@
+//! One stream, from either end.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::AsFd as _,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{getsockopt, sockopt},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Limit, Record, STALL_MAX, cut_off};
+use crate::{Failure, FailureKind, TcpInfo};
+
+/// What one end of a stream saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StreamEnd {
+    /// Of the test's streams.
+    pub index: u16,
+    /// This end's own address.
+    pub local: Option<SocketAddr>,
+    /// The other end's address, as it is seen here.
+    pub remote: Option<SocketAddr>,
+    /// Bytes that the kernel took, or that came.
+    pub bytes: u64,
+    /// From the common beginning of all streams of a direction, as this end knew of it, until the last of them.
+    pub seconds: f64,
+    /// Bytes by interval, counted where they came.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub interval_bytes: Vec<u64>,
+    /// Receive buffer at the beginning, twice what was asked for: the kernel counts its overhead. `None` if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub receive_buffer_bytes: Option<u64>,
+    /// Send buffer at the beginning, likewise.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub send_buffer_bytes: Option<u64>,
+    /// What the kernel knew at the end.
+    pub info: TcpInfo,
+    /// What ended it before its time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<Failure>,
+}
+
+/// Sends until the limit, and waits until the other end has everything.
+pub(crate) fn send(
+    stream: &mut TcpStream,
+    index: u16,
+    limit: Limit,
+    began: Instant,
+    is_stopped: impl Fn() -> bool,
+) -> StreamEnd {
+    let mut end = StreamEnd::new(stream, index);
+    let result = push(stream, &mut end, limit, began, is_stopped);
+    end.finish(stream, result)
+}
+
+/// Receives until the other end is at its end.
+pub(crate) fn receive(
+    stream: &mut TcpStream,
+    index: u16,
+    began: Instant,
+    is_stopped: impl Fn() -> bool,
+) -> StreamEnd {
+    let mut end = StreamEnd::new(stream, index);
+    let result = pull(stream, &mut end, began, is_stopped);
+    end.finish(stream, result)
+}
+
+/// A stream that could not be used.
+pub(crate) fn unusable(stream: &TcpStream, index: u16, failure: Failure) -> StreamEnd {
+    StreamEnd::new(stream, index).finish(stream, Err(failure))
+}
+
+impl StreamEnd {
+    fn new(stream: &TcpStream, index: u16) -> Self {
+        Self {
+            index,
+            local: stream.local_addr().ok(),
+            remote: stream.peer_addr().ok(),
+            bytes: 0,
+            seconds: 0.0,
+            interval_bytes: Vec::new(),
+            receive_buffer_bytes: buffer(getsockopt(stream, sockopt::RcvBuf)),
+            send_buffer_bytes: buffer(getsockopt(stream, sockopt::SndBuf)),
+            info: TcpInfo::default(),
+            failure: None,
+        }
+    }
+
+    fn finish(mut self, stream: &TcpStream, result: Result<(), Failure>) -> Self {
+        if let Ok(info) = TcpInfo::of(stream) {
+            self.info = info;
+        }
+        if let Err(failure) = result {
+            cut_off(stream);
+            self.failure = Some(failure);
+        }
+        self
+    }
+}
+
+fn push(
+    stream: &mut TcpStream,
+    end: &mut StreamEnd,
+    limit: Limit,
+    began: Instant,
+    is_stopped: impl Fn() -> bool,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io("sending", &error);
+    stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
+    // A write that blocks until its whole block is taken leaves a bounded buffer emptier than one that hands
+    // over what there is room for: less goodput behind 64 KiB (docs/measuring.md).
+    stream.set_nonblocking(true).map_err(failed)?;
+    let block = vec![0x5a; STEP_BYTES];
+    let mut moved_at = Instant::now();
+    loop {
+        let left = match limit {
+            Limit::Time { ms } if began.elapsed() >= Duration::from_millis(ms) => 0,
+            Limit::Time { .. } => u64::MAX,
+            Limit::Bytes { count } => count - end.bytes,
+        };
+        let step = left.min(block.len() as u64) as usize;
+        if step == 0 {
+            break;
+        }
+        match stream.write(&block[..step]) {
+            Ok(count) => {
+                end.bytes += count as u64;
+                moved_at = Instant::now();
+                end.seconds = moved_at.saturating_duration_since(began).as_secs_f64();
+            }
+            Err(error) if is_timeout(&error) => {
+                wait_for_room(stream).map_err(failed)?;
+                look("sending", moved_at, &is_stopped)?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    stream.set_nonblocking(false).map_err(failed)?;
+    stream.shutdown(Shutdown::Write).map_err(failed)?;
+    // The other end closes when it has read everything.
+    let moved_at = Instant::now();
+    loop {
+        match stream.read(&mut [0]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {
+                let detail = "data came back";
+                return Err(Failure::new(FailureKind::WrongData, "sending", detail));
+            }
+            Err(error) if is_timeout(&error) => look("ending", moved_at, &is_stopped)?,
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+fn pull(
+    stream: &mut TcpStream,
+    end: &mut StreamEnd,
+    began: Instant,
+    is_stopped: impl Fn() -> bool,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io("receiving", &error);
+    stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
+    let mut buffer = vec![0; STEP_BYTES];
+    let mut moved_at = Instant::now();
+    let mut count = 0;
+    loop {
+        if count > 0 {
+            moved_at = Instant::now();
+            let elapsed = moved_at.saturating_duration_since(began);
+            end.bytes += count;
+            end.seconds = elapsed.as_secs_f64();
+            let interval = (end.seconds / Record::INTERVAL.as_secs_f64()) as usize;
+            if interval >= end.interval_bytes.len() && interval < INTERVALS_MAX {
+                end.interval_bytes.resize(interval + 1, 0);
+            }
+            if let Some(bytes) = end.interval_bytes.get_mut(interval) {
+                *bytes += count;
+            }
+        }
+        count = match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count as u64,
+            Err(error) if is_timeout(&error) => {
+                look("receiving", moved_at, &is_stopped)?;
+                0
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        // Also while bytes come without an end.
+        if is_stopped() {
+            return Err(Failure::new(
+                FailureKind::TimedOut,
+                "receiving",
+                "it was stopped",
+            ));
+        }
+    }
+}
+
+/// Until the kernel takes more, or it is time to look around.
+fn wait_for_room(stream: &TcpStream) -> io::Result<()> {
+    let mut sockets = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    let patience = PollTimeout::from(LOOK_AROUND.as_millis() as u8);
+    match poll(&mut sockets, patience) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn buffer(bytes: nix::Result<usize>) -> Option<u64> {
+    bytes.ok().map(|bytes| bytes as u64)
+}
+
+/// Gives up after long silence, or when the test is over.
+fn look(during: &str, moved_at: Instant, is_stopped: impl Fn() -> bool) -> Result<(), Failure> {
+    if is_stopped() {
+        return Err(Failure::new(
+            FailureKind::TimedOut,
+            during,
+            "it was stopped",
+        ));
+    }
+    if moved_at.elapsed() > STALL_MAX {
+        return Err(Failure::timed_out(during, STALL_MAX));
+    }
+    Ok(())
+}
+
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+/// Bytes handed to the kernel, or taken from it, at once.
+pub(crate) const STEP_BYTES: usize = 128 * 1024;
+const LOOK_AROUND: Duration = Duration::from_millis(200);
+/// Two hours of them.
+const INTERVALS_MAX: usize = 7200;

@@ -1,0 +1,298 @@
+//! Short requests and answers, each over a connection of its own: how long it takes until there is a
+//! connection, and until the answer is there. The study of middleboxes did so with finger (RFC 1288).
+
+use std::{
+    net::SocketAddr,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{
+    Arrivals, Failure, FailureKind, ProbeError, clock,
+    failure::{self, within},
+    hello::{ANSWER_MAX_BYTES, Hello},
+};
+use bench_kit::stats;
+
+/// What is asked, and how often.
+#[derive(Debug, Clone)]
+pub struct TransactionProbe {
+    /// Who answers, or what leads there.
+    pub server: SocketAddr,
+    /// What records call this way.
+    pub label: String,
+    /// What is sent.
+    pub request: Request,
+    /// Longest silence while something is awaited. Default 30 s.
+    pub timeout: Duration,
+    /// How many, and when.
+    pub arrivals: Arrivals,
+}
+
+/// What is sent. The answer goes until the other side ends the connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// To a probe's peer, which answers with so many bytes; they are verified.
+    Peer {
+        /// How many: 1 MiB at most.
+        answer_bytes: u64,
+    },
+    /// These bytes, to any server; there must be an answer.
+    Bytes(Vec<u8>),
+}
+
+/// One transaction. Times count from its beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transaction {
+    /// The probe's label.
+    pub side: String,
+    /// From 0, in the order of arrival.
+    pub number: u64,
+    /// When it began, microseconds since 1970.
+    pub begun_unix_us: u64,
+    /// When the connection was up.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub connected_us: Option<u64>,
+    /// When the first byte of the answer came.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_byte_us: Option<u64>,
+    /// When the answer was whole and the connection had ended, or it had failed.
+    pub ended_us: u64,
+    /// Bytes of the answer.
+    pub answer_bytes: u64,
+    /// Why it did not succeed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<Failure>,
+}
+
+/// What many transactions say together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Those that were tried.
+    pub tried: usize,
+    /// Those that succeeded.
+    pub complete: usize,
+    /// The others.
+    pub failures: std::collections::BTreeMap<FailureKind, usize>,
+    /// Seconds until the connection was up.
+    pub setup_s: Option<stats::Summary>,
+    /// Seconds until all was over, of those that succeeded.
+    pub total_s: Option<stats::Summary>,
+}
+
+impl TransactionProbe {
+    /// One transaction with a probe's peer: an answer of 1000 bytes.
+    pub fn new(server: SocketAddr) -> Self {
+        Self {
+            server,
+            label: "direct".to_owned(),
+            request: Request::Peer { answer_bytes: 1000 },
+            timeout: Duration::from_secs(30),
+            arrivals: Arrivals::default(),
+        }
+    }
+}
+
+impl Transaction {
+    /// Seconds until the connection was up.
+    pub fn setup_seconds(&self) -> Option<f64> {
+        Some(self.connected_us? as f64 / 1e6)
+    }
+
+    /// Seconds until all was over, if it succeeded.
+    pub fn total_seconds(&self) -> Option<f64> {
+        self.failure.is_none().then_some(self.ended_us as f64 / 1e6)
+    }
+}
+
+impl Summary {
+    /// Of transactions, in any order.
+    pub fn of<'a>(transactions: impl Iterator<Item = &'a Transaction> + Clone) -> Self {
+        let seconds = |of: fn(&Transaction) -> Option<f64>| {
+            stats::Summary::of(&transactions.clone().filter_map(of).collect::<Vec<_>>())
+        };
+        let failures = failure::count(transactions.clone().filter_map(|t| t.failure.as_ref()));
+        let tried = transactions.clone().count();
+        Self {
+            tried,
+            complete: tried - failures.values().sum::<usize>(),
+            failures,
+            setup_s: seconds(Transaction::setup_seconds),
+            total_s: seconds(Transaction::total_seconds),
+        }
+    }
+}
+
+/// Runs all transactions; each is handed over as soon as it has ended. They are returned in the order of
+/// arrival.
+///
+/// # Errors
+/// [`ProbeError`] if nothing could be tried. What failed is in the records.
+pub fn run(
+    probe: &TransactionProbe,
+    on_record: impl FnMut(&Transaction),
+) -> Result<Vec<Transaction>, ProbeError> {
+    run_by_turns(&[probe], on_record)
+}
+
+/// Runs several probes by turns, in one stream of arrivals: that of the first, whose count is for each of
+/// them.
+///
+/// # Errors
+/// [`ProbeError`] if nothing could be tried.
+pub fn run_by_turns(
+    probes: &[&TransactionProbe],
+    on_record: impl FnMut(&Transaction),
+) -> Result<Vec<Transaction>, ProbeError> {
+    let Some(first) = probes.first() else {
+        return Ok(Vec::new());
+    };
+    for probe in probes {
+        if let Request::Peer { answer_bytes } = probe.request
+            && answer_bytes > ANSWER_MAX_BYTES
+        {
+            let message = format!("an answer has {ANSWER_MAX_BYTES} bytes at most");
+            return Err(ProbeError::Invalid(message));
+        }
+    }
+    let start = |probe: Rc<TransactionProbe>, number| async move { one(&probe, number).await };
+    first.arrivals.drive_by_turns(probes, start, on_record)
+}
+
+async fn one(probe: &TransactionProbe, number: u64) -> Transaction {
+    let mut record = Transaction {
+        side: probe.label.clone(),
+        number,
+        begun_unix_us: clock::unix_us(),
+        connected_us: None,
+        first_byte_us: None,
+        ended_us: 0,
+        answer_bytes: 0,
+        failure: None,
+    };
+    let began = Instant::now();
+    record.failure = exchange(probe, &mut record, began).await.err();
+    record.ended_us = began.elapsed().as_micros() as u64;
+    record
+}
+
+async fn exchange(
+    probe: &TransactionProbe,
+    record: &mut Transaction,
+    began: Instant,
+) -> Result<(), Failure> {
+    let patience = probe.timeout;
+    let now_us = || began.elapsed().as_micros() as u64;
+    let connecting = TcpStream::connect(probe.server);
+    let mut stream = within("connecting", patience, connecting).await?;
+    record.connected_us = Some(now_us());
+    let token = record.begun_unix_us ^ record.number.rotate_left(40);
+    let request = match &probe.request {
+        Request::Bytes(bytes) => bytes.clone(),
+        Request::Peer { answer_bytes } => Hello::Transaction {
+            token,
+            answer_bytes: *answer_bytes,
+        }
+        .line()
+        .into_bytes(),
+    };
+    within("request", patience, stream.write_all(&request)).await?;
+    let mut answer = Vec::new();
+    while within("answer", patience, stream.read_buf(&mut answer)).await? > 0 {
+        record.first_byte_us.get_or_insert(now_us());
+        record.answer_bytes = answer.len() as u64;
+        if record.answer_bytes > ANSWER_MAX_BYTES + 8 {
+            let detail = format!("an answer of more than {ANSWER_MAX_BYTES} bytes");
+            return Err(Failure::new(FailureKind::WrongData, "answer", detail));
+        }
+    }
+    let failed = |kind, detail: &str| Err(Failure::new(kind, "answer", detail));
+    let Request::Peer { answer_bytes } = probe.request else {
+        return match answer.is_empty() {
+            true => failed(FailureKind::Ended, "the connection ended without an answer"),
+            false => Ok(()),
+        };
+    };
+    let expected = peer_answer(token, answer_bytes);
+    if answer == expected {
+        Ok(())
+    } else if expected.starts_with(&answer) {
+        let (got, all) = (answer.len(), expected.len());
+        failed(FailureKind::TooShort, &format!("{got} of {all} bytes"))
+    } else {
+        failed(FailureKind::WrongData, "another answer than the peer's")
+    }
+}
+
+/// What a peer answers.
+pub(super) fn peer_answer(token: u64, bytes: u64) -> Vec<u8> {
+    let mut answer = token.to_be_bytes().to_vec();
+    answer.extend((0..bytes).map(|at| (at % 251) as u8));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+        thread,
+    };
+
+    use super::*;
+
+    /// Answers each connection with the same, after what comes first.
+    fn server(answer: &'static [u8]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let _ = stream.read(&mut [0; 500]);
+                let _ = stream.write_all(answer);
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn any_server_can_be_asked() {
+        let probe = TransactionProbe {
+            request: Request::Bytes(b"root\r\n".to_vec()),
+            arrivals: Arrivals {
+                count: 20,
+                rate_per_s: Some(500.0),
+                at_once: 5,
+                ..Arrivals::default()
+            },
+            ..TransactionProbe::new(server(b"Login: root\r\n"))
+        };
+        let all = run(&probe, |_| {}).expect("it runs");
+        let summary = Summary::of(all.iter());
+        assert_eq!((summary.tried, summary.complete), (20, 20));
+        assert!(all.iter().all(|t| t.answer_bytes == 13));
+        let (setup, total) = (
+            summary.setup_s.expect("some"),
+            summary.total_s.expect("some"),
+        );
+        assert!(setup.median <= total.median);
+    }
+
+    #[test]
+    fn answers_that_are_not_the_peers_are_failures() {
+        for (answer, kind) in [
+            (&b"Login: root\r\n"[..], FailureKind::WrongData),
+            (b"", FailureKind::TooShort),
+        ] {
+            let probe = TransactionProbe::new(server(answer));
+            let all = run(&probe, |_| {}).expect("it runs");
+            let failure = all[0].failure.as_ref().expect("it must fail");
+            assert_eq!(failure.kind, kind, "{failure}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! A number with a unit, as text.
+
+/// A text that is not a quantity with a known unit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {expected}")]
+pub struct ParseUnitError {
+    text: String,
+    expected: &'static str,
+}
+
+impl ParseUnitError {
+    pub(crate) fn new(text: &str, expected: &'static str) -> Self {
+        Self {
+            text: text.to_owned(),
+            expected,
+        }
+    }
+}
+
+/// Splits `text` into a non-negative number and a unit, and multiplies the number by the unit's scale.
+/// `None` if the number or the unit is none.
+pub(crate) fn quantity(text: &str, scale: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+    let trimmed = text.trim();
+    let split = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let number: f64 = number.parse().ok()?;
+    Some(number * scale(unit.trim())?)
+}
+
+/// The nearest whole number; `None` if it does not fit.
+pub(crate) fn whole(value: f64) -> Option<u64> {
+    (value.is_finite() && value < u64::MAX as f64).then(|| value.round() as u64)
+}
+
+/// At most three significant decimals, without trailing zeros: `1`, `1.5`, `12.3`, `941`.
+pub(crate) fn short(value: f64) -> String {
+    let text = if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    };
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
