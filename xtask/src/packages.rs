@@ -27,6 +27,7 @@ pub(crate) const TEST: &[Need] = &[
     need("nft", "nftables"),
     need("ip", "iproute2"),
     need("chromium", "chromium"),
+    need("openssl", "openssl"),
 ];
 
 /// Movers that plans compare with, and what opens a report.
@@ -104,6 +105,19 @@ pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
         return Ok(Err(Failure::Missing));
     }
     Ok(Ok(()))
+}
+
+/// Says which packages are needed, and which of them will be installed.
+pub(crate) fn announce(needs: &[Need]) {
+    let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
+    packages.dedup();
+    println!("needs the Debian packages {}", packages.join(", "));
+    let mut absent = missing(needs);
+    absent.dedup();
+    match absent.as_slice() {
+        [] => println!("all are installed"),
+        absent => println!("will install {}", absent.join(", ")),
+    }
 }
 
 fn missing(needs: &[Need]) -> Vec<&'static str> {

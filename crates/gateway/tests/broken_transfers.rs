@@ -50,24 +50,6 @@ fn a_client_that_leaves_mid_upload_resets_the_servers_data() {
 }
 
 #[test]
-fn a_client_that_is_not_read_and_leaves_mid_download_is_noticed() {
-    let world = World::start();
-    let (mut client, mut server, client_data, server_data) = world.mid_download();
-    // More than may wait for their replies.
-    for _ in 0..100 {
-        client.send("NOOP");
-    }
-    thread::sleep(Duration::from_millis(300));
-    let left = Instant::now();
-    // In order, and before anything could be answered.
-    drop(client);
-    expect_reset(&client_data);
-    expect_reset(&server_data);
-    assert!(left.elapsed() < Duration::from_secs(2));
-    server.send("426 broken");
-}
-
-#[test]
 fn a_server_that_resets_a_download_resets_the_clients() {
     let world = World::start();
     let (mut client, mut server, mut client_data, mut server_data) = world.downloading();
@@ -106,37 +88,6 @@ fn a_server_that_dies_mid_download_is_told_with_421_and_a_reset() {
     expect_reset(&client_data);
     client.expect_code("421 gateway");
     client.expect_end();
-}
-
-#[test]
-fn a_full_disk_is_told_at_once_and_the_client_can_read_it() {
-    let world = World::start();
-    let (mut client, mut server, mut client_data, server_data) = world.uploading();
-    let writer = thread::spawn(move || {
-        let bytes = pattern(200_000);
-        // More than all buffers on the way hold.
-        for _ in 0..500 {
-            if client_data.write_all(&bytes).is_err() {
-                return false;
-            }
-        }
-        true
-    });
-    world.wait_for_upload();
-    let told = Instant::now();
-    server.send("552 disk full");
-    drop(server_data);
-    client.expect("552 disk full");
-    assert!(
-        told.elapsed() < Duration::from_secs(2),
-        "it took {:?}",
-        told.elapsed()
-    );
-    let drained = writer.join().expect("a writer");
-    assert!(
-        drained,
-        "the client was cut off while it could still read the reply"
-    );
 }
 
 #[test]
@@ -285,4 +236,58 @@ fn a_shutdown_drains_and_names_what_it_cut_short() {
     client.expect_code("426 gateway");
     client.expect_code("421 gateway");
     expect_reset(&server_data);
+}
+
+/// These measure real time: `cargo xtask test` runs them alone.
+mod real_time {
+    use super::*;
+
+    #[test]
+    fn a_client_that_is_not_read_and_leaves_mid_download_is_noticed() {
+        let world = World::start();
+        let (mut client, mut server, client_data, server_data) = world.mid_download();
+        // More than may wait for their replies.
+        for _ in 0..100 {
+            client.send("NOOP");
+        }
+        thread::sleep(Duration::from_millis(300));
+        let left = Instant::now();
+        // In order, and before anything could be answered.
+        drop(client);
+        expect_reset(&client_data);
+        expect_reset(&server_data);
+        assert!(left.elapsed() < Duration::from_secs(2));
+        server.send("426 broken");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_at_once_and_the_client_can_read_it() {
+        let world = World::start();
+        let (mut client, mut server, mut client_data, server_data) = world.uploading();
+        let writer = thread::spawn(move || {
+            let bytes = pattern(200_000);
+            // More than all buffers on the way hold.
+            for _ in 0..500 {
+                if client_data.write_all(&bytes).is_err() {
+                    return false;
+                }
+            }
+            true
+        });
+        world.wait_for_upload();
+        let told = Instant::now();
+        server.send("552 disk full");
+        drop(server_data);
+        client.expect("552 disk full");
+        assert!(
+            told.elapsed() < Duration::from_secs(2),
+            "it took {:?}",
+            told.elapsed()
+        );
+        let drained = writer.join().expect("a writer");
+        assert!(
+            drained,
+            "the client was cut off while it could still read the reply"
+        );
+    }
 }

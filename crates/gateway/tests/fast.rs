@@ -9,6 +9,8 @@ mod common;
 
 use std::{io::Write, net::TcpListener, thread, time::Duration};
 
+use gateway::status::Snapshot;
+
 use common::{Control, World, accept, connect, expect_reset, passive_port, pattern, read_all};
 
 /// A client that has logged in; the server has been asked what clients ask.
@@ -111,9 +113,12 @@ fn before_the_far_side_reads_little_of_an_upload_is_on_its_way() {
         let (mut client_data, sent) = (client_data, sent.clone());
         thread::spawn(move || client_data.write_all(&sent).expect("the gateway reads"))
     };
+    let read = |s: &Snapshot| s.transfers.iter().map(|t| t.up_bytes).sum::<u64>();
+    world.near.wait_for("first bytes", |s| read(s) > 0);
+    // Time for all that the gateway would still read.
     thread::sleep(Duration::from_millis(500));
-    let open = world.near.snapshot().transfers;
-    assert!(open.iter().all(|t| t.up_bytes <= 600_000), "{open:?}");
+    let held = read(&world.near.snapshot());
+    assert!((1..=600_000).contains(&held), "{held} bytes");
     let listener = server.open_data_port();
     let server_data = accept(&listener);
     server.expect("STOR a");

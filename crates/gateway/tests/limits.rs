@@ -77,77 +77,6 @@ fn who_guesses_passwords_is_kept_out() {
 }
 
 #[test]
-fn a_client_that_does_not_log_in_is_let_go() {
-    let world = World::start_with("", "[limits]\nlogin_timeout = \"3 s\"");
-    let (mut client, mut server) = world.session();
-    client.send("USER joe");
-    server.expect("USER joe");
-    server.send("331 password");
-    client.expect("331 password");
-    client.expect_code("421 gateway: no login in time");
-    client.expect_end();
-    server.expect_end();
-}
-
-#[test]
-fn a_transfer_that_takes_long_is_not_idle() {
-    let limits = "[limits]\nidle_timeout = \"1 s\"\nlogin_timeout = \"3 s\"";
-    let world = World::start_with("", limits);
-    let (mut client, mut server, mut client_data, mut server_data) = world.downloading();
-    for _ in 0..8 {
-        std::thread::sleep(Duration::from_millis(500));
-        server_data.write_all(b"more").expect("the gateway reads");
-        client_data.read_exact(&mut [0; 4]).expect("it arrives");
-    }
-    drop(server_data);
-    server.send("226 done");
-    client.expect("226 done");
-}
-
-#[test]
-fn a_client_that_asks_nothing_is_let_go_and_one_that_waits_is_not() {
-    let world = World::start_with("", "[limits]\nidle_timeout = \"1 s\"");
-    let (mut client, mut server) = world.session();
-    client.send("USER joe");
-    server.expect("USER joe");
-    server.send("230 in");
-    client.expect("230 in");
-    for (question, answer) in [("SYST", "215 x"), ("FEAT", "502 x"), ("PWD", "257 x")] {
-        server.expect(question);
-        server.send(answer);
-    }
-    client.send("SITE SLEEP");
-    server.expect("SITE SLEEP");
-    std::thread::sleep(Duration::from_millis(1500));
-    server.send("200 slept well");
-    client.expect("200 slept well");
-    client.expect_code("421 gateway: nothing was asked for too long");
-    client.expect_end();
-    server.expect_end();
-}
-
-#[test]
-fn a_transfer_on_which_nothing_moves_is_broken_off() {
-    let world = World::start_with("", "[limits]\nstall_timeout = \"1 s\"");
-    let (mut client, mut server, client_data, mut server_data) = world.downloading();
-    server_data.write_all(b"half").expect("the gateway reads");
-    expect_reset(&client_data);
-    expect_reset(&server_data);
-    server.send("426 broken off");
-    client.expect("426 broken off");
-}
-
-#[test]
-fn a_stalled_upload_is_answered_as_broken_whatever_the_server_says() {
-    let world = World::start_with("", "[limits]\nstall_timeout = \"1 s\"");
-    let (mut client, mut server, client_data, server_data) = world.mid_upload();
-    expect_reset(&server_data);
-    expect_reset(&client_data);
-    server.send("226 fine by me");
-    client.expect("426 gateway: data connection failed: nothing has moved for 1 s");
-}
-
-#[test]
 fn beyond_the_limit_on_transfers_there_is_no_data_connection() {
     let world = World::start_with("", "[limits]\ntransfers_max = 1");
     let _open = world.prepared();
@@ -171,4 +100,80 @@ fn a_transfer_that_is_over_leaves_its_place() {
         .near
         .wait_for("a free place", |s| s.transfers.is_empty());
     passive(&mut client, &mut server);
+}
+
+/// These measure real time: `cargo xtask test` runs them alone.
+mod real_time {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_log_in_is_let_go() {
+        let world = World::start_with("", "[limits]\nlogin_timeout = \"3 s\"");
+        let (mut client, mut server) = world.session();
+        client.send("USER joe");
+        server.expect("USER joe");
+        server.send("331 password");
+        client.expect("331 password");
+        client.expect_code("421 gateway: no login in time");
+        client.expect_end();
+        server.expect_end();
+    }
+
+    #[test]
+    fn a_transfer_that_takes_long_is_not_idle() {
+        let limits = "[limits]\nidle_timeout = \"1 s\"\nlogin_timeout = \"3 s\"";
+        let world = World::start_with("", limits);
+        let (mut client, mut server, mut client_data, mut server_data) = world.downloading();
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(500));
+            server_data.write_all(b"more").expect("the gateway reads");
+            client_data.read_exact(&mut [0; 4]).expect("it arrives");
+        }
+        drop(server_data);
+        server.send("226 done");
+        client.expect("226 done");
+    }
+
+    #[test]
+    fn a_client_that_asks_nothing_is_let_go_and_one_that_waits_is_not() {
+        let world = World::start_with("", "[limits]\nidle_timeout = \"1 s\"");
+        let (mut client, mut server) = world.session();
+        client.send("USER joe");
+        server.expect("USER joe");
+        server.send("230 in");
+        client.expect("230 in");
+        for (question, answer) in [("SYST", "215 x"), ("FEAT", "502 x"), ("PWD", "257 x")] {
+            server.expect(question);
+            server.send(answer);
+        }
+        client.send("SITE SLEEP");
+        server.expect("SITE SLEEP");
+        std::thread::sleep(Duration::from_millis(1500));
+        server.send("200 slept well");
+        client.expect("200 slept well");
+        client.expect_code("421 gateway: nothing was asked for too long");
+        client.expect_end();
+        server.expect_end();
+    }
+
+    #[test]
+    fn a_transfer_on_which_nothing_moves_is_broken_off() {
+        let world = World::start_with("", "[limits]\nstall_timeout = \"1 s\"");
+        let (mut client, mut server, client_data, mut server_data) = world.downloading();
+        server_data.write_all(b"half").expect("the gateway reads");
+        expect_reset(&client_data);
+        expect_reset(&server_data);
+        server.send("426 broken off");
+        client.expect("426 broken off");
+    }
+
+    #[test]
+    fn a_stalled_upload_is_answered_as_broken_whatever_the_server_says() {
+        let world = World::start_with("", "[limits]\nstall_timeout = \"1 s\"");
+        let (mut client, mut server, client_data, server_data) = world.mid_upload();
+        expect_reset(&server_data);
+        expect_reset(&client_data);
+        server.send("226 fine by me");
+        client.expect("426 gateway: data connection failed: nothing has moved for 1 s");
+    }
 }

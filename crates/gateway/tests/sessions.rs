@@ -172,38 +172,6 @@ fn a_server_that_is_down_is_answered_421() {
 }
 
 #[test]
-fn a_peer_that_is_down_is_named_with_the_time_of_its_last_answer() {
-    let (folder, _, key_b) = common::folder();
-    let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let endpoint = silent.local_addr().expect("a bound socket");
-    let near = Gateway::start(
-        &folder,
-        "a.key",
-        &format!(
-            "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{endpoint}\"\n\
-             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1\"\n\
-             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1:80\"\n"
-        ),
-    );
-    let begun = Instant::now();
-    let mut client = Control::connect(near.ftp[0]);
-    let reply = client.expect_code("421 gateway: ");
-    assert!(
-        begun.elapsed() < Duration::from_secs(5),
-        "it took {:?}",
-        begun.elapsed()
-    );
-    for part in ["site-b", &endpoint.to_string(), "never"] {
-        assert!(reply.contains(part), "{reply}");
-    }
-    client.expect_end();
-    expect_reset(&TcpStream::connect(near.forwards[0]).expect("the gateway listens"));
-    let status = near.snapshot();
-    assert_eq!(status.peers[0].state, "never-answered");
-    assert!(status.to_string().contains("UDP blocked?"), "{status}");
-}
-
-#[test]
 fn peers_fail_over_in_file_order() {
     let world = World::start();
     let target = world.server.local_addr().expect("a bound socket");
@@ -358,4 +326,41 @@ fn a_gateway_does_not_dial_its_own_listener() {
     let mut client = Control::connect(near.ftp[0]);
     let reply = client.expect_code("530 gateway: ");
     assert!(reply.contains("gateway itself"), "{reply}");
+}
+
+/// These measure real time: `cargo xtask test` runs them alone.
+mod real_time {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_is_down_is_named_with_the_time_of_its_last_answer() {
+        let (folder, _, key_b) = common::folder();
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let endpoint = silent.local_addr().expect("a bound socket");
+        let near = Gateway::start(
+            &folder,
+            "a.key",
+            &format!(
+                "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{endpoint}\"\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1\"\n\
+             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"10.0.0.1:80\"\n"
+            ),
+        );
+        let begun = Instant::now();
+        let mut client = Control::connect(near.ftp[0]);
+        let reply = client.expect_code("421 gateway: ");
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "it took {:?}",
+            begun.elapsed()
+        );
+        for part in ["site-b", &endpoint.to_string(), "never"] {
+            assert!(reply.contains(part), "{reply}");
+        }
+        client.expect_end();
+        expect_reset(&TcpStream::connect(near.forwards[0]).expect("the gateway listens"));
+        let status = near.snapshot();
+        assert_eq!(status.peers[0].state, "never-answered");
+        assert!(status.to_string().contains("UDP blocked?"), "{status}");
+    }
 }

@@ -221,25 +221,6 @@ fn a_server_that_ends_its_own_side_does_not_end_an_upload() {
 }
 
 #[test]
-fn a_server_need_not_end_its_own_side_of_an_upload() {
-    let world = World::start();
-    let (mut client, mut server, mut client_data, server_data) = world.uploading();
-    let sent = pattern(100_000);
-    client_data.write_all(&sent).expect("the gateway reads");
-    drop(client_data);
-    assert_eq!(read_all(&server_data), sent);
-    let answered = Instant::now();
-    server.send("226 done");
-    client.expect("226 done");
-    let waited = answered.elapsed();
-    assert!(waited < Duration::from_secs(2), "{waited:?}");
-    client.send("NOOP");
-    server.expect("NOOP");
-    world.near.wait_for("the end", |s| s.transfers.is_empty());
-    drop(server_data);
-}
-
-#[test]
 fn several_sessions_transfer_at_once() {
     let world = World::start();
     let mut sessions: Vec<(Control, Control, TcpStream, TcpStream)> =
@@ -258,5 +239,29 @@ fn several_sessions_transfer_at_once() {
         client.expect("150 go");
         assert!(read_all(client_data) == pattern(100_000));
         client.expect("226 done");
+    }
+}
+
+/// These measure real time: `cargo xtask test` runs them alone.
+mod real_time {
+    use super::*;
+
+    #[test]
+    fn a_server_need_not_end_its_own_side_of_an_upload() {
+        let world = World::start();
+        let (mut client, mut server, mut client_data, server_data) = world.uploading();
+        let sent = pattern(100_000);
+        client_data.write_all(&sent).expect("the gateway reads");
+        drop(client_data);
+        assert_eq!(read_all(&server_data), sent);
+        let answered = Instant::now();
+        server.send("226 done");
+        client.expect("226 done");
+        let waited = answered.elapsed();
+        assert!(waited < Duration::from_secs(2), "{waited:?}");
+        client.send("NOOP");
+        server.expect("NOOP");
+        world.near.wait_for("the end", |s| s.transfers.is_empty());
+        drop(server_data);
     }
 }

@@ -174,19 +174,6 @@ fn bulk_tcp_goes_both_ways_and_both_ends_agree() {
     }
 }
 
-#[test]
-fn a_test_by_time_lasts_as_long() {
-    let peer = peer();
-    let task = tcp::Task {
-        limit: Limit::Time { ms: 3000 },
-        ..tcp::Task::new()
-    };
-    let record = tcp::run(&tcp_probe(&peer, task), |_| {}).expect("it runs");
-    let stream = &record.streams[0];
-    assert!((2.5..6.0).contains(&stream.receiver.seconds), "{stream:#?}");
-    assert_eq!(stream.sender.bytes, stream.receiver.bytes);
-}
-
 /// It leads to the port that everybody knows, and not to the one that listens with the window.
 #[test]
 fn streams_with_a_window_pass_a_forward() {
@@ -230,113 +217,6 @@ fn an_unknown_congestion_control_is_told() {
     };
     let error = tcp::run(&tcp_probe(&peer, task), |_| {}).expect_err("no such thing");
     assert!(error.to_string().contains("connecting a stream"), "{error}");
-}
-
-#[test]
-fn a_stream_that_the_peer_cannot_use_is_told_at_once() {
-    let peer = peer();
-    let task = tcp::Task {
-        congestion: Some("nonesuch".to_owned()),
-        ..tcp::Task::new()
-    };
-    let began = Instant::now();
-    let hello = Hello::Tcp(task);
-    let mut control = line::connect(peer.address(), &hello, 5 * SECOND).expect("a peer");
-    let ready: Ready = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
-    let hello = Hello::Stream {
-        id: ready.id,
-        index: 0,
-    };
-    let _stream = line::connect(peer.address(), &hello, 5 * SECOND).expect("a stream");
-    let joined: Joined = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
-    let failure = joined.failure.expect("there is no such congestion control");
-    assert!(
-        failure.to_string().contains("a stream at the peer"),
-        "{failure}"
-    );
-    assert!(began.elapsed() < 2 * SECOND);
-}
-
-#[test]
-fn a_rate_above_the_machines_ends_in_time() {
-    let peer = peer();
-    for direction in [udp::Direction::Up, udp::Direction::Down] {
-        let task = udp::Task::new(direction, BitRate::gbit(90), 100, SECOND / 2);
-        let probe = UdpProbe {
-            peer: peer.address(),
-            task,
-            timeout: 5 * SECOND,
-        };
-        let began = Instant::now();
-        let record = udp::run(&probe, |_| {}).expect("it runs");
-        assert!(
-            record.sent.packets < task.packets,
-            "no machine sends so many"
-        );
-        assert!(record.sent.packets > 0 && record.received.packets > 0);
-        assert!(
-            began.elapsed() < 12 * SECOND,
-            "{direction:?}: {:?}",
-            began.elapsed()
-        );
-    }
-}
-
-#[test]
-fn a_peer_stops_when_its_client_goes() {
-    let peer = peer();
-    let task = udp::Task::new(udp::Direction::Down, BitRate::gbit(10), 100, SECOND * 5);
-    let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
-    let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    socket.set_read_timeout(Some(SECOND)).expect("a timeout");
-    let mut open = [0; HEADER_BYTES];
-    let header = Header {
-        kind: datagram::Kind::Open,
-        id: ready.id,
-        number: 0,
-        sent_ns: 0,
-    };
-    header.write(&mut open);
-    socket.send_to(&open, peer.address()).expect("sent");
-    let mut bytes = [0; 200];
-    assert!(socket.recv(&mut bytes).is_ok(), "it must send");
-    drop(control);
-    let went = Instant::now();
-    while socket.recv(&mut bytes).is_ok() {
-        assert!(went.elapsed() < 3 * SECOND, "it goes on sending to nobody");
-    }
-}
-
-#[test]
-fn late_datagrams_hold_a_test_of_udp_for_a_bounded_time() {
-    let peer = peer();
-    let task = udp::Task::new(udp::Direction::Up, BitRate::mbit(1), 100, SECOND);
-    let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
-    let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let mut bytes = [0; HEADER_BYTES];
-    control.write_all(b"sent\n").expect("a peer");
-    let began = Instant::now();
-    control.set_nonblocking(true).expect("a socket");
-    let mut number = 0;
-    while control.peek(&mut [0]).is_err() {
-        assert!(
-            began.elapsed() < DRAIN_MAX + 3 * SECOND,
-            "it waits for ever"
-        );
-        let header = Header {
-            kind: datagram::Kind::Data,
-            id: ready.id,
-            number,
-            sent_ns: 0,
-        };
-        header.write(&mut bytes);
-        socket.send_to(&bytes, peer.address()).expect("sent");
-        number += 1;
-        thread::sleep(SECOND / 2);
-    }
-    assert!(began.elapsed() > udp::GRACE, "late ones are awaited");
 }
 
 #[test]
@@ -447,5 +327,130 @@ fn a_dropped_peer_takes_no_more() {
     while TcpStream::connect(address).is_ok() {
         assert!(Instant::now() < deadline);
         thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// These measure real time: `cargo xtask test` runs them alone.
+mod real_time {
+    use super::*;
+
+    #[test]
+    fn a_test_by_time_lasts_as_long() {
+        let peer = peer();
+        let task = tcp::Task {
+            limit: Limit::Time { ms: 3000 },
+            ..tcp::Task::new()
+        };
+        let record = tcp::run(&tcp_probe(&peer, task), |_| {}).expect("it runs");
+        let stream = &record.streams[0];
+        assert!((2.5..6.0).contains(&stream.receiver.seconds), "{stream:#?}");
+        assert_eq!(stream.sender.bytes, stream.receiver.bytes);
+    }
+
+    #[test]
+    fn a_stream_that_the_peer_cannot_use_is_told_at_once() {
+        let peer = peer();
+        let task = tcp::Task {
+            congestion: Some("nonesuch".to_owned()),
+            ..tcp::Task::new()
+        };
+        let began = Instant::now();
+        let hello = Hello::Tcp(task);
+        let mut control = line::connect(peer.address(), &hello, 5 * SECOND).expect("a peer");
+        let ready: Ready = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
+        let hello = Hello::Stream {
+            id: ready.id,
+            index: 0,
+        };
+        let _stream = line::connect(peer.address(), &hello, 5 * SECOND).expect("a stream");
+        let joined: Joined = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
+        let failure = joined.failure.expect("there is no such congestion control");
+        assert!(
+            failure.to_string().contains("a stream at the peer"),
+            "{failure}"
+        );
+        assert!(began.elapsed() < 2 * SECOND);
+    }
+
+    #[test]
+    fn a_rate_above_the_machines_ends_in_time() {
+        let peer = peer();
+        for direction in [udp::Direction::Up, udp::Direction::Down] {
+            let task = udp::Task::new(direction, BitRate::gbit(90), 100, SECOND / 2);
+            let probe = UdpProbe {
+                peer: peer.address(),
+                task,
+                timeout: 5 * SECOND,
+            };
+            let began = Instant::now();
+            let record = udp::run(&probe, |_| {}).expect("it runs");
+            assert!(
+                record.sent.packets < task.packets,
+                "no machine sends so many"
+            );
+            assert!(record.sent.packets > 0 && record.received.packets > 0);
+            assert!(
+                began.elapsed() < 12 * SECOND,
+                "{direction:?}: {:?}",
+                began.elapsed()
+            );
+        }
+    }
+
+    #[test]
+    fn a_peer_stops_when_its_client_goes() {
+        let peer = peer();
+        let task = udp::Task::new(udp::Direction::Down, BitRate::gbit(10), 100, SECOND * 5);
+        let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
+        let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        socket.set_read_timeout(Some(SECOND)).expect("a timeout");
+        let mut open = [0; HEADER_BYTES];
+        let header = Header {
+            kind: datagram::Kind::Open,
+            id: ready.id,
+            number: 0,
+            sent_ns: 0,
+        };
+        header.write(&mut open);
+        socket.send_to(&open, peer.address()).expect("sent");
+        let mut bytes = [0; 200];
+        assert!(socket.recv(&mut bytes).is_ok(), "it must send");
+        drop(control);
+        let went = Instant::now();
+        while socket.recv(&mut bytes).is_ok() {
+            assert!(went.elapsed() < 3 * SECOND, "it goes on sending to nobody");
+        }
+    }
+
+    #[test]
+    fn late_datagrams_hold_a_test_of_udp_for_a_bounded_time() {
+        let peer = peer();
+        let task = udp::Task::new(udp::Direction::Up, BitRate::mbit(1), 100, SECOND);
+        let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
+        let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let mut bytes = [0; HEADER_BYTES];
+        control.write_all(b"sent\n").expect("a peer");
+        let began = Instant::now();
+        control.set_nonblocking(true).expect("a socket");
+        let mut number = 0;
+        while control.peek(&mut [0]).is_err() {
+            assert!(
+                began.elapsed() < DRAIN_MAX + 3 * SECOND,
+                "it waits for ever"
+            );
+            let header = Header {
+                kind: datagram::Kind::Data,
+                id: ready.id,
+                number,
+                sent_ns: 0,
+            };
+            header.write(&mut bytes);
+            socket.send_to(&bytes, peer.address()).expect("sent");
+            number += 1;
+            thread::sleep(SECOND / 2);
+        }
+        assert!(began.elapsed() > udp::GRACE, "late ones are awaited");
     }
 }

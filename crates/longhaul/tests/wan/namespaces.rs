@@ -1,4 +1,8 @@
-//! `longhaul wan` as its users meet it, root and not.
+//! These need network namespaces, and `setpriv` and `unshare` of util-linux.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "waits for processes in real time"
+)]
 
 use std::{
     fs,
@@ -7,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
     process::{self, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -112,6 +118,19 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Waits until a condition holds; fails after [`PATIENCE`].
+#[track_caller]
+fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Longer than a killed process takes to go on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What everybody does with it.
 fn story(lab: &Lab) {
     let up = lab.up(&["--rate", "100 Mbit/s", "--rtt", "20ms", "--loss", "1%"]);
@@ -202,7 +221,7 @@ fn what_a_dead_emulator_leaves_is_no_obstacle() {
         assert_eq!(code(&lab.up(&[])), 0);
         let pid = lab.show()["pid"].as_i64().expect("a number");
         kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("kill");
-        while lab.run(&["show"]).status.success() {}
+        wait("its end", || !lab.run(&["show"]).status.success());
     };
     die();
     die();
@@ -227,7 +246,8 @@ fn sigterm_takes_everything_down() {
     assert_eq!(code(&lab.up(&["--profile", "transatlantic"])), 0);
     let pid = lab.show()["pid"].as_i64().expect("a number");
     kill(Pid::from_raw(pid as i32), Signal::SIGTERM).expect("kill");
-    while Path::new(&format!("/proc/{pid}/exe")).exists() {}
+    let process = format!("/proc/{pid}/exe");
+    wait("its end", || !Path::new(&process).exists());
     assert!(
         lab.sites
             .iter()

@@ -1,0 +1,3 @@
+//! `longhaul wan` as its users meet it, root and not.
+
+mod namespaces;

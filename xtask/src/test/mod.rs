@@ -1,0 +1,136 @@
+//! `cargo xtask test`: every test of the workspace and of the fuzz crate, in tiers, and their count.
+//!
+//! A test's module says what it needs beside the program: `real_time` the machine for itself, `namespaces`
+//! network namespaces, `installed` programs from Debian's packages. All others run at once, anywhere.
+
+mod suites;
+
+use anyhow::Result;
+
+use crate::{
+    Failure, eval, packages,
+    shell::{cargo, read_lines, root, target_folder},
+};
+use suites::Suites;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only the tests that need no privilege and no package, and that do not measure real time
+    #[arg(long)]
+    quick: bool,
+    /// Passed to `cargo test`: a filter, or `-p link`, or `-- --nocapture`
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        conflicts_with = "quick"
+    )]
+    cargo_arguments: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    let mut suites = Suites::default();
+    if arguments.quick {
+        let skip = [REAL_TIME, NAMESPACES, INSTALLED].map(|module| ["--skip", module]);
+        workspace("", &[&["--"][..], &skip.concat()].concat(), &mut suites)?;
+        return Ok(suites.report());
+    }
+    packages::announce(packages::TEST);
+    if let Err(failure) = packages::provide(packages::TEST)? {
+        return Ok(Err(failure));
+    }
+    if !arguments.cargo_arguments.is_empty() {
+        let chosen: Vec<_> = arguments
+            .cargo_arguments
+            .iter()
+            .map(String::as_str)
+            .collect();
+        workspace("", &chosen, &mut suites)?;
+        return Ok(suites.report());
+    }
+    workspace("", &["--", "--skip", REAL_TIME], &mut suites)?;
+    documentation(&mut suites)?;
+    fuzz(&mut suites)?;
+    let alone = ["--", REAL_TIME, "--test-threads=1"];
+    let first = suites.len();
+    workspace(" (real time)", &alone, &mut suites)?;
+    retry(first, &mut suites)?;
+    suites.add("eval smoke", eval::smoke)?;
+    Ok(suites.report())
+}
+
+/// All tests of the workspace that the arguments leave in.
+fn workspace(mark: &str, arguments: &[&str], suites: &mut Suites) -> Result<()> {
+    let mut command = vec!["test", "--workspace", "--all-features", "--no-fail-fast"];
+    // A filter of the caller's may name targets.
+    if arguments.first() == Some(&"--") {
+        command.extend(["--lib", "--bins", "--tests"]);
+    }
+    command.extend(arguments);
+    read("workspace", mark, &command, suites)
+}
+
+/// The examples in the documentation.
+fn documentation(suites: &mut Suites) -> Result<()> {
+    let command = ["test", "--workspace", "--all-features", "--doc"];
+    read("documentation", "", &command, suites)
+}
+
+/// The harness over its seeds and a few thousand mutations, without the fuzzing engine. It uses the folder
+/// of the workspace, which has built most of its dependencies already.
+fn fuzz(suites: &mut Suites) -> Result<()> {
+    if !root().join("fuzz/Cargo.toml").exists() {
+        return Ok(());
+    }
+    let folder = target_folder().display().to_string();
+    let command = [
+        "test",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--lib",
+        "--target-dir",
+        &folder,
+    ];
+    read("fuzz", "", &command, suites)
+}
+
+/// Tries the failed tests of the suites from `first` on once more, one by one: in real time a machine that
+/// was busy elsewhere spoils a test. The report names them.
+fn retry(first: usize, suites: &mut Suites) -> Result<()> {
+    for (suite, name) in suites.failures(first) {
+        println!("\nonce more: {name}");
+        let mut again = Suites::default();
+        let exact = ["--", &name, "--exact", "--test-threads=1"];
+        workspace("", &exact, &mut again)?;
+        if again.have_passed() {
+            suites.forgive(suite, &name);
+        }
+    }
+    Ok(())
+}
+
+/// Runs cargo and reads what its test programs print.
+fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result<()> {
+    let mut command = cargo(command);
+    command.env("CARGO_TERM_COLOR", "never");
+    if std::env::var_os("CI").is_some() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+    let first = suites.len();
+    suites.mark(mark);
+    let succeeded = read_lines(&mut command, |line| {
+        println!("{line}");
+        suites.on_line(line);
+    })?;
+    if !succeeded && !suites.have_failure(first) {
+        // It did not even build.
+        suites.begin(format!("{name} (build)"));
+    }
+    Ok(())
+}
+
+/// Modules of tests that measure real time.
+const REAL_TIME: &str = "real_time::";
+/// Modules of tests that make network namespaces.
+const NAMESPACES: &str = "namespaces::";
+/// Modules of tests that call programs of Debian's packages.
+const INSTALLED: &str = "installed::";

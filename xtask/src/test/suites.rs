@@ -1,0 +1,318 @@
+//! What test programs print: which suites ran, what came of them, and how long they took.
+
+#![allow(clippy::disallowed_methods, reason = "says how long checks took")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::Failure;
+
+/// The suites of a run, in the order in which they began.
+#[derive(Debug, Default)]
+pub(super) struct Suites {
+    suites: Vec<Suite>,
+    /// The crate whose unit tests ran last; its integration tests follow.
+    crate_name: String,
+    /// What the names of further suites end in.
+    mark: String,
+    /// Tests that failed first and passed when they were tried again.
+    forgiven: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Suite {
+    name: String,
+    /// `None` until it has ended in order.
+    counts: Option<Counts>,
+    took: Duration,
+    /// Names of the tests that failed.
+    failed: Vec<String>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Suites {
+    pub(super) fn len(&self) -> usize {
+        self.suites.len()
+    }
+
+    /// Lets the names of suites that begin from now on end in `mark`.
+    pub(super) fn mark(&mut self, mark: &str) {
+        mark.clone_into(&mut self.mark);
+    }
+
+    pub(super) fn begin(&mut self, name: String) {
+        self.suites.push(Suite {
+            name: name + &self.mark,
+            counts: None,
+            took: Duration::ZERO,
+            failed: Vec::new(),
+        });
+    }
+
+    /// Adds a suite of checks; each says what it is about and whether it passed.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        checks: impl FnOnce() -> Result<Vec<(String, bool)>>,
+    ) -> Result<()> {
+        self.mark("");
+        self.begin(name.to_owned());
+        let began = Instant::now();
+        let checks = checks()?;
+        let mut counts = Counts::default();
+        for (what, passed) in checks {
+            let (verdict, count) = if passed {
+                ("ok", &mut counts.passed)
+            } else {
+                ("FAILED", &mut counts.failed)
+            };
+            println!("{name}: {what} ... {verdict}");
+            *count += 1;
+        }
+        if let Some(suite) = self.suites.last_mut() {
+            suite.counts = Some(counts);
+            suite.took = began.elapsed();
+        }
+        Ok(())
+    }
+
+    /// Takes a line that cargo or a test program has printed.
+    pub(super) fn on_line(&mut self, line: &str) {
+        let line = line.trim_start();
+        if let Some(rest) = line.strip_prefix("Running ") {
+            self.begin_program(rest);
+        } else if let Some(package) = line.strip_prefix("Doc-tests ") {
+            self.begin(format!("{package} documentation"));
+        } else if let Some(suite) = self.suites.last_mut() {
+            if let Some(result) = line.strip_prefix("test result: ") {
+                // The documentation of one crate may be tested by several programs.
+                let mut counts = suite.counts.unwrap_or_default();
+                counts.add(result);
+                suite.counts = Some(counts);
+                suite.took += duration(result);
+            } else if let Some(name) = failed_test(line) {
+                suite.failed.push(name.to_owned());
+            }
+        }
+    }
+
+    /// `running` is `tests/transfer.rs (target/debug/deps/transfer-0123)`.
+    fn begin_program(&mut self, running: &str) {
+        let Some((source, program)) = running.split_once(" (") else {
+            return;
+        };
+        if source.starts_with("unittests ") {
+            let file = program.rsplit('/').next().unwrap_or_default();
+            file.split('-')
+                .next()
+                .unwrap_or_default()
+                .clone_into(&mut self.crate_name);
+            self.begin(format!("{} unit tests", self.crate_name));
+        } else {
+            self.begin(format!("{} {source}", self.crate_name));
+        }
+    }
+
+    /// Whether a suite from `first` on has failed, or has not ended in order.
+    pub(super) fn have_failure(&self, first: usize) -> bool {
+        self.suites[first..]
+            .iter()
+            .any(|suite| suite.counts.is_none_or(|counts| counts.failed > 0))
+    }
+
+    /// Whether something passed and nothing failed.
+    pub(super) fn have_passed(&self) -> bool {
+        let sum = self.sum();
+        sum.passed > 0 && sum.failed == 0
+    }
+
+    /// The tests of the suites from `first` on that failed, each with the number of its suite.
+    pub(super) fn failures(&self, first: usize) -> Vec<(usize, String)> {
+        let numbered = self.suites.iter().enumerate().skip(first);
+        numbered
+            .flat_map(|(number, suite)| suite.failed.iter().map(move |name| (number, name.clone())))
+            .collect()
+    }
+
+    /// Counts a failed test as passed, since it passed when it was tried again.
+    pub(super) fn forgive(&mut self, suite: usize, name: &str) {
+        let suite = &mut self.suites[suite];
+        if let Some(counts) = &mut suite.counts {
+            counts.failed -= 1;
+            counts.passed += 1;
+        }
+        self.forgiven.push(format!("{}: {name}", suite.name));
+    }
+
+    /// Prints a line for each suite, the slowest first, and the sum as the very last line.
+    pub(super) fn report(&self) -> Result<(), Failure> {
+        let mut by_duration: Vec<_> = self.suites.iter().collect();
+        by_duration.sort_by_key(|suite| std::cmp::Reverse(suite.took));
+        println!();
+        for suite in by_duration {
+            match &suite.counts {
+                Some(counts) if *counts == Counts::default() => {}
+                Some(counts) => {
+                    let took = suite.took.as_secs_f64();
+                    println!("{took:7.1} s  {:<44} {counts}", suite.name);
+                }
+                None => println!("           {:<44} did not end in order", suite.name),
+            }
+        }
+        for test in &self.forgiven {
+            println!("passed at the second try: {test}");
+        }
+        let sum = self.sum();
+        println!("{sum}");
+        if sum.failed > 0 || sum.passed == 0 {
+            return Err(Failure::Failed);
+        }
+        Ok(())
+    }
+
+    /// The counts of all suites; one that ended out of order is a failed test.
+    fn sum(&self) -> Counts {
+        let crashed = Counts {
+            failed: 1,
+            ..Counts::default()
+        };
+        let counts = self.suites.iter().map(|s| s.counts.unwrap_or(crashed));
+        counts.fold(Counts::default(), |sum, counts| Counts {
+            passed: sum.passed + counts.passed,
+            failed: sum.failed + counts.failed,
+            skipped: sum.skipped + counts.skipped,
+        })
+    }
+}
+
+impl Counts {
+    /// Adds `ok. 12 passed; 0 failed; 1 ignored; ...`.
+    fn add(&mut self, result: &str) {
+        let words: Vec<_> = result
+            .split([' ', ';'])
+            .filter(|word| !word.is_empty())
+            .collect();
+        for pair in words.windows(2) {
+            let Ok(count) = pair[0].parse::<u64>() else {
+                continue;
+            };
+            match pair[1] {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.skipped += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+/// The name in `test NAME ... FAILED`.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?
+        .strip_suffix("FAILED")?
+        .trim_end()
+        .strip_suffix("...")
+        .map(str::trim)
+}
+
+/// The time in `...; finished in 0.21s`; none if there is no such word.
+fn duration(result: &str) -> Duration {
+    let seconds = result
+        .rsplit_once("finished in ")
+        .and_then(|(_, time)| time.trim().strip_suffix('s')?.parse().ok());
+    Duration::from_secs_f64(seconds.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suites(output: &str) -> Suites {
+        let mut suites = Suites::default();
+        for line in output.lines() {
+            suites.on_line(line);
+        }
+        suites
+    }
+
+    const OUTPUT: &str = "     Running unittests src/lib.rs (target/debug/deps/link-0123)\n\
+        running 2 tests\n\
+        test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
+        \x20    Running tests/wan.rs (target/debug/deps/wan-4567)\n\
+        test real_time::it_is_late ... FAILED\n\
+        test it_is_wrong ... FAILED\n\
+        test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 2.50s\n\
+        \x20  Doc-tests link\n\
+        test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
+        test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+
+    #[test]
+    fn the_counts_and_times_of_all_suites_are_read() {
+        let suites = suites(OUTPUT);
+        let read: Vec<_> = suites
+            .suites
+            .iter()
+            .map(|suite| (suite.name.as_str(), suite.counts, suite.took.as_millis()))
+            .collect();
+        let counts = |passed, failed, skipped| {
+            Some(Counts {
+                passed,
+                failed,
+                skipped,
+            })
+        };
+        assert_eq!(
+            read,
+            [
+                ("link unit tests", counts(12, 0, 1), 100),
+                ("link tests/wan.rs", counts(3, 2, 0), 2500),
+                ("link documentation", counts(5, 0, 0), 0),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_failed_test_that_passes_at_the_second_try_is_named_and_counted_as_passed() {
+        let mut suites = suites(OUTPUT);
+        let failures = suites.failures(0);
+        let names = ["real_time::it_is_late", "it_is_wrong"];
+        assert_eq!(failures, names.map(|name| (1, name.to_owned())));
+        for (suite, name) in failures {
+            suites.forgive(suite, &name);
+        }
+        assert!(suites.have_passed());
+        assert_eq!(suites.sum().passed, 22);
+        assert_eq!(
+            suites.forgiven[0],
+            "link tests/wan.rs: real_time::it_is_late"
+        );
+    }
+
+    #[test]
+    fn a_suite_that_crashed_is_no_success() {
+        let suites = suites(
+            "Running unittests src/lib.rs (target/debug/deps/ftp-0123)\n\
+             test result: ok. 9 passed; 0 failed; 0 ignored\n\
+             Running tests/wan.rs (target/debug/deps/wan-4567)\n",
+        );
+        assert!(suites.have_failure(0) && suites.failures(0).is_empty());
+        assert!(suites.report().is_err());
+    }
+}
