@@ -439,7 +439,7 @@ impl SentLog {
     /// Whether more packets are remembered than any window allows, or more reports than any path holds: the
     /// peer does not report.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.packets.len() as u64 > 2 * crate::feedback::received::WINDOW
+        self.packets.len() as u64 > 2 * crate::feedback::report::WINDOW
             || self.reports_open > REPORTS_OPEN_MAX
     }
 

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{
     front::Front,
-    report::{self, Report, Sample},
+    report::{self, Report, SAMPLES_MAX, Sample, WINDOW},
 };
 use crate::{time::Time, wire::varint};
 
@@ -61,12 +61,8 @@ struct Made {
     late: Option<(u64, u64)>,
 }
 
-/// Packet numbers that the log spans: everything in flight at 10 Gbit/s over 1 s, and more. 128 KiB.
-pub(crate) const WINDOW: u64 = 1 << 20;
 /// Packets that are told again when the peer asks: over a second at 1 Gbit/s.
 const ASKED_MAX: u64 = 1 << 17;
-/// Receive times in one report at most.
-pub(super) const SAMPLES_MAX: usize = 32;
 /// Samples are so many for the packets that each is chosen out of.
 const SAMPLED_EACH: usize = 16;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.

@@ -40,6 +40,11 @@ pub(crate) struct Sample {
     pub(crate) time_us: u64,
 }
 
+/// Packet numbers that one report may cover, and so those that the receiver remembers: everything in
+/// flight at 10 Gbit/s over 1 s, and more. As a bitmap 128 KiB.
+pub(crate) const WINDOW: u64 = 1 << 20;
+/// Receive times in one report at most.
+pub(super) const SAMPLES_MAX: usize = 32;
 /// Encoded as alternating run lengths.
 pub(super) const RUNS: u8 = 0;
 /// Encoded as one bit a packet.
@@ -109,7 +114,7 @@ impl<'a> Report<'a> {
     pub(crate) fn for_each_sample(&self, mut visit: impl FnMut(Sample)) -> Result<(), Malformed> {
         let mut reader = Reader(self.samples);
         let mut sample = self.front;
-        for _ in 0..super::received::SAMPLES_MAX {
+        for _ in 0..SAMPLES_MAX {
             if reader.is_empty() {
                 return Ok(());
             }
@@ -135,7 +140,7 @@ impl<'a> Report<'a> {
     ) -> Result<(), Malformed> {
         let mut reader = Reader(self.blocks);
         // A report speaks of each packet in the window once at most.
-        let mut left = super::received::WINDOW;
+        let mut left = WINDOW;
         while !reader.is_empty() {
             let first = self
                 .largest
