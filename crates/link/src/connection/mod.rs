@@ -564,7 +564,7 @@ impl Connection {
     }
 
     pub(crate) fn receive_memory_peak(&self) -> usize {
-        self.streams.memory.pool.lent_peak * crate::stream::recv::SLAB_SIZE
+        self.streams.memory.pool.lent_peak * crate::stream::slab::SLAB_SIZE
     }
 }
 

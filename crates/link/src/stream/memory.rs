@@ -6,7 +6,7 @@
 
 use super::{
     SLOT_SIZE,
-    recv::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
+    slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
 /// How many streams the peer may have open at once, with memory to spare.

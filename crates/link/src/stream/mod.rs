@@ -9,6 +9,7 @@ pub(crate) mod pace;
 pub(crate) mod readers;
 pub(crate) mod recv;
 pub(crate) mod send;
+pub(crate) mod slab;
 pub(crate) mod table;
 
 /// Bytes that one slot holds at most: what a 1500-byte packet leaves for data.

@@ -9,77 +9,8 @@ use super::{
     SLOT_SIZE,
     memory::CONTROL_WINDOW,
     pace::{Pace, Reader},
+    slab::{SLAB_SLOTS, Slab, SlabPool},
 };
-
-/// Slots in one slab.
-pub(crate) const SLAB_SLOTS: u64 = 64;
-
-/// Memory for [`SLAB_SLOTS`] slots.
-#[derive(Debug)]
-struct Slab {
-    data: Vec<u8>,
-    lens: [u16; SLAB_SLOTS as usize],
-}
-
-/// Lends slabs up to a bound, and keeps returned ones for reuse.
-#[derive(Debug)]
-pub(crate) struct SlabPool {
-    #[expect(clippy::vec_box, reason = "streams take and return boxes")]
-    free: Vec<Box<Slab>>,
-    lent: usize,
-    lent_max: usize,
-    /// The most slabs ever lent at once.
-    pub(crate) lent_peak: usize,
-}
-
-/// Bytes that one slab takes.
-pub(crate) const SLAB_SIZE: usize = SLOT_SIZE * SLAB_SLOTS as usize;
-/// Slabs that are lent however little memory there is.
-const LENT_MIN: usize = 4;
-/// Returned slabs kept for reuse; beyond that memory goes back to the system.
-const FREE_SLABS_MAX: usize = 64;
-
-impl SlabPool {
-    /// A pool that lends up to `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: u64) -> Self {
-        let mut pool = Self {
-            free: Vec::new(),
-            lent: 0,
-            lent_max: 0,
-            lent_peak: 0,
-        };
-        pool.set_max(bytes_max);
-        pool
-    }
-
-    /// Changes the bound; what is lent stays lent.
-    pub(crate) fn set_max(&mut self, bytes_max: u64) {
-        let slabs = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
-        self.lent_max = slabs.max(LENT_MIN);
-    }
-
-    fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
-        if self.lent >= self.lent_max && !is_essential {
-            return None;
-        }
-        self.lent += 1;
-        self.lent_peak = self.lent_peak.max(self.lent);
-        Some(self.free.pop().unwrap_or_else(|| {
-            Box::new(Slab {
-                data: vec![0; SLAB_SIZE],
-                lens: [0; SLAB_SLOTS as usize],
-            })
-        }))
-    }
-
-    fn give_back(&mut self, mut slab: Box<Slab>) {
-        self.lent -= 1;
-        if self.free.len() < FREE_SLABS_MAX {
-            slab.lens.fill(0);
-            self.free.push(slab);
-        }
-    }
-}
 
 /// What became of an arriving slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,12 +179,10 @@ impl RecvHalf {
             self.slabs[at] = Some(slab);
         }
         let slab = self.slabs[at].as_mut().expect("it was just put there");
-        let slot = (index % SLAB_SLOTS) as usize;
-        if slab.lens[slot] != 0 {
+        if slab.len(index) != 0 {
             return Insert::Duplicate;
         }
-        slab.lens[slot] = data.len() as u16;
-        slab.data[slot * SLOT_SIZE..][..data.len()].copy_from_slice(data);
+        slab.fill(index, data);
         self.highest = self.highest.max(index + 1);
         Insert::New
     }
@@ -285,7 +214,7 @@ impl RecvHalf {
 
     /// Whether [`read`](Self::read) would return something.
     pub(crate) fn is_readable(&self) -> bool {
-        self.slab_len(self.next) != 0
+        self.slot_len(self.next) != 0
     }
 
     /// Takes bytes in order, about `len_max` at most.
@@ -294,7 +223,7 @@ impl RecvHalf {
             return None;
         }
         let mut out = BytesMut::with_capacity(self.readable_len(len_max));
-        while let Some(len) = Some(self.slab_len(self.next)).filter(|len| *len != 0) {
+        while let Some(len) = Some(self.slot_len(self.next)).filter(|len| *len != 0) {
             if !out.is_empty() && out.len() + len > len_max {
                 break;
             }
@@ -302,8 +231,7 @@ impl RecvHalf {
             let slab = self.slabs[at]
                 .as_ref()
                 .expect("a slot with a length has a slab");
-            let start = (self.next % SLAB_SLOTS) as usize * SLOT_SIZE;
-            out.extend_from_slice(&slab.data[start..start + len]);
+            out.extend_from_slice(slab.slot(self.next));
             self.next += 1;
             if self.next.is_multiple_of(SLAB_SLOTS) {
                 let slab = self
@@ -387,21 +315,19 @@ impl RecvHalf {
     }
 
     /// The length of slot `index`, zero if it is not here.
-    fn slab_len(&self, index: u64) -> usize {
+    fn slot_len(&self, index: u64) -> usize {
         let Some(at) = (index / SLAB_SLOTS).checked_sub(self.slab_base) else {
             return 0;
         };
         let slab = self.slabs.get(at as usize).and_then(Option::as_ref);
-        slab.map_or(0, |slab| {
-            usize::from(slab.lens[(index % SLAB_SLOTS) as usize])
-        })
+        slab.map_or(0, |slab| slab.len(index))
     }
 
     fn readable_len(&self, len_max: usize) -> usize {
         let mut len = 0;
         let mut index = self.next;
         while len < len_max {
-            match self.slab_len(index) {
+            match self.slot_len(index) {
                 0 => break,
                 slot => len += slot,
             }
@@ -444,7 +370,7 @@ mod tests {
             prop_assert!(half.set_end(slots.len() as u64, whole.len() as u64, hash(&whole)));
             prop_assert_eq!(half.state(), RecvState::Ended);
             half.release(&mut pool);
-            prop_assert_eq!(pool.lent, 0);
+            prop_assert_eq!(pool.lent(), 0);
         }
     }
 

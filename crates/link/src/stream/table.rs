@@ -12,8 +12,9 @@ use super::{
     copies::copies_in_round,
     memory::{CONTROL_WINDOW, Memory, streams_max},
     readers::Readers,
-    recv::{RecvHalf, RecvState, SlabPool},
+    recv::{RecvHalf, RecvState},
     send::SendHalf,
+    slab::SlabPool,
 };
 use crate::{id_map::IdMap, recovery::Control, time::Time};
 
