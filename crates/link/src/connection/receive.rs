@@ -15,7 +15,7 @@ use crate::{
         Class,
         recv::{Insert, RecvState},
         send::SendState,
-        table::StreamEvent,
+        table::{Stream, StreamEvent},
     },
     time::Time,
     wire::{
@@ -38,6 +38,9 @@ pub(crate) enum Received {
 /// Copies of a slot that is lost when nothing more is to come, at most: what is still missing then
 /// makes the reader wait.
 const TAIL_COPIES_MAX: u8 = 4;
+/// The longest round-trip time that a peer is believed: beyond it lies no path, and our reports would come
+/// too rarely.
+const RTT_HINT_MAX: Duration = Duration::from_secs(60);
 
 /// How a chunk fared.
 enum Kept {
@@ -123,138 +126,172 @@ impl Connection {
         Received::Accepted
     }
 
+    /// Hands a frame to the method for its kind.
     fn on_frame(
         &mut self,
         frame: Frame<'_>,
         from: SocketAddr,
         now: Time,
     ) -> Result<Kept, Malformed> {
-        let now_s = now.seconds_since(Time::default());
         match frame {
-            // Counts are taken from the newest packet only, before this.
-            Frame::Ping | Frame::Ecn { .. } => {}
-            Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::Chunk {
-                stream: number,
+                stream,
                 index,
                 data,
-            } => {
-                return self.on_chunk(number, index, data, now);
-            }
+            } => return self.on_chunk(stream, index, data, now),
+            // A ping asks for nothing but a report, and a packet that carries one gets that anyway.
+            Frame::Ping => {}
+            // The counts of ECN were taken by `on_datagram`, which knows whether the packet is the newest.
+            Frame::Ecn { .. } => {}
+            Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::End {
-                stream: number,
+                stream,
                 chunks,
                 bytes,
                 hash,
-            } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                if !stream.recv.set_end(chunks, bytes, hash) {
-                    return Err(Malformed);
-                }
-                self.streams.tell_readable(number);
-            }
-            Frame::Reset {
-                stream: number,
-                code,
-            } => {
-                if self.peer_stream(number, now_s)?.is_none() {
-                    return Ok(Kept::Yes);
-                }
-                let (stream, pool) = self
-                    .streams
-                    .get_with_pool(number)
-                    .expect("it was just found");
-                stream.recv.set_reset(code, pool);
-                // Nobody reads a stopped stream any more.
-                stream.recv_done |= stream.stop_code.is_some();
-                self.streams.tell_readable(number);
-                self.streams.remove_if_done(number);
-            }
-            Frame::Stop {
-                stream: number,
-                code,
-            } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                #[cfg(fuzz_canary)]
-                assert!(
-                    !matches!(stream.recv.state(), RecvState::Reset { .. }),
-                    "canary: behind the keys of an established connection"
-                );
-                if !matches!(stream.send.state(), SendState::Reset { .. }) && !stream.send_done {
-                    self.streams.events.push_back(StreamEvent::Stopped {
-                        stream: number,
-                        code,
-                    });
-                    self.reset(number, code);
-                }
-            }
-            Frame::Credit {
-                stream: number,
-                limit,
-            } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                stream.send.set_credit(limit);
-                self.streams.make_ready(number);
-            }
+            } => self.on_end(stream, chunks, bytes, hash, now)?,
+            Frame::Reset { stream, code } => self.on_reset(stream, code, now)?,
+            Frame::Stop { stream, code } => self.on_stop(stream, code, now)?,
+            Frame::Credit { stream, limit } => self.on_credit(stream, limit, now)?,
             Frame::PacedCredit {
-                stream: number,
+                stream,
                 limit,
                 window,
-            } => {
-                if self.peer_stream(number, now_s)?.is_some() {
-                    self.streams.set_paced_credit(number, limit, window);
-                }
-            }
-            Frame::Done { stream: number } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                if !stream.send_done {
-                    let buffered = stream.send.buffered_bytes();
-                    stream.send_done = true;
-                    stream.send.reset(0);
-                    self.streams.memory.remove_send_buffered(buffered);
-                    self.streams
-                        .events
-                        .push_back(StreamEvent::SendDone { stream: number });
-                }
-                self.streams.remove_if_done(number);
-            }
-            Frame::InitialWindow { chunks } => {
-                self.streams.memory.set_initial_credit(chunks);
-            }
+            } => self.on_paced_credit(stream, limit, window, now)?,
+            Frame::Done { stream } => self.on_done(stream, now)?,
+            Frame::InitialWindow { chunks } => self.streams.memory.set_initial_credit(chunks),
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
-            Frame::PathHint { rtt_us } => {
-                let rtt = Duration::from_micros(rtt_us.min(60_000_000));
-                self.rtt.suggest(rtt);
-                self.received.set_rtt(rtt);
-            }
+            Frame::PathHint { rtt_us } => self.on_path_hint(rtt_us),
             Frame::TellFrom { number } => self.received.tell_from(number),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
-            Frame::Response(token) => {
-                if self
-                    .candidate
-                    .is_some_and(|c| c.token == token && c.address == from)
-                {
-                    self.remote = from;
-                    self.candidate = None;
-                }
-            }
-            Frame::Close { code } => {
-                self.closed.get_or_insert(match code {
-                    CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
-                    _ => ConnectionEnd::ByPeer,
-                });
-            }
+            Frame::Response(token) => self.on_response(token, from),
+            Frame::Close { code } => self.on_close(code),
         }
         Ok(Kept::Yes)
+    }
+
+    /// The peer has sent all of a stream.
+    fn on_end(
+        &mut self,
+        number: u32,
+        chunks: u64,
+        bytes: u64,
+        hash: u64,
+        now: Time,
+    ) -> Result<(), Malformed> {
+        let Some(stream) = self.peer_stream(number, now)? else {
+            return Ok(());
+        };
+        if !stream.recv.set_end(chunks, bytes, hash) {
+            return Err(Malformed);
+        }
+        self.streams.tell_readable(number);
+        Ok(())
+    }
+
+    /// The peer sends no more of a stream.
+    fn on_reset(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
+        if self.peer_stream(number, now)?.is_none() {
+            return Ok(());
+        }
+        let (stream, pool) = self
+            .streams
+            .get_with_pool(number)
+            .expect("it was just found");
+        stream.recv.set_reset(code, pool);
+        // Nobody reads a stopped stream any more.
+        stream.recv_done |= stream.stop_code.is_some();
+        self.streams.tell_readable(number);
+        self.streams.remove_if_done(number);
+        Ok(())
+    }
+
+    /// The peer reads no more of a stream: we send no more of it.
+    fn on_stop(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
+        let Some(stream) = self.peer_stream(number, now)? else {
+            return Ok(());
+        };
+        #[cfg(fuzz_canary)]
+        assert!(
+            !matches!(stream.recv.state(), RecvState::Reset { .. }),
+            "canary: behind the keys of an established connection"
+        );
+        if !matches!(stream.send.state(), SendState::Reset { .. }) && !stream.send_done {
+            self.streams.events.push_back(StreamEvent::Stopped {
+                stream: number,
+                code,
+            });
+            self.reset(number, code);
+        }
+        Ok(())
+    }
+
+    /// The peer lets us send a stream up to slot `limit`.
+    fn on_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
+        if let Some(stream) = self.peer_stream(number, now)? {
+            stream.send.set_credit(limit);
+            self.streams.make_ready(number);
+        }
+        Ok(())
+    }
+
+    /// The same with the `window` that the reader's pace allows.
+    fn on_paced_credit(
+        &mut self,
+        number: u32,
+        limit: u64,
+        window: u64,
+        now: Time,
+    ) -> Result<(), Malformed> {
+        if self.peer_stream(number, now)?.is_some() {
+            self.streams.set_paced_credit(number, limit, window);
+        }
+        Ok(())
+    }
+
+    /// The peer has read all that we sent of a stream: its send buffer goes.
+    fn on_done(&mut self, number: u32, now: Time) -> Result<(), Malformed> {
+        let Some(stream) = self.peer_stream(number, now)? else {
+            return Ok(());
+        };
+        if !stream.send_done {
+            let buffered = stream.send.buffered_bytes();
+            stream.send_done = true;
+            stream.send.reset(0);
+            self.streams.memory.remove_send_buffered(buffered);
+            self.streams
+                .events
+                .push_back(StreamEvent::SendDone { stream: number });
+        }
+        self.streams.remove_if_done(number);
+        Ok(())
+    }
+
+    /// The peer has measured the round-trip time, which a side that sends little cannot.
+    fn on_path_hint(&mut self, rtt_us: u64) {
+        let rtt = Duration::from_micros(rtt_us).min(RTT_HINT_MAX);
+        self.rtt.suggest(rtt);
+        self.received.set_rtt(rtt);
+    }
+
+    /// A challenge came back: if it was the candidate's, the peer has moved there.
+    fn on_response(&mut self, token: [u8; 8], from: SocketAddr) {
+        if self
+            .candidate
+            .is_some_and(|candidate| candidate.token == token && candidate.address == from)
+        {
+            self.remote = from;
+            self.candidate = None;
+        }
+    }
+
+    /// The peer ends the connection.
+    fn on_close(&mut self, code: u32) {
+        self.closed.get_or_insert(match code {
+            CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
+            _ => ConnectionEnd::ByPeer,
+        });
     }
 
     fn on_chunk(
@@ -264,10 +301,10 @@ impl Connection {
         data: &[u8],
         now: Time,
     ) -> Result<Kept, Malformed> {
-        let now_s = now.seconds_since(Time::default());
-        if self.peer_stream(number, now_s)?.is_none() {
+        if self.peer_stream(number, now)?.is_none() {
             return Ok(Kept::Yes);
         }
+        let now_s = now.seconds_since(Time::default());
         let (stream, pool) = self
             .streams
             .get_with_pool(number)
@@ -483,13 +520,9 @@ impl Connection {
         }
     }
 
-    fn peer_stream(
-        &mut self,
-        number: u32,
-        now_s: f64,
-    ) -> Result<Option<&mut crate::stream::table::Stream>, Malformed> {
+    fn peer_stream(&mut self, number: u32, now: Time) -> Result<Option<&mut Stream>, Malformed> {
         self.streams
-            .named_by_peer(number, now_s)
+            .named_by_peer(number, now.seconds_since(Time::default()))
             .map_err(|_| Malformed)
     }
 }
