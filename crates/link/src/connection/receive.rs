@@ -1,4 +1,7 @@
-//! What a connection does with a datagram of its peer.
+//! The receiving side of a connection: opens a datagram of the peer and acts on its frames.
+//!
+//! In: a datagram, the address that it came from, and the time. Out: changed streams, reports for the
+//! controller, answers that [`transmit`](super::transmit) will send.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -24,7 +27,7 @@ use crate::{
     },
 };
 
-/// What came of a datagram.
+/// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     /// Authentic and new.
@@ -35,14 +38,14 @@ pub(crate) enum Received {
     Undecryptable,
 }
 
-/// Copies of a slot that is lost when nothing more is to come, at most: what is still missing then
-/// makes the reader wait.
+/// Copies of a lost slot at the tail of a stream, at most. The reader waits for such a slot, and there is
+/// capacity to spare.
 const TAIL_COPIES_MAX: u8 = 4;
 /// The longest round-trip time that a peer is believed: beyond it lies no path, and our reports would come
 /// too rarely.
 const RTT_HINT_MAX: Duration = Duration::from_secs(60);
 
-/// How a chunk fared.
+/// Whether the content of a packet was kept.
 enum Kept {
     Yes,
     /// There is no memory for it: the packet must not count as received.
@@ -93,7 +96,7 @@ impl Connection {
             );
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
-                // Each may walk through all packets in flight.
+                // Each report may walk through all packets in flight, so one in a packet must do.
                 Err(Malformed)
             } else if let Frame::Ecn { capable, marked } = frame {
                 if is_newest {
@@ -350,7 +353,7 @@ impl Connection {
         if let Some(Timing { rtt, forward_s }) = timing
             && self.peer_clock.sample(forward_s, rtt, now)
         {
-            // One of us has stood still: what got lost meanwhile tells nothing of the path.
+            // One of the two hosts was suspended: packets lost meanwhile say nothing about the path.
             self.outage_end = now;
         }
         self.sent
@@ -404,7 +407,7 @@ impl Connection {
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
-            // A cap of the operator's holds us back just as an idle application does.
+            // A cap of the operator holds the sender back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until
                 || self.rate_max.bytes_per_s() < self.controller.rate_bytes_per_s(),
             ce: self.ecn.take_marks(),
@@ -481,7 +484,8 @@ impl Connection {
         }
     }
 
-    /// The peer's packets come from elsewhere: asks there whether it is the peer, not a replay.
+    /// The newest packet came from another address: challenges that address, since the packet may have been
+    /// replayed from there.
     fn consider_address(&mut self, from: SocketAddr, number: u64, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
         if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == from) {
@@ -501,7 +505,8 @@ impl Connection {
         });
     }
 
-    /// Tells the peer our round-trip time when it has changed, for the pace of its reports.
+    /// Tells the peer our round-trip time when that has changed by a tenth: it sets the pace of the peer's
+    /// reports.
     fn hint_path(&mut self) {
         let rtt = self.rtt.base();
         let told = self.hint_sent.unwrap_or(Duration::MAX);
