@@ -13,7 +13,7 @@ use crate::{
     AMPLIFICATION_MAX,
     congestion::Digest,
     feedback::report::Report,
-    recovery::{Control, Item, Timing},
+    recovery::{Control, Item, Outcome, Timing},
     stream::{
         Class,
         recv::{Insert, RecvState},
@@ -41,6 +41,8 @@ pub(crate) enum Received {
 /// Copies of a lost slot at the tail of a stream, at most. The reader waits for such a slot, and there is
 /// capacity to spare.
 const TAIL_COPIES_MAX: u8 = 4;
+/// Copies of one slot are this fraction (one over it) of a round trip apart, past short bursts.
+const COPY_SPACING: f64 = 16.0;
 /// The longest round-trip time that a peer is believed: beyond it lies no path, and our reports would come
 /// too rarely.
 const RTT_HINT_MAX: Duration = Duration::from_secs(60);
@@ -376,8 +378,19 @@ impl Connection {
         for item in &outcome.arrived {
             self.on_item_arrived(*item);
         }
-        // Copies of one slot are spread over a sixteenth of a round trip, past short bursts.
-        let spacing_s = self.rtt.smoothed().as_secs_f64() / 16.0;
+        self.repair(&outcome, now);
+        self.ecn.on_arrived(outcome.capable);
+        self.received.set_report_loss(self.sent.recent_loss_max());
+        self.inform_controller(report, &outcome, base_rtt, now);
+        let age = 4 * self.rtt.smoothed() + Duration::from_secs(1);
+        self.sent.forget(now, age);
+        self.outcome = outcome;
+        Ok(())
+    }
+
+    /// Sends again what was lost, or ends the connection if the path no longer carries its slots.
+    fn repair(&mut self, outcome: &Outcome, now: Time) {
+        let spacing_s = self.rtt.smoothed().as_secs_f64() / COPY_SPACING;
         let loss = self.sent.loss();
         let tail_copies = self.repeat_copies().min(TAIL_COPIES_MAX);
         for item in &outcome.lost {
@@ -393,8 +406,16 @@ impl Connection {
             // Slots are as large as the path used to carry, and cannot be cut again.
             self.begin_close(CLOSE_PATH_SHRUNK);
         }
-        self.ecn.on_arrived(outcome.capable);
-        self.received.set_report_loss(self.sent.recent_loss_max());
+    }
+
+    /// Hands the measurements of a report to the controller. `base_rtt` is the one that its losses were judged by.
+    fn inform_controller(
+        &mut self,
+        report: &Report<'_>,
+        outcome: &Outcome,
+        base_rtt: Duration,
+        now: Time,
+    ) {
         let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
         let digest = Digest {
             resolved: &outcome.resolved,
@@ -402,7 +423,7 @@ impl Connection {
             arrivals: &outcome.arrivals,
             received: (
                 report.bytes_received,
-                (report.front.time_us + report.delay_us) as f64 * 1e-6 - ahead_s,
+                (report.front.time_us + report.delay_us) as f64 * 1e-6 - self.peer_clock.ahead_s(),
             ),
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
@@ -414,10 +435,6 @@ impl Connection {
         };
         self.controller
             .on_report(&digest, now.seconds_since(Time::default()));
-        let age = 4 * self.rtt.smoothed() + Duration::from_secs(1);
-        self.sent.forget(now, age);
-        self.outcome = outcome;
-        Ok(())
     }
 
     fn on_item_arrived(&mut self, item: Item) {

@@ -12,7 +12,8 @@ use crate::{
     time::Time,
 };
 
-/// A new connection has sent its first words while no more slots than this are on their way.
+/// Fewer slots than this are the first words of a connection. While the peer may lack the keys to read them,
+/// they are repeated as often as the handshake is.
 const FIRST_SLOTS: f64 = 8.0;
 /// From this loss on idle capacity is used to repeat slots that are not acknowledged yet.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
@@ -62,7 +63,7 @@ impl Connection {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
         let copies = copies.ceil() + f64::from(self.doubts);
-        // The peer may not have the keys yet; then the first words go with each repetition of them.
+        // The peer may not have the keys yet: the first words go along with each repetition of the handshake.
         let is_first = self.unconfirmed.is_some() && slots < FIRST_SLOTS;
         if is_first {
             return REPEAT_COPIES_MAX as u8;
