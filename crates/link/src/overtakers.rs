@@ -1,27 +1,28 @@
-//! Packets that overtake the others on their way, and say nothing of the delay that these have.
+//! Recognising overtakers: packets that take a shorter route than the others, or skip a queue.
 //!
-//! The queueing delay is the present delay above the least one. One packet in a hundred that takes a
-//! shorter way, or skips a queue, would make that least one its own, and all others would seem queued.
+//! In: one-way delays in the order of arrival. Out: whether a packet overtook the others. Queueing delay is
+//! the present delay less the minimum. If one packet in a hundred overtakes, the minimum is the delay of the
+//! overtakers, and all other packets seem to be queued.
 
 use std::collections::VecDeque;
 
-/// Tells packets that arrive earlier than any path that is known, as long as they are few.
+/// Recognises packets with a shorter delay than the path's, as long as they are few.
 #[derive(Debug)]
 pub(crate) struct Overtakers {
     /// Delays of the newest packets, in seconds.
     recent_s: VecDeque<f64>,
-    /// Since when the earlier ones have been more than a few.
+    /// Since when the packets with a shorter delay have been more than a few.
     many_since_s: Option<f64>,
 }
 
 /// Delays that are compared.
 const COMPARED: usize = 64;
-/// Fewer tell nothing of a path that is not known yet.
+/// Fewer delays say nothing about a path that is not known yet.
 const COMPARED_MIN: usize = 16;
-/// A shorter delay that one packet in so many has is the path's.
+/// A shorter delay that at least one packet in this many has is that of the path.
 const OVERTAKERS_EACH: usize = 8;
-/// After a pause those that overtake come first, and alone for as long as they are early. So many times
-/// that, and they are the path.
+/// After a pause overtakers arrive first, and alone for as long as they are early. If they are alone for this
+/// multiple of that time, their delay is that of the path.
 const ALONE_MAX: f64 = 2.0;
 
 impl Overtakers {
@@ -32,9 +33,9 @@ impl Overtakers {
         }
     }
 
-    /// Takes in the delay of a packet that arrived at `at_s`, and tells whether it overtook the others.
+    /// Takes in the delay of a packet that arrived at `at_s`. Returns whether the packet overtook the others.
     ///
-    /// `base_s` is the least delay of the path, if that is known; a difference below `least_s` is none.
+    /// `base_s` is the minimum delay of the path, if it is known; a difference below `least_s` does not count.
     pub(crate) fn is_one(
         &mut self,
         delay_s: f64,

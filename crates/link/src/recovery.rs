@@ -1,9 +1,12 @@
 //! The sender's log: what each packet carried, whether it arrived, and when it counts as lost.
 //!
-//! Loss is detected by time only (RFC 8985): a packet is lost when the path has had longer to
-//! deliver it than it took for one sent later, by more than a reorder window that is learned from
-//! packets that turn up after they were given up. Packets are *resolved* in the order of their
-//! numbers, so that counts of arrivals and losses are never biased.
+//! In: packets sent, and reports of the peer. Out, for each report: what arrived, what was lost and may have to
+//! be sent again, and measurements for congestion control. Sending again is the connection's business.
+//!
+//! Loss is detected by time only (RFC 8985): a packet is lost when the path has had more time to deliver
+//! it than a packet sent later took, by more than a reorder window. The window is learned from packets
+//! that arrive after they were given up. Packets are *resolved* in the order of their numbers, so that
+//! counts of arrivals and losses are never biased.
 
 mod lateness;
 mod spoken;
@@ -13,14 +16,15 @@ use std::{collections::VecDeque, ops::Range, time::Duration};
 use self::{lateness::Lateness, spoken::Spoken};
 use crate::{feedback::report::Report, stream::ChunkRef, time::Time, wire::Malformed};
 
-/// What a packet carried that must arrive.
+/// A part of a packet that must arrive, and is sent again if the packet is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
     Chunk(ChunkRef),
     Control(Control),
 }
 
-/// A control frame. Its content is made anew each time it is sent.
+/// A control frame, with the number of its stream where it has one. The content is made anew each time the
+/// frame is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {
     End(u32),
@@ -33,11 +37,11 @@ pub(crate) enum Control {
     PathHint,
     RateMax,
     TellFrom,
-    /// A padded packet of so many bytes, headers included.
+    /// A padded packet of this many bytes, headers included.
     MtuProbe(u16),
 }
 
-/// What a sent packet was made of.
+/// The items of a sent packet.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) first: Option<Item>,
@@ -68,7 +72,7 @@ pub struct Resolved {
     pub bytes: usize,
     /// When it was sent, in seconds since the endpoint's epoch.
     pub sent_s: f64,
-    /// Whether it was given up.
+    /// Whether it was given up as lost.
     pub lost: bool,
 }
 
@@ -96,24 +100,25 @@ pub(crate) struct Outcome {
     pub(crate) lost: Vec<Item>,
     /// Packets resolved, in the order of their numbers.
     pub(crate) resolved: Vec<Resolved>,
-    /// When those packets were sent that arrived after they were given up, in seconds since the endpoint's
+    /// Send times of packets that arrived after they had been given up, in seconds since the endpoint's
     /// epoch.
     pub(crate) late_sent_s: Vec<f64>,
     /// Receive times, oldest first.
     pub(crate) arrivals: Vec<Arrival>,
     /// A round-trip time measured on the report's front.
     pub(crate) rtt: Option<Duration>,
-    /// Reports were lost that no later one replaces: the peer is to be asked.
+    /// Reports were lost that no later report replaces: the peer must be asked to repeat them.
     pub(crate) ask: bool,
-    /// How many of the packets that arrived were sent as capable of congestion marks.
+    /// The number of arrived packets that were sent as ECN-capable.
     pub(crate) capable: u64,
 }
 
-/// What a report tells of its front, where that is news.
+/// Times measured on the front of a report, which no report has covered before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) rtt: Duration,
-    /// When it arrived by the peer's clock less when it was sent by ours, in seconds.
+    /// Arrival by the peer's clock less sending by our clock, in seconds: the one-way delay plus the difference
+    /// of the clocks.
     pub(crate) forward_s: f64,
 }
 
@@ -136,14 +141,14 @@ struct Sent {
     bytes_before: u64,
     bytes: u16,
     state: State,
-    /// Counts towards what is in flight and towards loss; packets of feedback only do not.
+    /// Counts towards bytes in flight and towards loss. Packets that carry only feedback do not.
     eliciting: bool,
     in_train: bool,
-    /// Sent as capable of congestion marks.
+    /// Sent as ECN-capable.
     is_capable: bool,
-    /// It was given up since no report spoke of it, and may not have been late at all.
+    /// Given up because no report covered it. The packet may have arrived in time.
     untold: bool,
-    /// Congestion control is shown it neither as lost nor as late.
+    /// Hidden from congestion control, which sees the packet neither as lost nor as late.
     is_exempt: bool,
     contents: Contents,
 }
@@ -152,7 +157,7 @@ struct Sent {
 enum State {
     InFlight,
     Arrived,
-    /// Given up, and not yet resolved since an earlier packet is not.
+    /// Given up, but not yet resolved, since an earlier packet is not resolved.
     GivenUp,
     Lost,
 }
@@ -171,45 +176,45 @@ pub(crate) struct SentLog {
     oldest_open: u64,
     /// Packets in flight that are not eliciting.
     reports_open: u64,
-    /// Send time that the path has provably had time for, see [`SentLog::on_report`].
+    /// The path has provably had time to deliver packets sent up to then, see [`SentLog::on_report`].
     reference: Time,
-    /// A round trip that began before was partly slept through.
+    /// This process was suspended until then, so a round trip that began before is no measurement.
     slept_until: Time,
-    /// Learned from packets given up wrongly: how late they were.
+    /// How late packets were that had been given up wrongly.
     lateness: Lateness,
-    /// ... and from packets of which reports spoke too late: for how much longer reports are waited for.
+    /// How late reports were on packets that had been given up because no report covered them.
     report_lateness: Lateness,
     spoken: Spoken,
-    /// Packets below were sent before the reorder window, and are given up if reports spoke of them.
+    /// Packets below were sent before the reorder window, and have been given up if a report covered them.
     judged_until: u64,
-    /// The reorder window, and the longest wait that there is, when the newest report came.
+    /// The reorder window and the longest wait, as of the newest report.
     window: Duration,
     wait_max: Duration,
-    /// Fraction of our own packets that do not arrive, moving average over resolved packets.
+    /// Fraction of our packets that get lost, moving average over resolved packets.
     loss: f64,
     loss_samples: u64,
-    /// The same of late.
+    /// The same over fewer packets.
     recent_loss: f64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
-    /// When we last asked of packets that no report speaks of, and until when the peer may answer.
+    /// When the peer was last asked about packets that no report covers, and until when it may answer.
     asked: Time,
     asked_until: Time,
-    /// Whether packets are sent as capable of congestion marks now.
+    /// Whether packets are sent as ECN-capable now.
     pub(crate) is_marking: bool,
 }
 
-/// Weight of one packet in the moving average of losses.
+/// Weight of one packet in the two moving averages of losses.
 const LOSS_GAIN: f64 = 1.0 / 512.0;
 const RECENT_LOSS_GAIN: f64 = 1.0 / 64.0;
 /// The reorder window is at least this, so that timer noise is not taken for loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
-/// Nothing is waited for any longer than four round-trip times or this.
+/// The longest wait for a packet or a report is four round-trip times, or this if it is longer.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// A packet of which no report speaks is given up after this time more, at the least.
+/// A packet that no report covers is given up this much later than others, at least.
 const UNTOLD_MIN: Duration = Duration::from_millis(15);
-/// Packets of feedback alone whose fate the peer leaves open: a minute of them at the fastest pace. Honest
-/// peers tell of each sixteenth.
+/// Bound of the packets with feedback alone whose fate is open: a minute of them at the fastest pace. An
+/// honest peer reports once for every sixteen of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
 
 fn wait_max(base_rtt: Duration) -> Duration {
@@ -316,10 +321,13 @@ impl SentLog {
         }
     }
 
-    /// Takes in a report: marks arrivals, detects losses, resolves in order.
+    /// Takes in a report: marks arrivals, detects losses, resolves packets in order.
     ///
-    /// `base_rtt` scales the reorder window. Packets sent before `outage_end` that are lost are not
-    /// shown to congestion control: the path was gone, not full.
+    /// `base_rtt` scales the reorder window. A lost packet that was sent before `outage_end` is hidden from
+    /// congestion control: the path was gone, not full.
+    ///
+    /// # Errors
+    /// If the report is malformed or covers packets that were never sent.
     pub(crate) fn on_report(
         &mut self,
         report: &Report<'_>,
@@ -332,8 +340,8 @@ impl SentLog {
         if report.largest >= next {
             return Err(Malformed);
         }
-        // When the frame was made the path had had time for everything sent up to here.
-        // One that waited for longer than the packet exists is by a clock that has jumped.
+        // When the frame was made, the path had had time to deliver everything sent up to `judged`. A report
+        // that claims to have waited for longer than its front exists comes from a clock that has jumped.
         let waited = Duration::from_micros(report.delay_us);
         let judged = self.get(report.front.number).map(|sent| sent.time + waited);
         let judged = judged.filter(|judged| *judged <= now);
@@ -360,7 +368,7 @@ impl SentLog {
             }
         })?;
         self.spoken.insert(spoken);
-        // None above the largest had arrived.
+        // No packet above the largest had arrived.
         let above = (report.largest + 1).max(self.resolved);
         self.give_up(above..next, give_up_before, false, outcome);
         report.for_each_sample(|sample| {
@@ -377,10 +385,10 @@ impl SentLog {
         outcome.arrivals.reverse();
         self.reference = self.reference.max(judged.unwrap_or_default());
         self.give_up_spoken(self.reference - window, outcome);
-        // Reports no longer speak of packets this old; what they said may have been lost.
+        // Reports no longer cover packets this old, and those that did may have been lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
         let untold = untold.max(self.report_lateness.wait(now).min(wait_max(base_rtt)));
-        // It would be settled had any report spoken of it.
+        // Such a packet would be settled if any report had covered it.
         let is_hole = |sent: &Sent| {
             let is_new = sent.time >= self.asked;
             is_new && sent.state == State::InFlight && sent.time < give_up_before
@@ -404,12 +412,12 @@ impl SentLog {
         Ok(())
     }
 
-    /// We did not run until now.
+    /// This process was suspended until now.
     pub(crate) fn on_sleep(&mut self, now: Time) {
         self.slept_until = now;
     }
 
-    /// The times of the front of a report, if it tells of it first.
+    /// The times measured on the front of a report; `None` if an earlier report covered that packet.
     pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<Timing> {
         let sent = self.get(report.front.number)?;
         let is_news = sent.state != State::Arrived && sent.eliciting;
@@ -423,7 +431,7 @@ impl SentLog {
         })
     }
 
-    /// Forgets what can no longer turn up: resolved packets older than `age`.
+    /// Forgets packets that can no longer arrive: resolved ones older than `age`.
     pub(crate) fn forget(&mut self, now: Time, age: Duration) {
         while self.base < self.resolved
             && self
@@ -436,10 +444,10 @@ impl SentLog {
         }
     }
 
-    /// Whether more packets are remembered than any window allows, or more reports than any path holds: the
-    /// peer does not report.
+    /// Whether the log holds more packets than any window allows, or more packets of feedback than any path
+    /// holds: then the peer does not report.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.packets.len() as u64 > 2 * crate::feedback::received::WINDOW
+        self.packets.len() as u64 > 2 * crate::feedback::report::WINDOW
             || self.reports_open > REPORTS_OPEN_MAX
     }
 
@@ -449,7 +457,7 @@ impl SentLog {
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
     }
 
-    /// Each packet is passed once, however often the oldest is asked for.
+    /// Moves the mark of the oldest open packet. Each packet is passed once, however often the mark is read.
     fn advance_oldest_open(&mut self) {
         self.oldest_open = self.oldest_open.max(self.base);
         while self
@@ -479,7 +487,7 @@ impl SentLog {
         let late = self.reference.since(sent.time).min(self.wait_max);
         let was_in_flight = before == State::InFlight;
         if !was_in_flight || now >= self.asked_until {
-            // Of a packet of which no report spoke it is the reports that are late.
+            // If no report had covered the packet, the report was late and not the packet.
             if !sent.untold {
                 self.lateness.learn(late, was_in_flight, now);
             }
@@ -507,8 +515,8 @@ impl SentLog {
         }
     }
 
-    /// Gives up those of `numbers` that are in flight and were sent before `time`, not because a
-    /// report told them to be missing if `is_untold`, but since none spoke of them.
+    /// Gives up those of `numbers` that are in flight and were sent before `time`. `is_untold` says that no
+    /// report covered them; otherwise a report listed them as missing.
     fn give_up(&mut self, numbers: Range<u64>, time: Time, is_untold: bool, outcome: &mut Outcome) {
         for number in numbers {
             let sent = &mut self.packets[(number - self.base) as usize];
@@ -530,8 +538,8 @@ impl SentLog {
         }
     }
 
-    /// Gives up packets that were sent before `time` and told to be missing, if only by reports that came
-    /// before their time was up.
+    /// Gives up packets that were sent before `time` and that a report listed as missing, even if that report
+    /// came before their time was up.
     fn give_up_spoken(&mut self, time: Time, outcome: &mut Outcome) {
         self.judged_until = self.judged_until.max(self.resolved);
         while self
@@ -546,8 +554,8 @@ impl SentLog {
         }
     }
 
-    /// Settles the packets of known fate in the order of their numbers, and gives up on those sent
-    /// before `untold_before`.
+    /// Resolves packets in the order of their numbers, up to the first in flight. Packets sent before
+    /// `untold_before` that no report covers are given up.
     fn resolve(&mut self, untold_before: Time, outage_end: Time, outcome: &mut Outcome) {
         while self.resolved < self.next_number() {
             let next = self.resolved..self.resolved + 1;
@@ -562,7 +570,7 @@ impl SentLog {
             if lost {
                 sent.state = State::Lost;
             }
-            // Of what no report spoke nothing is known: to count it as lost would be to count reports.
+            // A packet that no report covered may have arrived: to count it as lost would count lost reports.
             let unknown = sent.untold && !self.spoken.contains(self.resolved);
             let exempt = lost && (sent.time < outage_end || unknown);
             sent.is_exempt = exempt;

@@ -1,8 +1,11 @@
-//! A controller that ignores everything: the yardstick, and the law of an operator who knows.
+//! A controller with a fixed rate: for operators who have reserved capacity, and as the yardstick of
+//! benches.
+//!
+//! In: a rate. Out: the same rate, whatever reports say. The window alone follows the round-trip time.
 
 use super::{Controller, Digest, PathMemory};
 
-/// Sends at one rate, whatever comes back.
+/// Sends at one rate, whatever reports say.
 #[derive(Debug, Clone)]
 pub struct FixedRate {
     rate_bytes_per_s: f64,
@@ -10,7 +13,7 @@ pub struct FixedRate {
 }
 
 impl FixedRate {
-    /// A controller for `rate` bytes per second on the wire.
+    /// A controller for `rate_bytes_per_s` bytes per second on the wire.
     pub fn new(rate_bytes_per_s: f64) -> Self {
         Self {
             rate_bytes_per_s,

@@ -1,7 +1,8 @@
-//! Congestion control: how fast to send, from what came back.
+//! Congestion control: how fast to send, and how much may be in flight.
 //!
-//! A controller is pure: it gets measurements and the time in seconds since the endpoint's epoch,
-//! and answers with a pacing rate and a window. One controller serves one pair of gateways.
+//! In: packets sent, reports of the peer as [`Digest`]s, and the time in seconds since the endpoint's epoch.
+//! Out: a pacing rate and a window. A controller is pure: it owns no timer and no socket, and the connection
+//! decides which packets go. One controller serves one pair of gateways.
 
 mod fixed;
 mod knee;
@@ -14,17 +15,17 @@ use crate::Policy;
 
 pub use crate::recovery::{Arrival, Resolved};
 
-/// What one report of the peer says, digested.
+/// One report of the peer, as a controller reads it.
 #[derive(Debug, Default)]
 pub struct Digest<'a> {
     /// Packets whose fate became known, in the order of their numbers.
     pub resolved: &'a [Resolved],
-    /// When those packets were sent that arrived after they were given up, in seconds since the endpoint's
+    /// Send times of packets that arrived after they had been given up, in seconds since the endpoint's
     /// epoch.
     pub late_sent_s: &'a [f64],
     /// Receive times of some packets, oldest first.
     pub arrivals: &'a [Arrival],
-    /// Bytes that the peer has received in all, and when it said so, in seconds of its clock.
+    /// Bytes that the peer has received in all, and the time of that count in seconds of the peer's clock.
     pub received: (u64, f64),
     /// A round-trip time measured on the report's front, without the peer's delay, in seconds.
     pub rtt_s: Option<f64>,
@@ -32,14 +33,14 @@ pub struct Digest<'a> {
     pub bytes_in_flight: u64,
     /// How much later than its neighbours a packet may arrive, in seconds.
     pub reorder_window_s: f64,
-    /// The application gives less than the controller would let pass.
+    /// The application, or an operator's cap, held the sender back: it sent less than the controller allows.
     pub app_limited: bool,
-    /// Packets that the path has newly marked (ECN) instead of dropping them, as the peer tells. None
-    /// unless the controller [heeds marks](Controller::heeds_marks) and the path carries them.
+    /// Packets that the path has marked (ECN) instead of dropping, since the report before. Always zero
+    /// unless the controller [heeds marks](Controller::heeds_marks) and the path carries marks.
     pub ce: u64,
 }
 
-/// What is known of a path from before.
+/// What an earlier connection learned of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathMemory {
     /// The last capacity measured, in bytes per second.
@@ -76,22 +77,23 @@ pub trait Controller: Send {
     fn rate_bytes_per_s(&self) -> f64;
     /// How much may be in flight, in bytes on the wire.
     fn window_bytes(&self) -> f64;
-    /// Packets to be sent now, back to back and before any other, so that the path spreads them;
-    /// none while they do not all fit `room_bytes`, what may be in flight beyond what is.
+    /// Length of a packet train to send now: back to back and before any other packet, so that the
+    /// spacing on arrival shows the capacity. Zero while the whole train does not fit into `room_bytes`,
+    /// the bytes that the window still allows.
     fn take_train(&mut self, room_bytes: f64) -> usize {
         let _ = room_bytes;
         0
     }
-    /// What to remember of this path; `None` while nothing is known.
+    /// What a later connection should know of this path; `None` while nothing is known.
     fn memory(&self) -> Option<PathMemory>;
-    /// Whether it answers congestion marks as it would answer drops. Only then are packets sent as
-    /// capable of being marked (RFC 3168): otherwise others would get the drops.
+    /// Whether this controller slows down for a congestion mark as it would for a drop. Only then may packets
+    /// be sent as ECN-capable (RFC 3168): a sender that ignored marks would escape the drops that others get.
     fn heeds_marks(&self) -> bool {
         false
     }
-    /// Name of the state, for people.
+    /// Name of the present state, for logs and traces.
     fn state(&self) -> &'static str;
-    /// Queueing delay of the path now, one way, in seconds.
+    /// Estimate of the path's present queueing delay, one way, in seconds.
     fn queue_delay_s(&self) -> f64 {
         0.0
     }

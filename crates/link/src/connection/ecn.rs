@@ -1,64 +1,69 @@
 //! Explicit congestion notification (RFC 3168): whether the path carries it, and how often it marked.
 //!
-//! A sender whose controller heeds marks sends its packets as capable, ECT(0), until it finds that the path
-//! clears that or drops such packets; the checks are those of RFC 9000 section 13.4.2. A receiver counts how
-//! packets arrived, and tells. What a mark means for the rate is the controller's business.
+//! In: the ECN field of arriving packets, and the counts that the peer reports. Out: whether to send packets as
+//! ECN-capable, the counts to report, and the number of new marks. The controller decides what a mark means for
+//! the rate.
+//!
+//! A sender whose controller heeds marks sends its packets as ECN-capable, ECT(0), until it finds that the path
+//! clears that field or drops such packets. The checks are those of RFC 9000 section 13.4.2.
 
-/// What the IP header of a datagram says of congestion.
+/// The ECN field in the IP header of a datagram.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Ecn {
     /// The sender would not understand a mark.
     #[default]
     NotCapable,
-    /// The sender understands marks, and there is none: ECT(0).
+    /// The sender understands marks, and no queue has set one: ECT(0).
     Capable,
     /// A queue on the way was about to be full: CE.
     Marked,
 }
 
-/// How packets have arrived.
+/// Packets that have arrived ECN-capable without a mark, and with a mark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EcnCounts {
     pub(crate) capable: u64,
     pub(crate) marked: u64,
 }
 
-/// Both halves of a connection's part.
+/// The ECN state of a connection, for sending and for receiving.
 #[derive(Debug)]
 pub(crate) struct EcnState {
     path: Path,
-    /// Packets sent as capable that have arrived, as far as reports have told.
+    /// Packets sent as ECN-capable that have arrived according to reports.
     arrived: u64,
-    /// What the peer has counted.
+    /// The newest counts of the peer.
     told: EcnCounts,
-    /// Marks that the controller has not heard of.
+    /// Marks that the controller has not been given yet.
     fresh_marks: u64,
-    /// What we have counted.
+    /// Our counts of the peer's packets.
     counts: EcnCounts,
-    /// How often more that is told at once.
+    /// The number of coming reports that carry our counts.
     tell: u8,
+    /// Reports since the counts last came round, see [`REPORTS`].
     reports: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Path {
-    /// Nothing is sent as capable: nobody heeds marks, or the path does not carry them.
+    /// No packet is sent as ECN-capable: the controller ignores marks, or the path does not carry them.
     Unused,
     InTest,
     Works,
 }
 
-/// The path is judged when so many capable packets have arrived.
+/// The path is found to carry marks when this many ECN-capable packets have arrived and been counted.
 const TEST_PACKETS: u64 = 10;
-/// ... and given up when of so many nothing was told, or all were marked.
+/// The path is given up when this many have arrived and the peer has reported no counts, or all were marked.
 const PATIENCE_PACKETS: u64 = 100;
-/// A change is told in so many reports: as an arrival is where most reports are lost.
+/// A change of the counts goes into this many reports, as an arrival does where most reports are lost.
 const TELL: u8 = 12;
-/// Without a change each so many reports tell.
+/// Without a change one report in this many carries the counts.
 const REPORTS: u8 = 16;
 
 impl EcnState {
-    /// `is_heeded` if the controller does something about marks: otherwise others would pay for them.
+    /// `is_heeded` says that the controller slows down for marks. If it does not, packets must not be sent as
+    /// ECN-capable: others would get the drops.
     pub(crate) fn new(is_heeded: bool) -> Self {
         Self {
             path: if is_heeded {
@@ -75,7 +80,7 @@ impl EcnState {
         }
     }
 
-    /// Whether packets are to be sent as capable.
+    /// Whether packets are sent as ECN-capable.
     pub(crate) fn is_marking(&self) -> bool {
         self.path != Path::Unused
     }
@@ -85,12 +90,12 @@ impl EcnState {
         self.path == Path::Works
     }
 
-    /// Packets that the path has marked, as the peer has told.
+    /// Packets of ours that the path has marked, as the peer has counted.
     pub(crate) fn marked(&self) -> u64 {
         self.told.marked
     }
 
-    /// So many packets sent as capable are known to have arrived.
+    /// A report shows that `packets` more ECN-capable packets have arrived.
     pub(crate) fn on_arrived(&mut self, packets: u64) {
         self.arrived += packets;
         if self.told == EcnCounts::default() && self.arrived >= PATIENCE_PACKETS {
@@ -98,14 +103,14 @@ impl EcnState {
         }
     }
 
-    /// The newest packet of the peer says what it has counted.
+    /// Takes in the counts in the newest packet of the peer.
     pub(crate) fn on_counts(&mut self, counts: EcnCounts) {
         if !self.is_marking() {
             return;
         }
         let is_less = counts.capable < self.told.capable || counts.marked < self.told.marked;
         let is_cleared = counts.capable + counts.marked < self.arrived;
-        // One that marks everything says nothing.
+        // A path that marks every packet carries no information.
         let is_blind = counts.capable == 0 && self.arrived >= PATIENCE_PACKETS;
         if is_less || is_cleared || is_blind {
             self.path = Path::Unused;
@@ -119,7 +124,7 @@ impl EcnState {
         self.told = counts;
     }
 
-    /// Nothing comes back: perhaps the path drops capable packets.
+    /// Nothing comes back: perhaps the path drops ECN-capable packets.
     pub(crate) fn on_silence(&mut self) {
         if self.path == Path::InTest {
             self.path = Path::Unused;
@@ -144,7 +149,7 @@ impl EcnState {
         }
     }
 
-    /// What the report that is being made is to tell, if anything.
+    /// The counts to put beside the report that is being made, if any are due.
     pub(crate) fn take_counts(&mut self) -> Option<EcnCounts> {
         if self.counts == EcnCounts::default() {
             return None;

@@ -1,8 +1,10 @@
 //! An established connection: streams over packets, with feedback, repair and congestion control.
 //!
-//! Everything here is a function of datagrams, application calls and time. The endpoint feeds
-//! datagrams to [`Connection::on_datagram`], asks [`Connection::poll_transmit`] for datagrams to
-//! send, and calls again at [`Connection::next_timeout`].
+//! In: datagrams of the peer, calls of the application, and the time. Out: datagrams to send, and events for the
+//! application. The endpoint feeds datagrams to [`Connection::on_datagram`], asks
+//! [`Connection::poll_transmit`] for datagrams to send, and calls [`Connection::on_timeout`] at
+//! [`Connection::next_timeout`]. It owns the socket, the handshakes, and the choice between connections to one
+//! peer.
 
 mod ecn;
 mod keys;
@@ -73,17 +75,17 @@ pub(crate) struct Connection {
 
     last_heard: Time,
     last_sent: Time,
-    /// When something that the peer must report was sent last.
+    /// When a packet that the peer must report was last sent.
     last_eliciting: Time,
-    /// When we last asked whether the peer is still there, and how often since it last told of an
+    /// When the peer was last asked whether it is still there, and how often since a report last covered a new
     /// arrival.
     last_doubt: Time,
     doubts: u8,
-    /// Until then more of a bulk stream is expected: it was arriving of late and has not ended.
+    /// Until then more of a bulk stream is expected: slots of it have just arrived, and it has not ended.
     expects_until: Time,
-    /// When a report last told of an arrival.
+    /// When a report last covered a new arrival.
     last_progress: Time,
-    /// Nothing comes back: only probes are sent.
+    /// Since when nothing comes back. During such a silence only probes are sent.
     silent_since: Option<Time>,
     next_probe: Time,
     doubtful: Option<Doubtful>,
@@ -97,7 +99,7 @@ pub(crate) struct Connection {
     /// The present pass has repeated everything worth it.
     repeat_exhausted: bool,
     last_tick: Time,
-    /// Control frames to tell again with the next reports, and how often.
+    /// Control frames to repeat beside the next reports, and how often each.
     echoes: VecDeque<(Control, u8)>,
     close: Option<Close>,
     pub(crate) closed: Option<ConnectionEnd>,
@@ -206,7 +208,7 @@ impl Stats {
     }
 }
 
-/// What a new connection needs to know.
+/// The inputs of a new connection.
 pub(crate) struct Setup {
     pub(crate) peer: usize,
     pub(crate) our_id: ConnectionId,
@@ -225,7 +227,7 @@ pub(crate) struct Setup {
     pub(crate) memory_max: ByteCount,
 }
 
-/// What reading from a stream brings.
+/// The result of reading from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
     /// Bytes, in order.
@@ -255,14 +257,13 @@ pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
     }
 }
 
-/// An idle connection sends something this often unless told otherwise, so that NATs and the peer remember
-/// it.
+/// An idle connection sends a packet this often, unless set otherwise, so that NATs and the peer keep its state.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Bytes an application may have waiting in one stream before its first sending.
+/// Unsent bytes that an application may have waiting in one stream at most.
 const UNSENT_MAX: usize = 1 << 20;
 /// ... and at least, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;
-/// What a bulk stream may have unsent and unacknowledged however full the memory is.
+/// Unsent and unacknowledged bytes that a bulk stream may have however full the memory is.
 const BUFFERED_MIN: usize = 16 << 10;
 
 impl Connection {
@@ -328,12 +329,12 @@ impl Connection {
         }
     }
 
-    /// How often something is sent while idle.
+    /// Sets how often an idle connection sends a packet.
     pub(crate) fn set_keep_alive(&mut self, every: Duration) {
         self.keep_alive = every;
     }
 
-    /// Caps what is sent, whatever the controller allows, and tells the peer its cap.
+    /// Caps the rate of sending, whatever the controller allows, and tells the peer its cap.
     pub(crate) fn set_rate_max(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) {
         if self.rate_max.set(ours, for_peer) {
             self.streams.controls.push_back(Control::RateMax);
@@ -417,8 +418,8 @@ impl Connection {
         self.streams.remove_if_done(number);
     }
 
-    /// From now on everything on its way to the reader of stream `number` should drain within `limit` at the
-    /// rate at which it reads.
+    /// From now on the bytes on their way to the reader of stream `number` are bounded, so that the reader takes
+    /// them within `limit` at its own pace.
     pub(crate) fn limit_buffered_time(
         &mut self,
         number: u32,
@@ -490,7 +491,7 @@ impl Connection {
         read
     }
 
-    /// The next thing that the application should know.
+    /// The next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         self.streams.events.pop_front()
     }
@@ -505,13 +506,13 @@ impl Connection {
         }
     }
 
-    // What people and the endpoint want to know.
+    // What the endpoint and snapshots read.
 
     pub(crate) fn is_silent(&self) -> bool {
         self.silent_since.is_some()
     }
 
-    /// Whether we have slept for so long that the peer may have given up.
+    /// Whether this process was suspended for so long that the peer may have given the connection up.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.doubtful.is_some()
     }
@@ -564,7 +565,7 @@ impl Connection {
     }
 
     pub(crate) fn receive_memory_peak(&self) -> usize {
-        self.streams.memory.pool.lent_peak * crate::stream::recv::SLAB_SIZE
+        self.streams.memory.pool.lent_peak * crate::stream::slab::SLAB_SIZE
     }
 }
 

@@ -1,11 +1,14 @@
-//! How large a datagram the path carries.
+//! Path MTU discovery: how large a datagram the path carries.
 //!
-//! A connection starts with what every path carries and sends padded probes (RFC 8899), of the sizes
-//! that paths have, largest first. A probe that arrives raises the size; one that does not is lost for
-//! nothing but itself: neither congestion control nor loss detection counts it.
+//! In: the fate of probes and of packets. Out: the size of datagrams, the next probe, and whether the path has
+//! come to carry less.
 //!
-//! A path may come to carry less, when a route changes. Then large packets vanish, however few small
-//! ones do. Random loss does not look like that.
+//! A connection starts with the size that every path carries and sends padded probes (RFC 8899) of the usual
+//! sizes, largest first. A probe that arrives raises the size. A probe that is lost has no other effect: neither
+//! congestion control nor the measured loss counts it.
+//!
+//! When a route changes, the path may come to carry less. Then all large packets vanish while small ones
+//! arrive, which random loss does not do.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -23,12 +26,12 @@ pub(crate) struct Mtu {
     vanished: Vanished,
 }
 
-/// What arrived since a large packet did.
+/// Packets lost and arrived since a large packet last arrived.
 #[derive(Debug, Default)]
 struct Vanished {
     large_lost: u32,
     small_arrived: u32,
-    /// When the first of the large ones was sent, in seconds.
+    /// When the first of the lost large packets was sent, in seconds.
     began_s: f64,
 }
 
@@ -38,15 +41,15 @@ const PACKETS: [usize; 7] = [1500, 1492, 1476, 1460, 1420, 1400, 1360];
 const PAYLOAD_MIN: usize = 1280 - 40 - 8;
 const HEADERS_V4: usize = 20 + 8;
 const HEADERS_V6: usize = 40 + 8;
-/// Probes of the largest size, one round trip apart, before smaller ones have their turn. Ten, so that
-/// half of all packets being lost hides a carried size only once in a thousand searches.
+/// Probes of the largest size, one round trip apart, before smaller sizes are tried. At 50 % loss all ten are
+/// lost once in a thousand searches.
 const PROBES_LARGEST: u32 = 10;
 /// Probes of each smaller size.
 const PROBES_SMALLER: u32 = 4;
 /// Pause between searches.
 const PROBE_PAUSE: Duration = Duration::from_secs(60);
-/// So many large packets lost in a row, for so long, while so many small ones arrive, mean that the path
-/// carries less than it did. A queue that overflows also prefers small packets, but not for long.
+/// The path carries less than it did if this many large packets in a row are lost, over this time, while this
+/// many small ones arrive. A queue that overflows also drops large packets first, but not for so long.
 const LARGE_LOST: u32 = 64;
 const LARGE_LOST_FOR_S: f64 = 1.5;
 const SMALL_ARRIVED: u32 = 6;
@@ -107,7 +110,7 @@ impl Mtu {
         self.payload_bytes = self.payload_bytes.max(payload_bytes);
     }
 
-    /// Takes in what became of packets. Returns whether the path carries less than it did.
+    /// Takes in the fate of packets. Returns whether the path carries less than it did.
     pub(crate) fn on_resolved(&mut self, packets: &[Resolved]) -> bool {
         let small_max = PAYLOAD_MIN + self.headers_bytes;
         if self.payload_bytes <= PAYLOAD_MIN {

@@ -1,4 +1,6 @@
-//! Spreads packets over time at the controller's rate.
+//! The pacer: spreads packets over time at the controller's rate.
+//!
+//! In: the rate, the time, and packets sent. Out: whether a packet may go now, and when the next burst may.
 
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ pub(crate) struct Pacer {
     quantum: Duration,
 }
 
-/// Budget that a late timer may make up for, in seconds at the present rate.
+/// Budget that may accumulate while a timer is late, in seconds at the present rate.
 const CATCH_UP_S: f64 = 0.003;
 /// Budget that is always allowed, in bytes: two packets.
 const BURST_MIN_BYTES: f64 = 3000.0;
@@ -37,7 +39,7 @@ impl Pacer {
             self.budget_bytes = (self.budget_bytes + earned).min(cap);
         }
         if rate_bytes_per_s < self.rate_bytes_per_s && self.budget_bytes > BURST_MIN_BYTES {
-            // What was saved up at the higher rate is so much time's worth of it.
+            // Budget saved at the higher rate keeps its worth in time.
             let saved = self.budget_bytes * rate_bytes_per_s / self.rate_bytes_per_s;
             self.budget_bytes = saved.max(BURST_MIN_BYTES);
         }

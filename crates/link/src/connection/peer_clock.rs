@@ -1,15 +1,18 @@
-//! The peer's clock, as far as its receive times tell: notices that it has jumped, or ours has.
+//! Detecting jumps of the peer's clock, or of ours, from receive times.
 //!
-//! How long a packet took one way is only known up to the difference of two clocks. That may be anything as
-//! long as it stays the same; when it changes by an hour, congestion control would see a queue of an hour.
-//! A way cannot take less than nothing nor longer than the round trip, so a change beyond the round trip is
-//! the clocks'. Smaller ones pass.
+//! In: pairs of a one-way time by both clocks and a round-trip time. Out: whether a clock has jumped, and the
+//! correction that makes receive times continuous.
+//!
+//! A one-way delay is known only up to the difference of the two clocks. The difference does not matter while it
+//! stays the same. When it changes by an hour, congestion control would see a queue of an hour. A one-way
+//! delay lies between zero and the round-trip time, so a change by more than the round-trip time comes from a
+//! clock. A smaller change may come from the path and is not corrected.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// How far receive times are to be put back.
+/// The correction of the peer's receive times, and what it was derived from.
 #[derive(Debug, Default)]
 pub(crate) struct PeerClock {
     ahead_s: f64,
@@ -23,14 +26,15 @@ struct Sample {
     rtt_s: f64,
 }
 
-/// Beside the round trip: what timers and schedulers add.
+/// Change beyond the round-trip time that timers and schedulers may cause.
 const SLACK_S: f64 = 0.05;
-/// Clocks that nobody disciplines are wrong by a ten-thousandth; ten times that is no jump.
+/// Drift that is not a jump, in seconds a second: a clock without synchronisation drifts by a ten-thousandth,
+/// and this allows ten times as much.
 const DRIFT_MAX: f64 = 1e-3;
 
 impl PeerClock {
-    /// A packet took `forward_s` by the difference of both clocks, and `rtt` both ways. Returns whether a
-    /// clock has jumped.
+    /// Takes in a packet that took `forward_s` one way, as the difference of both clocks has it, and `rtt` both
+    /// ways. Returns whether a clock has jumped.
     pub(crate) fn sample(&mut self, forward_s: f64, rtt: Duration, now: Time) -> bool {
         let rtt_s = rtt.as_secs_f64();
         let mut has_jumped = false;
@@ -40,7 +44,7 @@ impl PeerClock {
                 rtt_s.max(last.rtt_s) + SLACK_S + DRIFT_MAX * now.seconds_since(last.at);
             has_jumped = change_s.abs() > allowed_s;
             if has_jumped {
-                // The way itself has changed by no more than the round trip has, it seems.
+                // Of the change, as much as the round-trip time changed by is taken for the path's.
                 self.ahead_s += change_s - (rtt_s - last.rtt_s);
             }
         }
@@ -52,7 +56,7 @@ impl PeerClock {
         has_jumped
     }
 
-    /// How much of the peer's receive times is to be taken off, so that they go on from where they were.
+    /// Seconds to subtract from the peer's receive times, so that they are continuous.
     pub(crate) fn ahead_s(&self) -> f64 {
         self.ahead_s
     }

@@ -1,14 +1,16 @@
 //! Caps that operators set on the rate of a connection.
+//!
+//! Each side may cap its own sending, and that of the peer; the lower cap counts. The pacer applies it.
 
 use units::BitRate;
 
-/// The caps on one connection: ours, and what each side tells the other.
+/// The caps on one connection: our own, the one that we set for the peer, and the one that the peer set for us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RateMax {
     ours: Option<BitRate>,
-    /// What the peer may send us.
+    /// The cap that we set on the peer's sending.
     for_peer: Option<BitRate>,
-    /// What the peer lets us send, in bytes per second; zero means no bound.
+    /// The cap that the peer set on our sending, in bytes per second; zero means no cap.
     by_peer: u64,
 }
 
@@ -25,12 +27,12 @@ impl RateMax {
         self.by_peer = bytes_per_s;
     }
 
-    /// What to tell the peer, in bytes per second; zero means no bound.
+    /// The cap to tell the peer, in bytes per second; zero means no cap.
     pub(super) fn for_peer(&self) -> u64 {
         self.for_peer.map_or(0, |rate| rate.as_bits_per_s() / 8)
     }
 
-    /// The lower of what both sides let us send.
+    /// The lower of the two caps on our sending.
     pub(super) fn bytes_per_s(&self) -> f64 {
         let ours = self.ours.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
         match self.by_peer {

@@ -1,4 +1,7 @@
-//! What a connection does with a datagram of its peer.
+//! The receiving side of a connection: opens a datagram of the peer and acts on its frames.
+//!
+//! In: a datagram, the address that it came from, and the time. Out: changed streams, reports for the
+//! controller, answers that [`transmit`](super::transmit) will send.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -10,12 +13,12 @@ use crate::{
     AMPLIFICATION_MAX,
     congestion::Digest,
     feedback::report::Report,
-    recovery::{Control, Item, Timing},
+    recovery::{Control, Item, Outcome, Timing},
     stream::{
         Class,
         recv::{Insert, RecvState},
         send::SendState,
-        table::StreamEvent,
+        table::{Stream, StreamEvent},
     },
     time::Time,
     wire::{
@@ -24,7 +27,7 @@ use crate::{
     },
 };
 
-/// What came of a datagram.
+/// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     /// Authentic and new.
@@ -35,11 +38,16 @@ pub(crate) enum Received {
     Undecryptable,
 }
 
-/// Copies of a slot that is lost when nothing more is to come, at most: what is still missing then
-/// makes the reader wait.
+/// Copies of a lost slot at the tail of a stream, at most. The reader waits for such a slot, and there is
+/// capacity to spare.
 const TAIL_COPIES_MAX: u8 = 4;
+/// Copies of one slot are this fraction (one over it) of a round trip apart, past short bursts.
+const COPY_SPACING: f64 = 16.0;
+/// The longest round-trip time that a peer is believed: beyond it lies no path, and our reports would come
+/// too rarely.
+const RTT_HINT_MAX: Duration = Duration::from_secs(60);
 
-/// How a chunk fared.
+/// Whether the content of a packet was kept.
 enum Kept {
     Yes,
     /// There is no memory for it: the packet must not count as received.
@@ -90,7 +98,7 @@ impl Connection {
             );
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
-                // Each may walk through all packets in flight.
+                // Each report may walk through all packets in flight, so one in a packet must do.
                 Err(Malformed)
             } else if let Frame::Ecn { capable, marked } = frame {
                 if is_newest {
@@ -123,138 +131,172 @@ impl Connection {
         Received::Accepted
     }
 
+    /// Hands a frame to the method for its kind.
     fn on_frame(
         &mut self,
         frame: Frame<'_>,
         from: SocketAddr,
         now: Time,
     ) -> Result<Kept, Malformed> {
-        let now_s = now.seconds_since(Time::default());
         match frame {
-            // Counts are taken from the newest packet only, before this.
-            Frame::Ping | Frame::Ecn { .. } => {}
-            Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::Chunk {
-                stream: number,
+                stream,
                 index,
                 data,
-            } => {
-                return self.on_chunk(number, index, data, now);
-            }
+            } => return self.on_chunk(stream, index, data, now),
+            // A ping asks for nothing but a report, and a packet that carries one gets that anyway.
+            Frame::Ping => {}
+            // The counts of ECN were taken by `on_datagram`, which knows whether the packet is the newest.
+            Frame::Ecn { .. } => {}
+            Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::End {
-                stream: number,
+                stream,
                 chunks,
                 bytes,
                 hash,
-            } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                if !stream.recv.set_end(chunks, bytes, hash) {
-                    return Err(Malformed);
-                }
-                self.streams.tell_readable(number);
-            }
-            Frame::Reset {
-                stream: number,
-                code,
-            } => {
-                if self.peer_stream(number, now_s)?.is_none() {
-                    return Ok(Kept::Yes);
-                }
-                let (stream, pool) = self
-                    .streams
-                    .get_with_pool(number)
-                    .expect("it was just found");
-                stream.recv.set_reset(code, pool);
-                // Nobody reads a stopped stream any more.
-                stream.recv_done |= stream.stop_code.is_some();
-                self.streams.tell_readable(number);
-                self.streams.remove_if_done(number);
-            }
-            Frame::Stop {
-                stream: number,
-                code,
-            } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                #[cfg(fuzz_canary)]
-                assert!(
-                    !matches!(stream.recv.state(), RecvState::Reset { .. }),
-                    "canary: behind the keys of an established connection"
-                );
-                if !matches!(stream.send.state(), SendState::Reset { .. }) && !stream.send_done {
-                    self.streams.events.push_back(StreamEvent::Stopped {
-                        stream: number,
-                        code,
-                    });
-                    self.reset(number, code);
-                }
-            }
-            Frame::Credit {
-                stream: number,
-                limit,
-            } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                stream.send.set_credit(limit);
-                self.streams.make_ready(number);
-            }
+            } => self.on_end(stream, chunks, bytes, hash, now)?,
+            Frame::Reset { stream, code } => self.on_reset(stream, code, now)?,
+            Frame::Stop { stream, code } => self.on_stop(stream, code, now)?,
+            Frame::Credit { stream, limit } => self.on_credit(stream, limit, now)?,
             Frame::PacedCredit {
-                stream: number,
+                stream,
                 limit,
                 window,
-            } => {
-                if self.peer_stream(number, now_s)?.is_some() {
-                    self.streams.set_paced_credit(number, limit, window);
-                }
-            }
-            Frame::Done { stream: number } => {
-                let Some(stream) = self.peer_stream(number, now_s)? else {
-                    return Ok(Kept::Yes);
-                };
-                if !stream.send_done {
-                    let buffered = stream.send.buffered_bytes();
-                    stream.send_done = true;
-                    stream.send.reset(0);
-                    self.streams.memory.remove_send_buffered(buffered);
-                    self.streams
-                        .events
-                        .push_back(StreamEvent::SendDone { stream: number });
-                }
-                self.streams.remove_if_done(number);
-            }
-            Frame::InitialWindow { chunks } => {
-                self.streams.memory.set_initial_credit(chunks);
-            }
+            } => self.on_paced_credit(stream, limit, window, now)?,
+            Frame::Done { stream } => self.on_done(stream, now)?,
+            Frame::InitialWindow { chunks } => self.streams.memory.set_initial_credit(chunks),
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
-            Frame::PathHint { rtt_us } => {
-                let rtt = Duration::from_micros(rtt_us.min(60_000_000));
-                self.rtt.suggest(rtt);
-                self.received.set_rtt(rtt);
-            }
+            Frame::PathHint { rtt_us } => self.on_path_hint(rtt_us),
             Frame::TellFrom { number } => self.received.tell_from(number),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
-            Frame::Response(token) => {
-                if self
-                    .candidate
-                    .is_some_and(|c| c.token == token && c.address == from)
-                {
-                    self.remote = from;
-                    self.candidate = None;
-                }
-            }
-            Frame::Close { code } => {
-                self.closed.get_or_insert(match code {
-                    CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
-                    _ => ConnectionEnd::ByPeer,
-                });
-            }
+            Frame::Response(token) => self.on_response(token, from),
+            Frame::Close { code } => self.on_close(code),
         }
         Ok(Kept::Yes)
+    }
+
+    /// The peer has sent all of a stream.
+    fn on_end(
+        &mut self,
+        number: u32,
+        chunks: u64,
+        bytes: u64,
+        hash: u64,
+        now: Time,
+    ) -> Result<(), Malformed> {
+        let Some(stream) = self.peer_stream(number, now)? else {
+            return Ok(());
+        };
+        if !stream.recv.set_end(chunks, bytes, hash) {
+            return Err(Malformed);
+        }
+        self.streams.tell_readable(number);
+        Ok(())
+    }
+
+    /// The peer sends no more of a stream.
+    fn on_reset(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
+        if self.peer_stream(number, now)?.is_none() {
+            return Ok(());
+        }
+        let (stream, pool) = self
+            .streams
+            .get_with_pool(number)
+            .expect("it was just found");
+        stream.recv.set_reset(code, pool);
+        // Nobody reads a stopped stream any more.
+        stream.recv_done |= stream.stop_code.is_some();
+        self.streams.tell_readable(number);
+        self.streams.remove_if_done(number);
+        Ok(())
+    }
+
+    /// The peer reads no more of a stream: we send no more of it.
+    fn on_stop(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
+        let Some(stream) = self.peer_stream(number, now)? else {
+            return Ok(());
+        };
+        #[cfg(fuzz_canary)]
+        assert!(
+            !matches!(stream.recv.state(), RecvState::Reset { .. }),
+            "canary: behind the keys of an established connection"
+        );
+        if !matches!(stream.send.state(), SendState::Reset { .. }) && !stream.send_done {
+            self.streams.events.push_back(StreamEvent::Stopped {
+                stream: number,
+                code,
+            });
+            self.reset(number, code);
+        }
+        Ok(())
+    }
+
+    /// The peer lets us send a stream up to slot `limit`.
+    fn on_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
+        if let Some(stream) = self.peer_stream(number, now)? {
+            stream.send.set_credit(limit);
+            self.streams.make_ready(number);
+        }
+        Ok(())
+    }
+
+    /// The same with the `window` that the reader's pace allows.
+    fn on_paced_credit(
+        &mut self,
+        number: u32,
+        limit: u64,
+        window: u64,
+        now: Time,
+    ) -> Result<(), Malformed> {
+        if self.peer_stream(number, now)?.is_some() {
+            self.streams.set_paced_credit(number, limit, window);
+        }
+        Ok(())
+    }
+
+    /// The peer has read all that we sent of a stream: its send buffer goes.
+    fn on_done(&mut self, number: u32, now: Time) -> Result<(), Malformed> {
+        let Some(stream) = self.peer_stream(number, now)? else {
+            return Ok(());
+        };
+        if !stream.send_done {
+            let buffered = stream.send.buffered_bytes();
+            stream.send_done = true;
+            stream.send.reset(0);
+            self.streams.memory.remove_send_buffered(buffered);
+            self.streams
+                .events
+                .push_back(StreamEvent::SendDone { stream: number });
+        }
+        self.streams.remove_if_done(number);
+        Ok(())
+    }
+
+    /// The peer has measured the round-trip time, which a side that sends little cannot.
+    fn on_path_hint(&mut self, rtt_us: u64) {
+        let rtt = Duration::from_micros(rtt_us).min(RTT_HINT_MAX);
+        self.rtt.suggest(rtt);
+        self.received.set_rtt(rtt);
+    }
+
+    /// A challenge came back: if it was the candidate's, the peer has moved there.
+    fn on_response(&mut self, token: [u8; 8], from: SocketAddr) {
+        if self
+            .candidate
+            .is_some_and(|candidate| candidate.token == token && candidate.address == from)
+        {
+            self.remote = from;
+            self.candidate = None;
+        }
+    }
+
+    /// The peer ends the connection.
+    fn on_close(&mut self, code: u32) {
+        self.closed.get_or_insert(match code {
+            CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
+            _ => ConnectionEnd::ByPeer,
+        });
     }
 
     fn on_chunk(
@@ -264,10 +306,10 @@ impl Connection {
         data: &[u8],
         now: Time,
     ) -> Result<Kept, Malformed> {
-        let now_s = now.seconds_since(Time::default());
-        if self.peer_stream(number, now_s)?.is_none() {
+        if self.peer_stream(number, now)?.is_none() {
             return Ok(Kept::Yes);
         }
+        let now_s = now.seconds_since(Time::default());
         let (stream, pool) = self
             .streams
             .get_with_pool(number)
@@ -313,7 +355,7 @@ impl Connection {
         if let Some(Timing { rtt, forward_s }) = timing
             && self.peer_clock.sample(forward_s, rtt, now)
         {
-            // One of us has stood still: what got lost meanwhile tells nothing of the path.
+            // One of the two hosts was suspended: packets lost meanwhile say nothing about the path.
             self.outage_end = now;
         }
         self.sent
@@ -336,8 +378,19 @@ impl Connection {
         for item in &outcome.arrived {
             self.on_item_arrived(*item);
         }
-        // Copies of one slot are spread over a sixteenth of a round trip, past short bursts.
-        let spacing_s = self.rtt.smoothed().as_secs_f64() / 16.0;
+        self.repair(&outcome, now);
+        self.ecn.on_arrived(outcome.capable);
+        self.received.set_report_loss(self.sent.recent_loss_max());
+        self.inform_controller(report, &outcome, base_rtt, now);
+        let age = 4 * self.rtt.smoothed() + Duration::from_secs(1);
+        self.sent.forget(now, age);
+        self.outcome = outcome;
+        Ok(())
+    }
+
+    /// Sends again what was lost, or ends the connection if the path no longer carries its slots.
+    fn repair(&mut self, outcome: &Outcome, now: Time) {
+        let spacing_s = self.rtt.smoothed().as_secs_f64() / COPY_SPACING;
         let loss = self.sent.loss();
         let tail_copies = self.repeat_copies().min(TAIL_COPIES_MAX);
         for item in &outcome.lost {
@@ -353,8 +406,16 @@ impl Connection {
             // Slots are as large as the path used to carry, and cannot be cut again.
             self.begin_close(CLOSE_PATH_SHRUNK);
         }
-        self.ecn.on_arrived(outcome.capable);
-        self.received.set_report_loss(self.sent.recent_loss_max());
+    }
+
+    /// Hands the measurements of a report to the controller. `base_rtt` is the one that its losses were judged by.
+    fn inform_controller(
+        &mut self,
+        report: &Report<'_>,
+        outcome: &Outcome,
+        base_rtt: Duration,
+        now: Time,
+    ) {
         let newest_resolved = outcome.resolved.last().map_or(0, |packet| packet.number);
         let digest = Digest {
             resolved: &outcome.resolved,
@@ -362,22 +423,18 @@ impl Connection {
             arrivals: &outcome.arrivals,
             received: (
                 report.bytes_received,
-                (report.front.time_us + report.delay_us) as f64 * 1e-6 - ahead_s,
+                (report.front.time_us + report.delay_us) as f64 * 1e-6 - self.peer_clock.ahead_s(),
             ),
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
-            // A cap of the operator's holds us back just as an idle application does.
+            // A cap of the operator holds the sender back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until
                 || self.rate_max.bytes_per_s() < self.controller.rate_bytes_per_s(),
             ce: self.ecn.take_marks(),
         };
         self.controller
             .on_report(&digest, now.seconds_since(Time::default()));
-        let age = 4 * self.rtt.smoothed() + Duration::from_secs(1);
-        self.sent.forget(now, age);
-        self.outcome = outcome;
-        Ok(())
     }
 
     fn on_item_arrived(&mut self, item: Item) {
@@ -444,7 +501,8 @@ impl Connection {
         }
     }
 
-    /// The peer's packets come from elsewhere: asks there whether it is the peer, not a replay.
+    /// The newest packet came from another address: challenges that address, since the packet may have been
+    /// replayed from there.
     fn consider_address(&mut self, from: SocketAddr, number: u64, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
         if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == from) {
@@ -464,7 +522,8 @@ impl Connection {
         });
     }
 
-    /// Tells the peer our round-trip time when it has changed, for the pace of its reports.
+    /// Tells the peer our round-trip time when that has changed by a tenth: it sets the pace of the peer's
+    /// reports.
     fn hint_path(&mut self) {
         let rtt = self.rtt.base();
         let told = self.hint_sent.unwrap_or(Duration::MAX);
@@ -483,13 +542,9 @@ impl Connection {
         }
     }
 
-    fn peer_stream(
-        &mut self,
-        number: u32,
-        now_s: f64,
-    ) -> Result<Option<&mut crate::stream::table::Stream>, Malformed> {
+    fn peer_stream(&mut self, number: u32, now: Time) -> Result<Option<&mut Stream>, Malformed> {
         self.streams
-            .named_by_peer(number, now_s)
+            .named_by_peer(number, now.seconds_since(Time::default()))
             .map_err(|_| Malformed)
     }
 }

@@ -1,5 +1,7 @@
-//! Which slots a connection sends again: those given up, and while the line would be idle those that
-//! are not known to have arrived, in so many copies that hardly any is missing.
+//! The choice of slots that a connection sends again.
+//!
+//! Slots that were given up go first. While the line would be idle, slots that are not known to have arrived are
+//! repeated, in so many copies that hardly any will be missing.
 
 use std::time::Duration;
 
@@ -10,15 +12,16 @@ use crate::{
     time::Time,
 };
 
-/// So few slots count as first words.
+/// Fewer slots than this are the first words of a connection. While the peer may lack the keys to read them,
+/// they are repeated as often as the handshake is.
 const FIRST_SLOTS: f64 = 8.0;
-/// Loss at which idle capacity is used to repeat what is not yet acknowledged.
+/// From this loss on idle capacity is used to repeat slots that are not acknowledged yet.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
-/// Loss of a new connection until so many packets are known to have arrived or not: what is short
-/// enough is repeated.
+/// The loss that is assumed until the fate of [`LOSS_SAMPLES_MIN`] packets is known, so that short exchanges
+/// are repeated from the start.
 const LOSS_GUESS: f64 = 0.3;
 const LOSS_SAMPLES_MIN: u64 = 16;
-/// The tail of a transfer is repeated until so many of its slots are expected to be missing.
+/// The tail of a transfer is repeated until no more than this many of its slots are expected to be missing.
 const REPEAT_MISSING: f64 = 0.2;
 /// Copies of one slot in flight at most: enough for 20,000 slots at 64 % loss.
 const REPEAT_COPIES_MAX: f64 = 26.0;
@@ -60,7 +63,7 @@ impl Connection {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
         let copies = copies.ceil() + f64::from(self.doubts);
-        // The peer may not have the keys yet; then the first words go with each repetition of them.
+        // The peer may not have the keys yet: the first words go along with each repetition of the handshake.
         let is_first = self.unconfirmed.is_some() && slots < FIRST_SLOTS;
         if is_first {
             return REPEAT_COPIES_MAX as u8;

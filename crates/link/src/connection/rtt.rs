@@ -1,4 +1,6 @@
-//! Round-trip times of a path: smoothed, and the least of the recent past.
+//! Round-trip times of a path: smoothed, and the minimum of the recent past.
+//!
+//! In: samples, and a guess of the peer. Samples of packets that overtook the others are refused.
 
 use std::time::Duration;
 
@@ -31,15 +33,14 @@ impl Rtt {
         }
     }
 
-    /// Takes in a guess of the peer's, unless there is a sample of our own.
+    /// Takes in the peer's measurement, unless there is a sample of our own.
     pub(crate) fn suggest(&mut self, guess: Duration) {
         if !self.has_sample {
             self.smoothed = guess;
         }
     }
 
-    /// Takes in a sample, unless it is that of a packet that overtook the others. Returns whether it
-    /// does.
+    /// Takes in a sample, unless its packet overtook the others. Returns whether the sample was taken.
     pub(crate) fn sample(&mut self, rtt: Duration, now: Time) -> bool {
         let base_s = self.base().as_secs_f64();
         let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);

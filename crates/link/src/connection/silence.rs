@@ -1,28 +1,29 @@
-//! What a connection makes of time in which nothing comes: it asks, then takes it for silence, and in the
-//! end gives up.
+//! Silence of the peer: the connection first asks for a sign of life, then sends probes only, and in the end
+//! gives up.
 //!
-//! What is sent meanwhile, and when, is in `transmit`; what ends the silence is in `receive`.
+//! In: the time, suspensions of this process, and ICMP errors. What is sent meanwhile is in `transmit`; what ends
+//! the silence is in `receive`.
 
 use std::time::Duration;
 
 use super::{Connection, ConnectionEnd};
 use crate::time::Time;
 
-/// What a report may be late beyond a round trip and a half, before a sender asks for one.
+/// A sender asks for a report when none has come for a round trip and a half and this time more.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
-/// In the midst of a transfer a silence of this length makes a receiver ask.
+/// A receiver asks when nothing has come for this time in the middle of a transfer.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
-/// After a sleep longer than the idle timeout the peer has so long, and four round trips, to be heard.
+/// After a suspension longer than the idle timeout, the peer has this time and four round trips to be heard.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
-/// Questions into the silence are a round trip apart within these bounds; an eighth of one at first, until
-/// this time and five round trips after the peer was heard last.
+/// Probes are a round trip apart, within the first two bounds. At first they are an eighth of a round trip
+/// apart, until the third time and five round trips after the silence began.
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(25);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
 const OFTEN_UNTIL: Duration = Duration::from_secs(5);
-/// How often the controller learns that time passes.
+/// The controller's tick.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
-/// We have slept for longer than the peer waits.
+/// This process was suspended for longer than the peer waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doubtful {
     /// When to give up.
@@ -62,7 +63,7 @@ impl Connection {
         if self.silent_since.is_none() && self.next_doubt().is_some_and(|due| due <= now) {
             self.ping_wanted = true;
             self.last_doubt = now;
-            // What is on its way may be repeated once more.
+            // Slots on their way may be repeated once more.
             self.doubts = self.doubts.saturating_add(1);
             self.repeat_pass = Time::default();
         }
@@ -77,8 +78,8 @@ impl Connection {
         self.ecn.on_silence();
     }
 
-    /// The peer's host, or one on the way, says that our packets do not reach it. Anybody can say so: it is
-    /// believed only while nothing comes although an answer may be due, and until the next packet of the peer.
+    /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is believed only
+    /// while nothing comes although an answer may be due, and only until the next packet of the peer.
     pub(crate) fn on_unreachable(&mut self, now: Time) {
         let some = self.rtt.smoothed() / 4;
         let oldest = self.sent.oldest_in_flight();
@@ -88,8 +89,9 @@ impl Connection {
         }
     }
 
-    /// We did not run for so long, until now. That is no silence of the peer's: it is asked at once, and has
-    /// as much time to answer as if we had run on. But it may have given us up.
+    /// This process was suspended for `asleep`, until now. That is no silence of the peer: the peer is asked at
+    /// once, and has as much time to answer as without the suspension. But it may have given the connection
+    /// up meanwhile.
     pub(crate) fn on_sleep(&mut self, asleep: Duration, now: Time) {
         if now.since(self.last_heard) >= self.idle_timeout {
             self.doubtful.get_or_insert(Doubtful {
@@ -105,8 +107,8 @@ impl Connection {
 
     /// When to ask whether the peer is still there.
     ///
-    /// A receiver that expects more has no packets in flight whose fate would tell. A sender whose last
-    /// packets were lost gets no report that says so, since reports go on for two round trips only.
+    /// A receiver that expects more has no packets in flight whose loss it would notice. A sender whose last
+    /// packets were lost gets no report of that, since reports go on for two round trips only.
     pub(super) fn next_doubt(&self) -> Option<Time> {
         let rtt = self.rtt.smoothed();
         let heard = self.last_heard.max(self.last_eliciting);
@@ -120,8 +122,8 @@ impl Connection {
         Some(due.max(self.last_doubt + rtt / 2))
     }
 
-    /// How long after one question into the silence the next is asked. At first often: where packets get lost
-    /// in bursts, each that is sent brings the end of the burst nearer.
+    /// The time between two probes. It is short at first: where packets get lost in bursts, each packet sent
+    /// brings the end of the burst nearer.
     pub(super) fn probe_pause(&self, now: Time) -> Duration {
         let rtt = self.rtt.smoothed();
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
@@ -133,8 +135,7 @@ impl Connection {
         }
     }
 
-    /// When the lack of any report must be taken for silence: long after one was due for the oldest
-    /// packet in flight.
+    /// When the lack of reports counts as silence: long after one was due for the oldest packet in flight.
     pub(super) fn silence_deadline(&self) -> Option<Time> {
         let oldest = self.sent.oldest_in_flight()?;
         let rtt = self.rtt.smoothed();

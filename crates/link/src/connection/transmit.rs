@@ -1,8 +1,9 @@
-//! What a connection sends next, and when.
+//! The sending side of a connection: which datagram goes next, and when.
 //!
 //! In this order: the handshake flight until the peer confirms it, answers to challenges, reports,
-//! probes; then, paced and within the window, control frames and slots: given-up ones first, then
-//! new ones, then, when the line would be idle, slots that have not been acknowledged yet.
+//! probes. Then, paced and within the window, control frames and slots: slots that were given up, new ones, and
+//! when the line would be idle those that have not been acknowledged yet. Loss is detected in
+//! [`recovery`](crate::recovery).
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -23,11 +24,11 @@ use crate::{
 /// Datagrams to one address, end to end in the caller's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where they go.
+    /// The address that they go to.
     pub to: SocketAddr,
-    /// The size of each but the last, which may be shorter.
+    /// The size of each datagram; the last one may be shorter.
     pub segment_bytes: usize,
-    /// They go as capable of congestion marks: ECT(0) of RFC 3168.
+    /// Whether they are sent as ECN-capable: ECT(0) of RFC 3168.
     pub is_ecn_capable: bool,
 }
 
@@ -35,7 +36,7 @@ pub struct Transmit {
 pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
 /// Challenges sent to an address before it is given up.
 const CHALLENGES_MAX: u32 = 8;
-/// Credits and ends of reading that are told again with reports, at most.
+/// Frames with credit or ends of reading that wait to be repeated beside reports, at most.
 const ECHOES_MAX: usize = 64;
 const ECHOES_PER_REPORT: usize = 8;
 /// Packets this much below the full size still count as full.
@@ -302,7 +303,7 @@ impl Connection {
         self.put_slots(out, end_max, &mut contents, now);
         if contents.first.is_none() {
             out.truncate(start);
-            // There was room and nothing to fill it.
+            // A full packet was allowed and there was nothing to send: the application held the sender back.
             if size_max == self.mtu.payload_bytes() {
                 self.app_limited_until = self.sent.next_number();
             }
@@ -330,8 +331,8 @@ impl Connection {
         }
     }
 
-    /// Appends frames for which the peer waits, as long as they are young: the packet that brought
-    /// them first may have been lost, and a round trip is long.
+    /// Appends recent control frames that the peer waits for: the packet that carried them first may have been
+    /// lost, and finding that out takes a round trip.
     fn put_echoes(&mut self, out: &mut Vec<u8>, end_max: usize) {
         for _ in 0..ECHOES_PER_REPORT.min(self.echoes.len()) {
             if out.len() + CONTROL_SIZE_MAX > end_max {
@@ -350,7 +351,7 @@ impl Connection {
         }
     }
 
-    /// The frame of a control with what is true now; `None` if it no longer matters.
+    /// The frame of a control with its present content; `None` if the frame no longer matters.
     fn control_frame(&mut self, control: Control) -> Option<Frame<'static>> {
         match control {
             Control::End(number) => self.streams.get(number).and_then(|stream| {
@@ -478,7 +479,7 @@ impl Connection {
         }
     }
 
-    /// Appends a packet with a payload that only a peer gone mad would send.
+    /// Appends a packet with any payload, as a faulty or hostile peer might send.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
         let start = self.begin_packet(out);

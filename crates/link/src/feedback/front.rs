@@ -1,7 +1,8 @@
-//! Which of the packets that have just arrived speaks for the path.
+//! Choosing, among the newest arrivals, the packet whose delay is that of the path.
 //!
-//! Rates and queues show in the times at which packets arrive that went the common way. Packets that come
-//! late or early tell of their own way only, and on some paths they are many.
+//! In: packet numbers with their receive times. Out: one of them, the *front*. Rates and queues are measured
+//! on fronts. A packet that was delayed or sped up on its own (by jitter, or by another route) would
+//! distort these measurements, and on some paths such packets are many.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,7 +16,7 @@ pub(super) struct Front {
 
 /// Arrivals that are compared at most.
 const COMPARED_MAX: usize = 256;
-/// Which part of them may have overtaken the others.
+/// One arrival in this many may have overtaken the others.
 const OVERTAKERS_EACH: usize = 32;
 
 impl Front {
@@ -32,9 +33,12 @@ impl Front {
         self.recent.push_back(arrival);
     }
 
-    /// Of the packets of the last eighth of a round trip the one with the highest number, but for a few
-    /// that may have overtaken the others. Late ones do not count, nor does jitter much. Also out of how
-    /// many it was chosen.
+    /// The front, and the number of arrivals that it was chosen from; `None` before any arrival.
+    ///
+    /// The front is the packet with the highest number among the arrivals of the last eighth of a round trip,
+    /// after the few highest numbers are set aside: those may have overtaken the others. A late packet has
+    /// a low number and is never chosen. Jitter hardly matters, since the least delayed packets have
+    /// the highest numbers.
     pub(super) fn choose(&self, rtt: Duration) -> Option<(Sample, usize)> {
         let newest_us = self.recent.back()?.time_us;
         let since_us = newest_us.saturating_sub(rtt.as_micros() as u64 / 8);
@@ -43,15 +47,15 @@ impl Front {
             .partition_point(|arrival| arrival.time_us < since_us);
         let count = self.recent.len() - older;
         let overtakers = match count {
-            // Too few to tell; the sender still may.
+            // Too few arrivals to set any aside. The sender can still recognise an overtaker.
             0..4 => 0,
             _ => count.div_ceil(OVERTAKERS_EACH),
         };
-        // The highest so far, highest first.
+        // The highest numbers found so far, in descending order.
         let mut highest = [Sample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
         let highest = &mut highest[..=overtakers];
         for (place, arrival) in self.recent.range(older..).rev().enumerate() {
-            // True of all but a few where packets come in order.
+            // The usual case: where packets arrive in order, all but the first few end here.
             if place > overtakers && arrival.number <= highest[overtakers].number {
                 continue;
             }

@@ -1,4 +1,7 @@
-//! Feedback: what the receiver of packets tells their sender.
+//! Feedback: reports of the receiver about the packets that have arrived.
+//!
+//! In: packet numbers and their receive times. Out: reports, which the sender's [`recovery`](crate::recovery)
+//! reads. What a missing packet means is left to the sender.
 //!
 //! Feedback is a state, not an event: each report covers everything that arrived within the last
 //! few reports, so that any later report replaces a lost one.

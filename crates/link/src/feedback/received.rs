@@ -1,10 +1,13 @@
-//! The receiver's log: which packets have arrived, and the reports made of it.
+//! The receiver's log: which packets have arrived, and the reports that the peer gets about them.
+//!
+//! In: numbers, sizes and times of arriving packets, the round-trip time, and how many reports get lost.
+//! Out: the time at which the next report is due, and its frames. The log also recognises duplicates.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::{
     front::Front,
-    report::{self, Report, Sample},
+    report::{self, Report, SAMPLES_MAX, Sample, WINDOW},
 };
 use crate::{time::Time, wire::varint};
 
@@ -14,10 +17,10 @@ pub(crate) struct ReceivedLog {
     words: Box<[u64]>,
     /// One past the highest packet number that has arrived.
     next: u64,
-    /// When that one arrived.
+    /// When the packet with the highest number arrived.
     largest_time: Time,
     recent: Front,
-    /// The packet sampled last.
+    /// The packet that was sampled last.
     front: Sample,
     bytes_received: u64,
 
@@ -25,35 +28,40 @@ pub(crate) struct ReceivedLog {
     /// then newest one that arrived late since the report before.
     history: VecDeque<Made>,
     late: Option<(u64, u64)>,
-    /// The peer asked for everything from this packet on, in so many further reports.
+    /// The peer has asked that everything from this packet on be reported again, and the number of further
+    /// reports that will do so.
     asked: Option<(u64, usize)>,
+    /// Receive times for the next report, oldest first.
     samples: Vec<Sample>,
+    /// One arrival in this many is sampled.
     sample_stride: u64,
     packets_since_report: u64,
     /// Ranges of the report being written that did not fit the last frame.
     unwritten: Vec<(u64, u64)>,
 
-    /// Between two reports.
+    /// Time between two reports.
     interval: Duration,
     rtt: Duration,
     /// The fraction of reports that get lost.
     loss: f64,
-    /// What arrives, in bytes per second, and what a report takes, in bytes: moving averages.
+    /// Bytes that arrive per second, and bytes of a report: moving averages.
     received_per_s: f64,
     report_bytes: f64,
     bytes_reported: u64,
-    /// What the present report takes so far, in all its frames.
+    /// Bytes of all frames of the present report so far.
     written_bytes: f64,
-    /// Time between two packets of the sender, moving average.
+    /// Time between the arrivals of two packets sent one after the other, moving average.
     packet_gap_s: f64,
     last_report: Option<Time>,
     /// A packet that wants a report has arrived since the last one.
     pending: bool,
+    /// Without new arrivals reports are repeated until then.
     repeat_until: Time,
-    /// In how many reports each arrival is told.
+    /// The number of reports that cover each arrival.
     redundancy: usize,
 }
 
+/// A report that was made.
 #[derive(Debug, Clone, Copy)]
 struct Made {
     at: Time,
@@ -61,36 +69,36 @@ struct Made {
     late: Option<(u64, u64)>,
 }
 
-/// Packet numbers that the log spans: everything in flight at 10 Gbit/s over 1 s, and more. 128 KiB.
-pub(crate) const WINDOW: u64 = 1 << 20;
-/// Packets that are told again when the peer asks: over a second at 1 Gbit/s.
+/// Packets that are reported again when the peer asks: over a second at 1 Gbit/s.
 const ASKED_MAX: u64 = 1 << 17;
-/// Receive times in one report at most.
-pub(super) const SAMPLES_MAX: usize = 32;
-/// Samples are so many for the packets that each is chosen out of.
+/// Samples taken in the time in which the arrivals come that each front is chosen from. More would
+/// sample the same front twice.
 const SAMPLED_EACH: usize = 16;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
-/// One report is made of so many packets that carry only reports.
+/// Packets of the peer that carry only reports are themselves reported once for every so many.
 const REPORTS_PER_REPORT: u64 = 16;
-/// In how many reports an arrival is told on a path that loses few of them.
+/// The number of reports that cover each arrival, on a path that loses few reports.
 const REDUNDANCY_MIN: usize = 4;
-/// ... and at most: at 64 % loss of reports, 0.5 % of arrivals go untold.
+/// ... and at most: at 64 % loss of reports, 0.5 % of arrivals are in no report that arrives.
 const REDUNDANCY_MAX: usize = 12;
-/// A smaller fraction of reports lost is none.
+/// Loss of reports below this fraction counts as none.
 const LOSS_MIN: f64 = 0.01;
+/// Reports are this far apart at least, and at most: more would cost processor time, fewer would make the
+/// sender's picture of a long path stale.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
-/// What reports may cost beyond eight a round trip, as a part of the bytes that arrive: where none
-/// get lost, and elsewhere.
+/// Bytes that reports beyond eight a round trip may take, as a fraction of the bytes that arrive: on a path
+/// that loses no reports, and elsewhere.
 const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
-/// ... and otherwise, unless that leaves less than five a round trip.
+/// All reports together stay below this fraction, unless that would leave fewer than five a round trip.
 const SHARE_MAX: f64 = 0.000_9;
-/// A path that holds fewer packets than this is short.
+/// A path that holds fewer packets than this is short, and gets a report for each so many packets.
 const SHORT: f64 = 16.0;
+/// ... but reports are no further apart than this.
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
-/// A longer time between packets is a pause of the sender's.
+/// A longer time between two packets is a pause of the sender and not its pace.
 const GAP_MAX_S: f64 = 0.010;
 /// Bytes of headers and of a report's fields.
 const REPORT_OVERHEAD: f64 = 70.0;
@@ -135,8 +143,9 @@ impl ReceivedLog {
         self.set_interval();
     }
 
-    /// Eight reports a round trip, 1 to 50 ms apart, or as many more as cost a small part of what
-    /// arrives: a burst of losses that takes fifty of them is over the sooner.
+    /// Sets the time between reports: an eighth of a round trip, 1 to 50 ms, or less while all reports
+    /// together take a small fraction of the bytes that arrive. With more reports a burst of losses that
+    /// takes fifty reports away is over sooner.
     fn set_interval(&mut self) {
         let share = if self.loss < LOSS_MIN {
             SHARE_CLEAN
@@ -148,15 +157,16 @@ impl ReceivedLog {
         let affordable = Duration::from_secs_f64(apart(share)).max(least);
         self.interval = self.interval_max().min(affordable);
         if self.loss < LOSS_MIN {
-            // Where much is reordered reports are long.
+            // Where many packets are reordered reports are long, and must come less often.
             let dear = Duration::from_secs_f64(apart(SHARE_MAX));
             let rarest = (self.interval * 8 / 5).max(2 * INTERVAL_MIN);
             self.interval = self.interval.max(dear.min(rarest));
         }
     }
 
-    /// Eight reports a round trip; on a path that holds a few packets only, one for so many: where both
-    /// directions share a radio a report takes as long as a third of a packet.
+    /// The longest time between reports: an eighth of a round trip, or on a path that holds only a few packets
+    /// the time of [`SHORT`] packets. Where both directions share a radio, a report takes a third of a
+    /// packet's airtime.
     fn interval_max(&self) -> Duration {
         let told_by_each = REDUNDANCY_MIN as f64 / self.redundancy as f64;
         let packets = Duration::from_secs_f64(SHORT * self.packet_gap_s * told_by_each);
@@ -167,7 +177,7 @@ impl ReceivedLog {
         }
     }
 
-    /// Repeats each arrival often enough for the loss of reports, `loss` being the fraction lost.
+    /// Covers each arrival by enough reports, if the fraction `loss` of reports gets lost.
     pub(crate) fn set_report_loss(&mut self, loss: f64) {
         self.loss = loss;
         // loss^n <= 0.5 %
@@ -179,7 +189,7 @@ impl ReceivedLog {
         self.redundancy = (needed as usize).clamp(REDUNDANCY_MIN, REDUNDANCY_MAX);
     }
 
-    /// In how many reports each arrival is told.
+    /// The number of reports that cover each arrival.
     pub(crate) fn redundancy(&self) -> usize {
         self.redundancy
     }
@@ -219,14 +229,15 @@ impl ReceivedLog {
         }
         self.bytes_received += bytes as u64;
         self.packets_since_report += 1;
-        // Reports are reported too, now and then: their sender must learn how many are lost.
+        // Packets that carry only reports are reported too, now and then: the peer must learn how many of
+        // them are lost.
         self.pending |= wants_report || self.packets_since_report >= REPORTS_PER_REPORT;
         if wants_report {
             self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
         }
     }
 
-    /// Samples the packet that speaks for the path now.
+    /// Samples the present front.
     fn sample(&mut self) {
         let Some((front, compared)) = self.recent.choose(self.rtt) else {
             return;
@@ -247,7 +258,7 @@ impl ReceivedLog {
         self.samples.push(front);
     }
 
-    /// `packets` more have been sent since the newest before.
+    /// Takes in the time between arrivals: the peer has sent `packets` packets since the newest arrival before.
     fn measure_gap(&mut self, packets: u64, now: Time) {
         let since_s = now.since(self.largest_time).as_secs_f64() / packets as f64;
         if self.next > 0 && since_s < GAP_MAX_S {
@@ -256,7 +267,7 @@ impl ReceivedLog {
         }
     }
 
-    /// The peer lacks what was told of packets from `number` on: the next reports tell it again.
+    /// The peer asks for reports on the packets from `number` on once more: the next reports cover them.
     pub(crate) fn tell_from(&mut self, number: u64) {
         if self.asked.is_none() {
             self.asked = Some((number, self.redundancy));
@@ -264,7 +275,7 @@ impl ReceivedLog {
         }
     }
 
-    /// When the next report is due; `None` while there is nothing to say.
+    /// When the next report is due; `None` while there is nothing to report.
     pub(crate) fn report_due(&self) -> Option<Time> {
         if !self.unwritten.is_empty() {
             return Some(Time::default());
@@ -328,13 +339,14 @@ impl ReceivedLog {
             next: self.next,
             late,
         });
-        // As long as so many reports take that come eight times a round trip.
+        // As long as `redundancy` reports take at eight a round trip.
         let coverage = self.redundancy as u32 * self.interval_max();
         let is_past = |made: &Made| made.at + coverage <= now;
         while self.history.len() > self.redundancy + 1 && is_past(&self.history[1]) {
             self.history.pop_front();
         }
-        // Everything above the oldest remembered report, and what came late below that.
+        // The report covers everything above the oldest remembered report, and below that the range in which
+        // packets arrived late.
         let full = self.history.len() > self.redundancy && is_past(&self.history[0]);
         let oldest = self.next.saturating_sub(WINDOW);
         let low = if full {

@@ -7,8 +7,8 @@
 //! block:   first packet number, counted back from largest | count | kind | runs or bits
 //! ```
 //!
-//! A report that does not fit a packet is told in several frames. Each speaks for itself: a packet that a
-//! block covers and does not name had not arrived when the frame was made.
+//! A report that does not fit into a packet is split into several frames. Each frame is complete in itself:
+//! a packet that a block covers and does not list as received had not arrived when the frame was made.
 //!
 //! Samples run backwards in time from `front`, each relative to the one before. Runs alternate between
 //! received and missing, received first; bits are least significant first.
@@ -23,9 +23,9 @@ use crate::wire::{
 pub(crate) struct Report<'a> {
     /// The highest packet number that has arrived.
     pub(crate) largest: u64,
-    /// A packet that arrived lately and speaks for the path, and when, by the receiver's clock.
+    /// A recent arrival whose delay is that of the path (see `front`), with its receive time.
     pub(crate) front: Sample,
-    /// How long after that the report was made, in microseconds.
+    /// Time from the arrival of the front until the report was made, in microseconds.
     pub(crate) delay_us: u64,
     /// Bytes of all distinct packets that have arrived, headers included.
     pub(crate) bytes_received: u64,
@@ -33,16 +33,21 @@ pub(crate) struct Report<'a> {
     blocks: &'a [u8],
 }
 
-/// When one packet arrived.
+/// The receive time of one packet, in microseconds of the receiver's clock.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) number: u64,
     pub(crate) time_us: u64,
 }
 
-/// Encoded as alternating run lengths.
+/// Packet numbers that one report may cover, and so those that the receiver remembers: everything in
+/// flight at 10 Gbit/s over 1 s, and more. As a bitmap 128 KiB.
+pub(crate) const WINDOW: u64 = 1 << 20;
+/// Receive times in one report at most.
+pub(super) const SAMPLES_MAX: usize = 32;
+/// Kind of a block that is encoded as alternating run lengths.
 pub(super) const RUNS: u8 = 0;
-/// Encoded as one bit a packet.
+/// Kind of a block that is encoded as one bit for each packet.
 pub(super) const BITS: u8 = 1;
 
 impl<'a> Report<'a> {
@@ -109,7 +114,7 @@ impl<'a> Report<'a> {
     pub(crate) fn for_each_sample(&self, mut visit: impl FnMut(Sample)) -> Result<(), Malformed> {
         let mut reader = Reader(self.samples);
         let mut sample = self.front;
-        for _ in 0..super::received::SAMPLES_MAX {
+        for _ in 0..SAMPLES_MAX {
             if reader.is_empty() {
                 return Ok(());
             }
@@ -127,15 +132,15 @@ impl<'a> Report<'a> {
         reader.is_empty().then_some(()).ok_or(Malformed)
     }
 
-    /// Calls `visit` for each run of packets of one fate: first number, one past the last, and whether
-    /// they have arrived. Packets that no run covers are not spoken of.
+    /// Calls `visit` for each run of packets that all arrived or are all missing: first number, one past the
+    /// last, and whether they arrived. The report says nothing about packets that no run covers.
     pub(crate) fn for_each_run(
         &self,
         mut visit: impl FnMut(u64, u64, bool),
     ) -> Result<(), Malformed> {
         let mut reader = Reader(self.blocks);
-        // A report speaks of each packet in the window once at most.
-        let mut left = super::received::WINDOW;
+        // A report covers each packet in the window once at most.
+        let mut left = WINDOW;
         while !reader.is_empty() {
             let first = self
                 .largest

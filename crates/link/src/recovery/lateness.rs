@@ -1,4 +1,6 @@
-//! How late things turned up that had been given up, learned and slowly forgotten.
+//! A waiting time that is learned from what arrived after it was given up, and slowly forgotten.
+//!
+//! In: how late something arrived. Out: how long to wait from now on.
 
 use std::time::Duration;
 
@@ -13,12 +15,12 @@ pub(super) struct Lateness {
 
 /// A learned lateness halves in this time.
 const HALF_LIFE: Duration = Duration::from_secs(10);
-/// What is waited for is this much later.
+/// The wait is this multiple of the learned lateness, since the next may be a little later still.
 const MARGIN: f64 = 1.1;
 
 impl Lateness {
-    /// Learns that something which was given up was `late`; or, if it was waited for, that things go on
-    /// being late.
+    /// Learns that something arrived this `late` after it was given up, or, if it `was_waited_for`, that
+    /// such lateness goes on.
     pub(super) fn learn(&mut self, late: Duration, was_waited_for: bool, now: Time) {
         let faded = self.faded(now);
         if late > faded && !was_waited_for {

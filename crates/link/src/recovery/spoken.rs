@@ -1,4 +1,4 @@
-//! Which packets reports have spoken of, whether as received or as missing.
+//! The packet numbers that reports have covered, whether as received or as missing.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -8,7 +8,7 @@ pub(super) struct Spoken {
     ranges: VecDeque<Range<u64>>,
 }
 
-/// Reports of a peer that leaves holes are remembered no better than this.
+/// Ranges remembered at most. Only a peer whose reports leave holes needs more, and then some are forgotten.
 const RANGES_MAX: usize = 64;
 
 impl Spoken {
@@ -33,7 +33,7 @@ impl Spoken {
         self.ranges.get(at).is_some_and(|r| r.contains(&number))
     }
 
-    /// What is below `number` will not be asked for any more.
+    /// Forgets numbers below `number`, which will not be looked up any more.
     pub(super) fn forget_below(&mut self, number: u64) {
         while self.ranges.front().is_some_and(|r| r.end <= number) {
             self.ranges.pop_front();

@@ -1,14 +1,16 @@
 //! How often a lost slot is sent again at once.
 
-/// How many copies of a slot are sent in a round of repetition on a path that loses the fraction
-/// `loss`.
+/// The number of copies of a slot that are sent in a round of repetition, on a path that loses the
+/// fraction `loss`.
 ///
-/// A copy costs as much as the slot, but few slots reach late rounds, and everything behind one of
-/// them waits for it. So there are as many copies as add about a hundredth of the traffic, and on
-/// very lossy paths, where that would still mean one, more in late rounds all the same: 8 rounds
-/// instead of 25 at 64 % loss, for 8 % of the traffic.
+/// A copy costs as much as the slot, but few slots reach late rounds, and everything behind such a slot
+/// waits for it. So the number of copies is the one that adds about a hundredth of the traffic. On very lossy
+/// paths that would be a single copy, and late rounds get more all the same: at 64 % loss delivery takes 8
+/// rounds instead of 25, for 8 % of the traffic.
 pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
+    /// Traffic that the copies of one round may add, as a fraction.
     const EXTRA_TRAFFIC: f64 = 0.012;
+    /// More copies than this hardly ever help on a path that loses little.
     const CHEAP_COPIES_MAX: f64 = 4.0;
     let reaching = loss.max(1e-6).powi(i32::from(round));
     let cheap = (1.0 + EXTRA_TRAFFIC / reaching).min(CHEAP_COPIES_MAX) as u32;
@@ -18,7 +20,7 @@ pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
         5 => 4,
         _ => 8,
     };
-    // The first repetition is a single one: it is the common case.
+    // The first repetition is the common case, and a single copy.
     if round <= 1 { 1 } else { cheap.max(late) }
 }
 

@@ -1,17 +1,18 @@
-//! The memory of a connection's streams: what of it is promised to the peer, lent to arriving data, and
-//! left for sending.
+//! The memory of a connection's streams: how much is promised to the peer, lent to arriving data, and left
+//! for sending.
 //!
-//! Both directions share one bound, and a quarter is kept for each. What a stream may have outstanding
-//! is promised here and kept by the stream itself.
+//! In: windows of streams as they begin, change and end; bytes that wait to be sent. Out: the windows that
+//! memory allows. Both directions share one bound, and a quarter is kept for each. A window is promised here;
+//! the receiving half enforces it.
 
 use super::{
     SLOT_SIZE,
-    recv::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
+    slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
 /// How many streams the peer may have open at once, with memory to spare.
 const STREAMS_MAX: u32 = 4096;
-/// Of the memory this fraction (one over it) is kept for sending, and as much for receiving.
+/// This fraction of the memory (one over it) is kept for sending, and as much for receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;
 /// A new bulk stream is promised this fraction (one over it) of what may still be promised, or of five
 /// eighths of the memory if that is less: with 1 GiB the first can fill 1 Gbit/s over 1 s until its window
@@ -21,7 +22,7 @@ const INITIAL_SHARE: u64 = 4;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 
-/// What the streams of a connection have of its memory.
+/// The memory of a connection, and what its streams use of it.
 pub(crate) struct Memory {
     pub(crate) pool: SlabPool,
     max: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Memory {
     send_buffered: u64,
     /// Slots that a bulk stream which we open may use at once.
     initial_credit: u64,
-    /// The window for new streams that the peer was told last.
+    /// The window for new streams that the peer was last told.
     told_window: u64,
 }
 
@@ -55,24 +56,26 @@ impl Memory {
         initial_window(initial_slots(self.max).min(self.room()))
     }
 
-    /// The same when nothing was promised yet: the most that the peer may ever have been told.
+    /// The initial window while nothing is promised: the largest that the peer may ever have been told.
     pub(crate) fn first_initial_window(&self) -> u64 {
         first_initial_window(self.max)
     }
 
-    /// The same for a stream of ours, from the peer's last word; each opening takes its share.
+    /// Slots that a bulk stream which we open now may use at once, as the peer said last. Each stream that
+    /// opens lowers the number for the next.
     pub(crate) fn take_initial_credit(&mut self) -> u64 {
         let credit = self.initial_credit;
         self.initial_credit = (credit - credit / INITIAL_SHARE).max(CONTROL_WINDOW);
         credit
     }
 
-    /// The peer's last word.
+    /// The peer says how many slots a bulk stream that we open may use at once.
     pub(crate) fn set_initial_credit(&mut self, slots: u64) {
         self.initial_credit = slots.max(CONTROL_WINDOW);
     }
 
-    /// Whether the peer must be told that the window for new streams has changed much. It counts as told.
+    /// Whether the window for new streams has changed so much that the peer must be told. From then on it
+    /// counts as told.
     pub(crate) fn initial_window_is_news(&mut self) -> bool {
         let window = self.initial_window();
         let is_news = window.abs_diff(self.told_window) > self.told_window / 8;
@@ -82,22 +85,22 @@ impl Memory {
         is_news
     }
 
-    /// A bulk stream begins, with a window of so many slots.
+    /// Promises memory to a new bulk stream with a window of `window` slots.
     pub(crate) fn promise_stream(&mut self, window: u64) {
         self.promise(promised_to_stream(window));
     }
 
-    /// A stream's window becomes so many slots wider.
+    /// Promises memory for `slots` slots by which a window grows.
     pub(crate) fn promise(&mut self, slots: u64) {
         self.promised += slots;
     }
 
-    /// A stream's window becomes so many slots narrower.
+    /// Takes back the promise for `slots` slots by which a window shrinks.
     pub(crate) fn withdraw(&mut self, slots: u64) {
         self.promised = self.promised.saturating_sub(slots);
     }
 
-    /// A bulk stream with such a window is over.
+    /// Takes back what was promised to a bulk stream with a window of `window` slots: the stream is over.
     pub(crate) fn take_back(&mut self, window: u64) {
         self.promised = self.promised.saturating_sub(promised_to_stream(window));
     }
@@ -107,13 +110,13 @@ impl Memory {
         slots(self.max - self.sending()).saturating_sub(self.promised)
     }
 
-    /// The same for windows that prove too small, which leave a new stream's window.
+    /// Slots by which windows that prove too small may grow: room for one more new stream stays.
     pub(crate) fn room_to_widen(&self) -> u64 {
         self.room().saturating_sub(first_initial_window(self.max))
     }
 
-    /// The same for a stream that has such a window, and is not to have less than a new one because it
-    /// once needed less.
+    /// Slots by which a stream with this window may grow when its reader gets faster: at least up to the window
+    /// of a new stream.
     pub(crate) fn room_to_refit(&self, window: u64) -> u64 {
         let as_new = self.initial_window().saturating_sub(window);
         self.room_to_widen().max(as_new)
@@ -141,19 +144,20 @@ impl Memory {
         self.bound_pool();
     }
 
-    /// A peer may send more than it was promised; that must not take what sending uses.
+    /// Bounds the pool: a peer may send more than it was promised, which must not take memory from sending.
     fn bound_pool(&mut self) {
         self.pool.set_max(self.max - self.sending());
     }
 
-    /// What sending takes, or is kept for it.
+    /// Bytes that sending takes, or that are kept for it.
     fn sending(&self) -> u64 {
         let floor = self.max / FLOOR_SHARE;
         self.send_buffered.clamp(floor, self.max)
     }
 }
 
-/// Memory is lent by the slab: the first and the last may be used in part.
+/// Slots of memory that a stream with this window may take. Memory is lent by the slab, and the first and the
+/// last slab may be used in part only.
 fn promised_to_stream(window: u64) -> u64 {
     window + 2 * SLAB_SLOTS
 }

@@ -1,5 +1,8 @@
 //! Streams: ordered bytes in each direction, cut into slots of at most [`SLOT_SIZE`] bytes.
 //!
+//! In: bytes of applications, slots and credit of the peer. Out: slots to send, bytes in order, events for
+//! applications. Packets, loss and congestion are the connection's business.
+//!
 //! A stream is a sequence of slots. A packet carries whole slots, named by stream and index, so both
 //! sides find a slot by arithmetic: there is no list of ranges, and no limit to the number of gaps.
 
@@ -9,13 +12,14 @@ pub(crate) mod pace;
 pub(crate) mod readers;
 pub(crate) mod recv;
 pub(crate) mod send;
+pub(crate) mod slab;
 pub(crate) mod table;
 
 /// Bytes that one slot holds at most: what a 1500-byte packet leaves for data.
 pub(crate) const SLOT_SIZE: usize = 1448;
 
-/// Names one slot of one of our sending streams: its place in the table, the stream that must still
-/// be there, and the index.
+/// Names one slot of a sending stream of ours: the stream's place in the table, its number (which shows whether
+/// the place holds another stream by now), and the slot's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChunkRef {
     pub(crate) slot: u32,
@@ -32,7 +36,7 @@ pub enum Class {
     Bulk,
 }
 
-/// The bits of a stream's number: who opened it, its class, and a count.
+/// The parts of a stream's number: which side opened the stream, its class, and a count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamNumber {
     pub(crate) count: u32,

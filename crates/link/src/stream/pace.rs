@@ -1,7 +1,7 @@
-//! How fast the reader of a stream takes its bytes, and the window that follows: what drains in time.
+//! The pace at which the reader of a stream takes its bytes, and the window that drains in time at that pace.
 //!
-//! Slots read and what waits to be read go in, with the time; a window in slots comes out. What memory
-//! allows of it, and what of it the peer is told, is the business of the receiving half and of the table.
+//! In: the slots that have been read, whether more wait to be read, and the time. Out: a window in slots.
+//! The receiving half and the table decide how much of that window memory allows and the peer gets.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,51 +10,50 @@ use super::SLOT_SIZE;
 /// The pace of one reader.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Whose it is.
+    /// Name of the reader.
     reader: u64,
     /// Time in which everything between the two applications must drain.
     limit_s: f64,
     /// One past the last slot that was read.
     read_to: u64,
-    /// Slots read first that tell nothing: buffers behind the reader swallow them.
+    /// The first slots, which do not show the pace: buffers behind the reader swallow them.
     free: u64,
     /// Since when something waits to be read.
     waits_since_s: Option<f64>,
-    /// The present span: when it began, its length, what was read in it.
+    /// The present span: its beginning, its length, and the slots read in it.
     began_s: f64,
     length_s: f64,
     slots: u64,
-    /// The spans before, oldest first.
+    /// Earlier spans, oldest first.
     spans: VecDeque<Span>,
-    /// What is expected until the first span is over.
+    /// The pace that is assumed until the first span is over.
     expected_slots_per_s: f64,
     window: u64,
 }
 
-/// Who reads a stream.
+/// The reader of a stream, as far as it is known when the stream begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader {
-    /// Two streams with the same name have the same reader.
+    /// Streams with the same name have the same reader.
     pub(crate) name: u64,
-    /// What its last stream has shown.
+    /// The reader's pace in its last stream.
     pub(crate) slots_per_s: Option<f64>,
-    /// How far away the peer is.
+    /// Round-trip time to the peer.
     pub(crate) rtt_s: f64,
 }
 
-/// What was read in a short time.
+/// The slots that were read in a short time.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     length_s: f64,
     slots: u64,
-    /// Something waited to be read all the time: more could not have been read.
+    /// Something waited to be read all the time, so the reader could not have read more.
     is_behind: bool,
 }
 
 impl Pace {
-    /// The pace of a reader that has read the slots below `read_to`, and of which nothing else is known but,
-    /// perhaps, how fast it was in an earlier stream. It may be slower now: of the window that this would make
-    /// it gets half.
+    /// The pace of a reader that has read the slots below `read_to` before it was measured. A reader that is
+    /// known from an earlier stream may be slower now, and gets half of the window of its earlier pace.
     pub(crate) fn new(reader: Reader, limit: Duration, read_to: u64, now_s: f64) -> Self {
         let expected_slots_per_s = reader.slots_per_s.unwrap_or(0.0) / 2.0;
         let drains_s = drains_s(limit.as_secs_f64(), reader.rtt_s);
@@ -74,19 +73,19 @@ impl Pace {
         }
     }
 
-    /// Who reads, and how fast as far as this stream tells; `None` if it was too short to tell.
+    /// Name and measured pace of the reader; `None` if the stream was too short to measure.
     pub(crate) fn shown(&self) -> Option<(u64, f64)> {
         let enough = self.free == 0 && self.read_to > 2 * WINDOW_AT_FIRST;
         enough.then(|| (self.reader, self.slots_per_s()))
     }
 
-    /// The limit has changed.
+    /// Changes the time in which everything must drain.
     pub(crate) fn set_limit(&mut self, limit: Duration) {
         self.limit_s = limit.as_secs_f64();
     }
 
-    /// Takes in how the stream stands: what has been read, and whether more waits. To be called at each
-    /// change of either.
+    /// Takes in the state of the stream: slots below `read_to` have been read, and `is_readable` says whether
+    /// more wait. To be called whenever one of the two changes.
     pub(crate) fn update(&mut self, read_to: u64, is_readable: bool, now_s: f64, rtt_s: f64) {
         self.advance(now_s, rtt_s);
         let read = read_to - self.read_to;
@@ -110,15 +109,15 @@ impl Pace {
         self.window
     }
 
-    /// Bytes that may wait in each queue behind the link. They grow with what was read: if they grew with the
-    /// window alone, then each time they grew what they swallow would make the reader seem fast.
+    /// Bytes that may wait in each queue behind the link. The bound grows with the bytes that were read. If it
+    /// grew with the window alone, each growth would swallow bytes, and the reader would seem fast.
     pub(crate) fn queue_bytes(&self) -> usize {
         let window = self.window.min(self.read_to.max(WINDOW_AT_FIRST));
         queue_bytes(window, READ_QUEUE_SHARE)
     }
 
-    /// The rate at which the reader takes slots, as far as the last spans tell: where it was behind, what it
-    /// took on average; where it kept up, at least the most that it took.
+    /// The rate at which the reader takes slots, by the last spans: the average over spans in which the reader
+    /// was behind, and at least the highest rate of a span in which it kept up.
     fn slots_per_s(&self) -> f64 {
         let mut kept_up = if self.is_behind() {
             0.0
@@ -163,7 +162,7 @@ impl Pace {
                 is_behind: self.is_behind(),
             };
             self.spans.push_back(span);
-            // Of what is longer ago than all spans nothing would be left.
+            // Whatever is older than all spans together would be dropped at once.
             let oldest = now_s - length_s * (SPANS_MAX + 1) as f64;
             self.began_s = (self.began_s + self.length_s).max(oldest);
             self.length_s = length_s;
@@ -171,7 +170,7 @@ impl Pace {
     }
 }
 
-/// The time in which a window drains.
+/// The time in which the reader should take a whole window.
 fn drains_s(limit_s: f64, rtt_s: f64) -> f64 {
     WINDOW_ROUND_TRIPS * rtt_s + WINDOW_SHARE * limit_s
 }
@@ -182,32 +181,36 @@ pub(crate) fn queue_bytes(window: u64, share: u64) -> usize {
     (bytes.min(QUEUE_BYTES_MAX as u64) as usize).max(QUEUE_BYTES_MIN)
 }
 
-/// Of a window this part (one over it) may wait to be sent in the link ...
+/// The part of a window (one over this) that may wait in the link to be sent.
 pub(crate) const UNSENT_SHARE: u64 = 8;
-/// ... this in the handle before it, and twice that in the kernel ...
+/// The part that may wait in the sending application's handle, and twice that in the kernel.
 pub(crate) const SEND_QUEUE_SHARE: u64 = 16;
-/// ... and this in the handle behind the link, in the pump's buffer, and twice that in the kernel: less than
-/// half a window in all.
+/// The part that may wait in the reading application's handle and in the pump's buffer each, and twice that in
+/// the kernel: with the two above less than half a window.
 const READ_QUEUE_SHARE: u64 = 32;
+/// Such a queue holds this much at least, so that small windows do not make a system call for each packet, and
+/// at most.
 const QUEUE_BYTES_MIN: usize = 4 << 10;
 const QUEUE_BYTES_MAX: usize = 512 << 10;
-/// The window of a stream whose reader has shown nothing yet: 384 KiB, 3.1 s at 1 Mbit/s. A fast reader shows by
-/// the last third of it that it is one.
+/// The window of a stream whose reader has not been measured yet: 384 KiB, 3.1 s at 1 Mbit/s. The last third
+/// of it shows whether the reader is fast.
 pub(crate) const WINDOW_AT_FIRST: u64 = 271;
 /// The least window: 23 KB, 2 s at 100 kbit/s.
 const WINDOW_MIN: u64 = 16;
-/// No memory is so large; frames can tell it.
+/// The largest window: more than any memory holds, and little enough for a frame to encode.
 const WINDOW_MAX: u64 = 1 << 32;
-/// The window holds what the reader takes in so many round trips, so that it does not wait ...
+/// The window holds the slots that the reader takes in this many round trips, so that the reader never waits
+/// for credit ...
 const WINDOW_ROUND_TRIPS: f64 = 1.5;
-/// ... and in this part of the limit, so that it does not wait for repeats either. The rest is for queues
-/// and for buffers of the kernel.
+/// ... and those that it takes in this part of the limit, so that it does not wait for repeats either. The
+/// rest of the limit is for queues and for buffers of the kernel.
 const WINDOW_SHARE: f64 = 0.4;
-/// The first 256 KiB may be read by nobody: queues, the kernel's send buffer and the receive buffer of the
-/// other end hold them. With less, 64 KiB of receive buffer made a server of 10 Mbit/s seem ten times as fast.
+/// Slots that may vanish into buffers before the reader has read any: queues, the kernel's send buffer and the
+/// receive buffer of the other end hold 256 KiB. With a lower bound, 64 KiB of receive buffer made a server
+/// of 10 Mbit/s seem ten times as fast.
 const SWALLOWED_SLOTS: u64 = 181;
-/// Spans are judged over 1.6 s, or over two round trips and more. What a fast reader takes of a window at
-/// once it took in one span, so that the window can grow by a factor of sixteen and more in a round trip.
+/// The pace is judged over this many spans: 1.6 s, or two round trips and more. A fast reader takes a whole
+/// window within one span, which lets the window grow sixteenfold in a round trip.
 const SPANS_MAX: usize = 16;
 const SPAN_MIN_S: f64 = 0.1;
 const SPANS_PER_ROUND_TRIP: f64 = 6.0;

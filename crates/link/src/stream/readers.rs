@@ -1,11 +1,14 @@
-//! How fast readers were whose streams are over, so that their next streams need not begin small.
+//! The pace of readers whose streams have ended, so that their next streams need not begin with a small
+//! window.
+//!
+//! In: the pace that a stream has measured. Out: the same for the next stream of that reader.
 
 use std::collections::VecDeque;
 
 /// The readers that were measured last.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
-    /// The latest measurement last.
+    /// In the order of measurement, the latest last.
     known: VecDeque<Reader>,
 }
 
@@ -17,7 +20,7 @@ struct Reader {
 }
 
 impl Readers {
-    /// Enters what a stream has shown of its reader.
+    /// Enters the pace at which reader `name` has read a stream.
     pub(crate) fn remember(&mut self, name: u64, slots_per_s: f64, at_s: f64) {
         self.known.retain(|reader| reader.name != name);
         if self.known.len() == READERS_MAX {
@@ -30,16 +33,16 @@ impl Readers {
         });
     }
 
-    /// What the last stream of a reader has shown, if that is not long ago.
+    /// The pace of reader `name` in its last stream, if that was not long ago.
     pub(crate) fn slots_per_s(&self, name: u64, now_s: f64) -> Option<f64> {
         let known = self.known.iter().find(|reader| reader.name == name)?;
         (now_s - known.at_s < KNOWN_S).then_some(known.slots_per_s)
     }
 }
 
-/// Servers behind one gateway.
+/// Readers that are remembered: the servers behind one gateway.
 const READERS_MAX: usize = 64;
-/// Who was fast then may be busy now.
+/// A measurement counts for this long: a server that was fast then may be busy now.
 const KNOWN_S: f64 = 600.0;
 
 #[cfg(test)]

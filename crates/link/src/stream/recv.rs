@@ -1,4 +1,8 @@
-//! The receiving half of a stream: slots that arrived in any order, handed on in order.
+//! The receiving half of a stream: takes slots in any order and hands on bytes in order.
+//!
+//! In: slots, the end record and resets of the peer. Out: bytes, the credit to grant, and in the end whether
+//! count and hash agree. Slots lie in slabs of the connection's pool ([`slab`](super::slab)); how much memory a
+//! stream may take is decided in [`memory`](super::memory).
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,79 +13,10 @@ use super::{
     SLOT_SIZE,
     memory::CONTROL_WINDOW,
     pace::{Pace, Reader},
+    slab::{SLAB_SLOTS, Slab, SlabPool},
 };
 
-/// Slots in one slab.
-pub(crate) const SLAB_SLOTS: u64 = 64;
-
-/// Memory for [`SLAB_SLOTS`] slots.
-#[derive(Debug)]
-struct Slab {
-    data: Vec<u8>,
-    lens: [u16; SLAB_SLOTS as usize],
-}
-
-/// Lends slabs up to a bound, and keeps returned ones for reuse.
-#[derive(Debug)]
-pub(crate) struct SlabPool {
-    #[expect(clippy::vec_box, reason = "streams take and return boxes")]
-    free: Vec<Box<Slab>>,
-    lent: usize,
-    lent_max: usize,
-    /// The most slabs ever lent at once.
-    pub(crate) lent_peak: usize,
-}
-
-/// Bytes that one slab takes.
-pub(crate) const SLAB_SIZE: usize = SLOT_SIZE * SLAB_SLOTS as usize;
-/// Slabs that are lent however little memory there is.
-const LENT_MIN: usize = 4;
-/// Returned slabs kept for reuse; beyond that memory goes back to the system.
-const FREE_SLABS_MAX: usize = 64;
-
-impl SlabPool {
-    /// A pool that lends up to `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: u64) -> Self {
-        let mut pool = Self {
-            free: Vec::new(),
-            lent: 0,
-            lent_max: 0,
-            lent_peak: 0,
-        };
-        pool.set_max(bytes_max);
-        pool
-    }
-
-    /// Changes the bound; what is lent stays lent.
-    pub(crate) fn set_max(&mut self, bytes_max: u64) {
-        let slabs = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
-        self.lent_max = slabs.max(LENT_MIN);
-    }
-
-    fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
-        if self.lent >= self.lent_max && !is_essential {
-            return None;
-        }
-        self.lent += 1;
-        self.lent_peak = self.lent_peak.max(self.lent);
-        Some(self.free.pop().unwrap_or_else(|| {
-            Box::new(Slab {
-                data: vec![0; SLAB_SIZE],
-                lens: [0; SLAB_SLOTS as usize],
-            })
-        }))
-    }
-
-    fn give_back(&mut self, mut slab: Box<Slab>) {
-        self.lent -= 1;
-        if self.free.len() < FREE_SLABS_MAX {
-            slab.lens.fill(0);
-            self.free.push(slab);
-        }
-    }
-}
-
-/// What became of an arriving slot.
+/// The fate of an arriving slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Insert {
     /// Kept.
@@ -94,7 +29,7 @@ pub(crate) enum Insert {
     Violation,
 }
 
-/// How the receiving half stands.
+/// The state of the receiving half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecvState {
     /// Bytes are expected.
@@ -123,14 +58,14 @@ pub(crate) struct RecvHalf {
     state: RecvState,
     /// Slots that the peer may have outstanding beyond what was read.
     window: u64,
-    /// The limit that the peer was told last.
+    /// The highest slot count that the peer has been granted.
     credit_told: u64,
-    /// What the peer may have taken for the limit when the stream began.
+    /// The highest limit that the peer may have assumed when the stream began.
     limit_at_first: u64,
-    /// Slots read since, and when, the window was last judged.
+    /// The slot up to which the stream was read when the window was last judged, and when that was.
     judged_at: u64,
     judged_s: f64,
-    /// What the reader takes, where that bounds the window.
+    /// The reader's pace, if it bounds the window.
     pace: Option<Pace>,
 }
 
@@ -142,9 +77,9 @@ struct End {
 }
 
 impl RecvHalf {
-    /// A half that is granted `window` slots beyond what was read. For the beginning its peer may have
-    /// been told up to `limit` slots or, since words get lost, as little as any stream begins with: so
-    /// a stream that goes on is told its credit when the first bytes are read.
+    /// A half that grants `window` slots beyond the last one read. At the beginning the peer assumes at most
+    /// `limit` slots, or as few as any stream begins with, since frames with larger limits get lost. So a
+    /// stream that goes on gets its credit when the first bytes are read.
     pub(crate) fn new(window: u64, limit: u64, now_s: f64) -> Self {
         Self {
             slabs: VecDeque::new(),
@@ -172,8 +107,8 @@ impl RecvHalf {
         self.window
     }
 
-    /// From now on the window is what the reader takes in a part of `limit`. What was promised before stays
-    /// so for a peer that has used it; one that has not is told less. Returns whether that is news.
+    /// From now on the window holds what the reader takes in a part of `limit`. Credit that the peer has used
+    /// stays granted; credit that it has not used is withdrawn. Returns whether the peer must be told.
     pub(crate) fn pace(&mut self, reader: Reader, limit: Duration, now_s: f64) -> bool {
         if self.state != RecvState::Open || self.end.is_some() {
             return false;
@@ -188,7 +123,8 @@ impl RecvHalf {
         true
     }
 
-    /// Who has read this stream to its end, and how fast, if its pace was measured and it was long enough.
+    /// Name and pace of the reader, if it has read this stream to its end and the stream was long enough to
+    /// measure.
     pub(crate) fn shown_pace(&self) -> Option<(u64, f64)> {
         let pace = self.pace.as_ref();
         pace.filter(|_| self.state == RecvState::Ended)?.shown()
@@ -204,7 +140,7 @@ impl RecvHalf {
         self.pace.as_ref().map(Pace::queue_bytes)
     }
 
-    /// Something has arrived or was read: the reader's pace is measured.
+    /// Measures the reader's pace. To be called when something has arrived or was read.
     pub(crate) fn keep_pace(&mut self, now_s: f64, rtt_s: f64) {
         if self.pace.is_none() {
             return;
@@ -215,7 +151,7 @@ impl RecvHalf {
         }
     }
 
-    /// Slots that the peer was told it may use, and that have not been read.
+    /// Slots that the peer may use and that have not been read.
     pub(crate) fn outstanding(&self) -> u64 {
         self.credit_told.saturating_sub(self.next)
     }
@@ -248,17 +184,15 @@ impl RecvHalf {
             self.slabs[at] = Some(slab);
         }
         let slab = self.slabs[at].as_mut().expect("it was just put there");
-        let slot = (index % SLAB_SLOTS) as usize;
-        if slab.lens[slot] != 0 {
+        if slab.len(index) != 0 {
             return Insert::Duplicate;
         }
-        slab.lens[slot] = data.len() as u16;
-        slab.data[slot * SLOT_SIZE..][..data.len()].copy_from_slice(data);
+        slab.fill(index, data);
         self.highest = self.highest.max(index + 1);
         Insert::New
     }
 
-    /// Enters the end record. Returns false if it contradicts what is known.
+    /// Enters the end record. Returns false if the record contradicts an earlier one or slots that arrived.
     pub(crate) fn set_end(&mut self, chunks: u64, bytes: u64, hash: u64) -> bool {
         if let Some(end) = self.end {
             return end.chunks == chunks && end.bytes == bytes && end.hash == hash;
@@ -275,7 +209,7 @@ impl RecvHalf {
         true
     }
 
-    /// The peer abandoned the stream: what has not been read is dropped.
+    /// The peer abandoned the stream: drops what has not been read.
     pub(crate) fn set_reset(&mut self, code: u32, pool: &mut SlabPool) {
         if self.state == RecvState::Open {
             self.state = RecvState::Reset { code };
@@ -285,7 +219,7 @@ impl RecvHalf {
 
     /// Whether [`read`](Self::read) would return something.
     pub(crate) fn is_readable(&self) -> bool {
-        self.slab_len(self.next) != 0
+        self.slot_len(self.next) != 0
     }
 
     /// Takes bytes in order, about `len_max` at most.
@@ -294,7 +228,7 @@ impl RecvHalf {
             return None;
         }
         let mut out = BytesMut::with_capacity(self.readable_len(len_max));
-        while let Some(len) = Some(self.slab_len(self.next)).filter(|len| *len != 0) {
+        while let Some(len) = Some(self.slot_len(self.next)).filter(|len| *len != 0) {
             if !out.is_empty() && out.len() + len > len_max {
                 break;
             }
@@ -302,8 +236,7 @@ impl RecvHalf {
             let slab = self.slabs[at]
                 .as_ref()
                 .expect("a slot with a length has a slab");
-            let start = (self.next % SLAB_SLOTS) as usize * SLOT_SIZE;
-            out.extend_from_slice(&slab.data[start..start + len]);
+            out.extend_from_slice(slab.slot(self.next));
             self.next += 1;
             if self.next.is_multiple_of(SLAB_SLOTS) {
                 let slab = self
@@ -325,7 +258,7 @@ impl RecvHalf {
     }
 
     /// Whether the window is too small: a quarter of it was read within two round-trip times, or
-    /// half of it lies behind a hole. Not if the application is what is slow.
+    /// half of it lies behind a hole. A window that a slow application leaves full is large enough.
     pub(crate) fn wants_wider(&self, now_s: f64, rtt_s: f64) -> bool {
         let is_fast = self.next - self.judged_at >= self.window / 4
             && now_s - self.judged_s < 2.0 * rtt_s.max(0.002);
@@ -334,12 +267,12 @@ impl RecvHalf {
         may_widen && (is_fast || is_holed)
     }
 
-    /// Makes the window so wide.
+    /// Sets the window, in slots.
     pub(crate) fn set_window(&mut self, window: u64) {
         self.window = window;
     }
 
-    /// Whether the credit differs enough from what the peer was told to tell it again.
+    /// Whether the credit has grown enough since the peer was told to tell it again.
     pub(crate) fn credit_due(&mut self, now_s: f64) -> bool {
         if self.state != RecvState::Open || self.end.is_some() {
             return false;
@@ -358,7 +291,7 @@ impl RecvHalf {
         self.credit_told
     }
 
-    /// What memory was promised for, which may be for more than the reader's pace asks for now.
+    /// The window to grant now: memory may be promised for more than the reader's pace asks for.
     fn window_to_tell(&self) -> u64 {
         self.paced_window()
             .map_or(self.window, |paced| paced.min(self.window))
@@ -387,21 +320,19 @@ impl RecvHalf {
     }
 
     /// The length of slot `index`, zero if it is not here.
-    fn slab_len(&self, index: u64) -> usize {
+    fn slot_len(&self, index: u64) -> usize {
         let Some(at) = (index / SLAB_SLOTS).checked_sub(self.slab_base) else {
             return 0;
         };
         let slab = self.slabs.get(at as usize).and_then(Option::as_ref);
-        slab.map_or(0, |slab| {
-            usize::from(slab.lens[(index % SLAB_SLOTS) as usize])
-        })
+        slab.map_or(0, |slab| slab.len(index))
     }
 
     fn readable_len(&self, len_max: usize) -> usize {
         let mut len = 0;
         let mut index = self.next;
         while len < len_max {
-            match self.slab_len(index) {
+            match self.slot_len(index) {
                 0 => break,
                 slot => len += slot,
             }
@@ -444,7 +375,7 @@ mod tests {
             prop_assert!(half.set_end(slots.len() as u64, whole.len() as u64, hash(&whole)));
             prop_assert_eq!(half.state(), RecvState::Ended);
             half.release(&mut pool);
-            prop_assert_eq!(pool.lent, 0);
+            prop_assert_eq!(pool.lent(), 0);
         }
     }
 

@@ -1,5 +1,8 @@
-//! The sending half of a stream: what the application wrote, which slots it was cut into, and which
-//! of them have arrived.
+//! The sending half of a stream: the bytes that the application wrote, the slots that they were cut into, and
+//! which of the slots have arrived.
+//!
+//! In: bytes, credit, and the fate of slots. Out: slots to send, new ones and repeats. The table decides which
+//! stream is next, and recovery which slots are lost.
 
 use std::collections::VecDeque;
 
@@ -10,7 +13,7 @@ use super::pace;
 
 /// The sending half of one stream.
 pub(crate) struct SendHalf {
-    /// What the application wrote and the peer has not got yet, oldest first.
+    /// Bytes that the application wrote and that have not arrived yet, oldest first.
     segments: VecDeque<Bytes>,
     /// Number of the first segment; numbers are never reused.
     segment_base: u64,
@@ -22,7 +25,7 @@ pub(crate) struct SendHalf {
     base: u64,
     /// Slots below this index may be sent.
     credit: u64,
-    /// The window of a stream whose receiver bounds what is on its way, in slots.
+    /// The window in slots, if the receiver bounds the bytes on their way.
     paced_window: Option<u64>,
     bytes_written: u64,
     bytes_arrived: u64,
@@ -45,9 +48,9 @@ struct Cursor {
 struct Slot {
     start: Cursor,
     len: u16,
-    /// Packets in flight that carry it.
+    /// Packets in flight that carry the slot.
     outstanding: u8,
-    /// How often it was given up.
+    /// How often the slot was given up.
     round: u8,
     /// Copies that wait to be sent.
     queued: u8,
@@ -153,8 +156,8 @@ impl SendHalf {
         was_blocked && !self.is_blocked()
     }
 
-    /// Sets the number of slots that may be sent, where the receiver bounds what is on its way: the first
-    /// time whatever it was, then to no less. What has been sent cannot be taken back.
+    /// Sets the number of slots that may be sent, if the receiver bounds the bytes on their way. The first
+    /// call may lower the number, later ones only raise it. Slots that were sent stay sent.
     pub(crate) fn set_paced_credit(&mut self, credit: u64, window: u64) {
         if self.paced_window.is_none() || credit >= self.credit {
             self.credit = credit;
@@ -162,13 +165,13 @@ impl SendHalf {
         }
     }
 
-    /// Bytes that may wait here to be sent; `None` if the receiver bounds nothing.
+    /// Bytes that may wait in this half to be sent; `None` if the receiver bounds nothing.
     pub(crate) fn unsent_max(&self) -> Option<usize> {
         self.paced_window
             .map(|window| pace::queue_bytes(window, pace::UNSENT_SHARE))
     }
 
-    /// Bytes that may wait before that; `None` if the receiver bounds nothing.
+    /// Bytes that may wait in the application's queue before this half; `None` if the receiver bounds nothing.
     pub(crate) fn queue_max(&self) -> Option<usize> {
         self.paced_window
             .map(|window| pace::queue_bytes(window, pace::SEND_QUEUE_SHARE))
@@ -179,7 +182,7 @@ impl SendHalf {
         self.unsent_bytes > 0 && self.next_index() >= self.credit
     }
 
-    /// Whether nothing more is to come, or so little is on its way that somebody may wait for it.
+    /// Whether the application has finished, or so few bytes are on their way that somebody may wait for them.
     pub(crate) fn is_tail(&self) -> bool {
         self.state != SendState::Open || self.buffered_bytes() <= TAIL_BYTES
     }
@@ -318,14 +321,14 @@ impl SendHalf {
         Some(slot.round)
     }
 
-    /// So many copies of slot `index` wait to be sent.
+    /// Notes that `copies` copies of slot `index` wait to be sent.
     pub(crate) fn set_queued(&mut self, index: u64, copies: u32) {
         if let Some(slot) = self.slot_mut(index) {
             slot.queued = copies as u8;
         }
     }
 
-    /// One of them no longer waits.
+    /// Notes that one copy of slot `index` no longer waits to be sent.
     pub(crate) fn unqueue(&mut self, index: u64) {
         if let Some(slot) = self.slot_mut(index) {
             slot.queued = slot.queued.saturating_sub(1);

@@ -12,8 +12,9 @@ use super::{
     copies::copies_in_round,
     memory::{CONTROL_WINDOW, Memory, streams_max},
     readers::Readers,
-    recv::{RecvHalf, RecvState, SlabPool},
+    recv::{RecvHalf, RecvState},
     send::SendHalf,
+    slab::SlabPool,
 };
 use crate::{id_map::IdMap, recovery::Control, time::Time};
 
@@ -25,18 +26,18 @@ pub(crate) struct Stream {
     pub(crate) recv: RecvHalf,
     /// The peer has everything we sent, or both sides gave it up.
     pub(crate) send_done: bool,
-    /// We have everything the peer sent and it knows, or both sides gave it up.
+    /// We have everything the peer sent and the peer knows that, or both sides gave it up.
     pub(crate) recv_done: bool,
-    /// What its window promised has been taken back.
+    /// The memory that the window promised has been taken back.
     window_returned: bool,
     /// The application wants no more; arriving slots are discarded.
     pub(crate) stop_code: Option<u32>,
     in_ready_queue: bool,
-    /// Its credit waits to be told.
+    /// A frame with the stream's credit waits to be sent.
     pub(crate) credit_queued: bool,
     /// The application was told that it may read and has not read since.
     pub(crate) told_readable: bool,
-    /// The application is to be told how much may wait to be sent.
+    /// The application must learn the new bound of bytes that wait to be sent.
     queue_changed: bool,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Streams {
     peer_limit: u32,
     /// Streams that the peer has opened, in all.
     peer_count: u32,
-    /// Opened by implication, when a later one was seen first.
+    /// Counts of streams that were opened implicitly, when a frame of a later stream came first.
     peer_skipped: BTreeSet<u32>,
     peer_open: u32,
     told_limit: u32,
@@ -127,7 +128,8 @@ impl Streams {
         }
     }
 
-    /// All of a stream has been read: what it was promised is for the next, before the peer opens it.
+    /// All of a stream has been read: takes back the memory that its window promised, so that the next stream
+    /// of the peer finds it.
     pub(crate) fn return_window(&mut self, number: u32) {
         let Some(stream) = self.get(number) else {
             return;
@@ -160,7 +162,7 @@ impl Streams {
         true
     }
 
-    /// Tells the peer the credit of a stream; once, however often it is asked for before it is sent.
+    /// Queues a frame with the credit of a stream, unless one waits already.
     pub(crate) fn tell_credit(&mut self, number: u32) {
         if let Some(stream) = self.get(number).filter(|stream| !stream.credit_queued) {
             stream.credit_queued = true;
@@ -360,8 +362,8 @@ impl Streams {
             .filter(|stream| stream.number == chunk.stream)
     }
 
-    /// A slot was given up: queues it, with more and more copies in later rounds, spread by
-    /// `spacing_s`; with `tail_copies` at least where nothing more is to come.
+    /// A slot was given up: queues it to be sent again, in more copies the later the round, `spacing_s` apart.
+    /// At the tail of a stream there are at least `tail_copies` copies.
     pub(crate) fn on_lost(
         &mut self,
         chunk: ChunkRef,
@@ -437,8 +439,8 @@ impl Streams {
         }
         for (place, stream) in self.places.iter_mut().enumerate() {
             let Some(stream) = stream else { continue };
-            // While more is to come, repeating would only waste: from the application, or once the
-            // peer gives credit.
+            // A stream that has more to send, now or once the peer gives credit, needs no repeats: they would
+            // take capacity from new slots.
             if stream.send.is_blocked() || !stream.send.is_tail() {
                 continue;
             }

@@ -1,157 +1,235 @@
 //! What a loss in excess of the floor leads to: a cut, and if that does not help, an experiment.
+//!
+//! The experiment sends at a quarter of the rate and compares the fraction delivered. If that grows, the
+//! sender had overloaded the path; if not, the path loses by itself, and the floor rises.
 
-use super::{Knee, State, cubic::Cubic};
+use super::{
+    Knee,
+    cubic::Cubic,
+    policed::NO_QUEUE_S,
+    state::{BeforeCut, Experiment, LossDrain, State},
+};
 
 impl Knee {
     pub(super) fn cut_for_loss(&mut self, now_s: f64) {
-        let queue_s = self.measure.queue_s;
-        let threshold_cap_s = self.threshold_cap_s;
-        if queue_s > 0.000_2 && matches!(self.state, State::Grow) {
-            // Loss before the threshold: the queue is shallower than that.
-            let least_s = 0.000_3f64.max(3.0 * self.packet_time_s());
-            self.threshold_cap_s = (queue_s / 2.0).max(least_s);
-        }
-        let loss = self.losses.since_cut.rate();
-        let floor = self.losses.floor;
-        let window_before = self.window;
-        let by_loss = self.window * (1.0 - loss) / (1.0 - floor);
-        let by_delivery = self.measure.delivered.map_or(f64::INFINITY, |delivered| {
-            delivered / (1.0 - floor) * self.base_s()
-        });
-        let mut passed = by_loss.min(by_delivery);
-        if matches!(self.state, State::Policed) {
-            // Growth was slow: what seems to pass much less is a burst.
-            passed = passed.max(0.8 * self.window);
-        }
-        self.window = 0.9 * passed;
-        if let Some(policed) = self.cut_policed(passed, now_s) {
-            self.window = policed;
-        }
-        self.state = State::LossDrain {
-            window_before,
-            threshold_cap_s,
-            loss_at_cut: loss,
-            cut_s: now_s,
+        let before = BeforeCut {
+            window: self.window,
+            threshold_cap_s: self.threshold_cap_s,
         };
+        if self.measure.queue_s > NO_QUEUE_S && matches!(self.state, State::Grow(_)) {
+            self.lower_threshold();
+        }
+        let passed = self.window_that_passed();
+        self.window = OF_PASSED * passed;
+        if let Some(window) = self.cut_policed(passed, now_s) {
+            self.window = window;
+        }
+        self.state = State::LossDrain(LossDrain {
+            before,
+            loss_at_cut: self.losses.since_cut.rate(),
+            cut_s: now_s,
+        });
         self.is_gentle = true;
         self.mark_cut(now_s);
     }
 
-    pub(super) fn step_loss_drain(&mut self, now_s: f64) {
-        let State::LossDrain {
-            window_before,
-            threshold_cap_s,
-            loss_at_cut,
-            cut_s,
-        } = self.state
-        else {
-            return;
-        };
+    /// Loss came before the threshold of queueing delay: the path's queue is shallower than that.
+    fn lower_threshold(&mut self) {
+        let least_s = SHALLOWEST_S.max(SHALLOWEST_PACKETS * self.packet_time_s());
+        self.threshold_cap_s = (SHALLOW_PART * self.measure.queue_s).max(least_s);
+    }
+
+    /// The window that would have passed without an excess of losses.
+    fn window_that_passed(&self) -> f64 {
+        let floor = self.losses.floor;
+        let by_loss = self.window * (1.0 - self.losses.since_cut.rate()) / (1.0 - floor);
+        let by_delivery = self.measure.delivered.map_or(f64::INFINITY, |delivered| {
+            delivered / (1.0 - floor) * self.base_s()
+        });
+        let passed = by_loss.min(by_delivery);
+        if matches!(self.state, State::Policed) {
+            // Growth was slow: what seems to pass much less is a burst.
+            passed.max(PASSED_WHEN_POLICED * self.window)
+        } else {
+            passed
+        }
+    }
+
+    pub(super) fn step_loss_drain(&mut self, drain: LossDrain, now_s: f64) {
         if self.losses.cut_was_wrong() {
-            self.window = window_before;
-            self.threshold_cap_s = threshold_cap_s;
-            self.is_gentle = false;
-            self.forget_policer();
+            self.undo_cut(&drain.before);
             self.mark_cut(now_s);
             self.enter_grow(now_s);
             return;
         }
         let packets = self.losses.since_cut.packets;
-        let is_late = now_s - cut_s > 3.0 + 2.0 * self.round_s();
-        let wanted = (self.window / self.packet).clamp(16.0, 400.0);
+        let is_late =
+            now_s - drain.cut_s > DRAIN_PATIENCE_S + DRAIN_PATIENCE_ROUNDS * self.round_s();
+        let wanted = (self.window / self.packet).clamp(DRAIN_PACKETS_MIN, DRAIN_PACKETS_MAX);
         if packets < wanted && !is_late {
             return;
         }
-        let loss = self.losses.since_cut.rate();
-        let floor = self.losses.floor;
-        // A cut may come at the first losses: then a few more, of others that share the limit, are few.
-        let excess_before = (loss_at_cut - floor).max(2.0 * FEW * (1.0 - floor));
-        let is_gone = loss - floor <= excess_before / 2.0 && !self.losses.excess(0.02, 4.0);
-        if is_gone || packets < 8.0 {
+        if self.excess_is_gone(&drain) || packets < TELLING_PACKETS_MIN {
             self.losses.learn_near();
             self.resume(now_s);
             return;
         }
+        let loss = self.losses.since_cut.rate();
         let deviation_max = DEVIATION_MAX.min(self.telling_gain(loss) / 2.0);
-        if self.variance(loss, packets) > deviation_max.powi(2) && !is_late {
-            return;
+        if self.variance(loss, packets) <= deviation_max.powi(2) || is_late {
+            self.enter_experiment(&drain, now_s);
         }
-        let resume = self.window;
-        self.window /= 4.0;
-        self.state = State::Experiment {
-            window_before,
-            threshold_cap_s,
-            loss_before: loss,
-            packets_before: packets,
-            resume,
+    }
+
+    /// Whether the cut took away at least half of the losses beyond the floor.
+    fn excess_is_gone(&self, drain: &LossDrain) -> bool {
+        let floor = self.losses.floor;
+        // A cut may come at the first losses: then a few more, of others that share the limit, are few.
+        let excess_before = (drain.loss_at_cut - floor).max(2.0 * FEW * (1.0 - floor));
+        let excess = self.losses.since_cut.rate() - floor;
+        excess <= excess_before / 2.0 && !self.losses.are_excessive()
+    }
+
+    /// The cut was for nothing.
+    fn undo_cut(&mut self, before: &BeforeCut) {
+        self.window = before.window;
+        self.threshold_cap_s = before.threshold_cap_s;
+        self.is_gentle = false;
+        self.forget_policer();
+    }
+
+    fn enter_experiment(&mut self, drain: &LossDrain, now_s: f64) {
+        let tally = self.losses.since_cut;
+        self.state = State::Experiment(Experiment {
+            before: drain.before,
+            loss_before: tally.rate(),
+            packets_before: tally.packets,
+            resume: self.window,
             began_s: now_s,
-        };
+        });
+        self.window /= EXPERIMENT_DIVISOR;
         self.mark_cut(now_s);
     }
 
     /// Variance of the logarithm of the fraction delivered, seen in so many packets.
     fn variance(&self, loss: f64, packets: f64) -> f64 {
-        let odds = loss / (1.0 - loss).max(0.01);
-        odds * self.losses.dispersion(loss).min(20.0) / packets.max(1.0)
+        let odds = loss / delivered(loss);
+        odds * self.losses.dispersion(loss).min(DISPERSION_MAX) / packets.max(1.0)
     }
 
     /// The gain that speaks for congestion after `loss`: half of all that there is to gain, at most.
     fn telling_gain(&self, loss: f64) -> f64 {
-        let all = ((1.0 - self.losses.floor) / (1.0 - loss).max(0.01)).ln();
+        let all = ((1.0 - self.losses.floor) / delivered(loss)).ln();
         (all / 2.0).clamp(GAIN_MIN, GAIN)
     }
 
     /// Goes on until it is beyond chance whether a quarter of the rate gets more through.
-    pub(super) fn step_experiment(&mut self, now_s: f64) {
-        let State::Experiment {
-            window_before,
-            threshold_cap_s,
+    pub(super) fn step_experiment(&mut self, experiment: Experiment, now_s: f64) {
+        let Experiment {
             loss_before,
             packets_before,
-            resume,
             began_s,
-        } = self.state
-        else {
-            return;
-        };
+            ..
+        } = experiment;
         let packets = self.losses.since_cut.packets;
-        if packets < 64.0 && now_s - began_s < 3.0 || packets < 16.0 {
+        let since_s = now_s - began_s;
+        if packets < EXPERIMENT_PACKETS && since_s < EXPERIMENT_FEW_S
+            || packets < EXPERIMENT_PACKETS_MIN
+        {
             return;
         }
         let loss = self.losses.since_cut.rate();
-        let gain = ((1.0 - loss).max(0.01) / (1.0 - loss_before).max(0.01)).ln();
-        let variance =
-            self.variance(loss_before, packets_before) + self.variance(loss.max(0.01), packets);
+        let gain = (delivered(loss) / delivered(loss_before)).ln();
+        let variance = self.variance(loss_before, packets_before)
+            + self.variance(loss.max(LOSS_SEEN_MIN), packets);
         let telling = self.telling_gain(loss_before);
-        let is_certain = (gain - telling).abs() > 2.0 * variance.sqrt();
-        // More packets than it is compared with add little.
-        let patience_s = if packets >= packets_before { 2.5 } else { 5.0 };
-        let is_late = now_s - began_s > patience_s && packets >= 64.0;
+        let is_certain = (gain - telling).abs() > CERTAIN_DEVIATIONS * variance.sqrt();
+        let patience_s = if packets >= packets_before {
+            EXPERIMENT_LARGE_S
+        } else {
+            EXPERIMENT_MAX_S
+        };
+        let is_late = since_s > patience_s && packets >= EXPERIMENT_PACKETS;
         if !is_certain && !is_late {
             return;
         }
         if gain < telling {
-            // A quarter of the rate loses as much: it is the path, and the cut was for nothing.
-            let together =
-                (loss * packets + loss_before * packets_before) / (packets + packets_before);
-            self.losses.set_floor(together, packets + packets_before);
-            self.window = window_before;
-            self.threshold_cap_s = threshold_cap_s;
-            self.is_gentle = false;
-            self.forget_policer();
+            self.blame_path(&experiment);
         } else {
-            self.window = 0.9 * resume;
-            if let Some(cubic) = &mut self.policed {
-                *cubic = Cubic::new(self.window, now_s);
-            }
+            self.blame_rate(&experiment, now_s);
         }
         self.mark_cut(now_s);
         self.resume(now_s);
     }
+
+    /// A quarter of the rate loses as much: the path does it, and the cut was for nothing.
+    fn blame_path(&mut self, experiment: &Experiment) {
+        let tally = self.losses.since_cut;
+        let packets = tally.packets + experiment.packets_before;
+        let lost =
+            tally.rate() * tally.packets + experiment.loss_before * experiment.packets_before;
+        self.losses.set_floor(lost / packets, packets);
+        self.undo_cut(&experiment.before);
+    }
+
+    /// A quarter of the rate loses less: the cut was right, and not enough.
+    fn blame_rate(&mut self, experiment: &Experiment, now_s: f64) {
+        self.window = OF_PASSED * experiment.resume;
+        if let Some(cubic) = &mut self.policer.law {
+            *cubic = Cubic::new(self.window, now_s);
+        }
+    }
 }
+
+/// The fraction delivered, large enough to divide by.
+fn delivered(loss: f64) -> f64 {
+    (1.0 - loss).max(DELIVERED_MIN)
+}
+
+/// A cut goes to this fraction of what passed: a tenth less empties a queue of one bandwidth-delay product
+/// within ten round trips.
+const OF_PASSED: f64 = 0.9;
+/// At a policer a cut takes what passed for this fraction of the window at least: growth is slow there, so
+/// what seems to pass less is a burst of losses.
+const PASSED_WHEN_POLICED: f64 = 0.8;
+/// Loss before the threshold lowers it to this part of the queue that there was: growth must end before
+/// the queue is as long again.
+const SHALLOW_PART: f64 = 0.5;
+/// The threshold of queueing delay never goes below this: a shorter queue cannot be told from the noise of
+/// receive times.
+const SHALLOWEST_S: f64 = 0.000_3;
+/// ... nor below this many packets' sending times, half of what the usual threshold allows for.
+const SHALLOWEST_PACKETS: f64 = 3.0;
 
 /// Losses beyond the floor that do not speak against a cut.
 const FEW: f64 = 0.02;
+/// A cut is judged by a window's packets, but at least and at most by this many: fewer show nothing of a
+/// loss of a few percent, more only take time.
+const DRAIN_PACKETS_MIN: f64 = 16.0;
+const DRAIN_PACKETS_MAX: f64 = 400.0;
+/// ... and after this time and this many rounds by whatever has come: a slow path must not hold the
+/// state for ever.
+const DRAIN_PATIENCE_S: f64 = 3.0;
+const DRAIN_PATIENCE_ROUNDS: f64 = 2.0;
+/// With fewer packets than this no experiment begins.
+const TELLING_PACKETS_MIN: f64 = 8.0;
+
+/// An experiment sends at the rate divided by this. More would show more of a bottleneck shared with
+/// others, and cost more rate where the path is to blame.
+const EXPERIMENT_DIVISOR: f64 = 4.0;
+/// Packets of an experiment: fewer only after [`EXPERIMENT_FEW_S`], and never fewer than
+/// [`EXPERIMENT_PACKETS_MIN`].
+const EXPERIMENT_PACKETS: f64 = 64.0;
+const EXPERIMENT_PACKETS_MIN: f64 = 16.0;
+const EXPERIMENT_FEW_S: f64 = 3.0;
+/// An experiment ends after this time even if chance may explain its result, since it costs three quarters
+/// of the rate.
+const EXPERIMENT_MAX_S: f64 = 5.0;
+/// ... and sooner once it has as many packets as it is compared with: more add little, as the other
+/// half of the variance stays.
+const EXPERIMENT_LARGE_S: f64 = 2.5;
+/// Standard deviations between the gain and the telling one that chance does not explain: 95 %.
+const CERTAIN_DEVIATIONS: f64 = 2.0;
 /// The delivered fraction must grow by this, as a logarithm, to speak for congestion: five senders at
 /// an overloaded bottleneck, one of which falls to a quarter, gain 0.16.
 const GAIN: f64 = 0.1;
@@ -159,6 +237,13 @@ const GAIN: f64 = 0.1;
 const GAIN_MIN: f64 = 0.02;
 /// The loss before the experiment is known at least this well, as the deviation of the same.
 const DEVIATION_MAX: f64 = 0.035;
+/// Bursts make the variance this many times that of independent losses at most: otherwise an experiment in
+/// bursts of fifty packets would never be certain.
+const DISPERSION_MAX: f64 = 20.0;
+/// An experiment without a loss has the variance of one with this loss, not none.
+const LOSS_SEEN_MIN: f64 = 0.01;
+/// The fraction delivered is this at least wherever it divides.
+const DELIVERED_MIN: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
@@ -173,18 +258,20 @@ mod tests {
         let mut knee = Knee::new(Share::Fair, None);
         knee.measure.pretend(0.1, 10e6, 1.0);
         knee.losses.set_floor(0.001, 3000.0);
-        knee.state = State::Experiment {
-            window_before: 1e6,
-            threshold_cap_s: f64::INFINITY,
+        knee.state = State::Experiment(Experiment {
+            before: BeforeCut {
+                window: 1e6,
+                threshold_cap_s: f64::INFINITY,
+            },
             loss_before: 0.08,
             packets_before: 400.0,
             resume: 0.8e6,
             began_s: 1.0,
-        };
+        });
         knee.mark_cut(1.0);
         let resolved = resolved_at(2.0, 1200, |number| number % every == every - 1);
         knee.losses.update(&resolved, &[]);
-        knee.step_experiment(2.5);
+        knee.step(false, 2.5);
         knee
     }
 

@@ -1,7 +1,11 @@
 //! Counting losses, and telling those in excess from those that the path inflicts anyway.
 //!
-//! No single loss is judged. Losses count only when resolved, in packet-number order; the test
-//! compares a count with what the floor allows, wide enough for chance and for bursts.
+//! In: packets whose fate is known, in the order of their numbers, and the packets given up wrongly.
+//! Out: the floor, which is the fraction that the path loses by itself, and whether the losses since the
+//! last cut exceed it. What follows from an excess is the controller's business ([`loss`](super::loss)).
+//!
+//! No single loss is judged. The tests compare a count with what the floor allows, wide enough for chance
+//! and for bursts.
 
 use crate::congestion::Resolved;
 
@@ -10,6 +14,7 @@ use crate::congestion::Resolved;
 pub(super) struct Tally {
     pub(super) packets: f64,
     pub(super) losses: f64,
+    /// Losses in a row count as one run.
     pub(super) runs: f64,
 }
 
@@ -33,6 +38,7 @@ pub(super) struct Losses {
     /// [`learn_longer`](Self::learn_longer) has learned since the cut.
     has_learned_longer: bool,
     last_was_lost: bool,
+    /// Length of the present run of losses in packets, and the moving average of completed ones.
     run: f64,
     run_mean: f64,
     /// The fraction of packets that the path loses whatever we do.
@@ -40,22 +46,6 @@ pub(super) struct Losses {
     /// Packets behind `floor`, capped.
     floor_packets: f64,
 }
-
-const WINDOW_MAX: f64 = 20_000.0;
-const FLOOR_PACKETS_MAX: f64 = 3000.0;
-const RUN_MEAN_MAX: f64 = 100.0;
-/// Longer runs on average are bursts: a policer that drops four packets of five makes runs of five.
-const RUN_LONG: f64 = 6.0;
-/// A rise of the floor to this loss is never worth an experiment.
-const EXPECTED_MIN: f64 = 0.02;
-/// A floor from fewer packets is uncertain.
-const KNOWN_MIN: f64 = 400.0;
-/// A count to be taken for the floor has this many packets at least.
-const LONG_MIN: f64 = 500.0;
-/// Below this floor single losses count.
-const NEARLY_NOTHING: f64 = 0.005;
-/// An excess below this fraction of what should arrive is not looked for.
-const TOLERANCE: f64 = 0.02;
 
 impl Losses {
     pub(super) fn new(floor: Option<f64>) -> Self {
@@ -73,7 +63,7 @@ impl Losses {
             run: 0.0,
             run_mean: 1.0,
             floor: floor.unwrap_or(0.0),
-            floor_packets: if floor.is_some() { 200.0 } else { 0.0 },
+            floor_packets: floor.map_or(0.0, |_| REMEMBERED_PACKETS),
         }
     }
 
@@ -89,7 +79,7 @@ impl Losses {
 
     /// Whether most of the losses that led to the last cut were none: the packets were late.
     pub(super) fn cut_was_wrong(&self) -> bool {
-        self.losses_at_cut >= 1.0 && self.late_since_cut > 0.5 * self.losses_at_cut
+        self.losses_at_cut >= 1.0 && self.late_since_cut > MOST * self.losses_at_cut
     }
 
     /// The first round is over: what is sent from now on may be too much.
@@ -104,7 +94,7 @@ impl Losses {
             if packet.lost {
                 self.run += 1.0;
             } else if self.last_was_lost {
-                self.run_mean += (self.run.min(RUN_MEAN_MAX) - self.run_mean) / 32.0;
+                self.run_mean += (self.run.min(RUN_MEAN_MAX) - self.run_mean) * RUN_WEIGHT;
                 self.run = 0.0;
             }
             self.last_was_lost = packet.lost;
@@ -140,9 +130,10 @@ impl Losses {
     /// Congestion only adds loss, so every window observed bounds the floor from above.
     fn deflate(&mut self) {
         for tally in [&self.window, &self.since_cut] {
-            if tally.packets >= 400.0 {
+            if tally.packets >= KNOWN_MIN {
                 let run = self.run_mean.max(1.0);
-                let slack = run * (3.0 + 3.0 * (tally.losses / run).sqrt());
+                let runs = tally.losses / run;
+                let slack = run * (DEFLATE_SLACK + DEFLATE_DEVIATIONS * runs.sqrt());
                 self.floor = self.floor.min((tally.losses + slack) / tally.packets);
             }
         }
@@ -167,20 +158,22 @@ impl Losses {
             packets, losses, ..
         } = self.since_cut;
         let variance = packets * self.floor * (1.0 - self.floor) * self.dispersion(self.floor);
-        let expected = self.floor * packets + self.run_mean + 3.0 * variance.sqrt();
+        let chance = EXPECTED_DEVIATIONS * variance.sqrt();
+        let expected = self.floor * packets + self.run_mean + chance;
         if losses <= expected.max(EXPECTED_MIN * packets) {
             self.learn(f64::INFINITY);
         }
     }
 
-    /// As [`learn`](Self::learn), unless more is lost than half a percent beyond the floor. Chance counts
-    /// both ways: to learn only from what is below the floor would lower it time and again.
+    /// As [`learn`](Self::learn), unless more is lost than half a percent beyond the floor, chance aside.
+    /// Counts a little above the floor are learned as well as those below it: to learn only from what is
+    /// below would lower the floor time and again.
     pub(super) fn learn_near(&mut self) {
         let Tally {
             packets, losses, ..
         } = self.since_cut;
-        let chance = 2.0 * (packets * self.variance()).sqrt();
-        if losses <= (self.floor + 0.005) * packets + chance {
+        let chance = NEAR_DEVIATIONS * (packets * self.variance()).sqrt();
+        if losses <= (self.floor + NEARLY_NOTHING) * packets + chance {
             self.learn(f64::INFINITY);
         }
     }
@@ -221,6 +214,11 @@ impl Losses {
         (2.0 * self.run_mean * (1.0 - loss) - 1.0).max(1.0)
     }
 
+    /// Whether losses since the cut exceed the floor so far that the sender must slow down.
+    pub(super) fn are_excessive(&self) -> bool {
+        self.excess(EXCESS, EXCESS_RUNS)
+    }
+
     /// Whether losses since the cut exceed the floor by the fraction `threshold`, in at least
     /// `runs_min` runs, and beyond chance.
     pub(super) fn excess(&self, threshold: f64, runs_min: f64) -> bool {
@@ -231,19 +229,20 @@ impl Losses {
         } = self.since_cut;
         let floor = self.floor;
         let loss = self.since_cut.rate();
-        // The last resort: half of what should arrive does not, whatever the floor has learned.
-        if packets >= 1000f64.max(40.0 * self.run_mean) && 1.0 - loss < 0.5 * (1.0 - floor) {
+        // The last resort, whatever the floor has learned.
+        let resort_packets = RESORT_PACKETS.max(RESORT_RUNS * self.run_mean);
+        if packets >= resort_packets && 1.0 - loss < RESORT_ARRIVING * (1.0 - floor) {
             return true;
         }
-        if packets < 8.0
-            || loss <= floor + threshold * (1.0 - floor)
-            || (runs < runs_min && loss <= 0.7)
-        {
+        let is_small = loss <= floor + threshold * (1.0 - floor);
+        let has_few_runs = runs < runs_min && loss <= LOSS_OF_ONE_RUN;
+        if packets < EXCESS_PACKETS_MIN || is_small || has_few_runs {
             return false;
         }
-        let variance = self.variance() * (1.0 / packets + 1.0 / self.floor_packets.max(20.0));
+        let floor_packets = self.floor_packets.max(FLOOR_PACKETS_MIN);
+        let variance = self.variance() * (1.0 / packets + 1.0 / floor_packets);
         let deviation = packets * variance.sqrt();
-        losses > floor * packets + runs_min.max(4.0 * deviation)
+        losses > floor * packets + runs_min.max(EXCESS_DEVIATIONS * deviation)
     }
 
     /// Whether the path is known to lose nearly nothing by itself.
@@ -253,15 +252,16 @@ impl Losses {
 
     /// What may be lost beyond the floor: little, and as much as the floor is uncertain.
     fn tolerance(&self) -> f64 {
-        let deviation = (self.variance() / self.floor_packets.max(20.0)).sqrt();
-        TOLERANCE * (1.0 - self.floor) + 2.0 * deviation
+        let floor_packets = self.floor_packets.max(FLOOR_PACKETS_MIN);
+        let deviation = (self.variance() / floor_packets).sqrt();
+        TOLERANCE * (1.0 - self.floor) + TOLERANCE_DEVIATIONS * deviation
     }
 
     /// Variance of the loss of one packet at the floor, or, while that is uncertain, at half of what is
     /// lost now.
     fn variance(&self) -> f64 {
         let dispersion = self.dispersion(self.floor);
-        let is_uncertain = self.floor_packets < KNOWN_MIN || dispersion > 3.0;
+        let is_uncertain = self.floor_packets < KNOWN_MIN || dispersion > DISPERSION_OF_BURSTS;
         let assumed = if is_uncertain {
             self.floor.max(self.since_cut.rate() / 2.0)
         } else {
@@ -272,10 +272,13 @@ impl Losses {
 
     /// Whether the newest packets lose more than the floor allows, by `losses_min` at least.
     ///
-    /// A cumulative sum (E. S. Page, Continuous inspection schemes, 1954). By chance it comes to so much
-    /// once in exp(10) / 2 * variance / tolerance^2 packets: at a floor of 10 %, in a million or more.
+    /// A cumulative sum (E. S. Page, Continuous inspection schemes, 1954). With a decision limit of
+    /// [`SURPLUS_LIMIT`] * variance / tolerance, chance alone reaches it once in
+    /// exp(2 * `SURPLUS_LIMIT`) / 2 * variance / tolerance^2 packets: at a floor of 10 % once in a
+    /// million or more.
     pub(super) fn has_surplus(&self, losses_min: f64) -> bool {
-        !self.is_bursty() && self.surplus > losses_min + 5.0 * self.variance() / self.tolerance()
+        let limit = SURPLUS_LIMIT * self.variance() / self.tolerance();
+        !self.is_bursty() && self.surplus > losses_min + limit
     }
 
     /// Whether losses come in bursts. A policer's do not: it passes a packet whenever it can.
@@ -292,10 +295,11 @@ impl Losses {
         }
     }
 
-    /// As [`excess`](Self::excess), for a path that loses nearly nothing: every loss but one counts.
+    /// Whether losses call for the cut that CUBIC would make. On a path that loses nearly nothing every loss
+    /// but one counts, as far as twice the floor does not explain it; on a lossy path any excess does.
     pub(super) fn any_excess(&self) -> bool {
         if self.floor < NEARLY_NOTHING {
-            self.since_cut.losses > 1.0 + 2.0 * self.floor * self.since_cut.packets
+            self.since_cut.losses > 1.0 + FLOOR_ALLOWANCE * self.floor * self.since_cut.packets
         } else {
             self.excess(0.0, 1.0)
         }
@@ -323,6 +327,75 @@ impl Tally {
     }
 }
 
+/// Losses are excessive beyond this fraction of what should arrive: the loss that a sender alone on a path
+/// with a queue may cause (`bench fair`).
+const EXCESS: f64 = 0.02;
+/// ... in this many runs: one burst of losses is no excess, however long.
+pub(super) const EXCESS_RUNS: f64 = 4.0;
+/// ... unless this fraction is lost: then losses are so dense that they make one run.
+const LOSS_OF_ONE_RUN: f64 = 0.7;
+/// Fewer packets show no excess.
+const EXCESS_PACKETS_MIN: f64 = 8.0;
+/// Standard deviations beyond the floor that are no chance. The test runs with every report, so a limit
+/// of two or three would be passed by chance every few seconds.
+const EXCESS_DEVIATIONS: f64 = 4.0;
+/// The last resort: less than this part of what should arrive does.
+const RESORT_ARRIVING: f64 = 0.5;
+/// ... over this many packets, and over this many runs of losses where they come in bursts, so that a
+/// few bursts are not taken for an overload.
+const RESORT_PACKETS: f64 = 1000.0;
+const RESORT_RUNS: f64 = 40.0;
+
+/// Packets after which the count of the longer past begins anew. More bound the floor more tightly, fewer
+/// forget sooner what the path once lost.
+const WINDOW_MAX: f64 = 20_000.0;
+/// Packets behind the floor at most: otherwise new counts would hardly move an old floor.
+const FLOOR_PACKETS_MAX: f64 = 3000.0;
+/// Packets behind the floor at least, wherever the count divides.
+const FLOOR_PACKETS_MIN: f64 = 20.0;
+/// A floor remembered from an earlier connection weighs as much as this many packets: the path may lose
+/// otherwise now.
+const REMEMBERED_PACKETS: f64 = 200.0;
+/// A floor from fewer packets is uncertain, and fewer do not bound it.
+const KNOWN_MIN: f64 = 400.0;
+/// A count to be taken for the floor has this many packets at least.
+const LONG_MIN: f64 = 500.0;
+/// Below this floor single losses count, and a loss this far above the floor is near it.
+pub(super) const NEARLY_NOTHING: f64 = 0.005;
+/// The floor is bounded by a count of losses plus this many runs and standard deviations: three without
+/// a single loss are what 95 % confidence takes (the rule of three), three deviations 99.9 %.
+const DEFLATE_SLACK: f64 = 3.0;
+const DEFLATE_DEVIATIONS: f64 = 3.0;
+/// Standard deviations within which a count is what the floor lets expect.
+const EXPECTED_DEVIATIONS: f64 = 3.0;
+/// A rise of the floor to this loss is never worth an experiment.
+const EXPECTED_MIN: f64 = 0.02;
+/// Standard deviations within which a count is near the floor. Fewer than above, since such a count follows
+/// a cut for loss.
+const NEAR_DEVIATIONS: f64 = 2.0;
+/// Where the floor is nearly nothing, as many losses again as it lets expect are no sign.
+const FLOOR_ALLOWANCE: f64 = 2.0;
+
+/// An excess below this fraction of what should arrive is not looked for.
+const TOLERANCE: f64 = 0.02;
+/// ... nor one within this many standard deviations of what the floor is known to.
+const TOLERANCE_DEVIATIONS: f64 = 2.0;
+/// Decision limit of the cumulative sum, in units of variance / tolerance; see
+/// [`has_surplus`](Losses::has_surplus).
+const SURPLUS_LIMIT: f64 = 5.0;
+/// The last cut was wrong if more than this part of the losses that led to it turned up late.
+const MOST: f64 = 0.5;
+
+/// Weight of one run of losses in the average of their lengths.
+const RUN_WEIGHT: f64 = 1.0 / 32.0;
+/// A longer run counts as one of this length: an outage must not blind the tests to what comes after it.
+const RUN_MEAN_MAX: f64 = 100.0;
+/// Longer runs on average are bursts: a policer that drops four packets of five makes runs of five.
+const RUN_LONG: f64 = 6.0;
+/// From this dispersion on losses come in bursts, and a floor is uncertain however many packets are behind
+/// it. Runs of two on average make it 3.
+const DISPERSION_OF_BURSTS: f64 = 3.0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,10 +413,10 @@ mod tests {
         assert!((losses.floor - 0.1).abs() < 0.001);
         losses.begin_count(0.5);
         losses.update(&resolved(1000, |number| number % 10 == 0), &[]);
-        assert!(!losses.excess(0.02, 4.0));
+        assert!(!losses.are_excessive());
         losses.begin_count(0.5);
         losses.update(&resolved(1000, |number| number % 5 == 0), &[]);
-        assert!(losses.excess(0.02, 4.0));
+        assert!(losses.are_excessive());
     }
 
     /// Losses with a floor of 10 % from 3000 packets, counting anew.
@@ -359,7 +432,7 @@ mod tests {
         losses.update(&resolved(19_000, |number| number % 10 == 0), &[]);
         assert!(!losses.has_surplus(1.0));
         losses.update(&resolved(600, |number| number % 5 == 0), &[]);
-        assert!(!losses.excess(0.02, 4.0), "the mean does not tell");
+        assert!(!losses.are_excessive(), "the mean does not tell");
         assert!(losses.has_surplus(1.0));
     }
 

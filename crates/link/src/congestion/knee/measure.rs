@@ -1,4 +1,8 @@
 //! What the knee controller measures: base delay, queueing delay, and rates.
+//!
+//! In: the receive times and byte counts of reports. Out: the path's minimum delays, how much longer
+//! packets take now (the queue), the rate at which the bottleneck passes packets, and the rate at which
+//! bytes arrive. Losses are counted elsewhere ([`losses`](super::losses)).
 
 use std::collections::VecDeque;
 
@@ -13,20 +17,22 @@ pub(super) struct Measure {
     overtakers: Overtakers,
     delay_base: WindowedMin,
     rtt_base: WindowedMin,
-    /// The highest packet number whose arrival was told, but for those of overtakers.
+    /// The highest packet number whose arrival was reported, overtakers aside.
     newest: u64,
     bucket: Bucket,
     /// The least delay in the bucket before, in seconds.
     least_before_s: Option<f64>,
     /// Queueing delay, one way, in seconds.
     pub(super) queue_s: f64,
-    /// When the packets that `queue_s` is about were sent.
+    /// When the packets were sent that `queue_s` was measured on.
     pub(super) queue_sent_s: f64,
-    /// Packets sent before this time speak of the queue as it was before the last cut.
+    /// Packets sent before this time measured the queue as it was before the last cut.
     queue_since_s: f64,
-    /// Whether `queue_s` is about packets sent after the last cut.
+    /// Whether `queue_s` was measured on packets sent after the last cut.
     pub(super) queue_is_fresh: bool,
+    /// Arrivals that the capacity is measured on, oldest first.
     points: VecDeque<Arrival>,
+    /// Bytes received in all, and when, in seconds of the peer's clock.
     received: VecDeque<(u64, f64)>,
     /// Packet-number rate: what the bottleneck passes in the sending domain, bytes per second.
     pub(super) capacity: Option<f64>,
@@ -68,30 +74,9 @@ pub(super) struct Train {
 /// A minimum over the recent past, kept in sub-windows that expire one by one.
 #[derive(Debug)]
 struct WindowedMin {
+    /// When each sub-window began, and its minimum.
     minima: VecDeque<(f64, f64)>,
 }
-
-/// Reports are at least a millisecond apart, and half a millisecond of what seems queued is the timers of both
-/// sides: the rate must hardly follow that. Nor must a peer that claims to have held a report for all of the
-/// round trip make it nothing.
-const BASE_RTT_MIN_S: f64 = 0.008;
-/// The minimum is taken over this time, in 15 parts.
-const BASE_WINDOW_S: f64 = 30.0;
-const BASE_PARTS: f64 = 15.0;
-/// A spread shorter than this is the receiver's timer, not the path.
-const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
-/// Trains are a round trip apart, and their packets leave at once.
-const TRAIN_SENT_WITHIN_S: f64 = 0.000_9;
-/// Delays of which the least is taken, over an eighth of a round trip at least.
-const BUCKET_COUNT: usize = 4;
-/// However little time a peer's clock says has passed.
-const BUCKET_COUNT_MAX: usize = 4096;
-/// Arrivals that the capacity is measured on.
-const POINTS_MAX: usize = 4096;
-/// Two round trips and this much longer the link goes on without a report, if it has met with that
-/// before, within this time.
-const REPORT_GAP_MAX_S: f64 = 0.3;
-const REPORT_GAP_WINDOW_S: f64 = 10.0;
 
 impl Bucket {
     fn clear(&mut self) {
@@ -123,7 +108,7 @@ impl WindowedMin {
     }
 
     fn insert(&mut self, value: f64, now_s: f64, window_s: f64) {
-        let part_s = window_s / BASE_PARTS;
+        let part_s = window_s / WINDOW_PARTS;
         while self
             .minima
             .front()
@@ -173,9 +158,12 @@ impl Measure {
         }
     }
 
-    /// The least round-trip time of the recent past; 100 ms before any sample.
+    /// The least round-trip time of the recent past, in seconds; [`BASE_RTT_GUESS_S`] before any sample.
     pub(super) fn base_rtt_s(&self) -> f64 {
-        self.rtt_base.get().unwrap_or(0.1).max(BASE_RTT_MIN_S)
+        self.rtt_base
+            .get()
+            .unwrap_or(BASE_RTT_GUESS_S)
+            .max(BASE_RTT_MIN_S)
     }
 
     /// As if it had measured this.
@@ -201,10 +189,10 @@ impl Measure {
     pub(super) fn queue_is_at_peak(&self) -> bool {
         self.queue_peak
             .get()
-            .is_some_and(|negated| self.queue_s >= -0.9 * negated)
+            .is_some_and(|negated| self.queue_s >= -AT_PEAK * negated)
     }
 
-    /// A cut: whether the queue empties is told by packets sent after `now_s` only.
+    /// A cut: from now on only packets sent after `now_s` show whether the queue empties.
     pub(super) fn forget_queue(&mut self, now_s: f64) {
         self.queue_since_s = now_s;
         self.queue_is_fresh = false;
@@ -225,21 +213,23 @@ impl Measure {
 
     pub(super) fn update(&mut self, digest: &Digest<'_>, now_s: f64) {
         if let Some(rtt_s) = digest.rtt_s {
-            let window_s = BASE_WINDOW_S.max(20.0 * rtt_s);
+            let window_s = base_window_s(rtt_s);
             self.rtt_base.insert(rtt_s, now_s, window_s);
         }
         let base_s = self.base_rtt_s();
         if self.last_report_s > 0.0 && !digest.app_limited {
-            let gap_s = (now_s - self.last_report_s).min(2.0 * base_s + REPORT_GAP_MAX_S);
-            self.report_gap
-                .insert(-gap_s, now_s, REPORT_GAP_WINDOW_S.max(20.0 * base_s));
+            let gap_max_s = REPORT_GAP_ROUND_TRIPS * base_s + REPORT_GAP_MAX_S;
+            let gap_s = (now_s - self.last_report_s).min(gap_max_s);
+            let window_s = REPORT_GAP_WINDOW_S.max(WINDOW_ROUND_TRIPS * base_s);
+            self.report_gap.insert(-gap_s, now_s, window_s);
         }
         self.last_report_s = now_s;
         for arrival in digest.arrivals {
             if self.is_overtaker(arrival, base_s) {
                 continue;
             }
-            // Those that come in last when the sender has paused are late ones.
+            // A packet older than the newest arrived late, as stragglers do once the sender pauses. It
+            // shows its own delay and no queue.
             if self.newest < arrival.number {
                 self.newest = arrival.number;
                 self.on_arrival(arrival, base_s, now_s);
@@ -248,15 +238,15 @@ impl Measure {
         self.measure_train(digest.arrivals);
         self.measure_capacity(base_s);
         if let Some(capacity) = self.capacity {
-            let window_s = BASE_WINDOW_S.max(20.0 * base_s);
-            self.capacity_peak.insert(-capacity, now_s, window_s);
+            self.capacity_peak
+                .insert(-capacity, now_s, base_window_s(base_s));
         }
         self.measure_delivered(digest.received, base_s);
     }
 
     fn is_overtaker(&mut self, arrival: &Arrival, base_s: f64) -> bool {
         let delay_s = arrival.received_s - arrival.sent_s;
-        let visible_s = (base_s / 16.0).max(0.002);
+        let visible_s = visible_delay_s(base_s);
         let delay_base_s = self.delay_base.get();
         let overtakers = &mut self.overtakers;
         overtakers.is_one(delay_s, arrival.received_s, delay_base_s, visible_s)
@@ -280,7 +270,7 @@ impl Measure {
         self.bucket.push(arrival);
         let span_s = arrival.received_s - self.bucket.first_received_s;
         let count = self.bucket.count;
-        if count >= BUCKET_COUNT && span_s >= base_s / 8.0 || count >= BUCKET_COUNT_MAX {
+        if count >= BUCKET_COUNT && span_s >= BUCKET_SPAN * base_s || count >= BUCKET_COUNT_MAX {
             self.queue_sent_s = arrival.sent_s;
             self.judge_bucket(base_s, now_s);
         }
@@ -291,7 +281,7 @@ impl Measure {
             return;
         };
         let least_s = fastest.received_s - fastest.sent_s;
-        let window_s = BASE_WINDOW_S.max(20.0 * base_s);
+        let window_s = base_window_s(base_s);
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
         let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
         self.least_before_s = Some(least_s);
@@ -303,14 +293,14 @@ impl Measure {
         self.bucket.clear();
     }
 
-    /// A train may be told of in several reports: it is measured anew with each.
+    /// The arrivals of a train may be spread over several reports: it is measured anew with each.
     fn measure_train(&mut self, arrivals: &[Arrival]) {
         for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
             let first = match self.train_first {
                 Some(first) if arrival.sent_s - first.sent_s < TRAIN_SENT_WITHIN_S => first,
                 _ => *self.train_first.insert(*arrival),
             };
-            if arrival.number < first.number + 8 {
+            if arrival.number < first.number + TRAIN_PACKETS_MIN {
                 continue;
             }
             let spread_s = arrival.received_s - first.received_s;
@@ -328,26 +318,27 @@ impl Measure {
     }
 
     fn measure_capacity(&mut self, base_s: f64) {
-        let span_min_s = (base_s / 4.0).max(0.002);
+        let span_min_s = (CAPACITY_SPAN * base_s).max(CAPACITY_SPAN_MIN_S);
         let Some(last) = self.points.back().copied() else {
             return;
         };
         // Keep one point that is old enough, and all newer ones.
         while self.points.get(1).is_some_and(|point| {
-            last.received_s - point.received_s >= span_min_s && last.number >= point.number + 16
+            last.received_s - point.received_s >= span_min_s
+                && last.number >= point.number + CAPACITY_PACKETS_MIN
         }) {
             self.points.pop_front();
         }
         let first = self.points[0];
         let span_s = last.received_s - first.received_s;
-        if span_s >= span_min_s && last.number >= first.number + 16 {
+        if span_s >= span_min_s && last.number >= first.number + CAPACITY_PACKETS_MIN {
             let bytes = last.sent_bytes_before - first.sent_bytes_before;
             self.capacity = Some(bytes as f64 / span_s);
         }
     }
 
     fn measure_delivered(&mut self, received: (u64, f64), base_s: f64) {
-        let span_min_s = (0.75 * base_s).max(0.005);
+        let span_min_s = (DELIVERED_SPAN * base_s).max(DELIVERED_SPAN_MIN_S);
         if self
             .received
             .back()
@@ -370,6 +361,71 @@ impl Measure {
         }
     }
 }
+
+/// Queueing delay that shows over jitter, on a path with the round-trip time `base_s`.
+pub(super) fn visible_delay_s(base_s: f64) -> f64 {
+    (VISIBLE_PART * base_s).max(VISIBLE_MIN_S)
+}
+
+/// The time over which the minima of a path with the round-trip time `base_s` are taken.
+fn base_window_s(base_s: f64) -> f64 {
+    BASE_WINDOW_S.max(WINDOW_ROUND_TRIPS * base_s)
+}
+
+/// A delay of this part of the round-trip time shows: large enough to be seen over jitter, small enough to
+/// fit, with its overshoot, a queue of a tenth of the bandwidth-delay product.
+const VISIBLE_PART: f64 = 1.0 / 16.0;
+/// ... and of this much at least: timers and reports are no more precise.
+const VISIBLE_MIN_S: f64 = 0.002;
+
+/// The round-trip time before any sample: that of a path across a continent.
+const BASE_RTT_GUESS_S: f64 = 0.1;
+/// Reports are at least a millisecond apart, and half a millisecond of what seems queued is the timers of both
+/// sides: the rate must hardly follow that. Nor must a peer that claims to have held a report for all of the
+/// round trip make it nothing.
+const BASE_RTT_MIN_S: f64 = 0.008;
+/// Minima are taken over this time, or this many round trips if that is longer. A change of route that
+/// makes the path longer is found after this time at the latest, and a queue that lasts as long is taken
+/// for the path.
+const BASE_WINDOW_S: f64 = 30.0;
+const WINDOW_ROUND_TRIPS: f64 = 20.0;
+/// Parts of such a window that expire one by one: a minimum is forgotten to 7 % of the window.
+const WINDOW_PARTS: f64 = 15.0;
+
+/// The least delay is taken of this many packets at least, over this part of a round trip at least: few
+/// and soon enough to be fresh, enough to take out the jitter of single packets.
+const BUCKET_COUNT: usize = 4;
+const BUCKET_SPAN: f64 = 1.0 / 8.0;
+/// A bucket ends with this many packets, however little time a peer's clock says has passed.
+const BUCKET_COUNT_MAX: usize = 4096;
+/// A queue of this part of the longest of late is at its peak.
+const AT_PEAK: f64 = 0.9;
+
+/// Fewer packets between the first and the last do not measure a train: the receiver's timer may bring
+/// that many at once.
+const TRAIN_PACKETS_MIN: u64 = 8;
+/// A spread shorter than this is the receiver's timer, not the path.
+const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
+/// Trains are a round trip apart, and their packets leave at once.
+const TRAIN_SENT_WITHIN_S: f64 = 0.000_9;
+
+/// The capacity is measured over this part of a round trip, this time and this many packet numbers at
+/// least. Longer spans are less noisy and follow changes later.
+const CAPACITY_SPAN: f64 = 1.0 / 4.0;
+const CAPACITY_SPAN_MIN_S: f64 = 0.002;
+const CAPACITY_PACKETS_MIN: u64 = 16;
+/// Arrivals that the capacity is measured on at most.
+const POINTS_MAX: usize = 4096;
+/// The delivered rate is measured over this part of a round trip and this time at least. Unlike the
+/// capacity it is noisy by random loss, so the span is longer.
+const DELIVERED_SPAN: f64 = 0.75;
+const DELIVERED_SPAN_MIN_S: f64 = 0.005;
+
+/// The link goes on for this many round trips, and this much longer, without a report, if the time between
+/// two reports was as long before, within [`REPORT_GAP_WINDOW_S`].
+const REPORT_GAP_ROUND_TRIPS: f64 = 2.0;
+const REPORT_GAP_MAX_S: f64 = 0.3;
+const REPORT_GAP_WINDOW_S: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {

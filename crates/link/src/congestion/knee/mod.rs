@@ -1,12 +1,17 @@
-//! The knee controller: fills the path up to the knee of its delay curve, drains what it built, and
-//! behaves as paced CUBIC while others keep the queue full.
+//! The knee controller: fills the path up to the knee of its delay curve, drains the queue that it
+//! built, and behaves as paced CUBIC while others keep the queue full.
 //!
-//! The controlled variable is a window in the *sending* domain, so random loss does not enter it;
-//! packets are paced at window / (base RTT + queueing delay). Growth goes on until one-way queueing
-//! delay shows; then a drain must empty the queue. A drain that fails means company. Loss acts only
-//! in excess of a floor; the floor is learned below capacity, raised by experiment, and lowered by
-//! every cleaner window. Where loss without a queue is the only sign of a limit, as at a policer, CUBIC's
-//! law rules, too. How well that does is printed by the benches of this crate.
+//! In: reports of the peer ([`Digest`]) and the time. Out: a window, and a pacing rate of
+//! window / (base RTT + queueing delay). The window counts bytes *sent*, so random loss does not shrink
+//! it.
+//!
+//! The window grows until one-way queueing delay shows; then a drain must empty the queue. A drain
+//! that fails means that others fill the queue, too. Loss acts only in excess of a floor: the floor is
+//! learned far below capacity, raised by experiment, and lowered by every cleaner window. Where loss
+//! without a queue is the only sign of a limit, as at a policer, CUBIC's law rules. The benches
+//! `controller` and `fair` print how well that does.
+//!
+//! This file holds what all states share; each other file holds one phase or one measurement.
 
 mod company;
 mod cubic;
@@ -16,8 +21,13 @@ mod measure;
 mod policed;
 mod queue;
 mod start;
+mod state;
 
-use self::{cubic::Cubic, losses::Losses, measure::Measure};
+use self::{
+    losses::Losses,
+    measure::{Measure, visible_delay_s},
+    state::{FailedDrains, Policer, State},
+};
 use super::{Controller, Digest, PathMemory};
 
 /// How the controller shares with others.
@@ -40,145 +50,55 @@ pub struct Knee {
     window: f64,
     /// Size of a packet on the wire, moving average, in bytes.
     packet: f64,
-    /// Capacity from an earlier connection, until a train is measured.
-    cached: Option<f64>,
-    /// Lowest the threshold of queueing delay may have to go, for shallow queues.
+    /// Upper bound of the threshold of queueing delay: a shallow queue drops before the usual one.
     threshold_cap_s: f64,
     round_began_s: f64,
-    /// Growth per packet in the present round, as a fraction.
-    gain: f64,
-    gain_start: f64,
-    rounds_in_state: u32,
     /// What the path passed when it was last full, bytes per second in the sending domain.
     known_capacity: f64,
-    /// Drains that failed at the first try, decaying: evidence of company.
-    score: f64,
     /// A drain has emptied the queue at least once: the base delay is the path's.
     has_emptied: bool,
-    /// The last cut was for loss: grow gently.
+    /// The last cut was for loss: growth is gentle.
     is_gentle: bool,
-    /// Cuts for loss without a queue, since there last was another signal.
-    policer_cuts: u32,
-    /// CUBIC's law, once such cuts have shown a limit that drops instead of queueing.
-    policed: Option<Cubic>,
-    /// The largest window that passed when it dropped.
-    policer_limit: f64,
-    first_window: f64,
+    policer: Policer,
+    failed_drains: FailedDrains,
+    /// Packets of a train that waits for room in the window; zero for none.
     train_wanted: usize,
-    train_asked_s: f64,
+    has_sent: bool,
+    last_report: LastReport,
+}
+
+#[derive(Debug, Default)]
+struct LastReport {
+    at_s: f64,
+    /// How much later than its neighbours a packet may arrive.
     reorder_window_s: f64,
-    sent_any: bool,
-    last_report_s: f64,
-    /// When the application, not this, was last what held us back.
-    limited_s: f64,
-    window_before_series: f64,
-    last_fail: Option<Fail>,
+    /// When a report last showed that the application, not the controller, held the sender back.
+    app_limited_s: Option<f64>,
 }
-
-#[derive(Debug, Clone, Copy)]
-struct Fail {
-    window: f64,
-    queue_s: f64,
-    capacity: f64,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Looking for the capacity, up to eightfold a round trip.
-    Start {
-        delivered_before: f64,
-        flat_rounds: u32,
-    },
-    /// Growing until queueing delay shows.
-    Grow,
-    /// Emptying the queue that growth built.
-    Drain {
-        capacity: f64,
-        cut_s: f64,
-        queue_max_s: f64,
-        emptied_s: Option<f64>,
-        tries: u32,
-    },
-    /// After a cut for loss: is it gone?
-    LossDrain {
-        window_before: f64,
-        threshold_cap_s: f64,
-        loss_at_cut: f64,
-        cut_s: f64,
-    },
-    /// Still losing: is it less at a quarter of the rate?
-    Experiment {
-        window_before: f64,
-        threshold_cap_s: f64,
-        loss_before: f64,
-        packets_before: f64,
-        resume: f64,
-        began_s: f64,
-    },
-    /// Below a limit that drops instead of queueing: CUBIC's law, too.
-    Policed,
-    /// Others keep the queue full: CUBIC's law.
-    Compete {
-        cubic: Cubic,
-        test_at_s: f64,
-        empty_tests: u32,
-        empty_rounds: u32,
-    },
-    /// Drained to our own bandwidth-delay product: does the queue empty?
-    CompeteTest {
-        cubic: Cubic,
-        window: f64,
-        began_s: f64,
-        empty_tests: u32,
-    },
-}
-
-/// Packets before anything is measured.
-const PACKET_GUESS: f64 = 1500.0;
-/// A path that holds fewer packets than this is short: its queue is what fills it.
-const SHORT: f64 = 16.0;
-/// The link goes on without a report for this long at least.
-const REPORT_GAP_MIN_S: f64 = 0.3;
-/// After this long without a report the window is validated anew.
-const STALE_S: f64 = 30.0;
 
 impl Knee {
     /// A controller that knows `memory` of the path.
     pub fn new(share: Share, memory: Option<PathMemory>) -> Self {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
         let first_train = Self::first_train(cached);
+        let first_window = first_train as f64 * PACKET_GUESS;
         Self {
             share,
             measure: Measure::new(),
             losses: Losses::new(memory.map(|memory| memory.loss_floor)),
-            state: State::Start {
-                delivered_before: 0.0,
-                flat_rounds: 0,
-            },
-            window: first_train as f64 * PACKET_GUESS,
+            state: Self::first_state(first_window, cached),
+            window: first_window,
             packet: PACKET_GUESS,
-            cached,
             threshold_cap_s: f64::INFINITY,
             round_began_s: 0.0,
-            gain: 0.0,
-            gain_start: 0.0,
-            rounds_in_state: 0,
             known_capacity: 0.0,
-            score: 0.0,
             has_emptied: false,
             is_gentle: false,
-            policer_cuts: 0,
-            policed: None,
-            policer_limit: 0.0,
-            first_window: first_train as f64 * PACKET_GUESS,
+            policer: Policer::default(),
+            failed_drains: FailedDrains::default(),
             train_wanted: first_train,
-            train_asked_s: 0.0,
-            reorder_window_s: 0.0,
-            sent_any: false,
-            last_report_s: 0.0,
-            limited_s: f64::NEG_INFINITY,
-            window_before_series: 0.0,
-            last_fail: None,
+            has_sent: false,
+            last_report: LastReport::default(),
         }
     }
 
@@ -193,17 +113,19 @@ impl Knee {
     fn rate(&self) -> f64 {
         let rate = self.window / self.rtt_s();
         match self.state {
-            // A tiny base RTT must not stop the flow.
-            State::Drain { capacity, .. } if self.is_short(capacity) => rate.max(0.8 * capacity),
-            State::Drain { capacity, .. } => rate.max(0.6 * capacity),
+            State::Drain(drain) if self.is_short(drain.capacity) => {
+                rate.max(DRAIN_RATE_MIN_SHORT * drain.capacity)
+            }
+            State::Drain(drain) => rate.max(DRAIN_RATE_MIN * drain.capacity),
             _ => rate,
         }
     }
 
     fn is_short(&self, capacity: f64) -> bool {
-        capacity * self.base_s() < SHORT * self.packet
+        capacity * self.base_s() < SHORT_PACKETS * self.packet
     }
 
+    /// The time between two packets at the present rate.
     fn packet_time_s(&self) -> f64 {
         self.packet * self.rtt_s() / self.window.max(self.packet)
     }
@@ -211,15 +133,32 @@ impl Knee {
     /// Queueing delay that ends growth: visible over jitter, yet within a queue of a tenth of the
     /// bandwidth-delay product.
     fn threshold_s(&self) -> f64 {
-        let threshold = (self.base_s() / 16.0)
-            .max(0.002)
-            .max(6.0 * self.packet_time_s());
-        threshold.min(self.threshold_cap_s)
+        visible_delay_s(self.base_s())
+            .max(THRESHOLD_PACKETS * self.packet_time_s())
+            .min(self.threshold_cap_s)
     }
 
+    /// Queueing delay up to which the queue counts as empty.
+    fn empty_s(&self) -> f64 {
+        EMPTY_PART * self.threshold_s()
+    }
+
+    /// Packets sent since the last cut show a queue that ends growth.
+    fn queue_shows(&self) -> bool {
+        self.measure.queue_is_fresh && self.measure.queue_s > self.threshold_s()
+    }
+
+    /// Packets sent since the last cut show no queue.
+    fn queue_is_seen_empty(&self) -> bool {
+        self.measure.queue_is_fresh && self.measure.queue_s <= self.empty_s()
+    }
+
+    /// How long a round lasts: a round trip, or longer where that holds too few packets or too little
+    /// time to measure in.
     fn round_s(&self) -> f64 {
-        let packets = 8.0 * self.packet_time_s() / (1.0 - self.losses.floor).max(0.1);
-        self.rtt_s().max(0.010).max(packets)
+        let delivered = (1.0 - self.losses.floor).max(ROUND_DELIVERED_MIN);
+        let packets_s = ROUND_PACKETS * self.packet_time_s() / delivered;
+        self.rtt_s().max(ROUND_MIN_S).max(packets_s)
     }
 
     fn begin_round(&mut self, now_s: f64) {
@@ -231,106 +170,127 @@ impl Knee {
         self.losses.begin_count(now_s);
         self.measure.forget_queue(now_s);
         self.begin_round(now_s);
-        self.rounds_in_state = 0;
     }
 
-    /// The capacity of the path in the sending domain, never far below what was just sent.
+    /// The capacity of the path in the sending domain, never far below the rate of the last round trip.
     fn capacity(&self) -> f64 {
-        let sent = 0.5 * self.window / self.rtt_s();
-        let mut capacity = self.measure.capacity.unwrap_or(sent);
-        if self.losses.excess(0.02, 4.0) {
-            // Drops before the bottleneck make the measured rate our own.
+        let sent = self.window / self.rtt_s();
+        let least = CAPACITY_MIN * sent;
+        let mut capacity = self.measure.capacity.unwrap_or(least);
+        if self.losses.are_excessive() {
+            // Packets were dropped before the bottleneck, so the measured rate is the sender's own.
             let loss = self.losses.since_cut.rate();
             capacity *= (1.0 - loss) / (1.0 - self.losses.floor);
         }
-        if self.last_report_s - self.limited_s < self.rtt_s() {
-            // What was measured over a pause is too little: a queue comes of what was sent.
+        if self.was_app_limited_of_late() {
+            // The measured rate spans the pause and is too low, since what was sent did build a queue.
             let peak = self.measure.capacity_peak().unwrap_or(capacity);
-            capacity = capacity.max(peak.min(1.8 * sent));
+            capacity = capacity.max(peak.min(CAPACITY_AFTER_PAUSE_MAX * sent));
         }
-        capacity.max(sent)
+        capacity.max(least)
+    }
+
+    fn was_app_limited_of_late(&self) -> bool {
+        let LastReport {
+            at_s,
+            app_limited_s,
+            ..
+        } = self.last_report;
+        app_limited_s.is_some_and(|limited_s| at_s - limited_s < self.rtt_s())
     }
 
     /// Growth by the packets that a report resolved.
     fn grow(&mut self, bytes: f64, now_s: f64) {
-        let base_s = self.base_s();
         // A report after a pause resolves several round trips at once: growth is by round trips.
         let bytes = bytes.min(self.window);
-        match &mut self.state {
-            State::Start { .. } => self.grow_start(bytes),
-            State::Grow => {
+        match self.state {
+            State::Start(_) => self.grow_start(bytes),
+            State::Grow(grow) => {
                 let share = self.rtt_s() / self.round_s();
-                self.window += self.gain * bytes * share;
+                self.window += grow.gain * bytes * share;
             }
             State::Policed => self.grow_policed(bytes, now_s),
-            State::Compete { cubic, .. } => {
-                let rtt_s = base_s + self.measure.queue_s;
-                self.window = cubic
-                    .window(now_s, rtt_s, self.packet, bytes)
-                    .max(2.0 * self.packet);
-            }
-            _ => {}
+            State::Compete(compete) => self.grow_compete(compete, bytes, now_s),
+            State::Drain(_)
+            | State::LossDrain(_)
+            | State::Experiment(_)
+            | State::CompeteTest(_) => {}
+        }
+    }
+
+    /// Looks whether the present state is over.
+    fn step(&mut self, app_limited: bool, now_s: f64) {
+        match self.state {
+            State::Start(start) => self.step_start(start, app_limited, now_s),
+            State::Grow(grow) => self.step_grow(grow, app_limited, now_s),
+            State::Drain(drain) => self.step_drain(drain, app_limited, now_s),
+            State::LossDrain(drain) => self.step_loss_drain(drain, now_s),
+            State::Experiment(experiment) => self.step_experiment(experiment, now_s),
+            State::Policed => self.step_policed(now_s),
+            State::Compete(compete) => self.step_compete(compete, now_s),
+            State::CompeteTest(test) => self.step_compete_test(test, now_s),
+        }
+    }
+
+    /// What is known of the path is old: keeps the rate as a guess and measures anew.
+    fn look_again(&mut self, now_s: f64) {
+        self.measure = Measure::new();
+        self.has_emptied = false;
+        self.forget_policer();
+        self.mark_cut(now_s);
+        self.enter_grow(now_s);
+    }
+
+    /// Takes `idle_s` out of the time in which CUBIC's window grows.
+    fn pause_cubic(&mut self, idle_s: f64) {
+        if let Some(cubic) = &mut self.policer.law {
+            cubic.pause(idle_s);
+        }
+        if let State::Compete(compete) = &mut self.state {
+            compete.cubic.pause(idle_s);
         }
     }
 }
 
 impl Controller for Knee {
     fn on_sent(&mut self, _: u64, bytes: usize, now_s: f64) {
-        if !self.sent_any {
-            self.sent_any = true;
+        if !self.has_sent {
+            self.has_sent = true;
             self.round_began_s = now_s;
-            self.train_asked_s = now_s;
-            self.last_report_s = now_s;
+            self.last_report.at_s = now_s;
+            if let State::Start(start) = &mut self.state {
+                start.train_asked_s = now_s;
+            }
         }
-        if bytes > 1000 {
-            self.packet += (bytes as f64 - self.packet) / 64.0;
+        if bytes > FULL_PACKET_MIN_BYTES {
+            self.packet += (bytes as f64 - self.packet) * PACKET_WEIGHT;
         }
     }
 
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64) {
-        if now_s - self.last_report_s > STALE_S && !matches!(self.state, State::Start { .. }) {
-            // What was known of the path is old: keep the rate as a guess and look again.
-            self.measure = Measure::new();
-            self.has_emptied = false;
-            self.forget_policer();
-            self.mark_cut(now_s);
-            self.enter_grow(now_s);
+        let since_report_s = now_s - self.last_report.at_s;
+        if since_report_s > STALE_S && !matches!(self.state, State::Start(_)) {
+            self.look_again(now_s);
         }
-        let since_report_s = now_s - self.last_report_s;
-        self.last_report_s = now_s;
-        self.reorder_window_s = digest.reorder_window_s;
+        self.last_report.at_s = now_s;
+        self.last_report.reorder_window_s = digest.reorder_window_s;
         self.measure.update(digest, now_s);
         self.losses.update(digest.resolved, digest.late_sent_s);
         self.take_up_cached(digest.rtt_s.is_some());
         // Time without anything to send, or without reports, is no time to grow.
-        let idle_s = if digest.app_limited {
+        self.pause_cubic(if digest.app_limited {
             since_report_s
         } else {
-            (since_report_s - 2.0 * self.round_s()).max(0.0)
-        };
-        if let Some(cubic) = &mut self.policed {
-            cubic.pause(idle_s);
-        }
-        if let State::Compete { cubic, .. } = &mut self.state {
-            cubic.pause(idle_s);
-        }
+            (since_report_s - GROWTH_PAUSE_ROUNDS * self.round_s()).max(0.0)
+        });
         if digest.app_limited {
-            self.limited_s = now_s;
+            self.last_report.app_limited_s = Some(now_s);
         } else {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
             self.grow(bytes as f64, now_s);
         }
-        match self.state {
-            State::Start { .. } => self.step_start(digest.app_limited, now_s),
-            State::Grow => self.step_grow(digest.app_limited, now_s),
-            State::Drain { .. } => self.step_drain(digest.app_limited, now_s),
-            State::LossDrain { .. } => self.step_loss_drain(now_s),
-            State::Experiment { .. } => self.step_experiment(now_s),
-            State::Policed => self.step_policed(now_s),
-            State::Compete { .. } => self.step_compete(now_s),
-            State::CompeteTest { .. } => self.step_compete_test(now_s),
-        }
-        self.window = self.window.max(4.0 * self.packet);
+        self.step(digest.app_limited, now_s);
+        self.window = self.window.max(WINDOW_MIN_PACKETS * self.packet);
         debug_assert!(self.window.is_finite(), "every divisor is bounded below");
     }
 
@@ -343,11 +303,14 @@ impl Controller for Knee {
     /// What pacing at the rate has in flight until the slowest report tells of it.
     fn window_bytes(&self) -> f64 {
         let base_s = self.base_s();
-        let reordered = (self.reorder_window_s - base_s / 8.0).max(0.0) / base_s;
-        let slack = 1.0 + 0.25 * self.losses.floor + reordered;
-        let between_reports =
-            self.rate() * (base_s / 8.0 + self.measure.report_gap_s().max(REPORT_GAP_MIN_S));
-        1.25 * self.window * slack + 4.0 * self.packet + between_reports
+        let report_interval_s = base_s / REPORTS_PER_ROUND_TRIP;
+        let reordered = (self.last_report.reorder_window_s - report_interval_s).max(0.0) / base_s;
+        let slack = 1.0 + IN_FLIGHT_FOR_LOSS * self.losses.floor + reordered;
+        let report_gap_s = self.measure.report_gap_s().max(REPORT_GAP_MIN_S);
+        let between_reports = self.rate() * (report_interval_s + report_gap_s);
+        IN_FLIGHT_MAX * self.window * slack
+            + IN_FLIGHT_SPARE_PACKETS * self.packet
+            + between_reports
     }
 
     fn take_train(&mut self, room_bytes: f64) -> usize {
@@ -361,22 +324,22 @@ impl Controller for Knee {
 
     fn memory(&self) -> Option<PathMemory> {
         let capacity = self.measure.capacity?;
-        (!matches!(self.state, State::Start { .. })).then_some(PathMemory {
-            capacity_bytes_per_s: capacity.min(2.0 * self.rate()),
+        (!matches!(self.state, State::Start(_))).then_some(PathMemory {
+            capacity_bytes_per_s: capacity.min(REMEMBERED_MAX * self.rate()),
             loss_floor: self.losses.floor,
         })
     }
 
     fn state(&self) -> &'static str {
         match self.state {
-            State::Start { .. } => "start",
-            State::Grow => "grow",
-            State::Drain { .. } => "drain",
-            State::LossDrain { .. } => "loss drain",
-            State::Experiment { .. } => "experiment",
+            State::Start(_) => "start",
+            State::Grow(_) => "grow",
+            State::Drain(_) => "drain",
+            State::LossDrain(_) => "loss drain",
+            State::Experiment(_) => "experiment",
             State::Policed => "policed",
-            State::Compete { .. } => "compete",
-            State::CompeteTest { .. } => "compete test",
+            State::Compete(_) => "compete",
+            State::CompeteTest(_) => "compete test",
         }
     }
 
@@ -385,7 +348,75 @@ impl Controller for Knee {
     }
 }
 
-/// So many packets of 1500 bytes, all sent at `sent_s`.
+/// Bytes of a packet before anything is measured: what Ethernet carries.
+const PACKET_GUESS: f64 = 1500.0;
+/// A smaller packet carries control frames or a stream's end and says nothing of the usual size; in bytes.
+const FULL_PACKET_MIN_BYTES: usize = 1000;
+/// Weight of one packet in the average of packet sizes: the average follows a new MTU within a few
+/// hundred packets, and a few odd packets do not move it.
+const PACKET_WEIGHT: f64 = 1.0 / 64.0;
+/// A path that holds fewer packets than this is short: its queue is what fills it.
+const SHORT_PACKETS: f64 = 16.0;
+
+/// The threshold of queueing delay is this many packets' sending times at least: on a slow line a
+/// queue of a few packets is there by chance. At 10 Mbit/s that makes 7 ms.
+const THRESHOLD_PACKETS: f64 = 6.0;
+/// Up to this part of the threshold the queue counts as empty. The rest keeps jitter from turning a drain
+/// that ends into growth that ends.
+const EMPTY_PART: f64 = 0.5;
+
+/// A round holds this many packets that arrive, so that there is something to judge it by.
+const ROUND_PACKETS: f64 = 8.0;
+/// For the length of a round, the path delivers this fraction at least: otherwise a floor near one
+/// would make rounds endless.
+const ROUND_DELIVERED_MIN: f64 = 0.1;
+/// A round is this long at least. Reports are a millisecond apart or more, so a round of one short round
+/// trip would be over before it was measured.
+const ROUND_MIN_S: f64 = 0.010;
+
+/// A drain is paced at this fraction of the capacity at least, since the measured queue may be many
+/// times a tiny base RTT, and window / RTT would then stop the flow. Lower drains faster, higher wastes
+/// less.
+const DRAIN_RATE_MIN: f64 = 0.6;
+/// The same on a short path, where a drain to a small fraction of a few packets would leave the line
+/// idle.
+const DRAIN_RATE_MIN_SHORT: f64 = 0.8;
+
+/// The capacity is taken for this fraction of the rate of the last round trip at least: a rate measured
+/// over a gap (an outage, a change of route) is far too low.
+const CAPACITY_MIN: f64 = 0.5;
+/// After a pause of the application the recent peak counts instead, up to this fraction of the rate of
+/// the last round trip: a queue shows that the rate was too high, so the capacity lies below it.
+const CAPACITY_AFTER_PAUSE_MAX: f64 = 0.9;
+
+/// Without a report for this many rounds, CUBIC's window stops growing: what was sent meanwhile is not
+/// known to have passed.
+const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
+/// After this long without a report the window is validated anew: the window over which the base delay
+/// is the minimum is as long, so nothing measured is left by then.
+const STALE_S: f64 = 30.0;
+/// The window never falls below this many packets: with fewer in flight a single lost report stops the
+/// flow, and there is too little to measure.
+const WINDOW_MIN_PACKETS: f64 = 4.0;
+
+/// Reports of the peer in a round trip, without more for lost ones.
+const REPORTS_PER_ROUND_TRIP: f64 = 8.0;
+/// The sender goes on without a report for this long at least.
+const REPORT_GAP_MIN_S: f64 = 0.3;
+/// Bytes in flight at most, as a multiple of the window: pacing sets the rate, and this is to bind only
+/// where reports fail to come.
+const IN_FLIGHT_MAX: f64 = 1.25;
+/// Further bytes in flight, as a multiple of the window, for each packet that the path loses: a lost
+/// packet stays in flight until it is given up, later than one that arrives is reported.
+const IN_FLIGHT_FOR_LOSS: f64 = 0.25;
+/// Packets that may be in flight beyond that, so that a small window does not stop a burst of the pacer.
+const IN_FLIGHT_SPARE_PACKETS: f64 = 4.0;
+
+/// A later connection is told this multiple of the present rate at most: what is measured in company or
+/// over a burst of arrivals may be more than the path passes.
+const REMEMBERED_MAX: f64 = 2.0;
+
+/// Packets of 1500 bytes, all sent at `sent_s`.
 #[cfg(test)]
 fn resolved_at(
     sent_s: f64,

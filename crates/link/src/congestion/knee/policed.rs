@@ -1,19 +1,14 @@
 //! At a limit that drops instead of queueing, as a policer does: CUBIC's law between the cuts.
 //!
-//! Nothing but loss tells such a limit, and whoever shares it halves on one. A law that waits for a
-//! certain fraction to be lost would take it all, so from the second cut in a row for loss without a
-//! queue on, this one yields as CUBIC does.
+//! Nothing but loss shows such a limit, and TCP flows that share it halve their rate on a single loss. A law
+//! that waits for a certain fraction to be lost would take all of the limit from them. So from the
+//! second cut in a row for loss without a queue on, the controller yields as CUBIC does.
 
-use super::{Knee, State, cubic::Cubic};
-
-/// Queueing delay up to this is none: the loss came from a limit without a queue.
-const NO_QUEUE_S: f64 = 0.000_2;
-/// So many cuts in a row for loss without a queue mean such a limit.
-const CUTS: u32 = 2;
-/// Below this fraction of where it dropped, what is lost on a lossy path is the path's.
-const BELOW: f64 = 0.95;
-/// This far beyond where it dropped and still no loss: the limit is gone.
-const BEYOND: f64 = 1.5;
+use super::{
+    Knee,
+    cubic::Cubic,
+    state::{Policer, State},
+};
 
 impl Knee {
     /// A cut for loss is due at a limit that passes the window `passed`. Returns how far CUBIC's law
@@ -23,13 +18,14 @@ impl Knee {
             self.forget_policer();
             return None;
         }
-        self.policer_cuts += 1;
-        self.policer_limit = self.policer_limit.max(passed);
-        if self.policer_cuts < CUTS {
+        self.policer.cuts += 1;
+        self.policer.limit = self.policer.limit.max(passed);
+        if self.policer.cuts < CUTS {
             return None;
         }
         let cubic = self
-            .policed
+            .policer
+            .law
             .get_or_insert_with(|| Cubic::new(passed, now_s));
         Some(if self.losses.is_path_clean() {
             cubic.cut(passed, now_s)
@@ -38,26 +34,24 @@ impl Knee {
         })
     }
 
-    /// The last signal was another than loss without a queue.
+    /// A signal of another kind than loss without a queue came.
     pub(super) fn forget_policer(&mut self) {
-        self.policed = None;
-        self.policer_limit = 0.0;
-        self.policer_cuts = 0;
+        self.policer = Policer::default();
     }
 
     /// One report's worth of CUBIC's law.
     pub(super) fn step_policed(&mut self, now_s: f64) {
-        let last = self.policed.map_or(0.0, |cubic| cubic.window_max());
+        let last = self.policer.law.map_or(0.0, |cubic| cubic.window_max());
         if self.window < BELOW * last && !self.losses.is_path_clean() {
             self.losses.learn_longer();
         }
-        if self.measure.queue_is_fresh && self.measure.queue_s > self.threshold_s() {
+        if self.queue_shows() {
             let capacity = self.capacity();
             self.enter_drain(capacity, 0, now_s);
-        } else if self.losses.begins_to_exceed() || self.losses.excess(0.02, 4.0) {
+        } else if self.losses.begins_to_exceed() || self.losses.are_excessive() {
             self.cut_for_loss(now_s);
-        } else if self.window > BEYOND * self.policer_limit {
-            self.window = BEYOND * self.policer_limit;
+        } else if self.window > BEYOND * self.policer.limit {
+            self.window = BEYOND * self.policer.limit;
             self.is_gentle = false;
             self.forget_policer();
             self.mark_cut(now_s);
@@ -68,14 +62,14 @@ impl Knee {
     /// Growth by `acked` bytes.
     pub(super) fn grow_policed(&mut self, acked: f64, now_s: f64) {
         let (rtt_s, packet) = (self.rtt_s(), self.packet);
-        if let Some(cubic) = &mut self.policed {
+        if let Some(cubic) = &mut self.policer.law {
             self.window = self.window.max(cubic.window(now_s, rtt_s, packet, acked));
         }
     }
 
     /// Goes on after a cut: by CUBIC's law at a limit without a queue.
     pub(super) fn resume(&mut self, now_s: f64) {
-        if self.policed.is_some() {
+        if self.policer.law.is_some() {
             self.state = State::Policed;
             self.begin_round(now_s);
         } else {
@@ -83,6 +77,16 @@ impl Knee {
         }
     }
 }
+
+/// Queueing delay up to this is none: the loss came from a limit without a queue. It is the sending time of
+/// one packet at 60 Mbit/s.
+pub(super) const NO_QUEUE_S: f64 = 0.000_2;
+/// This many cuts in a row for loss without a queue mean such a limit; one may be anything.
+const CUTS: u32 = 2;
+/// Below this fraction of where it dropped, what is lost on a lossy path is the path's.
+const BELOW: f64 = 0.95;
+/// This far beyond where it dropped and still no loss: the limit is gone.
+const BEYOND: f64 = 1.5;
 
 #[cfg(test)]
 mod tests {
@@ -109,13 +113,13 @@ mod tests {
     fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
         knee.losses
             .update(&resolved_at(now_s, 1000, |number| number % 4 == 0), &[]);
-        assert!(knee.losses.excess(0.02, 4.0));
+        assert!(knee.losses.are_excessive());
         knee.cut_for_loss(now_s);
         let after = resolved_at(now_s + 0.5, 1000, |number| {
             number % floor_every == floor_every - 1
         });
         knee.losses.update(&after, &[]);
-        knee.step_loss_drain(now_s + 0.6);
+        knee.step(false, now_s + 0.6);
     }
 
     /// At a limit that has dropped at a window of 1.5 MB.
@@ -166,7 +170,7 @@ mod tests {
         knee.measure.queue_is_fresh = true;
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "drain");
-        assert!(knee.policed.is_none());
+        assert!(knee.policer.law.is_none());
     }
 
     #[test]
@@ -175,7 +179,7 @@ mod tests {
         knee.window = 10.0 * WINDOW;
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "grow");
-        assert!(knee.policed.is_none() && !knee.is_gentle);
+        assert!(knee.policer.law.is_none() && !knee.is_gentle);
         assert!(knee.window < 2.1 * WINDOW, "no leap");
     }
 
@@ -203,11 +207,11 @@ mod tests {
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "loss drain");
         knee.losses.update(&lossy(6.5), &[]);
-        knee.step_loss_drain(6.6);
+        knee.step(false, 6.6);
         assert_eq!(knee.state(), "experiment");
         let resume = 4.0 * knee.window;
         knee.losses.update(&resolved_at(7.0, 2000, |_| false), &[]);
-        knee.step_experiment(9.0);
+        knee.step(false, 9.0);
         assert_eq!(knee.state(), "policed");
         knee.grow_policed(1500.0, 9.1);
         assert!(knee.window <= resume, "{} of {resume}", knee.window);

@@ -1,183 +1,283 @@
 //! The cycle of a link that is alone: grow until queueing delay shows, then drain.
+//!
+//! A drain that empties the queue leads back to growth at the capacity that the drain began with. One
+//! that fails is repeated lower; failures add up to the verdict that the route is longer now, or that
+//! others fill the queue ([`company`](super::company)).
 
-use super::{Fail, Knee, Share, State};
-
-/// Rounds of gentle growth without a signal: the limit that dropped is gone.
-const GENTLE_ROUNDS: u32 = 25;
-/// Losses beyond the floor and what is tolerated that show, soon after a cut for loss, that more is due.
-const SURPLUS_MIN: f64 = 16.0;
+use super::{
+    Knee, Share,
+    state::{Drain, Failure, Grow, State},
+};
 
 impl Knee {
     pub(super) fn enter_grow(&mut self, now_s: f64) {
-        self.state = State::Grow;
         let packets = (self.window / self.packet).max(1.0);
-        self.gain_start = (0.5 / packets.sqrt()).max(1.0 / 128.0);
+        let mut gain_start = (GAIN_START / packets.sqrt()).max(GAIN_START_MIN);
         if self.is_gentle || self.share == Share::Background {
-            self.gain_start /= 2.0;
+            gain_start *= GENTLE_START;
         }
-        self.gain = self.gain_start;
-        self.rounds_in_state = 0;
+        self.state = State::Grow(Grow {
+            gain: gain_start,
+            gain_start,
+            rounds: 0,
+        });
         self.begin_round(now_s);
     }
 
-    pub(super) fn step_grow(&mut self, app_limited: bool, now_s: f64) {
-        if self.measure.queue_is_fresh && self.measure.queue_s > self.threshold_s() {
+    pub(super) fn step_grow(&mut self, grow: Grow, app_limited: bool, now_s: f64) {
+        if self.queue_shows() {
             if self.threshold_cap_s.is_finite() {
-                self.threshold_cap_s *= 1.02;
+                self.threshold_cap_s *= THRESHOLD_CAP_GROWTH;
             }
             let capacity = self.capacity();
             self.enter_drain(capacity, 0, now_s);
-            return;
-        }
-        let is_again = self.is_gentle && self.losses.has_surplus(SURPLUS_MIN);
-        if self.losses.excess(0.02, 4.0) || is_again {
+        } else if self.losses.are_excessive() || self.must_cut_again() {
             self.cut_for_loss(now_s);
-            return;
+        } else if now_s - self.round_began_s >= self.round_s() {
+            self.begin_round(now_s);
+            if app_limited {
+                self.state = State::Grow(Grow {
+                    gain: grow.gain_start,
+                    rounds: 0,
+                    ..grow
+                });
+            } else {
+                self.end_growing_round(grow);
+            }
         }
-        if now_s - self.round_began_s < self.round_s() {
-            return;
-        }
-        self.begin_round(now_s);
-        if app_limited {
-            self.gain = self.gain_start;
-            self.rounds_in_state = 0;
-            return;
-        }
-        self.rounds_in_state += 1;
-        let known = self.known_capacity * self.base_s();
-        if self.rounds_in_state == GENTLE_ROUNDS {
+    }
+
+    /// Whether, soon after a cut for loss, losses show that the cut was not enough.
+    fn must_cut_again(&self) -> bool {
+        self.is_gentle && self.losses.has_surplus(SURPLUS_AFTER_CUT)
+    }
+
+    fn end_growing_round(&mut self, mut grow: Grow) {
+        grow.rounds += 1;
+        if grow.rounds == GENTLE_ROUNDS {
             self.forget_policer();
         }
-        if self.is_gentle && self.rounds_in_state < GENTLE_ROUNDS {
-            self.gain *= 1.15;
-        } else if self.window < 0.85 * known {
-            self.gain = 0.25;
-        } else if self.window < 1.25 * known {
-            // Near the capacity known from the last drain a round may build a threshold's worth of
-            // queue, no more: its feedback comes a round later.
-            let cap = (self.threshold_s() / self.base_s()).max(self.gain_start);
-            self.gain = (self.gain * 1.5).clamp(self.gain_start, cap);
+        grow.gain = self.next_gain(&grow).min(GAIN_MAX);
+        self.state = State::Grow(grow);
+    }
+
+    /// The gain of the next round, by where the window stands to the capacity of the last drain.
+    fn next_gain(&self, grow: &Grow) -> f64 {
+        let known = self.known_capacity * self.base_s();
+        if self.is_gentle && grow.rounds < GENTLE_ROUNDS {
+            grow.gain * GENTLE_GROWTH
+        } else if self.window < FAR_BELOW_KNOWN * known {
+            GAIN_FAR_BELOW
+        } else if self.window < FAR_ABOVE_KNOWN * known {
+            // A round may build a threshold's worth of queue, no more: its feedback comes a round later.
+            let cap = (self.threshold_s() / self.base_s()).max(grow.gain_start);
+            (grow.gain * GAIN_GROWTH).clamp(grow.gain_start, cap)
         } else {
-            // Well above it and still no queue: there is more than there was.
-            self.gain *= 2.0;
+            // Still no queue: the path passes more than it did.
+            grow.gain * GAIN_GROWTH_ABOVE
         }
-        self.gain = self.gain.min(0.5);
     }
 
     pub(super) fn enter_drain(&mut self, capacity: f64, tries: u32, now_s: f64) {
-        if tries == 0 && self.score < 0.5 {
-            self.window_before_series = self.window;
-        }
         if tries == 0 {
+            if self.failed_drains.score < SCORE_OF_DOUBT {
+                self.failed_drains.window_before = self.window;
+            }
             self.known_capacity = capacity;
         }
-        self.window = 0.95 * capacity * self.base_s();
-        self.state = State::Drain {
+        self.window = DRAINED * capacity * self.base_s();
+        self.state = State::Drain(Drain {
             capacity,
             cut_s: now_s,
             queue_max_s: self.measure.queue_s,
             emptied_s: None,
             tries,
-        };
+        });
         self.is_gentle = false;
         self.forget_policer();
         self.mark_cut(now_s);
     }
 
-    pub(super) fn step_drain(&mut self, app_limited: bool, now_s: f64) {
-        let queue_s = self.measure.queue_s;
-        let State::Drain {
-            capacity,
-            cut_s,
-            queue_max_s,
-            emptied_s,
-            tries,
-        } = &mut self.state
-        else {
-            return;
-        };
-        *queue_max_s = queue_max_s.max(queue_s);
-        let (capacity, cut_s, queue_max_s) = (*capacity, *cut_s, *queue_max_s);
-        let (emptied_s, tries) = (*emptied_s, *tries);
-        let empty_s = self.threshold_s() / 2.0;
-        if let Some(emptied_s) = emptied_s {
+    pub(super) fn step_drain(&mut self, mut drain: Drain, app_limited: bool, now_s: f64) {
+        drain.queue_max_s = drain.queue_max_s.max(self.measure.queue_s);
+        if let Some(emptied_s) = drain.emptied_s {
             // Hold below capacity until the floor has been seen.
-            let wanted = (0.7 * self.window / self.packet).min(200.0);
-            let is_over = now_s - emptied_s > 2.0 * self.round_s();
+            let wanted = (FLOOR_PART * self.window / self.packet).min(FLOOR_PACKETS);
+            let is_over = now_s - emptied_s > HOLD_ROUNDS * self.round_s();
             if self.losses.since_cut.packets >= wanted || is_over || app_limited {
-                if !self.losses.excess(0.02, 4.0) {
-                    self.losses.learn_expected();
-                }
-                if tries == 0 {
-                    self.score = (self.score - 0.5).max(0.0);
-                }
-                self.last_fail = None;
-                self.window = capacity * self.base_s();
-                self.enter_grow(now_s);
+                self.end_drain(&drain, now_s);
+                return;
             }
-            return;
-        }
-        if self.measure.queue_is_fresh && queue_s <= empty_s {
-            if let State::Drain { emptied_s, .. } = &mut self.state {
-                *emptied_s = Some(now_s);
-            }
+        } else if self.queue_is_seen_empty() {
+            drain.emptied_s = Some(now_s);
             self.has_emptied = true;
+        } else if self.measure.queue_is_fresh && self.is_drain_overdue(&drain) {
+            self.fail_drain(&drain, now_s);
             return;
         }
-        // Until the cut is felt, and then as long as our own queue needs to drain at what the
-        // bottleneck passes beyond our rate.
+        self.state = State::Drain(drain);
+    }
+
+    /// The queue has emptied: the path is ours alone, and grows from what it passes.
+    fn end_drain(&mut self, drain: &Drain, now_s: f64) {
+        if !self.losses.are_excessive() {
+            self.losses.learn_expected();
+        }
+        if drain.tries == 0 {
+            self.failed_drains.score = (self.failed_drains.score - SCORE_STEP_DOWN).max(0.0);
+        }
+        self.failed_drains.first = None;
+        self.window = drain.capacity * self.base_s();
+        self.enter_grow(now_s);
+    }
+
+    /// Whether the queue should be empty by now, had only this sender filled it.
+    ///
+    /// The cut is felt after a round trip and the queue that was there. From then on the queue shrinks by
+    /// what the bottleneck passes beyond our rate.
+    fn is_drain_overdue(&self, drain: &Drain) -> bool {
         let base_s = self.base_s();
-        let ours = 0.95 * base_s / (base_s + queue_max_s);
-        let spare = if self.is_short(capacity) {
-            0.2
+        let queue_max_s = drain.queue_max_s;
+        let ours = DRAINED * base_s / (base_s + queue_max_s);
+        let spare = if self.is_short(drain.capacity) {
+            SPARE_SHORT
         } else {
             1.0 - ours
         };
-        let patience_s = 1.25 * base_s.max(0.010) + queue_max_s + queue_max_s / spare;
+        let patience_s =
+            PATIENCE * base_s.max(PATIENCE_BASE_MIN_S) + queue_max_s + queue_max_s / spare;
         // Judged by packets that crossed the path then; none do while the application is idle.
-        if self.measure.queue_sent_s + base_s > cut_s + patience_s && self.measure.queue_is_fresh {
-            self.fail_drain(capacity, tries, now_s);
-        }
+        self.measure.queue_sent_s + base_s > drain.cut_s + patience_s
     }
 
-    /// The queue did not empty: a new route, or company.
-    pub(super) fn fail_drain(&mut self, capacity: f64, tries: u32, now_s: f64) {
-        let queue_s = self.measure.queue_s;
-        let base_s = self.base_s();
-        let fail = *self.last_fail.get_or_insert(Fail {
+    /// The queue did not empty: the route is longer now, or others fill the queue.
+    pub(super) fn fail_drain(&mut self, drain: &Drain, now_s: f64) {
+        let first = *self.failed_drains.first.get_or_insert(Failure {
             window: self.window,
-            queue_s,
-            capacity,
+            queue_s: self.measure.queue_s,
+            capacity: drain.capacity,
         });
-        // In a queue, ours or shared, a smaller window shows; on a longer route it does not. Only a
-        // window that made up much of the queue can tell the two apart.
-        let peak = self.measure.capacity_peak().unwrap_or(f64::INFINITY);
-        let missed_s = (fail.window - self.window) / peak;
-        let is_telling = missed_s > 0.15 * fail.queue_s;
-        let is_unmoved = (queue_s - fail.queue_s).abs() < 0.03 * fail.queue_s.max(0.001);
-        // Nor does it in a queue that a crowd keeps full: who has never seen it empty may have begun in one.
-        if self.has_emptied && tries >= 1 && is_telling && is_unmoved {
-            self.measure.rebase(now_s);
-            self.window = 0.9 * fail.capacity * self.base_s();
-            self.last_fail = None;
-            self.score = 0.0;
-            self.mark_cut(now_s);
-            self.enter_grow(now_s);
+        if drain.tries >= 1 && self.is_on_longer_route(&first) {
+            self.take_longer_route(&first, now_s);
             return;
         }
-        self.score += 1.0;
-        if self.score >= 3.0 && self.share == Share::Fair {
-            let window = self.window_before_series.max(self.window);
-            self.last_fail = None;
+        self.failed_drains.score += SCORE_STEP_UP;
+        if self.failed_drains.score >= SCORE_OF_COMPANY && self.share == Share::Fair {
+            let window = self.failed_drains.window_before.max(self.window);
+            self.failed_drains.first = None;
             self.enter_compete(window, now_s);
             return;
         }
+        self.drain_again(drain.tries + 1, now_s);
+    }
+
+    /// Whether the delay is that of a longer route, and no queue.
+    ///
+    /// In a queue, ours or shared, a smaller window shows; on a longer route it does not. Only a window
+    /// that made up much of the queue can tell the two apart. Nor does it show in a queue that a crowd
+    /// keeps full: a connection that has never seen the queue empty may have begun in one.
+    fn is_on_longer_route(&self, first: &Failure) -> bool {
+        let peak = self.measure.capacity_peak().unwrap_or(f64::INFINITY);
+        let missed_s = (first.window - self.window) / peak;
+        let is_telling = missed_s > TELLING_PART * first.queue_s;
+        let moved_s = (self.measure.queue_s - first.queue_s).abs();
+        let is_unmoved = moved_s < UNMOVED_PART * first.queue_s.max(UNMOVED_QUEUE_MIN_S);
+        self.has_emptied && is_telling && is_unmoved
+    }
+
+    fn take_longer_route(&mut self, first: &Failure, now_s: f64) {
+        self.measure.rebase(now_s);
+        self.window = REROUTED * first.capacity * self.base_s();
+        self.failed_drains.first = None;
+        self.failed_drains.score = 0.0;
+        self.mark_cut(now_s);
+        self.enter_grow(now_s);
+    }
+
+    /// Drains once more, to less: by as much as the queue that is left exceeds the base RTT.
+    fn drain_again(&mut self, tries: u32, now_s: f64) {
+        let base_s = self.base_s();
         let measured = self.capacity();
-        let target = self.window.min(measured * base_s) * (base_s / (base_s + queue_s)).max(0.5);
+        let target = self.window.min(measured * base_s)
+            * (base_s / (base_s + self.measure.queue_s)).max(AGAIN_MIN);
         let capacity = target / base_s;
-        self.enter_drain(capacity.max(self.packet / base_s), tries + 1, now_s);
+        self.enter_drain(capacity.max(self.packet / base_s), tries, now_s);
     }
 }
+
+/// Growth begins with this fraction a round, divided by the square root of the window in packets: the
+/// larger of two equal links grows by the smaller fraction, which is what makes their shares converge.
+const GAIN_START: f64 = 0.5;
+/// ... and with this at least: from 4096 packets on the root would make growth take minutes.
+const GAIN_START_MIN: f64 = 1.0 / 128.0;
+/// Growth in a round at most: beyond it the queue of one round would be half of the bandwidth-delay
+/// product before the first packet tells of it.
+const GAIN_MAX: f64 = 0.5;
+/// Near the capacity of the last drain the gain grows by this factor a round: the queue shows after eight
+/// to ten rounds, of which the drain costs one at 5 % less.
+const GAIN_GROWTH: f64 = 1.5;
+/// Well above it the gain doubles each round, so that a multiple of the capacity is found in about ten rounds.
+const GAIN_GROWTH_ABOVE: f64 = 2.0;
+/// A window below this fraction of the last capacity has not come near the queue: a drain that was
+/// repeated, or a cut for loss, made it so small.
+const FAR_BELOW_KNOWN: f64 = 0.85;
+/// Growth in a round from there.
+const GAIN_FAR_BELOW: f64 = 0.25;
+/// A window beyond this multiple of the last capacity would have built a queue of a quarter of the
+/// bandwidth-delay product if the capacity had stayed.
+const FAR_ABOVE_KNOWN: f64 = 1.25;
+/// Growth begins with this part of the usual gain after a cut for loss, and where others come first.
+const GENTLE_START: f64 = 0.5;
+/// After a cut for loss the gain grows by this factor a round: the limit may drop without a queue and
+/// give no other warning.
+const GENTLE_GROWTH: f64 = 1.15;
+/// Rounds of gentle growth without a signal: the limit that dropped is gone. By then the gain is 29 times
+/// what it began with.
+const GENTLE_ROUNDS: u32 = 25;
+/// Soon after a cut for loss, this many losses beyond the floor and the tolerance show that the cut was
+/// not enough.
+const SURPLUS_AFTER_CUT: f64 = 16.0;
+/// A queue that shows without loss is deeper than the one that dropped: each widens the bound of the
+/// threshold by this factor. The bound doubles in 35 drains.
+const THRESHOLD_CAP_GROWTH: f64 = 1.02;
+
+/// A drain goes to this fraction of the capacity: low enough that the queue empties, and one round in
+/// eight to ten at 5 % less costs under 1 % of the rate.
+const DRAINED: f64 = 0.95;
+/// An empty queue is held until this part of a window, or [`FLOOR_PACKETS`], has shown the floor of loss;
+/// or for [`HOLD_ROUNDS`]. Longer shows the floor better and costs rate.
+const FLOOR_PART: f64 = 0.7;
+const FLOOR_PACKETS: f64 = 200.0;
+const HOLD_ROUNDS: f64 = 2.0;
+/// The cut is felt after a base RTT; a quarter more is for the report and the sampling of the queue.
+const PATIENCE: f64 = 1.25;
+/// On a shorter path reports and timers take this long.
+const PATIENCE_BASE_MIN_S: f64 = 0.010;
+/// On a short path a drain is paced at 0.8 of the capacity, which leaves this fraction to drain by.
+const SPARE_SHORT: f64 = 0.2;
+/// A drain that is repeated goes down to this fraction of the window at most: a long queue is mostly
+/// that of others, who do not make room for us.
+const AGAIN_MIN: f64 = 0.5;
+
+/// What a failed drain adds to the score of company, and what one that succeeds at the first try takes
+/// away. The score rises while more than one drain in three fails.
+const SCORE_STEP_UP: f64 = 1.0;
+const SCORE_STEP_DOWN: f64 = 0.5;
+/// From this score on a series of failed drains is under way, and the window before it stays remembered.
+const SCORE_OF_DOUBT: f64 = 0.5;
+/// From this score on others fill the queue: three failed drains in a row, or as many more as drains
+/// that succeed among them outweigh.
+const SCORE_OF_COMPANY: f64 = 3.0;
+/// What the window has left out since the first failure must be this part of the queue: less would not
+/// be seen in it, see [`UNMOVED_PART`].
+const TELLING_PART: f64 = 0.15;
+/// A queue that has changed by less than this part has not changed: a fifth of what the window left out.
+const UNMOVED_PART: f64 = 0.03;
+/// A shorter queue is judged as one of this length, since delays are measured to tens of microseconds.
+const UNMOVED_QUEUE_MIN_S: f64 = 0.001;
+/// After a change of route the link goes on at this fraction of the old capacity: the new capacity is
+/// not known, and growth finds the rest.
+const REROUTED: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {
@@ -193,14 +293,11 @@ mod tests {
         knee.measure.queue_s = queue_s(0);
         knee.enter_drain(10e6, 0, 1.0);
         for fails in 1..20 {
-            let State::Drain {
-                capacity, tries, ..
-            } = knee.state
-            else {
+            let State::Drain(drain) = knee.state else {
                 return (knee, fails - 1);
             };
             knee.measure.queue_s = queue_s(fails);
-            knee.fail_drain(capacity, tries, 1.0 + f64::from(fails));
+            knee.fail_drain(&drain, 1.0 + f64::from(fails));
         }
         (knee, 20)
     }
@@ -230,7 +327,15 @@ mod tests {
         knee.measure.queue_s = 0.1;
         knee.enter_drain(10e6, 0, 1.0);
         for fails in 0..3 {
-            knee.fail_drain(10e6 * 0.5f64.powi(fails), fails as u32, 2.0);
+            let State::Drain(drain) = knee.state else {
+                panic!("{} failures are not enough", fails);
+            };
+            let drain = Drain {
+                capacity: 10e6 * 0.5f64.powi(fails),
+                tries: fails as u32,
+                ..drain
+            };
+            knee.fail_drain(&drain, 2.0);
         }
         assert_eq!(knee.state(), "compete");
         assert!((knee.base_s() - 0.1).abs() < 1e-9);

@@ -1,116 +1,139 @@
 //! Start-up: growth up to eightfold a round trip, until a queue, a plateau or excess loss shows.
+//!
+//! A train of packets sent back to back shows how fast the path spreads them, hence how far growth may
+//! go. The first round is sent far below that, so what it loses the path loses by itself.
 
-use super::{Knee, PACKET_GUESS, State};
-
-/// Packets of the first train.
-const FIRST_TRAIN_MIN: f64 = 32.0;
-const FIRST_TRAIN_MAX: f64 = 128.0;
-/// Packets of a train after the first.
-const LATER_TRAIN_MIN: f64 = 16.0;
-const LATER_TRAIN_MAX: f64 = 256.0;
-/// A train should take this long at the bottleneck: well above the receiver's timer.
-const TRAIN_TIME_S: f64 = 0.001_5;
-/// What the first round loses at this fraction of what a train shows, or less, the path loses.
-const FAR_BELOW: f64 = 1.0 / 8.0;
-/// Otherwise a floor is learned only up to this loss: beyond, a crowd that starts together is taken for
-/// a lossy path.
-const FLOOR_MAX: f64 = 0.125;
-/// Growth by so many bytes for each that is resolved: under pacing x-fold growth a round trip solves
-/// ln x = gain / x.
-const EIGHTFOLD: f64 = 16.6;
-const DOUBLING: f64 = 1.386;
+use super::{
+    Knee, PACKET_GUESS,
+    losses::EXCESS_RUNS,
+    state::{Start, State},
+};
 
 impl Knee {
-    pub(super) fn step_start(&mut self, app_limited: bool, now_s: f64) {
-        let State::Start {
-            delivered_before,
-            flat_rounds,
-        } = self.state
-        else {
+    /// The state of a new connection whose first train has `first_window` bytes.
+    pub(super) fn first_state(first_window: f64, cached: Option<f64>) -> State {
+        State::Start(Start {
+            first_window,
+            cached,
+            train_asked_s: 0.0,
+            delivered_before: 0.0,
+            flat_rounds: 0,
+            rounds: 0,
+        })
+    }
+
+    pub(super) fn step_start(&mut self, mut start: Start, app_limited: bool, now_s: f64) {
+        if self.queue_shows() {
+            self.drain_after_start(now_s);
             return;
-        };
-        if self.measure.queue_is_fresh && self.measure.queue_s > self.threshold_s() {
-            let capacity = self.capacity();
-            self.enter_drain(capacity, 0, now_s);
-            return;
         }
-        let train = self.measure.train.map_or(0.0, |train| train.rate);
-        if self.window > 2.0 * self.first_window {
-            self.losses.end_first_round(now_s);
-        }
-        if self.first_window / self.base_s() <= FAR_BELOW * train {
-            self.losses.learn_first();
-        }
-        // While a train shows several times the present rate, losses cannot be our doing.
-        let is_far_below = train > 4.0 * self.rate();
-        let packets = self.losses.since_cut.packets;
-        if !is_far_below
-            && self.rounds_in_state >= 2
-            && packets >= 32.0
-            && self.losses.excess(0.10, 8.0)
-        {
+        self.learn_from_first_round(&start, now_s);
+        if self.start_is_lossy(&start) {
             self.cut_for_loss(now_s);
             return;
         }
-        if let Some(length) = self.later_train()
-            && now_s - self.train_asked_s >= self.rtt_s()
+        if let Some(length) = self.later_train(&start)
+            && now_s - start.train_asked_s >= self.rtt_s()
         {
             self.train_wanted = length;
-            self.train_asked_s = now_s;
+            start.train_asked_s = now_s;
         }
-        if now_s - self.round_began_s < self.round_s() {
-            return;
+        self.state = State::Start(start);
+        if now_s - self.round_began_s >= self.round_s() {
+            self.end_round_of_start(start, app_limited, now_s);
         }
-        self.rounds_in_state += 1;
+    }
+
+    fn drain_after_start(&mut self, now_s: f64) {
+        let capacity = self.capacity();
+        self.enter_drain(capacity, 0, now_s);
+    }
+
+    /// What the newest train shows of the capacity, in bytes per second; zero before any.
+    fn train_rate(&self) -> f64 {
+        self.measure.train.map_or(0.0, |train| train.rate)
+    }
+
+    /// Whether a train shows several times the present rate: then losses cannot be our doing.
+    fn is_far_below_train(&self) -> bool {
+        self.train_rate() > FAR_ABOVE * self.rate()
+    }
+
+    fn learn_from_first_round(&mut self, start: &Start, now_s: f64) {
+        if self.window > FIRST_ROUND_GROWTH * start.first_window {
+            self.losses.end_first_round(now_s);
+        }
+        if start.first_window / self.base_s() <= FAR_BELOW * self.train_rate() {
+            self.losses.learn_first();
+        }
+    }
+
+    /// Whether losses are so many that start-up must end before the round does.
+    fn start_is_lossy(&self, start: &Start) -> bool {
+        !self.is_far_below_train()
+            && start.rounds >= ROUNDS_BEFORE_CUT
+            && self.losses.since_cut.packets >= PACKETS_BEFORE_CUT
+            && self.losses.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
+    }
+
+    fn end_round_of_start(&mut self, start: Start, app_limited: bool, now_s: f64) {
         self.begin_round(now_s);
         let delivered = self.measure.delivered.unwrap_or(0.0);
-        let is_flat = !app_limited && !is_far_below && delivered < 1.25 * delivered_before;
-        let flat_rounds = if is_flat { flat_rounds + 1 } else { 0 };
-        let is_empty = self.measure.queue_s <= self.threshold_s() / 2.0;
-        let is_clean = self.losses.since_cut.rate() <= FLOOR_MAX && !self.losses.excess(0.02, 4.0);
+        let is_flat = !app_limited
+            && !self.is_far_below_train()
+            && delivered < FLAT_GROWTH * start.delivered_before;
+        let flat_rounds = if is_flat { start.flat_rounds + 1 } else { 0 };
+        let is_empty = self.measure.queue_s <= self.empty_s();
+        let is_clean = self.losses.since_cut.rate() <= FLOOR_MAX && !self.losses.are_excessive();
         if is_empty && !is_flat && is_clean {
-            self.losses.learn(200.0);
+            self.losses.learn(LEARNED_PACKETS_MAX);
         }
-        self.state = State::Start {
+        self.state = State::Start(Start {
             delivered_before: delivered,
             flat_rounds,
-        };
-        if flat_rounds >= 3 || (flat_rounds >= 1 && self.losses.excess(0.05, 4.0)) {
-            if self.losses.excess(0.05, 4.0) {
-                self.cut_for_loss(now_s);
-            } else {
-                let capacity = self.capacity();
-                self.enter_drain(capacity, 0, now_s);
-            }
+            rounds: start.rounds + 1,
+            ..start
+        });
+        let is_lossy = self.losses.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS);
+        if flat_rounds >= 1 && is_lossy {
+            self.cut_for_loss(now_s);
+        } else if flat_rounds >= FLAT_ROUNDS {
+            self.drain_after_start(now_s);
         }
     }
 
     /// Goes on at the rate that is remembered, or less if a train has shown less.
     pub(super) fn take_up_cached(&mut self, is_rtt_known: bool) {
-        let Some(cached) = self.cached else { return };
-        let train = match self.measure.train {
-            Some(train) if train.is_lower_bound => f64::INFINITY,
-            Some(train) => train.rate,
-            None => return,
+        let State::Start(mut start) = self.state else {
+            // What was measured since start-up is newer.
+            return;
         };
-        if !matches!(self.state, State::Start { .. }) {
-            // What was measured since is newer.
-            self.cached = None;
-        } else if is_rtt_known {
-            self.cached = None;
-            self.window = self.window.max(0.9 * train.min(cached) * self.base_s());
-        }
+        let (Some(cached), Some(train), true) = (start.cached, self.measure.train, is_rtt_known)
+        else {
+            return;
+        };
+        let shown = if train.is_lower_bound {
+            f64::INFINITY
+        } else {
+            train.rate
+        };
+        start.cached = None;
+        self.state = State::Start(start);
+        self.window = self
+            .window
+            .max(OF_SHOWN * shown.min(cached) * self.base_s());
     }
 
     /// Packets of a train that is worth sending: long enough to be measured, and at most a quarter of
     /// a round's; none once the rate is near what the last one showed.
-    fn later_train(&self) -> Option<usize> {
+    fn later_train(&self, start: &Start) -> Option<usize> {
         let Some(train) = self.measure.train else {
-            return (self.rounds_in_state >= 2).then_some(LATER_TRAIN_MIN as usize);
+            return (start.rounds >= ROUNDS_WITHOUT_TRAIN).then_some(LATER_TRAIN_MIN as usize);
         };
         let length =
             (train.rate * TRAIN_TIME_S / self.packet).clamp(LATER_TRAIN_MIN, LATER_TRAIN_MAX);
-        let is_wanted = train.rate > 2.0 * self.rate() && self.window >= 4.0 * length * self.packet;
+        let is_wanted = train.rate > TRAIN_WANTED_ABOVE * self.rate()
+            && self.window >= TRAINS_PER_WINDOW * length * self.packet;
         is_wanted.then_some(length as usize)
     }
 
@@ -119,18 +142,22 @@ impl Knee {
     pub(super) fn grow_start(&mut self, bytes: f64) {
         let base_s = self.base_s();
         let Some(train) = self.measure.train else {
-            self.window += DOUBLING * bytes;
+            self.window += GAIN_DOUBLING * bytes;
             return;
         };
-        let target = 0.9 * train.rate * base_s;
+        let target = OF_SHOWN * train.rate * base_s;
         if train.is_lower_bound {
-            let is_far_below = 8.0 * self.window < target;
-            self.window += if is_far_below { EIGHTFOLD } else { DOUBLING } * bytes;
+            let is_far_below = EIGHTFOLD * self.window < target;
+            self.window += if is_far_below {
+                GAIN_EIGHTFOLD
+            } else {
+                GAIN_DOUBLING
+            } * bytes;
         } else if self.window < target {
-            self.window = (self.window.max(0.5 * target) + EIGHTFOLD * bytes).min(target);
+            self.window = (self.window.max(LEAP * target) + GAIN_EIGHTFOLD * bytes).min(target);
         } else {
             let beyond = self.window / target - 1.0;
-            self.window += (0.1 + 0.35 * beyond).min(DOUBLING) * bytes;
+            self.window += (GAIN_AT_SHOWN + GAIN_BEYOND * beyond).min(GAIN_DOUBLING) * bytes;
         }
     }
 
@@ -140,6 +167,69 @@ impl Knee {
         length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
     }
 }
+
+/// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of
+/// queue at 10 Mbit/s.
+const FIRST_TRAIN_MIN: f64 = 32.0;
+/// ... where a remembered capacity asks for more: 1.5 ms of 1 Gbit/s.
+const FIRST_TRAIN_MAX: f64 = 128.0;
+/// Packets of a train after the first.
+const LATER_TRAIN_MIN: f64 = 16.0;
+/// 1.5 ms of 2 Gbit/s; more would be a burst that shallow queues drop.
+const LATER_TRAIN_MAX: f64 = 256.0;
+/// A train should take this long at the bottleneck: well above the receiver's timer.
+const TRAIN_TIME_S: f64 = 0.001_5;
+/// A later train is worth sending while the last one showed more than this multiple of the rate: growth
+/// needs a new estimate only while there is far to go.
+const TRAIN_WANTED_ABOVE: f64 = 2.0;
+/// The window holds this many trains: a train that made up more of it would be all of the traffic.
+const TRAINS_PER_WINDOW: f64 = 4.0;
+/// Rounds after which a train that was never measured, since too much of it was lost, is sent again.
+const ROUNDS_WITHOUT_TRAIN: u32 = 2;
+
+/// The first round is over when the window has grown by this factor.
+const FIRST_ROUND_GROWTH: f64 = 2.0;
+/// What the first round loses at this fraction of what a train shows, or less, the path loses.
+const FAR_BELOW: f64 = 1.0 / 8.0;
+/// While a train shows more than this multiple of the present rate, losses cannot be our doing.
+const FAR_ABOVE: f64 = 4.0;
+/// Otherwise a floor is learned only up to this loss: beyond, a crowd that starts together is taken for
+/// a lossy path.
+const FLOOR_MAX: f64 = 0.125;
+/// What start-up shows of the floor weighs as much as this many packets at most, since some of the loss
+/// may be our own doing. A fifteenth of what the floor is ever based on.
+const LEARNED_PACKETS_MAX: f64 = 200.0;
+
+/// Start-up ends at once if losses exceed the floor by this fraction, in this many runs. Less may be
+/// chance while the floor is hardly known, and ending too early costs many rounds of slow growth.
+const EXCESS_AT_ONCE: f64 = 0.10;
+const RUNS_AT_ONCE: f64 = 8.0;
+/// ... after this many rounds and packets, since the first ones say little.
+const ROUNDS_BEFORE_CUT: u32 = 2;
+const PACKETS_BEFORE_CUT: f64 = 32.0;
+/// Beside a delivered rate that no longer grows, this excess is enough to tell that the path is full.
+const EXCESS_WHEN_FLAT: f64 = 0.05;
+/// A round in which the delivered rate grew by less than this factor is flat.
+const FLAT_GROWTH: f64 = 1.25;
+/// Flat rounds in a row that end start-up: the path is full, and its queue so short that it did not show.
+const FLAT_ROUNDS: u32 = 3;
+
+/// The window goes up to this fraction of what a train, or an earlier connection, shows: such an estimate is
+/// good to about a tenth, and beyond the capacity every packet is queue.
+const OF_SHOWN: f64 = 0.9;
+/// Growth in a round trip while there is far to go: an unknown path of 1 Gbit/s and 1 s is 2600 times the
+/// first window, which takes doubling eleven round trips.
+const EIGHTFOLD: f64 = 8.0;
+/// Growth by this many bytes for each that is resolved: under pacing x-fold growth a round trip solves
+/// ln x = gain / x, so these are 8 ln 8 and 2 ln 2.
+const GAIN_EIGHTFOLD: f64 = 16.6;
+const GAIN_DOUBLING: f64 = 1.386;
+/// A measured train is believed up to this fraction of its word at once; growth does the rest.
+const LEAP: f64 = 0.5;
+/// Growth where the window has reached what a train shows, and how much faster for each multiple beyond: an
+/// estimate that was too low is outgrown, the sooner the more wrong it proves.
+const GAIN_AT_SHOWN: f64 = 0.1;
+const GAIN_BEYOND: f64 = 0.35;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,6 @@
-//! Streams whose window follows the pace of their reader: both sides of the credit, and the memory.
+//! Streams whose window follows the pace of their reader: the credit on both sides, and its memory.
+//!
+//! The pace itself is measured in [`pace`](crate::stream::pace).
 
 use std::time::Duration;
 
@@ -6,8 +8,8 @@ use super::{StreamEvent, Streams};
 use crate::stream::{Class, pace::Reader};
 
 impl Streams {
-    /// From now on the window of a bulk stream follows what its reader takes, so that it drains within
-    /// `limit`: the peer is told a small one, unless the reader is known to be fast.
+    /// From now on the window of a bulk stream follows the pace of its reader, so that the window drains within
+    /// `limit`. It begins small, unless the reader is known to be fast.
     pub(crate) fn pace(&mut self, number: u32, name: u64, limit: Duration, rtt_s: f64, now_s: f64) {
         let reader = Reader {
             name,
@@ -26,7 +28,7 @@ impl Streams {
         }
     }
 
-    /// A stream was read to its end: keeps what it has shown of its reader.
+    /// A stream was read to its end: remembers the pace of its reader.
     pub(crate) fn remember_reader(&mut self, number: u32, now_s: f64) {
         let shown = self.get(number).and_then(|stream| stream.recv.shown_pace());
         if let Some((name, slots_per_s)) = shown {
@@ -61,7 +63,7 @@ impl Streams {
         self.tell_initial_window();
     }
 
-    /// The peer bounds what of a stream may be on its way.
+    /// The peer grants slots up to `limit`, and bounds the bytes on their way to `window` slots.
     pub(crate) fn set_paced_credit(&mut self, number: u32, limit: u64, window: u64) {
         let Some(stream) = self.get(number) else {
             return;
@@ -76,8 +78,7 @@ impl Streams {
         self.make_ready(number);
     }
 
-    /// Bytes of a stream that the application should have waiting to be sent; `None` if that is its own
-    /// choice.
+    /// Bytes of a stream that may wait in the application's queue to be sent; `None` if nothing bounds them.
     pub(crate) fn send_queue_max(&mut self, number: u32) -> Option<usize> {
         let stream = self.get(number)?;
         stream.queue_changed = false;

@@ -1,0 +1,111 @@
+//! Slabs: the memory that arriving slots are copied into.
+//!
+//! A [`SlabPool`] lends slabs up to a bound and takes them back. Which stream gets a slab, and which slot
+//! lies where, is the business of [`recv`](super::recv); how large the bound is, that of
+//! [`memory`](super::memory).
+
+use super::SLOT_SIZE;
+
+/// Slots in one slab.
+pub(crate) const SLAB_SLOTS: u64 = 64;
+/// Bytes that one slab takes.
+pub(crate) const SLAB_SIZE: usize = SLOT_SIZE * SLAB_SLOTS as usize;
+
+/// Memory for [`SLAB_SLOTS`] slots. A slot is found by its index in the stream.
+#[derive(Debug)]
+pub(super) struct Slab {
+    data: Vec<u8>,
+    /// Length of each slot in bytes; zero while the slot is empty.
+    lens: [u16; SLAB_SLOTS as usize],
+}
+
+/// Lends slabs up to a bound, and keeps returned ones for reuse.
+#[derive(Debug)]
+pub(crate) struct SlabPool {
+    #[expect(clippy::vec_box, reason = "streams take and return boxes")]
+    free: Vec<Box<Slab>>,
+    lent: usize,
+    lent_max: usize,
+    /// The most slabs ever lent at once.
+    pub(crate) lent_peak: usize,
+}
+
+impl Slab {
+    /// Length in bytes of the slot with this index, zero while it is empty.
+    pub(super) fn len(&self, index: u64) -> usize {
+        usize::from(self.lens[place(index)])
+    }
+
+    /// The bytes of the slot with this index.
+    pub(super) fn slot(&self, index: u64) -> &[u8] {
+        let start = place(index) * SLOT_SIZE;
+        &self.data[start..start + self.len(index)]
+    }
+
+    /// Fills the slot with this index.
+    pub(super) fn fill(&mut self, index: u64, data: &[u8]) {
+        let place = place(index);
+        self.lens[place] = data.len() as u16;
+        self.data[place * SLOT_SIZE..][..data.len()].copy_from_slice(data);
+    }
+}
+
+impl SlabPool {
+    /// A pool that lends up to `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        let mut pool = Self {
+            free: Vec::new(),
+            lent: 0,
+            lent_max: 0,
+            lent_peak: 0,
+        };
+        pool.set_max(bytes_max);
+        pool
+    }
+
+    /// Changes the bound. Slabs beyond a lower bound stay lent until they are given back.
+    pub(crate) fn set_max(&mut self, bytes_max: u64) {
+        let slabs = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
+        self.lent_max = slabs.max(LENT_MIN);
+    }
+
+    /// Lends an empty slab; beyond the bound only one that `is_essential`.
+    pub(super) fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
+        if self.lent >= self.lent_max && !is_essential {
+            return None;
+        }
+        self.lent += 1;
+        self.lent_peak = self.lent_peak.max(self.lent);
+        Some(self.free.pop().unwrap_or_else(|| {
+            Box::new(Slab {
+                data: vec![0; SLAB_SIZE],
+                lens: [0; SLAB_SLOTS as usize],
+            })
+        }))
+    }
+
+    /// Takes a slab back, whatever it holds.
+    pub(super) fn give_back(&mut self, mut slab: Box<Slab>) {
+        self.lent -= 1;
+        if self.free.len() < FREE_SLABS_MAX {
+            slab.lens.fill(0);
+            self.free.push(slab);
+        }
+    }
+
+    /// Slabs that are lent now.
+    #[cfg(test)]
+    pub(super) fn lent(&self) -> usize {
+        self.lent
+    }
+}
+
+/// The place of a slot in its slab.
+fn place(index: u64) -> usize {
+    (index % SLAB_SLOTS) as usize
+}
+
+/// Slabs that are lent however little memory there is.
+const LENT_MIN: usize = 4;
+/// Returned slabs kept for reuse; beyond that memory goes back to the system. 5.6 MiB.
+const FREE_SLABS_MAX: usize = 64;
