@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    Failure,
+    Failure, architecture,
     shell::{cargo, root, succeeds, tool},
 };
 
@@ -40,6 +40,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             "-Dwarnings",
         ]),
     )?;
+    let production = [
+        "clippy",
+        "-p",
+        "longhaul",
+        "--no-default-features",
+        "--",
+        "-Dwarnings",
+    ];
+    check("clippy of the production build", &mut cargo(production))?;
     let mut documentation = cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
     check(
         "documentation",
@@ -59,6 +68,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             check("advisories", &mut command(&["check", "advisories"]))?;
         } else {
             println!("advisories: not checked, their database cannot be fetched from here");
+        }
+    }
+    for complaint in architecture::complaints(root())? {
+        println!("{complaint}");
+        if !failed.contains(&"architecture") {
+            failed.push("architecture");
         }
     }
     if failed.is_empty() {

@@ -3,6 +3,7 @@
 //! Each command prints what it runs, and exits 0 when all is well, 1 when what it ran failed, and 2
 //! when it was used wrongly or something that it needs is missing.
 
+mod architecture;
 mod bench;
 mod conformance;
 mod eval;

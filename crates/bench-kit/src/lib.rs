@@ -11,6 +11,7 @@
 pub mod content;
 #[cfg(feature = "ftp-server")]
 pub mod ftp_server;
+mod html;
 pub mod machine;
 pub mod page;
 pub mod plot;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{plot::Plot, table::Table};
+use crate::{html::escape, plot::Plot, table::Table};
 
 /// A page that grows from top to bottom. Whatever text goes in is escaped.
 #[derive(Debug, Clone)]
@@ -76,14 +76,6 @@ impl Page {
         }
         self.html.push_str("</tr>\n");
     }
-}
-
-/// Text for HTML and its attributes.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 const STYLE: &str = "\

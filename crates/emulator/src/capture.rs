@@ -5,6 +5,7 @@
 //! counted, so a capture never holds the traffic up.
 
 use std::{
+    fmt,
     io::{self, BufWriter, Write},
     sync::{
         Arc,
@@ -21,7 +22,7 @@ use pcap_file::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{config::Site, emulator::EndCapture, error::WanError, run::Run};
+use super::{config::Site, error::WanError, run::Run};
 
 /// What to capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +49,7 @@ pub struct CaptureReport {
 pub struct Capture {
     writer: Option<thread::JoinHandle<Result<u64, PcapError>>>,
     left_out: Arc<AtomicU64>,
-    end: EndCapture,
+    end: EndTap,
 }
 
 impl Capture {
@@ -72,7 +73,7 @@ impl Capture {
     }
 
     fn end(&mut self) -> Result<u64, PcapError> {
-        self.end.give();
+        (self.end.0)();
         let Some(writer) = self.writer.take() else {
             return Ok(0);
         };
@@ -99,7 +100,17 @@ impl Default for CaptureOptions {
     }
 }
 
-/// The end of a capture in the emulator's thread.
+/// Ends the tap of a capture. What it has seen until then still goes to the writer; a thread that is gone has
+/// ended its taps already.
+pub(super) struct EndTap(pub(super) Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for EndTap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EndTap")
+    }
+}
+
+/// The part of a capture in the emulator's thread: it sees each packet.
 #[derive(Debug)]
 pub(super) struct Tap {
     pub(super) site: Site,
@@ -130,12 +141,12 @@ struct Taken {
     whole_bytes: usize,
 }
 
-/// Starts the thread that writes; `end` is the order that ends the tap.
+/// Starts the thread that writes.
 pub(super) fn start(
     site: Site,
     file: impl Write + Send + 'static,
     options: CaptureOptions,
-    end: EndCapture,
+    end: EndTap,
 ) -> Result<(Capture, Tap), WanError> {
     let header = PcapHeader {
         // An upper bound for readers, some of which refuse packets that were longer on the wire.

@@ -30,7 +30,7 @@ use nix::{
 use wansim::{Duplex, PathConfig};
 
 use super::{
-    capture::{self, Capture, CaptureOptions, Tap},
+    capture::{self, Capture, CaptureOptions, EndTap, Tap},
     config::{Direction, Site, WanConfig},
     error::WanError,
     frame::{Frame, Segment},
@@ -51,13 +51,6 @@ pub(super) struct Emulator {
 struct Orders {
     sender: mpsc::Sender<Order>,
     wake: Arc<EventFd>,
-}
-
-/// The order that ends a capture.
-#[derive(Debug)]
-pub(super) struct EndCapture {
-    orders: Orders,
-    number: u64,
 }
 
 /// What others ask of the thread.
@@ -107,10 +100,8 @@ impl Emulator {
     ) -> Result<Capture, WanError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let end = EndCapture {
-            orders: self.orders.clone(),
-            number,
-        };
+        let orders = self.orders.clone();
+        let end = EndTap(Box::new(move || orders.give(Order::EndCapture(number))));
         let (capture, tap) = capture::start(site, file, options, end)?;
         self.ask(|reply| Order::Capture(number, Box::new(tap), reply));
         Ok(capture)
@@ -130,13 +121,6 @@ impl Orders {
         // A closed channel shows in the missing answer.
         let _ = self.sender.send(order);
         let _ = self.wake.write(1);
-    }
-}
-
-impl EndCapture {
-    /// What was seen until now still goes to the writer. A thread that is gone has ended it already.
-    pub(super) fn give(&self) {
-        self.orders.give(Order::EndCapture(self.number));
     }
 }
 

@@ -37,7 +37,7 @@ pub fn decode_frames(payload: &[u8]) -> usize {
     count
 }
 
-fn walk(report: &crate::feedback::report::Report<'_>) {
+fn walk(report: &crate::wire::report::Report<'_>) {
     let mut told = 0;
     let blocks = report.for_each_run(|low, high, _| {
         assert!(low < high && high <= report.largest + 1);

@@ -20,6 +20,7 @@
 mod config;
 pub mod congestion;
 mod connection;
+mod control_frame;
 #[allow(
     clippy::disallowed_methods,
     reason = "the driver is where the clock, the socket and randomness come in"

@@ -14,31 +14,15 @@ mod spoken;
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
 use self::{lateness::Lateness, spoken::Spoken};
-use crate::{feedback::report::Report, stream::ChunkRef, time::Time, wire::Malformed};
+use crate::{
+    control_frame::Control, stream::ChunkRef, time::Time, wire::Malformed, wire::report::Report,
+};
 
 /// A part of a packet that must arrive, and is sent again if the packet is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
     Chunk(ChunkRef),
     Control(Control),
-}
-
-/// A control frame, with the number of its stream where it has one. The content is made anew each time the
-/// frame is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Control {
-    End(u32),
-    Reset(u32),
-    Stop(u32),
-    Credit(u32),
-    Done(u32),
-    InitialWindow,
-    StreamLimit,
-    PathHint,
-    RateMax,
-    TellFrom,
-    /// A padded packet of this many bytes, headers included.
-    MtuProbe(u16),
 }
 
 /// The items of a sent packet.
@@ -447,7 +431,7 @@ impl SentLog {
     /// Whether the log holds more packets than any window allows, or more packets of feedback than any path
     /// holds: then the peer does not report.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.packets.len() as u64 > 2 * crate::feedback::report::WINDOW
+        self.packets.len() as u64 > 2 * crate::wire::report::WINDOW
             || self.reports_open > REPORTS_OPEN_MAX
     }
 

@@ -25,6 +25,7 @@ mod line;
 pub mod peer;
 pub mod ping;
 mod sys;
+mod task;
 pub mod tcp;
 pub mod transaction;
 pub mod udp;

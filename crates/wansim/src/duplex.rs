@@ -9,16 +9,8 @@ use crate::{
     counters::Counters,
     medium::Medium,
     path::{Packet, Path},
+    way::Way,
 };
-
-/// One of the two ways over a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
-    /// From site A to site B.
-    Forward,
-    /// From site B to site A.
-    Backward,
-}
 
 /// Both directions of a WAN path. Without a radio they are two [`Path`]s that know nothing of each
 /// other. With one, packets pass the shared medium first, and then the path of their direction,
@@ -129,19 +121,5 @@ impl<P: Packet> Duplex<P> {
             path.count_queue(medium.queue_bytes(way), false);
             path.carry(packet, at);
         }
-    }
-}
-
-impl Way {
-    /// The opposite way.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Forward => Self::Backward,
-            Self::Backward => Self::Forward,
-        }
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self as usize
     }
 }

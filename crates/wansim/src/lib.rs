@@ -26,10 +26,12 @@ mod flight;
 mod medium;
 mod path;
 pub mod profile;
+mod way;
 
 pub use config::{
     ETHERNET_OVERHEAD, GilbertElliott, Jitter, PathConfig, Policer, Radio, Reordering, Straggler,
 };
 pub use counters::Counters;
-pub use duplex::{Duplex, Way};
+pub use duplex::Duplex;
 pub use path::{Packet, Path};
+pub use way::Way;

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     config::{ETHERNET_OVERHEAD, Radio},
-    duplex::Way,
+    way::Way,
 };
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What stands in a page for a plot where the program has no plotter.
 
 use super::Plot;
-use crate::page::escape;
+use crate::html::escape;
 
 impl Plot {
     /// A sentence in place of the plot.

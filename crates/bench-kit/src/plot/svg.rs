@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::{Axis, Mark, Plot, Series};
-use crate::page::escape;
+use crate::html::escape;
 
 /// Text and lines take the colour of the page's text: this one is replaced by it.
 const INK: RGBColor = RGBColor(1, 2, 3);

@@ -4,7 +4,6 @@ use std::{
     collections::HashSet,
     net::{Ipv4Addr, SocketAddr},
     num::{NonZeroU32, NonZeroUsize},
-    ops::{Range, RangeInclusive},
     path::Path,
     time::Duration,
 };
@@ -16,25 +15,14 @@ use units::{BitRate, ByteCount};
 
 use super::{
     Config, Forward, FtpDoor, Peer, check_pass_through, check_tls, check_transparent,
+    door_keys::{passive_ports, served, via},
     file::{File, ForwardSection, FtpSection, LimitsSection, LinkSection, OneOrMore, PeerSection},
+    problem::{Problem, problem},
 };
 use crate::{
     limits::Limits,
     target::{AllowList, Endpoint},
 };
-
-/// Something wrong, and the bytes of the file that say it.
-pub(super) struct Problem {
-    pub(super) span: Range<usize>,
-    pub(super) message: String,
-}
-
-pub(super) fn problem<T>(at: &Spanned<T>, message: impl Into<String>) -> Problem {
-    Problem {
-        span: at.span(),
-        message: message.into(),
-    }
-}
 
 pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     let key_file = folder.join(file.identity.key_file.get_ref());
@@ -337,54 +325,6 @@ fn listen_once(
         return Err(problem(listen, "another section listens on this address"));
     }
     Ok(())
-}
-
-pub(super) fn via(
-    via: Option<&Spanned<String>>,
-    config: &Config,
-) -> Result<Option<usize>, Problem> {
-    let Some(via) = via else { return Ok(None) };
-    match config.peers.iter().position(|p| p.name == *via.get_ref()) {
-        Some(index) => Ok(Some(index)),
-        None => {
-            let names: Vec<_> = config
-                .peers
-                .iter()
-                .map(|p| format!("{:?}", p.name))
-                .collect();
-            let message = format!(
-                "no [[peer]] is named {:?}, expected one of: {}",
-                via.get_ref(),
-                names.join(", ")
-            );
-            Err(problem(via, message))
-        }
-    }
-}
-
-pub(super) fn served(
-    target: &Spanned<Endpoint>,
-    via: Option<usize>,
-    config: &Config,
-) -> Result<(), Problem> {
-    if config.peers_for(&target.get_ref().host, via).is_empty() {
-        let message = "no [[peer]] serves this target, expected one whose serves matches it";
-        return Err(problem(target, message));
-    }
-    Ok(())
-}
-
-pub(super) fn passive_ports(text: &Spanned<String>) -> Result<RangeInclusive<u16>, Problem> {
-    let range = text.get_ref().split_once('-').and_then(|(low, high)| {
-        let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
-        (1024 <= low && low <= high).then_some(low..=high)
-    });
-    range.ok_or_else(|| {
-        problem(
-            text,
-            "expected a range of ports from 1024, such as \"30000-30999\"",
-        )
-    })
 }
 
 /// The link's UDP port unless the file names one.

@@ -6,10 +6,10 @@ use std::{collections::HashSet, net::SocketAddr};
 use toml::Spanned;
 
 use super::{
-    Config, PassThrough,
-    check::{Problem, passive_ports, problem, served, via},
-    check_tls,
+    Config, PassThrough, check_tls,
+    door_keys::{passive_ports, served, via},
     file::FtpSection,
+    problem::{Problem, problem},
 };
 
 /// Whether the section is one.

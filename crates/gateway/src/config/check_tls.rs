@@ -6,8 +6,8 @@ use toml::Spanned;
 
 use super::{
     DoorTls,
-    check::{Problem, problem},
     file::{FtpSection, ServerTlsSection, TlsSection},
+    problem::{Problem, problem},
 };
 use crate::tls::{self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, ServerTls, Verify};
 

@@ -4,8 +4,8 @@ use toml::Spanned;
 
 use super::{
     Config,
-    check::{Problem, problem},
     file::FtpSection,
+    problem::{Problem, problem},
 };
 use crate::intercept::{FTP_PORT, Intercepted};
 

@@ -7,7 +7,9 @@ mod check;
 mod check_pass_through;
 mod check_tls;
 mod check_transparent;
+mod door_keys;
 mod file;
+mod problem;
 
 use std::{
     fmt,

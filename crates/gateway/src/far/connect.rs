@@ -11,7 +11,7 @@ use ftp::{
 use tokio::time::{Instant, timeout};
 use tracing::info;
 
-use super::{dial, session::Opened};
+use super::{dial, opened::Opened};
 use crate::{
     control::Control,
     shared::Shared,

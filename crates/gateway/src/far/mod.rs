@@ -3,6 +3,7 @@
 mod connect;
 mod data;
 mod dial;
+mod opened;
 mod session;
 
 use std::{
@@ -19,6 +20,8 @@ use tokio::{
     time::timeout,
 };
 use tracing::{Instrument, debug, info, info_span, warn};
+
+use opened::Opened;
 
 use crate::{
     relay,
@@ -145,7 +148,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
                 session,
             };
             let _known = KnownSession::new(shared.clone(), key);
-            let opened = session::Opened {
+            let opened = Opened {
                 peer,
                 session,
                 target,

@@ -11,8 +11,8 @@ use std::{
 use ftp::{
     line::{Line, REPLY_MAX},
     session::{
-        CommandId, Mode, PIPELINED_MAX, TransferId,
-        far::{DataWay, FarSession, Input, Manner, Opening, Output, ServerTls as TlsWay},
+        PIPELINED_MAX, TransferId,
+        far::{FarSession, Input, Manner, Opening, Output, ServerTls as TlsWay},
     },
 };
 use link::{PeerId, RecvStream, SendStream, StreamError};
@@ -26,6 +26,7 @@ use tracing::{Instrument, debug, info, warn};
 use super::{
     DataStream, connect,
     data::{Abort, DataConnection, Orders, ServerLeg},
+    opened::Opened,
 };
 use crate::{
     control::Control,
@@ -33,25 +34,10 @@ use crate::{
     socket,
     status::Transfer,
     target::Endpoint,
-    tls::{self, Connector, Kind, Leg, ServerTls},
+    tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
     wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
-
-/// A session as its first message describes it.
-pub(super) struct Opened {
-    pub(super) peer: PeerId,
-    pub(super) session: u64,
-    pub(super) target: Endpoint,
-    pub(super) logon: Option<(CommandId, Vec<u8>)>,
-    pub(super) mode: Mode,
-    pub(super) server_data: DataWay,
-    pub(super) tls: Option<ServerTls>,
-    pub(super) send: SendStream,
-    pub(super) recv: RecvStream,
-    pub(super) decoder: Decoder,
-    pub(super) streams: mpsc::Receiver<DataStream>,
-}
 
 /// Serves one session until the server or the client leaves, or the link is lost.
 pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {

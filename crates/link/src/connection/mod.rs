@@ -34,9 +34,10 @@ use self::{
 };
 use crate::{
     congestion::{Controller, PathMemory},
+    control_frame::Control,
     feedback::received::ReceivedLog,
     handshake::{Handshake, tls::Parameters},
-    recovery::{Control, Outcome, SentLog},
+    recovery::{Outcome, SentLog},
     stream::{
         Class,
         recv::RecvState,

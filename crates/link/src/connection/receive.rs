@@ -12,8 +12,8 @@ use super::{
 use crate::{
     AMPLIFICATION_MAX,
     congestion::Digest,
-    feedback::report::Report,
-    recovery::{Control, Item, Outcome, Timing},
+    control_frame::Control,
+    recovery::{Item, Outcome, Timing},
     stream::{
         Class,
         recv::{Insert, RecvState},
@@ -21,6 +21,7 @@ use crate::{
         table::{Stream, StreamEvent},
     },
     time::Time,
+    wire::report::Report,
     wire::{
         Malformed,
         frame::{Frame, Frames},

@@ -12,8 +12,9 @@ use super::{
     silence::TICK,
 };
 use crate::{
+    control_frame::Control,
     handshake::Level,
-    recovery::{Contents, Control, Item},
+    recovery::{Contents, Item},
     time::Time,
     wire::{
         frame::{self, CONTROL_SIZE_MAX, Frame},

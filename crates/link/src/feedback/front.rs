@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::report::Sample;
+use crate::wire::report::Sample;
 
 /// The packets that arrived last.
 #[derive(Debug)]

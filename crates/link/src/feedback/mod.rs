@@ -8,4 +8,3 @@
 
 mod front;
 pub(crate) mod received;
-pub(crate) mod report;

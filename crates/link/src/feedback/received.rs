@@ -5,11 +5,14 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{
-    front::Front,
-    report::{self, Report, SAMPLES_MAX, Sample, WINDOW},
+use super::front::Front;
+use crate::{
+    time::Time,
+    wire::{
+        report::{self, Report, SAMPLES_MAX, Sample, WINDOW},
+        varint,
+    },
 };
-use crate::{time::Time, wire::varint};
 
 /// Which packets have arrived, as a bitmap over the last [`WINDOW`] packet numbers.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use super::{
     send::SendHalf,
     slab::SlabPool,
 };
-use crate::{id_map::IdMap, recovery::Control, time::Time};
+use crate::{control_frame::Control, id_map::IdMap, time::Time};
 
 /// One stream, both halves.
 pub(crate) struct Stream {

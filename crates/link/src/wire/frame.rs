@@ -11,7 +11,7 @@ pub(crate) enum Frame<'a> {
     /// Asks for a report; carries nothing.
     Ping,
     /// What the receiver has; decoded by `feedback`.
-    Feedback(crate::feedback::report::Report<'a>),
+    Feedback(crate::wire::report::Report<'a>),
     /// The bytes of slot `index` of a stream.
     Chunk {
         stream: u32,
@@ -179,7 +179,7 @@ impl<'a> Frames<'a> {
             let frame = match reader.byte()? {
                 PADDING => continue,
                 PING => Frame::Ping,
-                FEEDBACK => Frame::Feedback(crate::feedback::report::Report::read(reader)?),
+                FEEDBACK => Frame::Feedback(crate::wire::report::Report::read(reader)?),
                 CHUNK_TO_END => Frame::Chunk {
                     stream: reader.varint_u32()?,
                     index: reader.varint()?,

@@ -5,6 +5,7 @@
 
 pub(crate) mod frame;
 pub(crate) mod packet;
+pub(crate) mod report;
 pub(crate) mod varint;
 
 pub(crate) use varint::Malformed;

@@ -379,7 +379,7 @@ fn join(mut stream: TcpStream, shared: &Shared, id: u64, index: u16) -> io::Resu
 
 fn serve_udp(mut stream: TcpStream, shared: &Shared, task: udp::Task) -> io::Result<()> {
     let client = stream.peer_addr()?.ip();
-    let Some(_memory) = Memory::take(&shared.udp_bytes, task.receiver_bytes()) else {
+    let Some(_memory) = Memory::take(&shared.udp_bytes, udp::receiver_bytes(&task)) else {
         return complain(&mut stream, "no room: other tests of UDP have all of it");
     };
     let side = udp::PeerSide::new(task, &shared.udp)?;

@@ -16,7 +16,7 @@ use std::{
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
-use units::{BitRate, ByteCount};
+use units::ByteCount;
 
 use super::{
     Failure, FailureKind, ProbeError, clock,
@@ -25,32 +25,9 @@ use super::{
     line, tcp,
 };
 
+pub use crate::task::udp::{Direction, Task};
 pub use receiver::{Received, Receiver};
 pub(super) use socket::{prepare_receiver, receive};
-
-/// Which way the stream goes, seen from the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// To the peer.
-    Up,
-    /// From the peer.
-    Down,
-}
-
-/// What is to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Task {
-    /// Which way.
-    pub direction: Direction,
-    /// How many datagrams.
-    pub packets: u64,
-    /// UDP payload of each, header of the probe included.
-    pub payload_bytes: u16,
-    /// Rate of the payload.
-    pub rate_bits_per_s: u64,
-}
 
 /// A test to be made.
 #[derive(Debug, Clone)]
@@ -99,45 +76,9 @@ pub(super) struct PeerSide {
     pub(super) client: Option<SocketAddr>,
 }
 
-impl Task {
-    /// As many packets as fill a time at a rate.
-    pub fn new(direction: Direction, rate: BitRate, payload_bytes: u16, time: Duration) -> Self {
-        let bits = f64::from(payload_bytes) * 8.0;
-        let packets = rate.as_bits_per_s() as f64 * time.as_secs_f64() / bits;
-        Self {
-            direction,
-            packets: packets.ceil().max(1.0) as u64,
-            payload_bytes,
-            rate_bits_per_s: rate.as_bits_per_s(),
-        }
-    }
-
-    /// Names what is out of bounds.
-    pub(super) fn check(&self) -> Result<(), &'static str> {
-        let payload = usize::from(self.payload_bytes);
-        if !(1..=PACKETS_MAX).contains(&self.packets) {
-            return Err("time, rate and size: from 1 to 67108864 datagrams");
-        }
-        if !(HEADER_BYTES..=PAYLOAD_MAX_BYTES).contains(&payload) {
-            return Err("size: from 32 to 65507 bytes");
-        }
-        if !(1..=RATE_MAX_BITS_PER_S).contains(&self.rate_bits_per_s) {
-            return Err("rate: from 1 bit/s to 100 Gbit/s");
-        }
-        let is_short = self.time() <= TIME_MAX;
-        is_short.then_some(()).ok_or("time: 24 h at most")
-    }
-
-    /// What the receiver keeps of it at most, bytes.
-    pub(super) fn receiver_bytes(&self) -> u64 {
-        self.packets / 8 + receiver::FIXED_BYTES
-    }
-
-    /// How long sending takes at the task's rate.
-    pub fn time(&self) -> Duration {
-        let bits = self.packets as f64 * f64::from(self.payload_bytes) * 8.0;
-        Duration::try_from_secs_f64(bits / self.rate_bits_per_s as f64).unwrap_or(Duration::MAX)
-    }
+/// What the receiver of a test keeps at most, bytes: a bit for each datagram beside what all need.
+pub(super) fn receiver_bytes(task: &Task) -> u64 {
+    task.packets / 8 + receiver::FIXED_BYTES
 }
 
 impl Record {
@@ -349,12 +290,6 @@ impl PeerSide {
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// A sender that is late by more than this cannot send at its rate.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The receiver remembers a bit for each: 8 MiB.
-const PACKETS_MAX: u64 = 1 << 26;
-/// Of IPv4.
-const PAYLOAD_MAX_BYTES: usize = 65_507;
-const RATE_MAX_BITS_PER_S: u64 = 100_000_000_000;
-const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 const OPEN_INTERVAL: Duration = Duration::from_millis(200);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Shorter sleeps take as long.

@@ -44,11 +44,11 @@ pub(crate) struct Sample {
 /// flight at 10 Gbit/s over 1 s, and more. As a bitmap 128 KiB.
 pub(crate) const WINDOW: u64 = 1 << 20;
 /// Receive times in one report at most.
-pub(super) const SAMPLES_MAX: usize = 32;
+pub(crate) const SAMPLES_MAX: usize = 32;
 /// Kind of a block that is encoded as alternating run lengths.
-pub(super) const RUNS: u8 = 0;
+pub(crate) const RUNS: u8 = 0;
 /// Kind of a block that is encoded as one bit for each packet.
-pub(super) const BITS: u8 = 1;
+pub(crate) const BITS: u8 = 1;
 
 impl<'a> Report<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -74,7 +74,7 @@ impl<'a> Report<'a> {
     }
 
     /// Appends a report whose samples and blocks are already encoded.
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         for value in [
             self.largest,
             self.largest - self.front.number,
@@ -90,7 +90,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    pub(super) fn with_parts(self, samples: &'a [u8], blocks: &'a [u8]) -> Self {
+    pub(crate) fn with_parts(self, samples: &'a [u8], blocks: &'a [u8]) -> Self {
         Self {
             samples,
             blocks,
@@ -99,7 +99,7 @@ impl<'a> Report<'a> {
     }
 
     /// A report without samples and blocks.
-    pub(super) fn new(largest: u64, front: Sample, delay_us: u64, bytes_received: u64) -> Self {
+    pub(crate) fn new(largest: u64, front: Sample, delay_us: u64, bytes_received: u64) -> Self {
         Self {
             largest,
             front,

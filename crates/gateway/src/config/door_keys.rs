@@ -1,0 +1,62 @@
+//! Keys that several kinds of doors have.
+
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+
+use super::{
+    Config,
+    problem::{Problem, problem},
+};
+use crate::target::Endpoint;
+
+/// The index of the peer that `via` names.
+pub(super) fn via(
+    via: Option<&Spanned<String>>,
+    config: &Config,
+) -> Result<Option<usize>, Problem> {
+    let Some(via) = via else { return Ok(None) };
+    match config.peers.iter().position(|p| p.name == *via.get_ref()) {
+        Some(index) => Ok(Some(index)),
+        None => {
+            let names: Vec<_> = config
+                .peers
+                .iter()
+                .map(|p| format!("{:?}", p.name))
+                .collect();
+            let message = format!(
+                "no [[peer]] is named {:?}, expected one of: {}",
+                via.get_ref(),
+                names.join(", ")
+            );
+            Err(problem(via, message))
+        }
+    }
+}
+
+/// Refuses a target that no peer serves, or not the one that `via` names.
+pub(super) fn served(
+    target: &Spanned<Endpoint>,
+    via: Option<usize>,
+    config: &Config,
+) -> Result<(), Problem> {
+    if config.peers_for(&target.get_ref().host, via).is_empty() {
+        let message = "no [[peer]] serves this target, expected one whose serves matches it";
+        return Err(problem(target, message));
+    }
+    Ok(())
+}
+
+/// Reads a range such as `30000-30999`.
+pub(super) fn passive_ports(text: &Spanned<String>) -> Result<RangeInclusive<u16>, Problem> {
+    let range = text.get_ref().split_once('-').and_then(|(low, high)| {
+        let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+        (1024 <= low && low <= high).then_some(low..=high)
+    });
+    range.ok_or_else(|| {
+        problem(
+            text,
+            "expected a range of ports from 1024, such as \"30000-30999\"",
+        )
+    })
+}

@@ -1,0 +1,23 @@
+//! A session that a near gateway asks for.
+
+use ftp::session::{CommandId, Mode, far::DataWay};
+use link::{PeerId, RecvStream, SendStream};
+use tokio::sync::mpsc;
+
+use super::DataStream;
+use crate::{target::Endpoint, tls::ServerTls, wire::Decoder};
+
+/// A session as its first message describes it.
+pub(super) struct Opened {
+    pub(super) peer: PeerId,
+    pub(super) session: u64,
+    pub(super) target: Endpoint,
+    pub(super) logon: Option<(CommandId, Vec<u8>)>,
+    pub(super) mode: Mode,
+    pub(super) server_data: DataWay,
+    pub(super) tls: Option<ServerTls>,
+    pub(super) send: SendStream,
+    pub(super) recv: RecvStream,
+    pub(super) decoder: Decoder,
+    pub(super) streams: mpsc::Receiver<DataStream>,
+}

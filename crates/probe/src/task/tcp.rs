@@ -1,0 +1,146 @@
+//! A test of TCP.
+
+use std::{io, time::Duration};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use serde::{Deserialize, Serialize};
+
+/// Which way data goes, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the peer.
+    Up,
+    /// From the peer.
+    Down,
+    /// Both at once, with as many streams each way.
+    Both,
+}
+
+/// When a stream is at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Limit {
+    /// After this time no more is sent; what has been sent arrives.
+    Time {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// After so many bytes.
+    Bytes {
+        /// Of each stream.
+        count: u64,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Which way.
+    pub direction: Direction,
+    /// Connections at once, for each direction.
+    pub streams: u16,
+    /// Send and receive buffers of both sides; what they became is in [`crate::tcp::StreamEnd`]. `None`: they grow.
+    pub window_bytes: Option<u64>,
+    /// Congestion control by the kernel's name; `None`: the system's choice.
+    pub congestion: Option<String>,
+    /// When it ends.
+    pub limit: Limit,
+}
+
+impl Task {
+    /// Ten seconds to the peer over one connection.
+    pub fn new() -> Self {
+        Self {
+            direction: Direction::Up,
+            streams: 1,
+            window_bytes: None,
+            congestion: None,
+            limit: Limit::Time { ms: 10_000 },
+        }
+    }
+
+    /// Names what is out of bounds.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if !(1..=STREAMS_MAX).contains(&self.streams) {
+            return Err("streams: from 1 to 100");
+        }
+        if self
+            .window_bytes
+            .is_some_and(|bytes| !(1..=WINDOW_MAX_BYTES).contains(&bytes))
+        {
+            return Err("window: from 1 B to 1 GiB");
+        }
+        let is_name = |name: &String| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+            (1..=15).contains(&name.len()) && name.bytes().all(is_plain)
+        };
+        if !self.congestion.as_ref().is_none_or(is_name) {
+            return Err("congestion: 1 to 15 letters, digits, _ and -");
+        }
+        match self.limit {
+            Limit::Time { ms } if (1..=TIME_MAX_MS).contains(&ms) => Ok(()),
+            Limit::Bytes { count } if (1..=BYTES_MAX).contains(&count) => Ok(()),
+            Limit::Time { .. } => Err("time: from 1 ms to 1 h"),
+            Limit::Bytes { .. } => Err("bytes: from 1 B to 1 TiB"),
+        }
+    }
+
+    /// Connections of both directions together.
+    pub(crate) fn all_streams(&self) -> usize {
+        let ways = if self.direction == Direction::Both {
+            2
+        } else {
+            1
+        };
+        usize::from(self.streams) * ways
+    }
+
+    /// Whether the stream with this number goes to the peer.
+    pub(crate) fn client_sends(&self, index: u16) -> bool {
+        match self.direction {
+            Direction::Up => true,
+            Direction::Down => false,
+            Direction::Both => index < self.streams,
+        }
+    }
+
+    /// After this time a test is given up.
+    pub(crate) fn time_max(&self) -> Duration {
+        let sending = match self.limit {
+            Limit::Time { ms } => Duration::from_millis(ms),
+            Limit::Bytes { .. } => Duration::from_millis(TIME_MAX_MS),
+        };
+        sending + 4 * STALL_MAX
+    }
+
+    /// Sets what a task says of sockets.
+    pub(crate) fn prepare(&self, socket: impl std::os::fd::AsFd) -> io::Result<()> {
+        if let Some(bytes) = self.window_bytes {
+            // The kernel doubles it, for its own overhead.
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            setsockopt(&socket, sockopt::RcvBuf, &bytes)?;
+            setsockopt(&socket, sockopt::SndBuf, &bytes)?;
+        }
+        if let Some(name) = &self.congestion {
+            setsockopt(&socket, sockopt::TcpCongestion, &name.into())?;
+        }
+        Ok(())
+    }
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Silence after which a stream is given up.
+pub(crate) const STALL_MAX: Duration = Duration::from_secs(30);
+/// With their echo in the other direction no more than a peer's connections.
+const STREAMS_MAX: u16 = 100;
+const WINDOW_MAX_BYTES: u64 = 1 << 30;
+/// An hour.
+const TIME_MAX_MS: u64 = 60 * 60 * 1000;
+const BYTES_MAX: u64 = 1 << 40;

@@ -1,0 +1,75 @@
+//! A test of UDP.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use units::BitRate;
+
+use crate::datagram::HEADER_BYTES;
+
+/// Which way the stream goes, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the peer.
+    Up,
+    /// From the peer.
+    Down,
+}
+
+/// What is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Which way.
+    pub direction: Direction,
+    /// How many datagrams.
+    pub packets: u64,
+    /// UDP payload of each, header of the probe included.
+    pub payload_bytes: u16,
+    /// Rate of the payload.
+    pub rate_bits_per_s: u64,
+}
+
+impl Task {
+    /// As many packets as fill a time at a rate.
+    pub fn new(direction: Direction, rate: BitRate, payload_bytes: u16, time: Duration) -> Self {
+        let bits = f64::from(payload_bytes) * 8.0;
+        let packets = rate.as_bits_per_s() as f64 * time.as_secs_f64() / bits;
+        Self {
+            direction,
+            packets: packets.ceil().max(1.0) as u64,
+            payload_bytes,
+            rate_bits_per_s: rate.as_bits_per_s(),
+        }
+    }
+
+    /// Names what is out of bounds.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let payload = usize::from(self.payload_bytes);
+        if !(1..=PACKETS_MAX).contains(&self.packets) {
+            return Err("time, rate and size: from 1 to 67108864 datagrams");
+        }
+        if !(HEADER_BYTES..=PAYLOAD_MAX_BYTES).contains(&payload) {
+            return Err("size: from 32 to 65507 bytes");
+        }
+        if !(1..=RATE_MAX_BITS_PER_S).contains(&self.rate_bits_per_s) {
+            return Err("rate: from 1 bit/s to 100 Gbit/s");
+        }
+        let is_short = self.time() <= TIME_MAX;
+        is_short.then_some(()).ok_or("time: 24 h at most")
+    }
+
+    /// How long sending takes at the task's rate.
+    pub fn time(&self) -> Duration {
+        let bits = self.packets as f64 * f64::from(self.payload_bytes) * 8.0;
+        Duration::try_from_secs_f64(bits / self.rate_bits_per_s as f64).unwrap_or(Duration::MAX)
+    }
+}
+
+/// The receiver remembers a bit for each: 8 MiB.
+const PACKETS_MAX: u64 = 1 << 26;
+/// The longest payload of UDP over IPv4: 65,535 bytes less the headers of IP (20) and UDP (8).
+const PAYLOAD_MAX_BYTES: usize = 65_535 - 20 - 8;
+const RATE_MAX_BITS_PER_S: u64 = 100_000_000_000;
+const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);

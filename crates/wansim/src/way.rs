@@ -1,0 +1,24 @@
+//! Which of the two ways over a path.
+
+/// One of the two ways over a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// From site A to site B.
+    Forward,
+    /// From site B to site A.
+    Backward,
+}
+
+impl Way {
+    /// The opposite way.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
+        }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}

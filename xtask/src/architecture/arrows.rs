@@ -1,0 +1,89 @@
+//! The arrows between crates: lines such as `eval -> probe, link`, held against the manifests.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+
+use super::crates;
+
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+/// Arrows of the tree at `root` that `text` does not have, arrows of `text` that the tree does not have, and
+/// circles that tests and benches would make.
+pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
+    let names: BTreeSet<String> = crates(root)?.into_iter().collect();
+    let said = said(text, &names);
+    let mut complaints = Vec::new();
+    let mut all = Arrows::new();
+    for name in &names {
+        let path = root.join("crates").join(name).join("Cargo.toml");
+        let manifest = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let manifest = manifest
+            .parse::<toml::Table>()
+            .with_context(|| path.display().to_string())?;
+        let used = dependencies(&manifest, "dependencies", &names);
+        let nothing = BTreeSet::new();
+        let said = said.get(name).unwrap_or(&nothing);
+        for other in used.difference(said) {
+            complaints.push(format!("ARCHITECTURE.md lacks the arrow {name} -> {other}"));
+        }
+        for other in said.difference(&used) {
+            complaints.push(format!("the tree lacks the arrow {name} -> {other}"));
+        }
+        let tested = dependencies(&manifest, "dev-dependencies", &names);
+        all.insert(name.clone(), &used | &tested);
+    }
+    for name in &names {
+        if reaches(&all, name, name) {
+            complaints.push(format!(
+                "{name} reaches itself by its dependencies, those of tests included"
+            ));
+        }
+    }
+    Ok(complaints)
+}
+
+/// The arrows of the block of indented lines that have one.
+fn said(text: &str, names: &BTreeSet<String>) -> Arrows {
+    let mut arrows = Arrows::new();
+    for line in text.lines().filter(|line| line.starts_with("    ")) {
+        let Some((from, to)) = line.split_once("->") else {
+            continue;
+        };
+        let words = |text: &str| -> BTreeSet<String> {
+            let words = text.split([' ', ',', ';']).map(str::to_owned);
+            words.filter(|word| names.contains(word)).collect()
+        };
+        for name in words(from) {
+            arrows.entry(name).or_default().extend(words(to));
+        }
+    }
+    arrows
+}
+
+fn dependencies(manifest: &toml::Table, kind: &str, names: &BTreeSet<String>) -> BTreeSet<String> {
+    let table = manifest.get(kind).and_then(toml::Value::as_table);
+    let keys = table.into_iter().flat_map(toml::Table::keys);
+    keys.filter(|key| names.contains(*key)).cloned().collect()
+}
+
+/// Whether `to` can be reached from `from` by one arrow or more.
+fn reaches(arrows: &Arrows, from: &str, to: &str) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut left: Vec<&str> = vec![from];
+    while let Some(name) = left.pop() {
+        for next in arrows.get(name).into_iter().flatten() {
+            if next == to {
+                return true;
+            }
+            if seen.insert(next) {
+                left.push(next);
+            }
+        }
+    }
+    false
+}

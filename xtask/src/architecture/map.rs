@@ -1,0 +1,106 @@
+//! The code map: a table with a row for some modules of a crate. Every module that it names must exist, and
+//! every module at the top of a crate must be named.
+
+use std::{collections::BTreeSet, path::Path};
+
+use anyhow::Result;
+
+use super::{children, crates};
+
+/// What the map in `text` gets wrong of the tree at `root`.
+pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
+    let rows = rows(text);
+    let mut complaints = Vec::new();
+    let crates = crates(root)?;
+    for name in &crates {
+        let source = root.join("crates").join(name).join("src");
+        let all = modules(&source)?;
+        let top: BTreeSet<String> = children(&source)?
+            .iter()
+            .filter_map(|child| module(child))
+            .collect();
+        let mine: Vec<&Row<'_>> = rows.iter().filter(|row| row.crate_name == *name).collect();
+        if mine.is_empty() {
+            complaints.push(format!("the code map has no row for the crate {name}"));
+            continue;
+        }
+        let named: BTreeSet<&str> = mine.iter().flat_map(|row| quoted(row.modules)).collect();
+        for module in &named {
+            if !top.contains(*module) {
+                complaints.push(format!(
+                    "the code map names {name}::{module}: no such module"
+                ));
+            }
+        }
+        for module in mine.iter().flat_map(|row| quoted(row.job)) {
+            if !all.contains(module) && !crates.iter().any(|name| name == module) {
+                complaints.push(format!(
+                    "the code map names {module} in {name}: no such module"
+                ));
+            }
+        }
+        // A row without modules stands for the whole crate.
+        if !named.is_empty() {
+            let missing = top.iter().filter(|module| !named.contains(module.as_str()));
+            complaints.extend(missing.map(|m| format!("the code map lacks {name}::{m}")));
+        }
+    }
+    Ok(complaints)
+}
+
+/// A row of the map; the name of a crate stands in its first row only.
+struct Row<'a> {
+    crate_name: String,
+    modules: &'a str,
+    job: &'a str,
+}
+
+fn rows(text: &str) -> Vec<Row<'_>> {
+    let map = text.split("## Code map").nth(1).unwrap_or_default();
+    let map = map.split("\n## ").next().unwrap_or_default();
+    let mut crate_name = String::new();
+    let mut rows = Vec::new();
+    for line in map.lines() {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        if let ["", name, modules, job, ""] = cells[..] {
+            if let Some(name) = quoted(name).next() {
+                name.clone_into(&mut crate_name);
+            }
+            rows.push(Row {
+                crate_name: crate_name.clone(),
+                modules,
+                job,
+            });
+        }
+    }
+    rows
+}
+
+/// The words in backquotes that can be names of modules or crates.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split('`').skip(1).step_by(2);
+    words.filter(|word| {
+        word.chars()
+            .all(|c| c.is_ascii_lowercase() || "_-".contains(c))
+    })
+}
+
+/// The names of all modules of a crate, at any depth.
+fn modules(folder: &Path) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for child in children(folder)? {
+        names.extend(module(&child));
+        if folder.join(&child).is_dir() {
+            names.extend(modules(&folder.join(&child))?);
+        }
+    }
+    Ok(names)
+}
+
+/// The module that a file or folder is; none for the root of a crate or a folder, and for tests.
+fn module(child: &str) -> Option<String> {
+    let name = child.strip_suffix(".rs").unwrap_or(child);
+    let is_root = ["lib", "main", "mod"].contains(&name);
+    let is_test = name == "tests" || name.ends_with("_tests");
+    (!is_root && !is_test).then(|| name.to_owned())
+}

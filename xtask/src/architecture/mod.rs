@@ -1,0 +1,50 @@
+//! Whether the tree is built as `ARCHITECTURE.md` says: its code map, the arrows between crates, and no
+//! import circles between the folders and files of a crate.
+//!
+//! Each check returns complaints in sentences. `cargo xtask lint` prints them, a test asserts that there are
+//! none.
+
+mod arrows;
+mod circles;
+mod map;
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+/// Everything about the tree at `root` that is not as its `ARCHITECTURE.md` says.
+pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
+    let path = root.join("ARCHITECTURE.md");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let mut complaints = map::complaints(root, &text)?;
+    complaints.extend(arrows::complaints(root, &text)?);
+    complaints.extend(circles::complaints(root)?);
+    Ok(complaints)
+}
+
+/// The crates of the workspace by the names of their folders.
+fn crates(root: &Path) -> Result<Vec<String>> {
+    let mut names: Vec<String> = children(&root.join("crates"))?;
+    names.sort();
+    anyhow::ensure!(!names.is_empty(), "there are no crates");
+    Ok(names)
+}
+
+/// The names of what a folder holds.
+fn children(folder: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::shell::root;
+
+    #[test]
+    fn the_tree_is_as_the_architecture_says() {
+        let complaints = super::complaints(root()).expect("the tree can be read");
+        assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    }
+}
