@@ -1,6 +1,10 @@
-//! A pair of gateways, started as a user would start them: keys, two files, two processes.
+//! A pair of gateways, started as users start them: two keys, two files, two processes.
+//!
+//! A [`GatewayPlan`] goes in. Where the processes run, and so in which network namespaces, is the caller's
+//! business: the caller brings the command for each.
 
 use std::{
+    ffi::OsString,
     fs,
     net::SocketAddr,
     path::PathBuf,
@@ -10,20 +14,23 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use link::Identity;
-
 use bench_kit::{machine::ProcessTime, scratch};
 use emulator::Site;
+use link::Identity;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
-/// Two running gateways; ended when dropped.
+/// Two gateways, of which each may run; ended when dropped.
 #[derive(Debug)]
 pub struct Gateways {
     folder: PathBuf,
     /// In the order of the sites.
-    children: Vec<Child>,
+    children: [Option<Child>; 2],
 }
 
-/// How a pair is set up.
+/// How a pair is set up: gateway A is near, gateway B is far.
 #[derive(Debug, Clone)]
 pub struct GatewayPlan {
     /// Where gateway A's link listens.
@@ -32,15 +39,73 @@ pub struct GatewayPlan {
     pub listen_b: SocketAddr,
     /// Where gateway A finds gateway B.
     pub endpoint_b: SocketAddr,
+    /// What gateway B serves, as patterns; everything if there are none.
+    pub serves: Vec<String>,
     /// Further sections of gateway A's file: its doors.
     pub doors: String,
-    /// What gateway B may dial.
-    pub allow: Vec<SocketAddr>,
+    /// What gateway B may dial: addresses or patterns with ports.
+    pub allow: Vec<String>,
+    /// The admin address of both.
+    pub admin: SocketAddr,
+}
+
+impl GatewayPlan {
+    /// The text of each gateway's file; `keys` are the public keys, gateway A's first.
+    fn files(&self, [key_a, key_b]: [String; 2]) -> [String; 2] {
+        let list = |items: &[String]| {
+            let quoted: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
+            quoted.join(", ")
+        };
+        let serves = if self.serves.is_empty() {
+            String::new()
+        } else {
+            format!("serves = [{}]\n", list(&self.serves))
+        };
+        let file = |name: &str, listen: SocketAddr, peer: String, rest: String| {
+            format!(
+                "[identity]\nkey_file = \"{name}.key\"\n\n[link]\nlisten = \"{listen}\"\n\n\
+                 [[peer]]\n{peer}\n{rest}\n[admin]\nlisten = \"{}\"\n",
+                self.admin
+            )
+        };
+        let peer_of_a = format!(
+            "name = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n{serves}",
+            self.endpoint_b
+        );
+        let peer_of_b = format!("name = \"site-a\"\npublic_key = \"{key_a}\"\n");
+        let allow = format!("[far]\nallow = [{}]\n", list(&self.allow));
+        [
+            file(NAMES[0], self.listen_a, peer_of_a, self.doors.clone()),
+            file(NAMES[1], self.listen_b, peer_of_b, allow),
+        ]
+    }
 }
 
 impl Gateways {
-    /// Writes keys and configuration and starts both. `command` makes the command that runs the
-    /// `longhaul` program at a site.
+    /// Writes keys and files, and starts neither.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn prepare(plan: &GatewayPlan) -> anyhow::Result<Self> {
+        let gateways = Self {
+            folder: scratch::folder("gateways")?,
+            children: [None, None],
+        };
+        let mut keys = [String::new(), String::new()];
+        for (name, key) in NAMES.iter().zip(&mut keys) {
+            let identity = Identity::generate();
+            identity.write_new(&gateways.folder.join(format!("{name}.key")))?;
+            *key = identity.public_key().to_string();
+        }
+        for (site, text) in Site::BOTH.into_iter().zip(plan.files(keys)) {
+            let path = gateways.file(site);
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(gateways)
+    }
+
+    /// Writes keys and files and starts both. `command` makes the command that runs the `longhaul` program at
+    /// a site.
     ///
     /// # Errors
     /// If a file cannot be written or a process not started.
@@ -48,45 +113,65 @@ impl Gateways {
         plan: &GatewayPlan,
         command: impl Fn(Site) -> anyhow::Result<Command>,
     ) -> anyhow::Result<Self> {
-        let folder = scratch::folder("gateways")?;
-        let mut gateways = Self {
-            folder,
-            children: Vec::new(),
-        };
-        let keys = [Identity::generate(), Identity::generate()];
-        for (index, key) in keys.iter().enumerate() {
-            key.write_new(&gateways.folder.join(format!("{}.key", NAMES[index])))?;
-        }
-        let GatewayPlan {
-            listen_a,
-            listen_b,
-            endpoint_b,
-            doors,
-            allow,
-        } = plan;
-        let (key_a, key_b) = (keys[0].public_key(), keys[1].public_key());
-        let allow: Vec<_> = allow.iter().map(|target| format!("\"{target}\"")).collect();
-        gateways.write(
-            0,
-            &format!(
-                "[identity]\nkey_file = \"site-a.key\"\n\n[link]\nlisten = \"{listen_a}\"\n\n\
-                 [[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\n\
-                 endpoint = \"{endpoint_b}\"\n\n{doors}\n{ADMIN}"
-            ),
-        )?;
-        gateways.write(
-            1,
-            &format!(
-                "[identity]\nkey_file = \"site-b.key\"\n\n[link]\nlisten = \"{listen_b}\"\n\n\
-                 [[peer]]\nname = \"site-a\"\npublic_key = \"{key_a}\"\n\n\
-                 [far]\nallow = [{}]\n\n{ADMIN}",
-                allow.join(", ")
-            ),
-        )?;
-        for (index, site) in Site::BOTH.into_iter().enumerate() {
-            gateways.spawn(command(site)?, index)?;
+        let mut gateways = Self::prepare(plan)?;
+        for site in Site::BOTH {
+            gateways.launch(site, command(site)?)?;
         }
         Ok(gateways)
+    }
+
+    /// The configuration file of a site's gateway.
+    pub fn file(&self, site: Site) -> PathBuf {
+        self.folder.join(format!("{}.toml", NAMES[site as usize]))
+    }
+
+    /// What follows the program's name to run a site's gateway.
+    pub fn arguments(&self, site: Site) -> [OsString; 3] {
+        ["gateway".into(), "--config".into(), self.file(site).into()]
+    }
+
+    /// Starts a site's gateway; `command` runs the program there. What the gateway says goes to its log.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn launch(&mut self, site: Site, mut command: Command) -> anyhow::Result<()> {
+        let name = NAMES[site as usize];
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join(format!("{name}.log")))?;
+        let child = command
+            .args(self.arguments(site))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting gateway {name}"))?;
+        self.children[site as usize] = Some(child);
+        Ok(())
+    }
+
+    /// Sends a signal to a site's gateway.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn signal(&self, site: Site, signal: Signal) -> anyhow::Result<()> {
+        let child = self.children[site as usize].as_ref();
+        let child =
+            child.with_context(|| format!("gateway {} does not run", NAMES[site as usize]))?;
+        kill(Pid::from_raw(child.id() as i32), signal).context("sending a signal")
+    }
+
+    /// Ends a site's gateway by a signal, and waits for its end.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn stop(&mut self, site: Site, signal: Signal) -> anyhow::Result<()> {
+        self.signal(site, signal)?;
+        if let Some(mut child) = self.children[site as usize].take() {
+            child.wait()?;
+        }
+        Ok(())
     }
 
     /// Waits until `is_ready`, 10 s at most.
@@ -99,7 +184,7 @@ impl Gateways {
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
-            for child in &mut self.children {
+            for child in self.children.iter_mut().flatten() {
                 let status = child.try_wait()?;
                 ensure!(
                     status.is_none(),
@@ -124,8 +209,12 @@ impl Gateways {
     /// # Errors
     /// If a gateway is gone.
     pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
-        let of = |child: &Child| ProcessTime::of(child.id(), LINK_THREAD);
-        Ok([of(&self.children[0])?, of(&self.children[1])?])
+        let of = |site: Site| -> anyhow::Result<ProcessTime> {
+            let child = self.children[site as usize].as_ref();
+            let child = child.context("the gateway does not run")?;
+            ProcessTime::of(child.id(), LINK_THREAD)
+        };
+        Ok([of(Site::A)?, of(Site::B)?])
     }
 
     /// The last lines of both logs, for error messages.
@@ -139,32 +228,11 @@ impl Gateways {
         };
         NAMES.iter().map(tail).collect::<Vec<_>>().join("\n")
     }
-
-    fn write(&self, index: usize, text: &str) -> anyhow::Result<()> {
-        let path = self.folder.join(format!("{}.toml", NAMES[index]));
-        fs::write(&path, text).with_context(|| path.display().to_string())
-    }
-
-    fn spawn(&mut self, mut command: Command, index: usize) -> anyhow::Result<()> {
-        let name = NAMES[index];
-        let log = fs::File::create(self.folder.join(format!("{name}.log")))?;
-        let child = command
-            .arg("gateway")
-            .arg("--config")
-            .arg(self.folder.join(format!("{name}.toml")))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("starting gateway {name}"))?;
-        self.children.push(child);
-        Ok(())
-    }
 }
 
 impl Drop for Gateways {
     fn drop(&mut self) {
-        for child in &mut self.children {
+        for child in self.children.iter_mut().flatten() {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -175,5 +243,8 @@ impl Drop for Gateways {
 /// The driver of a gateway's link.
 const LINK_THREAD: &str = "longhaul-link";
 const NAMES: [&str; 2] = ["site-a", "site-b"];
-/// Any free port: nobody asks.
-const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+/// An admin address with any free port, for who does not ask it.
+pub const ADMIN_ANYWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(
+    std::net::Ipv4Addr::LOCALHOST,
+    0,
+));

@@ -20,7 +20,7 @@ use super::{
     installed,
     server::Server,
 };
-use crate::gateways::{GatewayPlan, Gateways};
+use crate::gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways};
 use bench_kit::{content::Content, machine::ProcessTime, scratch};
 use emulator::{Site, Wan, WanConfig};
 use probe::peer::Peer;
@@ -101,7 +101,9 @@ impl Stage {
                 "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n\n\
                  [[forward]]\nlisten = \"{peer_door}\"\ntarget = \"{peer_address}\"\n"
             ),
-            allow: vec![server_address, peer_address],
+            allow: vec![server_address.to_string(), peer_address.to_string()],
+            serves: Vec::new(),
+            admin: ADMIN_ANYWHERE,
         };
         let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;
         let mut stage = Self {

@@ -20,7 +20,7 @@ use self::{
     sites::{CongestionControl, Sites},
     table::Row,
 };
-use crate::gateways::{GatewayPlan, Gateways};
+use crate::gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways};
 use crate::{
     ftp::Direction,
     ftp::client::{self, Transfer},
@@ -190,7 +190,9 @@ fn accelerated(
         doors: format!(
             "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server}\"\nmode = \"strict\"\n"
         ),
-        allow: vec![server],
+        allow: vec![server.to_string()],
+        serves: Vec::new(),
+        admin: ADMIN_ANYWHERE,
     };
     let mut gateways = Gateways::start(&plan, |site| sites.command(site, &config.program))?;
     gateways.wait_until(|| {

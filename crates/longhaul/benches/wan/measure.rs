@@ -12,7 +12,7 @@ use bench_kit::machine::{Load, Moment, ProcessTime};
 use emulator::{Direction, Report, Site, Wan, WanConfig};
 use eval::{
     bulk::{Bulk, Ended, Sink},
-    gateways::{GatewayPlan, Gateways},
+    gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways},
 };
 use units::ByteCount;
 use wansim::ETHERNET_OVERHEAD;
@@ -176,7 +176,7 @@ impl Setting {
         let wan = Wan::up(config)?;
         wan.prepare_tcp(TCP_BUFFER)?;
         let sink = Sink::start(&wan, Site::B, 6200)?;
-        let [a, b] = wan.config().sites.each_ref().map(|site| site.ipv4);
+        let [a, b] = Site::BOTH.map(|site| wan.address(site));
         let door = SocketAddr::from((a, 6201));
         let target = sink.address();
         let plan = GatewayPlan {
@@ -184,7 +184,9 @@ impl Setting {
             listen_b: SocketAddr::from((b, 4810)),
             endpoint_b: SocketAddr::from((b, 4810)),
             doors: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
-            allow: vec![target],
+            allow: vec![target.to_string()],
+            serves: Vec::new(),
+            admin: ADMIN_ANYWHERE,
         };
         let program = Path::new(env!("CARGO_BIN_EXE_longhaul"));
         let mut gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;

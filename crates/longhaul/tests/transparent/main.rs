@@ -21,7 +21,7 @@ use ftp::Way;
 use libtest_mimic::{Arguments, Trial};
 use machine::errors;
 use nix::sys::signal::Signal;
-use world::{CONTENT, SERVER, Side, TABLE, World};
+use world::{CONTENT, FAR, NEAR, SERVER, TABLE, World};
 
 /// Where namespaces or programs are missing the tests are skipped, with the reason, and counted as skipped.
 fn main() -> ExitCode {
@@ -115,7 +115,7 @@ fn an_unmodified_client_is_accelerated() {
             count += 2;
         }
     }
-    let status = world.status(Side::Near).expect("a status");
+    let status = world.status(NEAR).expect("a status");
     assert_eq!(status["transfers_completed_total"], count, "{status}");
     let bytes = count / 2 * (CONTENT.len() as u64);
     let received = status["peers"][0]["received_payload_bytes"].as_u64();
@@ -175,9 +175,9 @@ fn all_pass_after(world: &mut World, what: &str, disturb: impl FnOnce(&mut World
 fn clients_pass_within_a_second() {
     let mut world = World::up();
     all_pass_after(&mut world, "far gateway killed", |world| {
-        world.stop(Side::Far, Signal::SIGKILL);
+        world.stop(FAR, Signal::SIGKILL);
     });
-    world.start(Side::Far);
+    world.start(FAR);
     let begun = Instant::now();
     world.wait_for_interception();
     println!("intercepted again {:?} after the return", begun.elapsed());
@@ -199,10 +199,10 @@ fn clients_of_a_silent_peer_pass() {
 
 fn what_passes_is_never_taken_over() {
     let mut world = World::new();
-    world.start(Side::Near);
+    world.start(NEAR);
     let (mut client, accelerated) = world.connect(0).expect("a connection");
     assert!(!accelerated);
-    world.start(Side::Far);
+    world.start(FAR);
     world.wait_for_interception();
     world.client.enter(|| {
         client.ask("SIZE x", "213").expect("it still stands");
@@ -218,32 +218,26 @@ fn what_passes_is_never_taken_over() {
 fn a_killed_gateway_leaves_nothing() {
     let mut world = World::up();
     assert_eq!(world.installed(), [1, 2]);
-    world.stop(Side::Near, Signal::SIGKILL);
+    world.stop(NEAR, Signal::SIGKILL);
     let begun = Instant::now();
     let (_, accelerated) = world.connect(0).expect("a connection");
     println!("near gateway killed: direct after {:?}", begun.elapsed());
     assert!(!accelerated && begun.elapsed() < Duration::from_secs(1));
     assert_eq!(world.installed(), [1, 2], "left behind");
 
-    world.start(Side::Near);
+    world.start(NEAR);
     assert_eq!(world.installed(), [1, 2], "not twice");
     world.wait_for_interception();
-    let remove = world
-        .gateway(Side::Near)
-        .arg("--remove-interception")
-        .output();
+    let remove = world.gateway(NEAR).arg("--remove-interception").output();
     let refused = remove.expect("run");
     assert_eq!(refused.status.code(), Some(1));
     assert!(errors(&refused).contains("stop it"), "{}", errors(&refused));
-    world.stop(Side::Near, Signal::SIGTERM);
+    world.stop(NEAR, Signal::SIGTERM);
     assert_eq!(world.installed(), [0, 0]);
 
-    world.start(Side::Near);
-    world.stop(Side::Near, Signal::SIGKILL);
-    let remove = world
-        .gateway(Side::Near)
-        .arg("--remove-interception")
-        .output();
+    world.start(NEAR);
+    world.stop(NEAR, Signal::SIGKILL);
+    let remove = world.gateway(NEAR).arg("--remove-interception").output();
     let removed = remove.expect("run");
     assert_eq!(removed.status.code(), Some(0), "{}", errors(&removed));
     assert_eq!(world.installed(), [0, 0]);
@@ -256,11 +250,11 @@ fn a_killed_gateway_leaves_nothing() {
 fn a_gateway_that_hangs_lets_clients_pass() {
     let world = World::up();
     let (mut under_way, _) = world.connect(0).expect("a connection");
-    world.signal(Side::Near, Signal::SIGSTOP);
+    world.signal(NEAR, Signal::SIGSTOP);
     thread::sleep(Duration::from_millis(3_500));
     let (_, accelerated) = world.connect(0).expect("a connection");
     assert!(!accelerated);
-    world.signal(Side::Near, Signal::SIGCONT);
+    world.signal(NEAR, Signal::SIGCONT);
     world.wait_for_interception();
     let size = world.client.enter(|| under_way.ask("SIZE x", "213"));
     assert!(size.is_ok(), "what was intercepted goes on: {size:?}");
@@ -280,7 +274,7 @@ fn what_is_missing_is_said() {
     let world = World::new();
     let without = |what: &[&str]| {
         let mut command = world.router.command("setpriv");
-        let gateway = world.gateway(Side::Near);
+        let gateway = world.gateway(NEAR);
         // Behind the words that enter the namespace.
         let words: Vec<_> = gateway.get_args().skip(2).collect();
         command
@@ -306,7 +300,7 @@ fn what_is_missing_is_said() {
     let mut hidden = world.router.command("unshare");
     hidden.args(["--mount", "sh", "-c"]);
     hidden.arg("mount --bind /dev/null $(command -v nft) && exec \"$@\"");
-    let gateway = world.gateway(Side::Near);
+    let gateway = world.gateway(NEAR);
     let output = hidden.arg("sh").args(gateway.get_args().skip(2)).output();
     let output = output.expect("util-linux");
     assert_eq!(output.status.code(), Some(1));

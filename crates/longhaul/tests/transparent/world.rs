@@ -1,19 +1,16 @@
 //! A client, a router with the near gateway, and the site of the server with the far one.
 
 use std::{
-    fs, io,
+    io,
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
-    process::{self, Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use emulator::Site;
+use eval::gateways::{GatewayPlan, Gateways};
+use nix::sys::signal::Signal;
 
 use crate::{
     ftp::{self, Client},
@@ -33,24 +30,12 @@ pub(crate) struct World {
     pub(crate) client: Machine,
     pub(crate) router: Machine,
     pub(crate) site: Machine,
-    folder: PathBuf,
-    gateways: [Option<Child>; 2],
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Near,
-    Far,
+    gateways: Gateways,
 }
 
 impl World {
     /// Everything but the gateways.
     pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = format!("longhaul-transparent-{}-{number}", process::id());
-        let folder = std::env::temp_dir().join(folder);
-        fs::create_dir_all(&folder).expect("a temporary folder");
         let (client, router, site) = (Machine::new(), Machine::new(), Machine::new());
         Machine::join([
             (&client, "lan0", &["10.99.0.2/24", "fd99::2/64"]),
@@ -75,10 +60,8 @@ impl World {
             client,
             router,
             site,
-            folder,
-            gateways: [None, None],
+            gateways: Gateways::prepare(&plan()).expect("a temporary folder"),
         };
-        world.configure();
         // The first packets of IPv6 wait for addresses that are being tried.
         for family in 0..2 {
             let (_, accelerated) = world.connect(family).expect("the network works");
@@ -90,82 +73,45 @@ impl World {
     /// With both gateways up, and interception at work.
     pub(crate) fn up() -> Self {
         let mut world = Self::new();
-        world.start(Side::Far);
-        world.start(Side::Near);
+        world.start(FAR);
+        world.start(NEAR);
         world.wait_for_interception();
         world
     }
 
-    fn configure(&self) {
-        let key = |name: &str| {
-            let output = Command::new(PROGRAM)
-                .arg("keygen")
-                .arg(self.folder.join(name))
-                .output();
-            String::from_utf8(output.expect("run").stdout).expect("a key")
-        };
-        let (near, far) = (key("near.key"), key("far.key"));
-        let near_text = format!(
-            "[identity]\nkey_file = \"near.key\"\n[[peer]]\nname = \"far\"\npublic_key = \"{}\"\n\
-             endpoint = \"10.99.1.2:4810\"\nserves = [\"10.99.2.0/24\", \"fd99:2::/64\"]\n\
-             [[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
-             clients = [\"10.99.0.0/24\", \"fd99::/64\"]\n",
-            far.trim()
-        );
-        let far_text = format!(
-            "[identity]\nkey_file = \"far.key\"\n[[peer]]\nname = \"near\"\npublic_key = \"{}\"\n\
-             [far]\nallow = [\"10.99.2.0/24:21\", \"[fd99:2::/64]:21\"]\n",
-            near.trim()
-        );
-        fs::write(self.folder.join("near.toml"), near_text).expect("write");
-        fs::write(self.folder.join("far.toml"), far_text).expect("write");
-    }
-
-    fn machine(&self, side: Side) -> &Machine {
-        match side {
-            Side::Near => &self.router,
-            Side::Far => &self.site,
+    fn machine(&self, site: Site) -> &Machine {
+        match site {
+            NEAR => &self.router,
+            FAR => &self.site,
         }
     }
 
-    /// The command `longhaul gateway` with the configuration of a side.
-    pub(crate) fn gateway(&self, side: Side) -> Command {
-        let file = match side {
-            Side::Near => "near.toml",
-            Side::Far => "far.toml",
-        };
-        let mut command = self.machine(side).command(PROGRAM);
-        command
-            .args(["gateway", "--config"])
-            .arg(self.folder.join(file));
+    /// The command that runs a site's gateway.
+    pub(crate) fn gateway(&self, site: Site) -> Command {
+        let mut command = self.machine(site).command(PROGRAM);
+        command.args(self.gateways.arguments(site));
         command
     }
 
-    pub(crate) fn start(&mut self, side: Side) {
-        let child = self
-            .gateway(side)
-            .env("RUST_LOG", "warn")
-            .spawn()
-            .expect("the program");
-        self.gateways[side as usize] = Some(child);
-        self.wait("a gateway that is up", || self.status(side).is_some());
+    pub(crate) fn start(&mut self, site: Site) {
+        let mut command = self.machine(site).command(PROGRAM);
+        command.env("RUST_LOG", "warn");
+        self.gateways.launch(site, command).expect("the program");
+        self.wait("a gateway that is up", || self.status(site).is_some());
     }
 
-    pub(crate) fn signal(&self, side: Side, signal: Signal) {
-        let child = self.gateways[side as usize].as_ref().expect("it runs");
-        kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
+    pub(crate) fn signal(&self, site: Site, signal: Signal) {
+        self.gateways.signal(site, signal).expect("it runs");
     }
 
     /// Ends a gateway by a signal and waits for its end.
-    pub(crate) fn stop(&mut self, side: Side, signal: Signal) {
-        self.signal(side, signal);
-        let mut child = self.gateways[side as usize].take().expect("it runs");
-        child.wait().expect("it ends");
+    pub(crate) fn stop(&mut self, site: Site, signal: Signal) {
+        self.gateways.stop(site, signal).expect("it runs");
     }
 
-    pub(crate) fn status(&self, side: Side) -> Option<serde_json::Value> {
+    pub(crate) fn status(&self, site: Site) -> Option<serde_json::Value> {
         let output = self
-            .machine(side)
+            .machine(site)
             .command(PROGRAM)
             .args(["status", "--json"])
             .output()
@@ -213,15 +159,27 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        for child in self.gateways.iter_mut().flatten() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let _ = fs::remove_dir_all(&self.folder);
+/// The near gateway intercepts what the client asks of the server's network.
+fn plan() -> GatewayPlan {
+    let address = |text: &str| text.parse().expect("an address");
+    GatewayPlan {
+        listen_a: address("0.0.0.0:4810"),
+        listen_b: address("0.0.0.0:4810"),
+        endpoint_b: address("10.99.1.2:4810"),
+        serves: ["10.99.2.0/24", "fd99:2::/64"].map(str::to_owned).into(),
+        doors: "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
+                clients = [\"10.99.0.0/24\", \"fd99::/64\"]\n"
+            .to_owned(),
+        allow: ["10.99.2.0/24:21", "[fd99:2::/64]:21"]
+            .map(str::to_owned)
+            .into(),
+        admin: address("127.0.0.1:9810"),
     }
 }
+
+/// The near gateway is on the router.
+pub(crate) const NEAR: Site = Site::A;
+pub(crate) const FAR: Site = Site::B;
 
 /// Whether a program can be run; the tests need those of two packages.
 pub(crate) fn has(program: &str) -> bool {
