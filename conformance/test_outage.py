@@ -1,10 +1,8 @@
-#!/usr/bin/env python3
 """Outages and deaths in the middle of transfers.
 
-A silent WAN for 20 s, an interface that is down for 20 s, a gateway that is stopped for 20 s: the
-transfer goes on and the hash agrees. A gateway that is killed: the client sees an error within 2 s
-of the gateway's return, the server never takes the upload for complete, and the transfer can be
-resumed.
+A silent WAN, an interface that is down, a gateway that is stopped, each for 20 s: the transfer goes on and the
+hash agrees. A gateway that is killed: the client sees an error within 2 s of the gateway's return, the server
+never takes the upload for complete, and the transfer can be resumed.
 """
 
 import os
@@ -12,113 +10,153 @@ import signal
 import subprocess
 import time
 
-from world import DOOR, check, main, make_file, same
+import pytest
 
-PAUSE = 20
+import servers
+from files import assert_same, make_file
+from world import DOOR
+
+URL = f"ftp://127.0.0.1:{DOOR}/files"
+PAUSE_S = 20
+ERROR_MAX_S = 2
+SIZE = 1_000_000_000
+
+# What begins it, and what ends it.
+DISTURBANCES = {
+    "no packets": (lambda world: world.wan("set", "--outage", "on"),
+                   lambda world: world.wan("set", "--outage", "off")),
+    "interface down": (lambda world: world.wan("set", "a-to-b", "--interface-down", "on"),
+                       lambda world: world.wan("set", "a-to-b", "--interface-down", "off")),
+    **{f"gateway {site} stopped": (
+        lambda world, site=site: world.processes[f"gateway-{site}"].send_signal(signal.SIGSTOP),
+        lambda world, site=site: world.processes[f"gateway-{site}"].send_signal(signal.SIGCONT))
+       for site in "ab"},
+}
+
+pytestmark = pytest.mark.needs("curl", "lftp")
 
 
-def job(world, args):
-    size = 300_000_000 if args.quick else 1_000_000_000
-    url = f"ftp://127.0.0.1:{DOOR}/files"
-    source, back = world.path("source"), world.path("back")
-    make_file(source, size)
-    make_file(world.server_file("download"), size)
+class Transfer:
+    """A transfer by curl that is under way: a fifth of the file has arrived."""
 
-    def curl(*arguments):
-        return subprocess.Popen(world.inside("a", "curl", "-sS", "--fail", *arguments),
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def under_way(path, process):
-        """Waits until a fifth of the file has arrived at `path`."""
-        world.wait(lambda: process.poll() is not None
-                   or os.path.exists(path) and os.path.getsize(path) > size // 5,
+    def __init__(self, world, source, arrives_at, *arguments):
+        self.process = start_curl(world, *arguments)
+        fifth = os.path.getsize(source) // 5
+        world.wait(lambda: self.process.poll() is not None
+                   or os.path.exists(arrives_at) and os.path.getsize(arrives_at) > fifth,
                    "a fifth of the transfer", 60)
-        check(process.poll() is None, "the disturbance hits the transfer")
+        assert self.is_waiting(), f"it must be hit while under way: {self.process.communicate()[0]}"
 
-    def finish(process, what):
-        output, _ = process.communicate(timeout=300)
-        check(process.returncode == 0, f"{what}: curl succeeds {output.strip()}")
+    def is_waiting(self):
+        return self.process.poll() is None
 
-    def upload(name):
-        process = curl("-T", source, f"{url}/{name}")
-        under_way(world.server_file(name), process)
-        return process
+    def finish(self):
+        output, _ = self.process.communicate(timeout=300)
+        assert self.process.returncode == 0, f"curl: {output.strip()}"
 
-    def download():
-        if os.path.exists(back):
-            os.remove(back)
-        process = curl("-o", back, f"{url}/download")
-        under_way(back, process)
-        return process
 
-    gateways = {"b": world.gateway("b"), "a": world.gateway("a")}
+def start_curl(world, *arguments):
+    return subprocess.Popen(world.inside("a", "curl", "-sS", "--fail", *arguments), text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def curl(world, *arguments):
+    world.run("curl", "-sS", "--fail", *arguments, check=True)
+
+
+@pytest.fixture(scope="module")
+def source(world, options):
+    path = world.path("source")
+    make_file(path, SIZE * 3 // 10 if options.quick else SIZE)
+    return path
+
+
+@pytest.fixture
+def pair(world, vsftpd):
+    """Two gateways that have not been disturbed."""
+    world.pair()
+    yield
+    world.wan("set", "--outage", "off")
+    for name in ("gateway-a", "gateway-b"):
+        world.processes[name].send_signal(signal.SIGCONT)
+    world.stop_pair()
+
+
+@pytest.fixture
+def upload(world, vsftpd, source, pair):
+    """An upload that is under way, and the file that it makes."""
+    there = vsftpd.file("up")
+    yield Transfer(world, source, there, "-T", source, f"{URL}/up"), there
+    vsftpd.empty()
+    servers.forget_transfers(world)
+
+
+@pytest.fixture
+def download(world, vsftpd, source, pair):
+    """A download that is under way, and the file that it makes."""
+    back = world.path("back")
+    os.link(source, vsftpd.file("down"))
+    yield Transfer(world, source, back, "-o", back, f"{URL}/down"), back
+    vsftpd.empty()
+    os.remove(back)
+
+
+@pytest.mark.parametrize("direction", ["upload", "download"])
+@pytest.mark.parametrize("disturbance", DISTURBANCES)
+def test_a_transfer_goes_on_after_20_s(request, world, source, disturbance, direction):
+    transfer, arrives_at = request.getfixturevalue(direction)
+    begin, end = DISTURBANCES[disturbance]
+    begin(world)
+    time.sleep(1)
+    before = os.path.getsize(arrives_at)
+    time.sleep(PAUSE_S - 1)
+    # A gateway that is stopped still has the kernel's buffers before and behind it.
+    assert os.path.getsize(arrives_at) < os.path.getsize(source), "the disturbance must hit it"
+    assert transfer.is_waiting(), f"the client waits, {before} bytes after a second"
+    end(world)
+    transfer.finish()
+    assert_same(source, arrives_at)
+
+
+def error_of(world, transfer, site):
+    """Kills a gateway and starts it again; the client must see an error soon."""
+    world.kill(f"gateway-{site}")
+    time.sleep(1)
+    world.start_gateway(site)
+    returned = time.monotonic()
+    world.wait(lambda: not transfer.is_waiting(), "the client's error", 10)
+    took = time.monotonic() - returned
+    output, _ = transfer.process.communicate()
+    assert transfer.process.returncode != 0, "the client sees an error"
+    assert took <= ERROR_MAX_S, f"{took:.1f} s after the gateway's return: {output.strip()}"
     world.connected()
 
-    def both_ways(what, disturb, mend):
-        for way in ("up", "down"):
-            print(f"{what}, {way}")
-            process = upload("outage") if way == "up" else download()
-            disturb()
-            time.sleep(PAUSE)
-            check(process.poll() is None, "the client waits")
-            mend()
-            finish(process, f"{what}, {way}")
-            if way == "up":
-                same(source, world.server_file("outage"), f"{what}, {way}")
-                os.remove(world.server_file("outage"))
-            else:
-                same(world.server_file("download"), back, f"{what}, {way}")
 
-    both_ways(f"{PAUSE} s without packets", lambda: world.wan("set", "--outage", "on"),
-              lambda: world.wan("set", "--outage", "off"))
-    both_ways(f"{PAUSE} s with the interface down",
-              lambda: world.wan("set", "a-to-b", "--interface-down", "on"),
-              lambda: world.wan("set", "a-to-b", "--interface-down", "off"))
-    for site in ("a", "b"):
-        both_ways(f"gateway {site} stopped for {PAUSE} s",
-                  lambda: gateways[site].send_signal(signal.SIGSTOP),
-                  lambda: gateways[site].send_signal(signal.SIGCONT))
+@pytest.mark.parametrize("site", ["a", "b"])
+def test_an_upload_that_a_dead_gateway_cut_is_not_complete_and_resumes(world, source, upload, site):
+    transfer, there = upload
 
-    for site in ("a", "b"):
-        for way in ("up", "down"):
-            print(f"gateway {site} killed, {way}")
-            process = upload("killed") if way == "up" else download()
-            gateways[site].kill()
-            gateways[site].wait()
-            time.sleep(1)
-            gateways[site] = world.gateway(site)
-            returned = time.monotonic()
-            world.wait(lambda: process.poll() is not None, "the client's error", 10)
-            took = time.monotonic() - returned
-            output, _ = process.communicate()
-            check(process.returncode != 0, f"the client sees an error: {output.strip()}")
-            check(took <= 2, f"{took:.1f} s after the gateway's return")
-            world.connected()
-            if way == "up":
-                # vsftpd writes its log line when the data connection has ended.
-                world.wait(lambda: 'killed"' in log(world), "vsftpd's word on the upload", 30)
-                check(not [line for line in log(world).splitlines()
-                           if "OK UPLOAD" in line and 'killed"' in line],
-                      "vsftpd does not take the upload for complete")
-                finish(curl("-C", "-", "-T", source, f"{url}/killed"), "curl -C - up")
-                same(source, world.server_file("killed"), "curl -C - up")
-                os.remove(world.server_file("killed"))
-                open(world.path("vsftpd.log"), "w").close()
-            else:
-                check(os.path.getsize(back) < size, "the file is not complete")
-                cut = os.path.getsize(back)
-                finish(curl("-C", "-", "-o", back, f"{url}/download"), "curl -C - down")
-                same(world.server_file("download"), back, "curl -C - down")
-                os.truncate(back, cut)
-                world.run("lftp", "-c", f"open -p {DOOR} 127.0.0.1; "
-                          f"get -c files/download -o {back}", check=True)
-                same(world.server_file("download"), back, "lftp get -c")
+    def ended(word):
+        return [line for line in servers.transfers(world) if f"{word} UPLOAD" in line and 'up"' in line]
+
+    error_of(world, transfer, site)
+    # vsftpd writes its log line when the data connection has ended.
+    world.wait(lambda: ended("FAIL") or ended("OK"), "vsftpd's word on the upload", 30)
+    assert not ended("OK"), "vsftpd does not take it for complete"
+    assert os.path.getsize(there) < os.path.getsize(source)
+    curl(world, "-C", "-", "-T", source, f"{URL}/up")
+    assert_same(source, there)
+    assert ended("OK"), "and would have said so"
 
 
-def log(world):
-    with open(world.path("vsftpd.log"), errors="replace") as file:
-        return file.read()
-
-
-if __name__ == "__main__":
-    main(job, __doc__, "curl", "lftp", "openssl")
+@pytest.mark.parametrize("site", ["a", "b"])
+def test_a_download_that_a_dead_gateway_cut_resumes(world, source, download, site):
+    transfer, back = download
+    error_of(world, transfer, site)
+    cut = os.path.getsize(back)
+    assert cut < os.path.getsize(source)
+    curl(world, "-C", "-", "-o", back, f"{URL}/down")
+    assert_same(source, back)
+    os.truncate(back, cut)
+    world.run("lftp", "-c", f"open -p {DOOR} 127.0.0.1; get -c files/down -o {back}", check=True)
+    assert_same(source, back)
