@@ -1,4 +1,5 @@
-"""A machine of its own for site a: systemd as process 1 in a bare root folder, with the gateway's unit installed."""
+"""Site a as a machine of its own: systemd as process 1 in a bare root folder, with the gateway's unit installed.
+"""
 
 import glob
 import os

@@ -4,7 +4,6 @@ became of each test as JSON. `suites` starts it beside the gateways.
 Arguments: suite, folder of its files, port of the servers, port for the clients, "login" or "-", names.
 """
 
-import ftplib
 import json
 import multiprocessing
 import os
