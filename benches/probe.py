@@ -1,18 +1,19 @@
-#!/usr/bin/env python3
 """`longhaul probe tcp` beside iperf3: both must tell the same goodput, within 3 %.
 
-Over an emulated WAN, by turns, the medians of several runs: a path that is full, windows that bound it, and
-several streams, each way. `--write` puts the figures into docs/results/probe.md.
+By turns, the medians of several runs: a path that is full, windows that bound it, and several streams, each way.
+`--write` puts the figures into docs/results/probe.md.
 """
 
 import json
+import socket
 import statistics
-import time
 
+import bench
 import pages
-from world import ADDRESS_B, check, main
+from world import ADDRESS_B, Path
 
 BOUND = 0.03
+PROBE_PORT, IPERF_PORT = 4811, 5201
 CASES = [
     ("one stream", [], []),
     ("one stream, from the server", ["--reverse"], ["-R"]),
@@ -21,31 +22,33 @@ CASES = [
 ]
 
 
-def job(world, args):
-    world.start("probe", "b", world.longhaul, "probe", "serve", "--listen", f"{ADDRESS_B}:4811")
+def measure(world, args):
+    world.start("probe", "b", world.longhaul, "probe", "serve", "--listen", f"{ADDRESS_B}:{PROBE_PORT}")
     world.start("iperf3", "b", "iperf3", "-s", "-B", ADDRESS_B)
-    time.sleep(1)
-    seconds = 4 if args.quick else args.seconds
-    rows, ratios = [], {}
+    for port in (PROBE_PORT, IPERF_PORT):
+        world.wait(lambda: listens(world, port), f"port {port} listens")
+    seconds, runs = (4, 3) if args.quick else (args.seconds, args.runs)
+    rows, missed = [], []
     for name, probe, iperf in CASES:
         figures = {"probe": [], "iperf3": []}
-        for _ in range(1 if args.quick else args.runs):
+        for _ in range(runs):
             figures["probe"].append(by_probe(world, probe, seconds))
             figures["iperf3"].append(by_iperf(world, iperf, seconds))
-        ours, theirs = (statistics.median(figures[who]) for who in ("probe", "iperf3"))
-        spread = [f"{min(figures[who]):.2f}..{max(figures[who]):.2f}" for who in ("probe", "iperf3")]
-        ratio = ours / theirs
-        ratios[name] = ratio
-        missed = "" if abs(ratio - 1) <= BOUND else " MISSED"
-        rows.append((name, f"{ours:.2f}", spread[0], f"{theirs:.2f}", spread[1], f"{ratio:.3f}{missed}"))
-        print("  {}: probe {} ({}), iperf3 {} ({}) Mbit/s, ratio {}".format(*rows[-1]), flush=True)
-    if args.write:
-        pages.write("probe", "The probe beside iperf3", [
-            f"{args.rate}, RTT {args.rtt}, loss {args.loss}; {args.runs} runs of {seconds} s each, by turns; "
-            "medians, least and most, Mbit/s.", "",
-            *pages.table(["", "probe", "", "iperf3", "", "probe / iperf3"], rows)])
-    for name, ratio in ratios.items():
-        check(abs(ratio - 1) <= BOUND, f"{name}: within {BOUND:.0%}")
+        ratio = statistics.median(figures["probe"]) / statistics.median(figures["iperf3"])
+        is_missed = abs(ratio - 1) > BOUND
+        missed += [f"{name}: {ratio:.3f}"] * is_missed
+        rows.append((name, bench.spread(figures["probe"], 2), bench.spread(figures["iperf3"], 2),
+                     f"{ratio:.3f}{' MISSED' * is_missed}"))
+        print("  {}: probe {}, iperf3 {} Mbit/s, ratio {}".format(*rows[-1]), flush=True)
+    bench.write(args, "probe", "The probe beside iperf3", [
+        f"{args.path}; {runs} runs of {seconds} s each, by turns; medians (least..most), Mbit/s.", "",
+        *pages.table(["", "probe", "iperf3", "probe / iperf3"], rows)])
+    bench.require_none(missed)
+
+
+def listens(world, port):
+    with world.entered("b"), socket.socket() as stream:
+        return stream.connect_ex((ADDRESS_B, port)) == 0
 
 
 def by_probe(world, options, seconds):
@@ -63,11 +66,9 @@ def by_iperf(world, options, seconds):
 
 
 def extend(parser):
-    parser.set_defaults(rate="100 Mbit/s", rtt="40ms", loss="0%")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--write", action="store_true", help="write docs/results/probe.md")
 
 
 if __name__ == "__main__":
-    main(job, __doc__, "iperf3", extend=extend)
+    bench.main(measure, __doc__, Path("100 Mbit/s", "40ms", "0%"), ["iperf3"], extend)

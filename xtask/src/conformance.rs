@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use nix::unistd::geteuid;
 
 use crate::{
-    Failure, packages,
+    Failure, bench, packages,
     shell::{cargo, root, succeeds, target_folder},
 };
 
@@ -31,13 +31,31 @@ struct Counts {
     skipped: usize,
 }
 
+/// Names that were tests and measure: now benches.
+const MEASURE: [(&str, bench::Script); 7] = [
+    ("idle_sessions", bench::Script::IdleSessions),
+    ("middlebox", bench::Script::Sessions),
+    ("nothing_added", bench::Script::NothingAdded),
+    ("probe", bench::Script::Probe),
+    ("probe_ftp", bench::Script::Sessions),
+    ("round_trips", bench::Script::RoundTrips),
+    ("small_files", bench::Script::SmallFiles),
+];
+
 /// Debian's, which has Debian's pytest.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let folder = root().join("conformance");
     let mut tests = folder.clone();
     if let Some(name) = &arguments.name {
+        if let Some((_, script)) = MEASURE.iter().find(|(old, _)| old == name) {
+            println!(
+                "{name} measures: it is now `cargo xtask bench {}`",
+                script.name()
+            );
+            return bench::measure(*script, &arguments.arguments);
+        }
         let names = names(&folder)?;
         if !names.contains(name) {
             eprintln!("no such tests; there are: {}", names.join(", "));
@@ -72,8 +90,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         .ok_or(Failure::Failed))
 }
 
-/// Provides what the tests need, and builds the program that they test.
-fn prepare() -> Result<Result<PathBuf, Failure>> {
+/// Provides what tests and measuring scripts need, and builds the program that they test.
+pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     if let Err(failure) = packages::provide(packages::CONFORMANCE)? {
         return Ok(Err(failure));
     }
@@ -89,7 +107,7 @@ fn prepare() -> Result<Result<PathBuf, Failure>> {
 }
 
 /// Python in the root of the workspace, where it leaves nothing behind.
-fn python() -> Command {
+pub(crate) fn python() -> Command {
     let mut command = Command::new(PYTHON);
     command
         .current_dir(root())
@@ -151,5 +169,15 @@ mod tests {
         assert_eq!(counts.line(), "4 passed, 3 failed, 3 skipped");
         assert_eq!(Counts::default().line(), "0 passed, 0 failed");
         assert_eq!(Counts::read("<testsuites/>"), None);
+    }
+
+    #[test]
+    fn names_that_measure_are_no_longer_tests() {
+        let tests = names(&root().join("conformance")).expect("the folder can be read");
+        assert!(tests.contains(&"main_job".to_owned()));
+        for (name, script) in MEASURE {
+            assert!(!tests.contains(&name.to_owned()), "{name}");
+            assert!(script.path().exists(), "{}", script.path().display());
+        }
     }
 }
