@@ -19,6 +19,8 @@ SETTINGS = {
 
 # Places in the window, which has the size that the settings give it.
 LOCAL_LIST, REMOTE_LIST = (60, 600), (700, 600)
+# Times that files are marked, and how long a transfer may take to begin.
+TRIES, PATIENCE_S = 3, 10
 
 
 class Window:
@@ -122,8 +124,17 @@ def move(window, server, count, size):
     patience, took = 60 + count, {}
 
     def transfer(direction, place, file, done):
-        begun = time.monotonic()
-        window.transfer_all(place)
+        started = lambda: window.said().count("Status: Starting ")
+        before = started()
+        for _ in range(TRIES):
+            begun = time.monotonic()
+            window.transfer_all(place)
+            # A busy machine may not have drawn the window that keys and clicks go to.
+            while started() == before and time.monotonic() - begun < PATIENCE_S:
+                time.sleep(0.1)
+            if started() > before:
+                break
+            window.accept_questions()
         window.wait(lambda: window.said().count("File transfer successful") >= done
                     and all(whole(file(name)) for name in names), direction, patience)
         took[direction] = time.monotonic() - begun
@@ -131,9 +142,12 @@ def move(window, server, count, size):
         if changed:
             raise Failure(f"{direction}: other contents in {' '.join(changed)}")
 
+    def listings():
+        return window.said().count("Directory listing of")
+
     def listed():
         window.accept_questions()
-        return "Directory listing of" in window.said()
+        return listings() > 0
 
     window.open()
     try:
@@ -142,7 +156,9 @@ def move(window, server, count, size):
         transfer("up", LOCAL_LIST, server.file, count)
         for name in names:
             os.remove(here(name))
+        before = listings()
         window.do("xdotool", "key", "F5")
+        window.wait(lambda: listings() > before, "the folder listed again")
         time.sleep(2 + count / 1000)
         transfer("down", REMOTE_LIST, here, 2 * count)
         window.picture("done")
