@@ -1,247 +1,177 @@
-#!/usr/bin/env python3
-"""Clients and servers that mean harm, and what becomes of it: each attack runs while another user, at
-another address, logs in, uploads and downloads. His transfers must succeed in about their usual time,
-no gateway may take much memory or die, and no secret may stand in a log.
+"""Attacks on a gateway's front door and by a server behind it. Each returns the lines that came of it; what they
+must say is for the caller to judge.
 """
 
-import os
-import resource
+import contextlib
 import socket
-import subprocess
-import sys
 import threading
 import time
 
-from world import ADDRESS_B, ROOT, check, main
+import talk
 
-DOOR, SCRIPTED_DOOR, SCRIPTED_PORT = 2121, 2124, 2198
 SECRET = "hunter2hunter2"
-MEMORY_MAX_MB = 400
-GOT_MAX = 160
+CONNECTIONS, GUESSES = 10_000, 40
+MEGABYTE = 1_000_000
+TOO_MANY = b"421 gateway: too many"
 
-# What the other user does, and how long it took.
-USER = r"""
-import ftplib, io, os, sys, time
-begun = time.monotonic()
-ftp = ftplib.FTP(timeout=60, source_address=("127.0.0.2", 0)); ftp.connect("127.0.0.1", int(sys.argv[1]))
-ftp.login("anonymous", "x"); ftp.cwd("files")
-data = os.urandom(2_000_000); name = "other%d" % os.getpid()
-ftp.storbinary("STOR " + name, io.BytesIO(data))
-back = bytearray(); ftp.retrbinary("RETR " + name, back.extend)
-assert bytes(back) == data, "the same bytes"
-ftp.delete(name); ftp.quit()
-print("%.2f" % (time.monotonic() - begun))
-"""
 
-# Runs inside site a, one attack by name; prints what came of it.
-ATTACKS = r'''
-import os, socket, sys, time
-name, door = sys.argv[1], int(sys.argv[2])
-SECRET = "hunter2hunter2"
+class Attacker:
+    """Somebody in site a who has a door's port."""
 
-def connect(port=door, timeout=10):
-    s = socket.create_connection(("127.0.0.1", port), timeout)
-    return s
+    def __init__(self, world, door):
+        self.world, self.door = world, door
 
-def line(s):
-    out = b""
-    while not out.endswith(b"\n"):
-        b = s.recv(1)
-        if not b: return out + b"(end)"
-        out += b
-    return out
+    def connect(self, timeout=10):
+        return talk.Client(self.world, "127.0.0.1", self.door, timeout=timeout)
 
-def say(s, text):
-    s.sendall(text if isinstance(text, bytes) else text.encode() + b"\r\n")
-    return line(s).decode(errors="replace").strip()
+    def log_in(self):
+        client = self.connect()
+        client.log_in("anonymous", "x")
+        return client
 
-def login(s):
-    line(s); say(s, "USER anonymous")
-    return s
+    def dial(self, timeout):
+        """A connection whose greeting nobody reads."""
+        with self.world.entered("a"):
+            return socket.create_connection(("127.0.0.1", self.door), timeout)
 
-def bounce():
-    s = login(connect())
-    return [say(s, "PORT 10,77,0,2,0,22"), say(s, "PORT 127,0,0,1,0,22"), say(s, "EPRT |1|10.77.0.1|4810|"),
-            say(s, "EPRT |2|::1|5000|"), say(s, "LPRT 4,4,10,77,0,2,2,0,22"), say(s, "NOOP")]
 
-def smuggled_lines():
-    s = login(connect())
-    return [say(s, b"SIZE a\rDELE files/keep\r\n"), say(s, b"CWD x\0DELE files/keep\r\n"),
-            say(s, b"STAT \xff\xff\xf4\xf2files\r\n")[:40], say(connect(), b"AUTH TLS\r\nDELE files/keep\r\n")]
+def bounce(attacker):
+    with attacker.log_in() as client:
+        return [client.ask(line) for line in (
+            "PORT 10,77,0,2,0,22", "PORT 127,0,0,1,0,22", "EPRT |1|10.77.0.1|4810|", "EPRT |2|::1|5000|",
+            "LPRT 4,4,10,77,0,2,2,0,22", "NOOP")]
 
-def endless_line():
-    s = login(connect())
-    for _ in range(1600): s.sendall(b"A" * 65536)
-    s.sendall(b" DELE files/keep\r\nNOOP\r\n")
-    return [line(s).decode().strip(), line(s).decode().strip()[:30], "100 MB sent"]
 
-def many_connections():
-    held, refused = [], 0
-    for _ in range(10000):
+def smuggled_lines(attacker):
+    with attacker.log_in() as client, attacker.connect() as other:
+        return [client.ask("SIZE a\rDELE files/keep"), client.ask("CWD x\0DELE files/keep"),
+                client.ask("STAT \xff\xff\xf4\xf2files").splitlines()[0],
+                other.ask("AUTH TLS\r\nDELE files/keep")]
+
+
+def endless_line(attacker):
+    with attacker.log_in() as client:
+        for _ in range(1600):
+            client.control.sendall(b"A" * 65536)
+        client.control.sendall(b" DELE files/keep\r\nNOOP\r\n")
+        return [client.reply(), client.reply(), "100 MB sent"]
+
+
+def many_connections(attacker):
+    held, refused, told = [], 0, 0
+    with contextlib.ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            try:
+                held.append(stack.enter_context(attacker.dial(5)))
+            except OSError:
+                refused += 1
+        time.sleep(3)
+        for connection in held:
+            connection.setblocking(False)
+            with contextlib.suppress(OSError):
+                told += TOO_MANY in connection.recv(200)
+        time.sleep(4)
+    return [f"{len(held)} opened, {refused} not, {told} told that these are too many"]
+
+
+def flood_of_commands(attacker):
+    with attacker.log_in() as client:
+        client.control.settimeout(1)
+        sent = 0
+        with contextlib.suppress(OSError):
+            while sent < 50 * MEGABYTE:
+                sent += client.control.send(b"NOOP\r\n" * 10_000)
+        time.sleep(4)
+        return [f"{sent / MEGABYTE:.1f} MB of NOOP taken while no reply is read"]
+
+
+def slow_reader(attacker):
+    with attacker.log_in() as client:
+        client.ask("TYPE I", 200)
+        address = client.passive("EPSV")
+        with attacker.world.entered("a"), socket.socket() as data:
+            data.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            data.connect(address)
+            client.send("RETR files/large")
+            time.sleep(6)
+            return [client.reply()[:40], "nothing read for 6 s"]
+
+
+def passwords_in_odd_places(attacker):
+    with attacker.connect() as client:
+        return [client.ask(line)[:40] for line in (
+            SECRET, "USER anonymous", f"pass {SECRET}", f"PASS\t{SECRET}", f" PASS {SECRET}",
+            f"ACCT {SECRET}", f"\xff\xf4PASS {SECRET}", f"SITE PSWD {SECRET} x", f"QUOTE PASS {SECRET}")]
+
+
+def guessing(attacker):
+    guesses, said = 0, ""
+    for number in range(GUESSES):
+        with contextlib.suppress(OSError, talk.Unexpected), attacker.connect() as client:
+            said = client.greeting
+            if client.ask("USER root").code == 331:
+                said = client.ask(f"PASS guess{number}")
+            guesses += 1
+    return [f"{guesses} guesses, the last answered: {said[:70]}"]
+
+
+def client_of_bad_server(attacker):
+    """Logs in where a server means harm, and says how much came."""
+    got, last, end = 0, b"", time.monotonic() + 6
+    with attacker.dial(5) as client:
+        client.settimeout(4)
         try:
-            s = connect(timeout=5); held.append(s)
-        except OSError:
-            refused += 1
-    time.sleep(3)
-    told = 0
-    for s in held:
-        s.setblocking(False)
-        try:
-            if b"421 gateway: too many" in s.recv(200): told += 1
-        except OSError: pass
-    time.sleep(4)
-    return ["%d opened, %d not, %d told that these are too many" % (len(held), refused, told)]
+            client.sendall(b"USER x\r\nPASV\r\nLIST\r\n")
+            while time.monotonic() < end and (piece := client.recv(65536)):
+                got += len(piece)
+                last = (last + piece)[-90:]
+        except OSError as error:
+            last += f" ({error})".encode()
+    return [f"{got} bytes came, the last: {last.decode(errors='replace')[-80:]!r}"]
 
-def flood_of_commands():
-    s = login(connect()); s.settimeout(1); sent = 0
-    try:
-        while sent < 50_000_000: sent += s.send(b"NOOP\r\n" * 10000)
-    except OSError: pass
-    time.sleep(4)
-    return ["%.1f MB of NOOP taken while no reply is read" % (sent / 1e6)]
 
-def slow_reader():
-    s = login(connect()); say(s, "TYPE I")
-    reply = say(s, "EPSV"); port = int(reply.split("|")[3])
-    d = socket.socket(); d.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096); d.connect(("127.0.0.1", port))
-    s.sendall(b"RETR files/large\r\n"); time.sleep(6)
-    return [line(s).decode().strip()[:40], "nothing read for 6 s"]
+# Of a server.
 
-def passwords_in_odd_places():
-    s = connect(); line(s)
-    return [say(s, text)[:40] for text in (
-        SECRET, "USER anonymous", "pass " + SECRET, "PASS\t" + SECRET, " PASS " + SECRET, "ACCT " + SECRET,
-        b"\xff\xf4PASS " + SECRET.encode() + b"\r\n", "SITE PSWD " + SECRET + " x", "QUOTE PASS " + SECRET)]
+def send_endless_line(client):
+    for _ in range(1600):
+        client.sendall(b"2" * 65536)
 
-def guessing():
-    out, said = 0, ""
-    for number in range(40):
-        try:
-            s = connect(); line(s); say(s, "USER root"); said = say(s, "PASS guess%d" % number); out += 1
-        except OSError: pass
-    return ["%d guesses, the last answered: %s" % (out, said[:70])]
 
-for text in globals()[name](): print("   ", text)
-'''
+def send_endless_reply(client):
+    client.sendall(b"220-hello\r\n")
+    for _ in range(400_000):
+        client.sendall(b" and so on, " + b"x" * 200 + b"\r\n")
 
-# A server that means harm; every connection gets the next of these.
-SERVER = r"""
-import socket, sys, threading, time
-listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
-def endless_line(s):
-    try:
-        for _ in range(1600): s.sendall(b"2" * 65536)
-    except OSError: pass
-def endless_reply(s):
-    s.sendall(b"220-hello\r\n")
-    try:
-        for _ in range(400000): s.sendall(b" and so on, " + b"x" * 200 + b"\r\n")
-    except OSError: pass
-def traps(s):
-    s.sendall(b"220-227 Entering Passive Mode (10,77,0,1,18,202)\r\n229 ok (|||4810|)\r\n220 ready\r\n")
-    while s.recv(1000): s.sendall(b"227 Entering Passive Mode (10,77,0,1,18,202)\r\n150 go\r\n226 done\r\n")
-def silent(s):
+
+def send_passive_replies(client):
+    client.sendall(b"220-227 Entering Passive Mode (10,77,0,1,18,202)\r\n229 ok (|||4810|)\r\n220 ready\r\n")
+    while client.recv(1000):
+        client.sendall(b"227 Entering Passive Mode (10,77,0,1,18,202)\r\n150 go\r\n226 done\r\n")
+
+
+def say_nothing(client):
     time.sleep(60)
-for trick in (endless_line, endless_reply, traps, silent):
-    s, _ = listener.accept()
-    threading.Thread(target=trick, args=(s,), daemon=True).start()
-time.sleep(3600)
-"""
-
-CLIENT_OF_BAD_SERVER = r"""
-import socket, sys, time
-s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5); s.settimeout(4); got = 0; last = b""
-end = time.monotonic() + 6
-try:
-    s.sendall(b"USER x\r\nPASV\r\nLIST\r\n")
-    while time.monotonic() < end:
-        b = s.recv(65536)
-        if not b: break
-        got += len(b); last = (last + b)[-90:]
-except OSError as error: last += b" (%s)" % str(error).encode()
-print("    %d bytes came, the last: %r" % (got, last.decode(errors="replace")[-80:]))
-"""
 
 
-def memory_mb(world):
-    sizes = []
-    for site in ("a", "b"):
-        with open(f"/proc/{world.processes[f'gateway-{site}'].pid}/status") as status:
-            sizes += [int(line.split()[1]) // 1024 for line in status if line.startswith("VmRSS")]
-    return sizes
+SERVERS = {"endless line": send_endless_line, "endless reply": send_endless_reply,
+           "PASV in banners": send_passive_replies, "silence": say_nothing}
 
 
-def job(world, args):
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    os.environ["RUST_LOG"] = "debug"
-    world.far_allow = f'"{ADDRESS_B}:21", "{ADDRESS_B}:{SCRIPTED_PORT}"'
-    world.start("bad-server", "b", sys.executable, "-c", SERVER, ADDRESS_B, str(SCRIPTED_PORT))
-    world.gateway("b")
-    world.gateway("a", f'[[ftp]]\nlisten = "127.0.0.1:{SCRIPTED_DOOR}"\n'
-                  f'target = "{ADDRESS_B}:{SCRIPTED_PORT}"\n')
-    world.connected()
-    for name, size in (("keep", 10), ("large", 300_000_000)):
-        with open(world.server_file(name), "wb") as file:
-            file.truncate(size)
-        os.chmod(world.server_file(name), 0o644)
+class BadServer(threading.Thread):
+    """A server in site b that means harm, in the way that `trick` does."""
 
-    def other_user():
-        done = world.run(sys.executable, "-c", USER, str(DOOR), capture_output=True, text=True)
-        return float(done.stdout) if done.returncode == 0 else None
+    def __init__(self, world, address, port):
+        super().__init__(daemon=True)
+        with world.entered("b"):
+            self.listener = socket.create_server((address, port))
+        self.trick = say_nothing
+        self.start()
 
-    usual = max(other_user() for _ in range(3))
-    rows = [("nothing", "", usual, memory_mb(world))]
-    attacks = [(name, [ATTACKS, name, str(DOOR)]) for name in (
-        "bounce", "smuggled_lines", "endless_line", "many_connections", "flood_of_commands",
-        "slow_reader", "passwords_in_odd_places")]
-    attacks += [(f"server: {name}", [CLIENT_OF_BAD_SERVER, str(SCRIPTED_DOOR)])
-                for name in ("endless line", "endless reply", "PASV in banners", "silence")]
-    # Last, since it locks its address out for a minute.
-    attacks.append(("guessing", [ATTACKS, "guessing", str(DOOR)]))
-    failed = []
-    for name, (script, *arguments) in attacks:
-        print(name, flush=True)
-        came = {}
-        def attack():
-            done = world.run(sys.executable, "-c", script, *arguments, capture_output=True, text=True)
-            came["text"] = done.stdout + done.stderr[-500:]
-        attacker = threading.Thread(target=attack)
-        attacker.start()
-        times = []
-        while not times or attacker.is_alive():
-            times.append(other_user())
-        attacker.join()
-        print(came["text"].rstrip())
-        memory = memory_mb(world)
-        worst = None if None in times else max(times)
-        print(f"    the other user: {worst} s (usually {usual}), {len(times)} times; memory {memory} MB",
-              flush=True)
-        got = "; ".join(line.strip() for line in came["text"].strip().splitlines())
-        rows.append((name, got.replace("|", "\\|")[:GOT_MAX], worst, memory))
-        if worst is None or worst > 5 * usual + 2 or max(memory) > MEMORY_MAX_MB:
-            failed.append(name)
-    check(os.path.exists(world.server_file("keep")), "no smuggled command was executed")
-    logs = "".join(open(world.path(f"gateway-{site}.log"), errors="replace").read() for site in "ab")
-    check(SECRET not in logs, "no password in the logs at level debug")
-    check("panicked" not in logs, "no panic")
-    if args.write:
-        lines = ["# Attacks", "", "`cargo xtask conformance attacks -- --write`: what another user needed meanwhile to log",
-                 "in, upload 2 MB and download them, the worst of several times, and the memory of the two",
-                 "gateways afterwards. Both log at level debug, and no password is in the logs.", "",
-                 "| attack | what came of it | other user, s | near gateway, MB | far gateway, MB |",
-                 "|---|---|---|---|---|"]
-        lines += [f"| {name.replace('_', ' ')} | {got} | {worst} | {memory[0]} | {memory[1]} |"
-                  for name, got, worst, memory in rows]
-        with open(os.path.join(ROOT, "docs", "results", "attacks.md"), "w") as file:
-            file.write("\n".join([*lines, ""]))
-    check(not failed, f"nobody else was hurt {failed or ''}")
+    def run(self):
+        while True:
+            client, _ = self.listener.accept()
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
-
-def extend(parser):
-    parser.set_defaults(rate="300 Mbit/s", rtt="20ms", loss="0%")
-    parser.add_argument("--write", action="store_true", help="write docs/results/attacks.md")
-
-
-if __name__ == "__main__":
-    main(job, __doc__, extend=extend)
+    def serve(self, client):
+        with client, contextlib.suppress(OSError):
+            self.trick(client)

@@ -1,41 +1,19 @@
-#!/usr/bin/env python3
-"""Real clients against real servers through a pair of gateways: passive and active, with TLS on
-either leg, on both and on none.
-
-Every client that can lists, uploads, downloads, renames and deletes; hashes must agree. A cell that
-fails is tried again without the gateways: what fails directly too is the client's or the server's own.
-`--write` puts the table into docs/clients.md.
+"""FTP clients from Debian's packages and libraries: each uploads, lists, downloads, renames and deletes a file
+where it can, and says what went wrong.
 """
 
+import ftplib
 import functools
 import json
 import os
 import shutil
 import subprocess
-import sys
-import time
 
-import servers as ftp_servers
-from world import ADDRESS_B, ROOT, check, digest, main, make_file
+from files import digest
+from world import ROOT, Failure
 
-FIRST_DOOR = 2130
-SIZE = 300_000
-
-FTPLIB = r"""
-import ftplib, sys
-host, port, user, password, folder, active, local, back, size, tls = sys.argv[1:11]
-ftp = ftplib.FTP_TLS(timeout=30) if tls == "1" else ftplib.FTP(timeout=30)
-ftp.connect(host, int(port)); ftp.login(user, password); ftp.cwd(folder)
-if tls == "1": ftp.prot_p()
-ftp.set_pasv(active == "0")
-with open(local, "rb") as file: ftp.storbinary("STOR up", file)
-assert "up" in ftp.nlst(), "listed"
-ftp.voidcmd("TYPE I"); assert ftp.size("up") == int(size), "size"
-with open(back, "wb") as file: ftp.retrbinary("RETR up", file.write)
-ftp.sendcmd("MDTM up")
-if "MLST" in ftp.sendcmd("FEAT"): assert "up" in dict(ftp.mlsd()), "MLSD"
-ftp.rename("up", "renamed"); ftp.delete("renamed"); ftp.quit()
-"""
+# Whose example the library suppaftp's client is.
+SUPPAFTP_CRATE = "eval"
 
 
 class Cell:
@@ -46,6 +24,7 @@ class Cell:
         self.active, self.tls = active, tls
         self.local, self.back = world.path("local"), world.path("back", "up")
         self.home = world.path("client-home")
+        self.said = ""
 
     def run(self, *command, text=None):
         done = self.world.run(
@@ -61,7 +40,7 @@ class Cell:
     def require(self, condition, what):
         if not condition:
             last = self.said.splitlines()[-3:]
-            raise AssertionError(f"{what}: {' / '.join(last)}")
+            raise Failure(f"{what}: {' / '.join(last)}")
 
     def uploaded(self):
         path = self.server.file("up")
@@ -162,11 +141,31 @@ def gftp(cell):
     cell.gone()
 
 
-def ftplib(cell):
-    cell.run("/usr/bin/python3", "-c", FTPLIB, cell.host, str(cell.port), cell.server.user,
-             cell.server.password, cell.server.folder, str(int(cell.active)), cell.local, cell.back,
-             str(SIZE), str(int(cell.tls)))
-    cell.downloaded()
+def python_ftplib(cell):
+    # Its sockets are made by this thread, so it need not be a program of its own.
+    with cell.world.entered("a"):
+        ftp = ftplib.FTP_TLS(timeout=30) if cell.tls else ftplib.FTP(timeout=30)
+        ftp.connect(cell.host, cell.port)
+        with ftp:
+            ftp.login(cell.server.user, cell.server.password)
+            ftp.cwd(cell.server.folder)
+            if cell.tls:
+                ftp.prot_p()
+            ftp.set_pasv(not cell.active)
+            with open(cell.local, "rb") as file:
+                ftp.storbinary("STOR up", file)
+            cell.uploaded()
+            cell.require("up" in ftp.nlst(), "listing")
+            ftp.voidcmd("TYPE I")
+            cell.require(ftp.size("up") == os.path.getsize(cell.local), "size")
+            with open(cell.back, "wb") as file:
+                ftp.retrbinary("RETR up", file.write)
+            cell.downloaded()
+            ftp.sendcmd("MDTM up")
+            if "MLST" in ftp.sendcmd("FEAT"):
+                cell.require("up" in dict(ftp.mlsd()), "MLSD")
+            ftp.rename("up", "renamed")
+            ftp.delete("renamed")
     cell.gone()
 
 
@@ -182,7 +181,7 @@ def suppaftp(cell):
 def suppaftp_program():
     """The library's client, an example of ours; built once."""
     built = subprocess.run(
-        ["cargo", "build", "--quiet", "-p", "eval", "--example", "suppaftp",
+        ["cargo", "build", "--quiet", "-p", SUPPAFTP_CRATE, "--example", "suppaftp",
          "--message-format", "json"], cwd=ROOT, check=True, capture_output=True, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines()]
     return next(m["executable"] for m in messages if m.get("executable"))
@@ -200,12 +199,19 @@ CLIENTS = {
     "gftp-text": gftp,
     "tnftp": line_client("tnftp", mode(), mode("-A")),
     "inetutils-ftp": line_client("inetutils-ftp", mode("-p"), mode("-A")),
-    "Python ftplib": ftplib,
+    "Python ftplib": python_ftplib,
     "suppaftp": suppaftp,
 }
 
+# Which speak TLS.
+WITH_TLS = ("curl", "lftp", "Python ftplib", "suppaftp")
 
-def attempt(cell, drive):
+# Programs, by client; the others are libraries.
+PROGRAMS = {"curl": "curl", "wget": "wget", "lftp": "lftp", "ncftp": "ncftpput", "gftp-text": "gftp-text",
+            "tnftp": "tnftp", "inetutils-ftp": "inetutils-ftp", "suppaftp": "cargo"}
+
+
+def attempt(cell, client):
     """Returns why it failed, or None."""
     shutil.rmtree(os.path.dirname(cell.back), ignore_errors=True)
     os.makedirs(os.path.dirname(cell.back))
@@ -213,109 +219,10 @@ def attempt(cell, drive):
     for name in ("up", "renamed"):
         if os.path.exists(cell.server.file(name)):
             os.remove(cell.server.file(name))
-    cell.said = ""
     try:
-        drive(cell)
-    except AssertionError as error:
-        return str(error)
+        CLIENTS[client](cell)
+    except (Failure, OSError, EOFError, ftplib.Error) as error:
+        return str(error) or type(error).__name__
     except subprocess.TimeoutExpired:
         return "does not end"
     return None
-
-
-# Which speak TLS.
-WITH_TLS = ("curl", "lftp", "Python ftplib", "suppaftp")
-
-# TLS with the client, TLS with the server.
-LEGS = {"none": (False, False), "client": (True, False), "server": (False, True),
-        "both": (True, True)}
-
-
-def job(world, args):
-    plain, private = ftp_servers.start_all(world), ftp_servers.start_all(world, tls=True)
-    sections, ports = "", {}
-    for number, (legs, (client_tls, server_tls)) in enumerate(LEGS.items()):
-        servers = private if server_tls else plain
-        text, ports[legs] = ftp_servers.doors_of(servers, FIRST_DOOR + 10 * number, client_tls)
-        sections += text
-    world.far_allow = ", ".join(f'"{ADDRESS_B}:{server.port}"'
-                                for servers in (plain, private) for server in servers.values())
-    world.gateway("b")
-    world.gateway("a", sections)
-    world.connected()
-    make_file(world.path("local"), SIZE)
-    suppaftp_program()
-    table, failed = {}, []
-    for client, drive in CLIENTS.items():
-        if args.client not in (None, client):
-            continue
-        for legs, (client_tls, server_tls) in LEGS.items():
-            if client_tls and client not in WITH_TLS or args.legs not in (None, legs):
-                continue
-            for active in (False, True):
-                row = {}
-                for server in (private if server_tls else plain).values():
-                    # Directly the client speaks TLS with a server that has it.
-                    other = (private if client_tls else plain)[server.name]
-                    row[server.name] = one(world, client, drive, server, other, active, client_tls,
-                                           ports[legs][server.name], legs, failed)
-                table[client, legs, active] = row
-    if args.write:
-        write(table, list(plain))
-    for line in failed:
-        print(f"FAILED: {line}")
-    cells = [verdict for row in table.values() for verdict, _ in row.values()]
-    print(f"{cells.count('yes')} of {len(cells)} cells pass, {len(failed)} fail through the gateways only")
-    check(not failed, "no cell fails that passes directly")
-
-
-def one(world, client, drive, server, other, active, tls, port, legs, failed):
-    """Tries one cell. Returns its verdict, and why it is not yes."""
-    begun = time.monotonic()
-    why = attempt(Cell(world, server, "127.0.0.1", port, active, tls), drive)
-    verdict = "yes"
-    if why is not None:
-        direct = attempt(Cell(world, other, ADDRESS_B, other.port, active, tls), drive)
-        verdict = "no" if direct is None else "not directly either"
-        if verdict == "no":
-            failed.append(f"{client}, TLS {legs}, {'active' if active else 'passive'}, "
-                          f"{server.name}: {why}")
-    print(f"  {client:14} TLS {legs:6} {'active' if active else 'passive':8} {server.name:27} "
-          f"{verdict:20} {time.monotonic() - begun:5.1f} s  {why or ''}", flush=True)
-    return verdict, why
-
-
-def write(table, servers):
-    lines = ["# Clients and servers", "",
-             "`cargo xtask conformance clients -- --write`: programs from Debian 12 through a pair of",
-             "gateways over an emulated WAN of 20 ms. Each client uploads, lists, downloads, renames and",
-             "deletes a file, and hashes are compared; wget downloads only, ncftp's commands neither",
-             "rename nor delete. TLS is explicit; with TLS the servers demand it on data connections too,",
-             "all but Pure-FTPd and pyftpdlib also that these resume the session of the control connection.",
-             "FileZilla Server cannot be had on Debian: a script speaks as it does.",
-             "", "| client | TLS with | data connections | " + " | ".join(servers) + " |",
-             "|---|---|---|" + "---|" * len(servers)]
-    notes = []
-    for (client, legs, active), row in table.items():
-        way = "active" if active else "passive"
-        lines.append(f"| {client} | {legs} | {way} | "
-                     + " | ".join(row[server][0] for server in servers) + " |")
-        notes += [f"- {client}, TLS {legs}, {way}, {server}: {row[server][0]}: {row[server][1]}"
-                  for server in servers if row[server][0] != "yes"]
-    lines += ["", "FileZilla 3.63 in its window sends twenty files up and twenty down over its ten connections,",
-              "without TLS and with TLS, against vsftpd and ProFTPD: `cargo xtask conformance filezilla`",
-              "([picture](results/filezilla.png)).", ""]
-    with open(os.path.join(ROOT, "docs", "clients.md"), "w") as file:
-        file.write("\n".join([*lines, *notes, ""]))
-
-
-def extend(parser):
-    parser.set_defaults(rate="300 Mbit/s", rtt="20ms", loss="0%")
-    parser.add_argument("--client", help="only this one")
-    parser.add_argument("--legs", choices=LEGS, help="only this one")
-    parser.add_argument("--write", action="store_true", help="write docs/clients.md")
-
-
-if __name__ == "__main__":
-    main(job, __doc__, "curl", "wget", "lftp", "ncftpput", "gftp-text", "tnftp", "inetutils-ftp",
-         "openssl", extend=extend)

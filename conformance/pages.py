@@ -1,8 +1,7 @@
-"""Pages of results, for the scripts beside this file."""
+"""Pages of results: what was run, where, and its tables."""
 
 import os
 import platform
-import sys
 import time
 
 from world import ROOT
@@ -14,21 +13,20 @@ def load():
     return f"load average {minute:.1f} (1 min), {five:.1f} (5 min) of {os.cpu_count()} processors"
 
 
-def write(name, title, lines):
-    """Writes docs/results/NAME.md: what was run, where, and the lines."""
-    script = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-    words = sys.argv[1:]
-    # Which program is no part of what was measured.
-    options = " ".join(word for before, word in zip(["", *words], words)
-                       if word not in ("--write", "--longhaul") and before != "--longhaul")
-    command = f"cargo xtask conformance {script} -- {options} --write".replace("  ", " ")
-    path = os.path.join(ROOT, "docs", "results", f"{name}.md")
+def write(name, title, command, lines):
+    """Writes docs/results/NAME.md: the command, the machine, and the lines."""
     kernel = ".".join(platform.release().split(".")[:2])
-    with open(path, "w") as page:
-        page.write("\n".join([
-            f"# {title}", "", f"`{command}`, {time.strftime('%Y-%m-%d')}, Linux {kernel}, "
-            f"{load()}.", "What the columns mean: [measuring](../measuring.md).", "", *lines, ""]))
-    print(f"written: {os.path.relpath(path, ROOT)}")
+    write_text(os.path.join("docs", "results", f"{name}.md"), [
+        f"# {title}", "",
+        f"`cargo xtask {command}`, {time.strftime('%Y-%m-%d')}, Linux {kernel}, {load()}.",
+        "What the columns mean: [measuring](../measuring.md).", "", *lines])
+
+
+def write_text(path, lines):
+    """Writes a file by its path from the root of the repository."""
+    with open(os.path.join(ROOT, path), "w") as page:
+        page.write("\n".join([*lines, ""]))
+    print(f"written: {path}")
 
 
 def table(head, rows):

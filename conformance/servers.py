@@ -1,22 +1,32 @@
-"""FTP servers from Debian's packages for the scripts beside this file: each in site b, on a port of its
-own, with a folder of its own that its one user may change.
+"""FTP servers from Debian's packages, for tests and benches: each in site b, on a port of its own, with a
+folder of its own that its one user may change.
 
 The packages of servers exclude each other, so all but vsftpd are unpacked and not installed.
 """
 
+import fcntl
 import glob
 import os
 import shutil
+import socket
 import subprocess
-import sys
 
-from world import ADDRESS_B, ROOT
+from world import ADDRESS_B, ROOT, Missing
 
 USER, PASSWORD = "joe", "secret"
+FILEZILLA = "FileZilla Server (scripted)"
 UNPACKED = os.path.join(ROOT, "target", "servers")
 
 # What the unpacked servers are linked with.
 LIBRARIES = ["libhiredis0.14", "libmemcached11", "libmemcachedutil2", "libpcre2-posix3", "libsodium23"]
+
+# The settings of vsftpd that trials of evaluations have, too.
+VSFTPD = os.path.join(ROOT, "crates", "eval", "src", "vsftpd.conf")
+# With TLS it demands that, and the reuse of the session on data connections.
+VSFTPD_TLS = {
+    "ssl_enable": "YES", "ssl_tlsv1": "YES", "allow_anon_ssl": "YES", "force_anon_logins_ssl": "YES",
+    "force_anon_data_ssl": "YES", "require_ssl_reuse": "YES",
+}
 
 PYFTPDLIB = r"""
 import sys
@@ -40,143 +50,98 @@ server.serve_forever()
 class Server:
     """A running server: where it is, and who may log in."""
 
-    def __init__(self, name, port, home, tls, user=USER, password=PASSWORD):
+    def __init__(self, name, port, home, tls=False, user=USER, password=PASSWORD):
         self.name, self.port, self.home, self.tls = name, port, home, tls
         self.user, self.password, self.folder = user, password, "/files"
 
-    def file(self, name):
+    def file(self, name=""):
         """The path of a file that clients know by `name`."""
         return os.path.join(self.home, "files", name)
 
+    def place(self, address=ADDRESS_B):
+        return f"{address}:{self.port}"
 
-def unpack():
-    """Unpacks the servers that cannot be installed beside vsftpd."""
-    if os.path.exists(os.path.join(UNPACKED, "usr/sbin/pure-ftpd")):
-        return
-    apt = ["apt-get", "install", "--yes", "-qq", "--no-install-recommends", "python3-pyftpdlib",
-           *LIBRARIES]
-    subprocess.run(apt, check=True, stdout=subprocess.DEVNULL,
-                   env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
-    packages = os.path.join(UNPACKED, "packages")
-    os.makedirs(packages, exist_ok=True)
-    subprocess.run(["apt-get", "download", "-qq", "proftpd-core", "proftpd-mod-crypto", "pure-ftpd",
-                    "pure-ftpd-common"], cwd=packages, check=True)
-    for package in glob.glob(os.path.join(packages, "*.deb")):
-        subprocess.run(["dpkg", "-x", package, UNPACKED], check=True)
+    def empty(self):
+        """Removes every file."""
+        for name in os.listdir(self.file()):
+            path = self.file(name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
-def start_all(world, tls=False):
-    """Starts every server in site b, with `tls` such that demand TLS and the reuse of its session on
-    data connections. Returns them by name."""
-    unpack()
+def start_vsftpd(world, name="vsftpd", port=21, address=ADDRESS_B, pem=None, **settings):
+    """Starts a vsftpd, with TLS if it gets a certificate; all of a world serve the same folder."""
+    home = world.path("ftp")
+    if not os.path.exists(home):
+        os.makedirs(os.path.join(home, "files"))
+        shutil.chown(os.path.join(home, "files"), "ftp")
+    os.makedirs("/var/run/vsftpd/empty", exist_ok=True)
+    tls = {**VSFTPD_TLS, "rsa_cert_file": pem} if pem else {}
+    more = {"xferlog_enable": "YES", "listen_address": address, "listen_port": port, "anon_root": home,
+            "vsftpd_log_file": world.path(f"{name}.transfers.log")}
+    config = world.path(f"{name}.conf")
+    with open(config, "w") as file:
+        with open(VSFTPD) as common:
+            file.write(common.read())
+        file.writelines(f"{key}={value}\n" for key, value in {**tls, **more, **settings}.items())
+    world.start(name, "b", shutil.which("vsftpd") or "/usr/sbin/vsftpd", config)
+    server = Server("vsftpd", port, home, bool(pem), "anonymous", "x")
+    world.wait(lambda: _listens(world, server, address), f"{name} listens")
+    return server
+
+
+def transfers(world):
+    """The lines of vsftpd's log of transfers."""
+    try:
+        with open(world.path("vsftpd.transfers.log"), errors="replace") as log:
+            return log.read().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def forget_transfers(world):
+    open(world.path("vsftpd.transfers.log"), "w").close()
+
+
+def start_all(world, tls=False, names=None):
+    """Starts every server in site b, or those with `names`, with `tls` such that demand TLS and the reuse of
+    its session on data connections. Returns them by name.
+
+    Raises `Missing` if the servers cannot be had."""
     pem = certificate(world) if tls else None
-    servers = [start(world, pem) for start in (_vsftpd, _proftpd, _pure_ftpd, _pyftpdlib, _filezilla)]
+    starts = {"vsftpd": _vsftpd, "ProFTPD": _proftpd, "Pure-FTPd": _pure_ftpd, "pyftpdlib": _pyftpdlib,
+              FILEZILLA: _filezilla}
+    if set(names or starts) != {"vsftpd"}:
+        unpack()
+    servers = [start(world, pem) for name, start in starts.items() if names is None or name in names]
     for server in servers:
         world.wait(lambda: _listens(world, server), f"{server.name} listens")
     return {server.name: server for server in servers}
 
 
-def certificate(world):
-    """A file with a self-signed certificate and its key."""
-    path = world.path("server.pem")
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                    "/CN=server", "-keyout", path, "-out", f"{path}.crt"], check=True,
-                   capture_output=True)
-    with open(path, "a") as both, open(f"{path}.crt") as certificate:
-        both.write(certificate.read())
-    os.chmod(path, 0o600)
-    return path
+def unpack():
+    """Unpacks the servers that cannot be installed beside vsftpd."""
+    os.makedirs(os.path.dirname(UNPACKED), exist_ok=True)
+    with open(f"{UNPACKED}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(os.path.join(UNPACKED, "complete")):
+            return
+        try:
+            install("python3-pyftpdlib", *LIBRARIES)
+            packages = os.path.join(UNPACKED, "packages")
+            os.makedirs(packages, exist_ok=True)
+            subprocess.run(["apt-get", "download", "-qq", "proftpd-core", "proftpd-mod-crypto",
+                            "pure-ftpd", "pure-ftpd-common"], cwd=packages, check=True)
+            for package in glob.glob(os.path.join(packages, "*.deb")):
+                subprocess.run(["dpkg", "-x", package, UNPACKED], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise Missing(f"FTP servers from Debian's packages: {error}") from error
+        open(os.path.join(UNPACKED, "complete"), "w").close()
 
 
-def _listens(world, server):
-    done = world.run(sys.executable, "-c", "import socket, sys\n"
-                     "sys.exit(socket.socket().connect_ex((sys.argv[1], int(sys.argv[2]))))",
-                     ADDRESS_B, str(server.port), site="b", capture_output=True)
-    return done.returncode == 0
-
-
-def _home(world, name, *owner):
-    home = world.path(f"home-{name}")
-    os.makedirs(os.path.join(home, "files"))
-    for folder in (home, os.path.join(home, "files")):
-        shutil.chown(folder, *owner)
-    return home
-
-
-def _vsftpd(world, certificate):
-    if certificate is None:
-        # The world has started it.
-        return Server("vsftpd", 21, world.path("ftp"), False, "anonymous", "x")
-    config = world.path("vsftpd-tls.conf")
-    with open(world.path("vsftpd.conf")) as plain, open(config, "w") as file:
-        file.write(plain.read() + "\n".join([
-            "listen_port=2211", "ssl_enable=YES", "allow_anon_ssl=YES", "force_anon_logins_ssl=YES",
-            "force_anon_data_ssl=YES", "require_ssl_reuse=YES", "ssl_tlsv1=YES",
-            f"rsa_cert_file={certificate}", f"vsftpd_log_file={world.path('vsftpd-tls.log')}", ""]))
-    world.start("vsftpd-tls", "b", shutil.which("vsftpd") or "/usr/sbin/vsftpd", config)
-    return Server("vsftpd", 2211, world.path("ftp"), True, "anonymous", "x")
-
-
-def _proftpd(world, certificate):
-    name, port = ("proftpd-tls", 2212) if certificate else ("proftpd", 2202)
-    home = _home(world, name, "nobody", "nogroup")
-    password = subprocess.run(["openssl", "passwd", "-6", PASSWORD], check=True,
-                              capture_output=True, text=True).stdout.strip()
-    users = world.path(f"{name}.users")
-    with open(users, "w") as file:
-        file.write(f"{USER}:{password}:65534:65534::{home}:/bin/sh\n")
-    os.chmod(users, 0o600)
-    tls = [f"ModulePath {UNPACKED}/usr/lib/proftpd", "LoadModule mod_tls.c", "TLSEngine on",
-           "TLSRequired on", f"TLSRSACertificateFile {certificate}",
-           f"TLSRSACertificateKeyFile {certificate}", f"TLSLog {world.path('proftpd-tls.tls.log')}",
-           "TLSVerifyClient off"]
-    config = world.path(f"{name}.conf")
-    with open(config, "w") as file:
-        file.write("\n".join([
-            'ServerName "ProFTPD"', "ServerType standalone", f"Port {port}", "UseIPv6 off",
-            f"DefaultAddress {ADDRESS_B}", "User nobody", "Group nogroup", "AuthOrder mod_auth_file.c",
-            f"AuthUserFile {users}", "RequireValidShell off", "DelayEngine off", "WtmpLog off",
-            f"PidFile {world.path(f'{name}.pid')}", f"ScoreboardFile {world.path(f'{name}.score')}",
-            f"SystemLog {world.path(f'{name}.system')}", f"TransferLog {world.path(f'{name}.xfer')}",
-            f"DefaultRoot {home}", "AllowOverwrite on", "AllowStoreRestart on",
-            "AllowRetrieveRestart on", "UseReverseDNS off", *(tls if certificate else []), ""]))
-    os.chmod(config, 0o644)
-    program = os.path.join(UNPACKED, "usr/sbin/proftpd")
-    world.start(name, "b", program, "--nodaemon", "--config", config)
-    return Server("ProFTPD", port, home, bool(certificate))
-
-
-def _pure_ftpd(world, certificate):
-    name, port = ("pure-ftpd-tls", 2213) if certificate else ("pure-ftpd", 2203)
-    home = _home(world, name, "ftp")
-    users, database = world.path(f"{name}.users"), world.path(f"{name}.pdb")
-    add = [os.path.join(UNPACKED, "usr/bin/pure-pw"), "useradd", USER, "-f", users, "-u", "ftp", "-d",
-           home]
-    subprocess.run(add, input=f"{PASSWORD}\n{PASSWORD}\n", text=True, check=True,
-                   stdout=subprocess.DEVNULL)
-    subprocess.run([add[0], "mkdb", database, "-f", users], check=True)
-    tls = ["-Y", "3", "-2", certificate] if certificate else []
-    world.start(name, "b", os.path.join(UNPACKED, "usr/sbin/pure-ftpd"), "-S",
-                f"{ADDRESS_B},{port}", "-l", f"puredb:{database}", "-H", "-A", "-u", "1", "-c", "100",
-                "-C", "100", "-g", world.path(f"{name}.pid"), *tls)
-    return Server("Pure-FTPd", port, home, bool(certificate))
-
-
-def _pyftpdlib(world, certificate):
-    name, port = ("pyftpdlib-tls", 2214) if certificate else ("pyftpdlib", 2204)
-    home = _home(world, name, "root")
-    world.start(name, "b", "/usr/bin/python3", "-c", PYFTPDLIB, ADDRESS_B, str(port), home,
-                certificate or "")
-    return Server("pyftpdlib", port, home, bool(certificate))
-
-
-def _filezilla(world, certificate):
-    """Scripted: FileZilla Server cannot be had here."""
-    name, port = ("filezilla-tls", 2215) if certificate else ("filezilla", 2205)
-    home = _home(world, name, "root")
-    world.start(name, "b", "/usr/bin/python3", os.path.join(ROOT, "conformance", "filezilla_server.py"),
-                ADDRESS_B, str(port), home, certificate or "")
-    return Server("FileZilla Server (scripted)", port, home, bool(certificate))
+def install(*packages):
+    subprocess.run(["apt-get", "install", "--yes", "-qq", "--no-install-recommends", *packages],
+                   check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
 
 
 def doors_of(servers, first, client_tls=False):
@@ -191,3 +156,96 @@ def doors_of(servers, first, client_tls=False):
         if server.tls:
             text += 'server_tls = { mode = "explicit", verify = false }\n'
     return text, doors
+
+
+def certificate(world):
+    """A file with a self-signed certificate for the name "server", and its key."""
+    path = world.path("server.pem")
+    if os.path.exists(path):
+        return path
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                    "/CN=server", "-keyout", path, "-out", f"{path}.crt"], check=True,
+                   capture_output=True)
+    with open(path, "a") as both, open(f"{path}.crt") as certificate:
+        both.write(certificate.read())
+    os.chmod(path, 0o600)
+    return path
+
+
+def _listens(world, server, address=ADDRESS_B):
+    with world.entered("b"), socket.socket() as control:
+        return control.connect_ex((address, server.port)) == 0
+
+
+def _home(world, name, *owner):
+    home = world.path(f"home-{name}")
+    os.makedirs(os.path.join(home, "files"))
+    for folder in (home, os.path.join(home, "files")):
+        shutil.chown(folder, *owner)
+    return home
+
+
+def _vsftpd(world, pem):
+    return start_vsftpd(world, "vsftpd-tls", 2211, pem=pem) if pem else start_vsftpd(world)
+
+
+def _proftpd(world, pem):
+    name, port = ("proftpd-tls", 2212) if pem else ("proftpd", 2202)
+    home = _home(world, name, "nobody", "nogroup")
+    password = subprocess.run(["openssl", "passwd", "-6", PASSWORD], check=True,
+                              capture_output=True, text=True).stdout.strip()
+    users = world.path(f"{name}.users")
+    with open(users, "w") as file:
+        file.write(f"{USER}:{password}:65534:65534::{home}:/bin/sh\n")
+    os.chmod(users, 0o600)
+    tls = [f"ModulePath {UNPACKED}/usr/lib/proftpd", "LoadModule mod_tls.c", "TLSEngine on",
+           "TLSRequired on", f"TLSRSACertificateFile {pem}",
+           f"TLSRSACertificateKeyFile {pem}", f"TLSLog {world.path('proftpd-tls.tls.log')}",
+           "TLSVerifyClient off"]
+    config = world.path(f"{name}.conf")
+    with open(config, "w") as file:
+        file.write("\n".join([
+            'ServerName "ProFTPD"', "ServerType standalone", f"Port {port}", "UseIPv6 off",
+            f"DefaultAddress {ADDRESS_B}", "User nobody", "Group nogroup", "AuthOrder mod_auth_file.c",
+            f"AuthUserFile {users}", "RequireValidShell off", "DelayEngine off", "WtmpLog off",
+            f"PidFile {world.path(f'{name}.pid')}", f"ScoreboardFile {world.path(f'{name}.score')}",
+            f"SystemLog {world.path(f'{name}.system')}", f"TransferLog {world.path(f'{name}.xfer')}",
+            f"DefaultRoot {home}", "AllowOverwrite on", "AllowStoreRestart on",
+            "AllowRetrieveRestart on", "UseReverseDNS off", *(tls if pem else []), ""]))
+    os.chmod(config, 0o644)
+    program = os.path.join(UNPACKED, "usr/sbin/proftpd")
+    world.start(name, "b", program, "--nodaemon", "--config", config)
+    return Server("ProFTPD", port, home, bool(pem))
+
+
+def _pure_ftpd(world, pem):
+    name, port = ("pure-ftpd-tls", 2213) if pem else ("pure-ftpd", 2203)
+    home = _home(world, name, "ftp")
+    users, database = world.path(f"{name}.users"), world.path(f"{name}.pdb")
+    add = [os.path.join(UNPACKED, "usr/bin/pure-pw"), "useradd", USER, "-f", users, "-u", "ftp", "-d",
+           home]
+    subprocess.run(add, input=f"{PASSWORD}\n{PASSWORD}\n", text=True, check=True,
+                   stdout=subprocess.DEVNULL)
+    subprocess.run([add[0], "mkdb", database, "-f", users], check=True)
+    tls = ["-Y", "3", "-2", pem] if pem else []
+    world.start(name, "b", os.path.join(UNPACKED, "usr/sbin/pure-ftpd"), "-S",
+                f"{ADDRESS_B},{port}", "-l", f"puredb:{database}", "-H", "-A", "-u", "1", "-c", "100",
+                "-C", "100", "-g", world.path(f"{name}.pid"), *tls)
+    return Server("Pure-FTPd", port, home, bool(pem))
+
+
+def _pyftpdlib(world, pem):
+    name, port = ("pyftpdlib-tls", 2214) if pem else ("pyftpdlib", 2204)
+    home = _home(world, name, "root")
+    world.start(name, "b", "/usr/bin/python3", "-c", PYFTPDLIB, ADDRESS_B, str(port), home,
+                pem or "")
+    return Server("pyftpdlib", port, home, bool(pem))
+
+
+def _filezilla(world, pem):
+    """Scripted: FileZilla Server cannot be had here."""
+    name, port = ("filezilla-tls", 2215) if pem else ("filezilla", 2205)
+    home = _home(world, name, "root")
+    world.start(name, "b", "/usr/bin/python3", os.path.join(ROOT, "conformance", "filezilla_server.py"),
+                ADDRESS_B, str(port), home, pem or "")
+    return Server(FILEZILLA, port, home, bool(pem))

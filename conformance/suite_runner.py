@@ -1,10 +1,9 @@
 """Runs one outside suite with its servers on a fixed port and its clients on another, and prints what
-became of each test as JSON. `suites.py` starts it beside the gateways.
+became of each test as JSON. `suites` starts it beside the gateways.
 
 Arguments: suite, folder of its files, port of the servers, port for the clients, "login" or "-", names.
 """
 
-import ftplib
 import json
 import multiprocessing
 import os

@@ -1,9 +1,7 @@
-"""A scripted FTP client for the scripts beside this file: it says exactly what it is told, one step at
-a time, and times it. Its sockets are in a site of the world, the thread that uses them is not.
+"""A scripted FTP client: it says exactly what it is told, one step at a time, and times it. Its sockets are in
+a site of the world, the thread that uses them is not.
 """
 
-import contextlib
-import ctypes
 import os
 import re
 import select
@@ -14,24 +12,6 @@ import time
 from world import Failure
 
 TIMEOUT_S = 120
-CLONE_NEWNET = 0x40000000
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-@contextlib.contextmanager
-def inside(world, site):
-    """Sockets that the calling thread makes meanwhile are in a site."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    there = os.open(f"/run/netns/{world.sites[site]}", os.O_RDONLY)
-    try:
-        if LIBC.setns(there, CLONE_NEWNET) != 0:
-            raise Failure(f"cannot enter site {site}: {os.strerror(ctypes.get_errno())}")
-        yield
-    finally:
-        if LIBC.setns(home, CLONE_NEWNET) != 0:
-            os._exit(70)
-        os.close(there)
-        os.close(home)
 
 
 class Reply(str):
@@ -49,10 +29,10 @@ class Unexpected(Failure):
 class Client:
     """A control connection, with its greeting read."""
 
-    def __init__(self, world, host, port, site="a"):
+    def __init__(self, world, host, port, site="a", timeout=TIMEOUT_S):
         self.world, self.site, self.host = world, site, host
         self.control = self._socket()
-        self.control.settimeout(TIMEOUT_S)
+        self.control.settimeout(timeout)
         self.control.connect((host, port))
         self.control.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.left = b""
@@ -60,7 +40,7 @@ class Client:
         self.greeting = self.reply()
 
     def _socket(self):
-        with inside(self.world, self.site):
+        with self.world.entered(self.site):
             return socket.socket()
 
     def close(self):
@@ -156,19 +136,19 @@ class Client:
         data = self.begin_connect(self.passive(passive))
         self.send(command)
         connected(data)
-        return self._receive(data, command)
+        return self.receive(data, command)
 
     def download(self, command, passive="PASV"):
         data = self.connect(self.passive(passive))
         self.send(command)
-        return self._receive(data, command)
+        return self.receive(data, command)
 
     def download_actively(self, command, verb="PORT"):
         with self.listen(verb) as listener:
             self.send(command)
             data, _ = listener.accept()
         data.settimeout(TIMEOUT_S)
-        return self._receive(data, command)
+        return self.receive(data, command)
 
     def upload_eagerly(self, command, content, passive="PASV"):
         """As FileZilla does: bytes go out as soon as there is a data connection."""
@@ -195,7 +175,7 @@ class Client:
         self._send(data, content)
         self.expect(command, 226, 250)
 
-    def _receive(self, data, command):
+    def receive(self, data, command):
         # A refusal comes without data.
         readable = ready(select.POLLIN, data, self.control)
         with data:

@@ -1,12 +1,12 @@
 //! `cargo xtask bench`: figures, and the conditions under which they were measured.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 
 use crate::{
-    Failure, packages,
-    shell::{cargo, read_lines, succeeds, tool},
+    Failure, conformance, packages,
+    shell::{cargo, read_lines, root, succeeds, tool},
 };
 
 #[derive(clap::Subcommand)]
@@ -55,6 +55,72 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// What FTP users wait for at 600 ms, in round trips, each with its target (root only); 12 min
+    RoundTrips {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// FTP's rate and latency where there is nothing to mend, beside direct FTP (root only); 12 min
+    NothingAdded {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// 10,000 files of 10 KB by `lftp mirror` or by FileZilla (root only)
+    SmallFiles {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --client filezilla`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// A thousand sessions that are logged in at once: memory for each, and answers (root only)
+    IdleSessions {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --sessions N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// A thousand FTP sessions of 35 commands, through a pair and directly by turns (root only)
+    Sessions {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --arrivals PER_S`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// `longhaul probe tcp` beside iperf3 (root only); 7 min
+    Probe {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// A measuring script in `benches/`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Script {
+    RoundTrips,
+    NothingAdded,
+    SmallFiles,
+    IdleSessions,
+    Sessions,
+    Probe,
+}
+
+impl Script {
+    /// What `cargo xtask bench` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::RoundTrips => "round-trips",
+            Self::NothingAdded => "nothing-added",
+            Self::SmallFiles => "small-files",
+            Self::IdleSessions => "idle-sessions",
+            Self::Sessions => "sessions",
+            Self::Probe => "probe",
+        }
+    }
+
+    pub(crate) fn path(self) -> PathBuf {
+        let file = format!("{}.py", self.name().replace('-', "_"));
+        root().join("benches").join(file)
+    }
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
@@ -72,7 +138,28 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::Wan { arguments } => real("longhaul", "wan", arguments),
         Bench::Cpu { arguments } => real("eval", "cpu", arguments),
         Bench::Instructions { arguments } => return instructions(arguments),
+        Bench::RoundTrips { arguments } => return measure(Script::RoundTrips, arguments),
+        Bench::NothingAdded { arguments } => return measure(Script::NothingAdded, arguments),
+        Bench::SmallFiles { arguments } => return measure(Script::SmallFiles, arguments),
+        Bench::IdleSessions { arguments } => return measure(Script::IdleSessions, arguments),
+        Bench::Sessions { arguments } => return measure(Script::Sessions, arguments),
+        Bench::Probe { arguments } => return measure(Script::Probe, arguments),
     };
+    Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
+}
+
+/// Runs a measuring script.
+pub(crate) fn measure(script: Script, arguments: &[String]) -> Result<Result<(), Failure>> {
+    let program = match conformance::prepare()? {
+        Ok(program) => program,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let mut command = conformance::python();
+    command
+        .arg(script.path())
+        .arg("--longhaul")
+        .arg(program)
+        .args(arguments);
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
 }
 

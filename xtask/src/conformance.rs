@@ -1,73 +1,183 @@
-//! `cargo xtask conformance`: the scripts in `conformance/`, with the release build.
+//! `cargo xtask conformance`: the pytest suite in `conformance/`, with the release build.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{self, Command},
+};
 
 use anyhow::{Context, Result};
+use nix::unistd::geteuid;
 
 use crate::{
-    Failure, packages,
+    Failure, bench, packages,
     shell::{cargo, root, succeeds, target_folder},
 };
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Which script, without `.py`; all of them if left out
+    /// Which tests: those of `conformance/test_NAME.py`; all of them if left out
     name: Option<String>,
-    /// Passed to the script
+    /// Passed to pytest: `-- -k TEXT`, `-- --quick`, `-- --write`, `-- --help`
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
+/// What pytest has counted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+/// Names that were tests and measure: now benches.
+const MEASURE: [(&str, bench::Script); 7] = [
+    ("idle_sessions", bench::Script::IdleSessions),
+    ("middlebox", bench::Script::Sessions),
+    ("nothing_added", bench::Script::NothingAdded),
+    ("probe", bench::Script::Probe),
+    ("probe_ftp", bench::Script::Sessions),
+    ("round_trips", bench::Script::RoundTrips),
+    ("small_files", bench::Script::SmallFiles),
+];
+
+/// Debian's, which has Debian's pytest.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
-    let scripts = scripts()?;
-    let chosen: Vec<_> = scripts
-        .iter()
-        .filter(|script| arguments.name.as_ref().is_none_or(|name| name == *script))
-        .collect();
-    if chosen.is_empty() {
-        eprintln!("no such script; there are: {}", scripts.join(", "));
-        return Ok(Err(Failure::Missing));
+    let folder = root().join("conformance");
+    let mut tests = folder.clone();
+    if let Some(name) = &arguments.name {
+        if let Some((_, script)) = MEASURE.iter().find(|(old, _)| old == name) {
+            println!(
+                "{name} measures: it is now `cargo xtask bench {}`",
+                script.name()
+            );
+            return bench::measure(*script, &arguments.arguments);
+        }
+        let names = names(&folder)?;
+        if !names.contains(name) {
+            eprintln!("no such tests; there are: {}", names.join(", "));
+            return Ok(Err(Failure::Missing));
+        }
+        tests.push(format!("test_{name}.py"));
     }
+    let program = match prepare()? {
+        Ok(program) => program,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let report = target_folder().join(format!("conformance-{}.xml", process::id()));
+    let mut pytest = python();
+    pytest
+        .args(["-m", "pytest"])
+        .arg(tests)
+        .arg("--longhaul")
+        .arg(program)
+        .arg("--junit-xml")
+        .arg(&report)
+        .args(&arguments.arguments);
+    let succeeded = succeeds(&mut pytest)?;
+    // Pytest writes none where it was used wrongly, and for `--help`.
+    let Ok(text) = fs::read_to_string(&report) else {
+        return Ok(succeeded.then_some(()).ok_or(Failure::Missing));
+    };
+    fs::remove_file(&report).with_context(|| report.display().to_string())?;
+    let counts = Counts::read(&text).context("pytest's report has no counts")?;
+    println!("{}", counts.line());
+    Ok((succeeded && counts.failed == 0)
+        .then_some(())
+        .ok_or(Failure::Failed))
+}
+
+/// Provides what tests and measuring scripts need, and builds the program that they test.
+pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     if let Err(failure) = packages::provide(packages::CONFORMANCE)? {
         return Ok(Err(failure));
+    }
+    if !geteuid().is_root() {
+        eprintln!("needs root, for network namespaces and FTP servers");
+        return Ok(Err(Failure::Missing));
     }
     anyhow::ensure!(
         succeeds(&mut cargo(["build", "--release", "-p", "longhaul"]))?,
         "longhaul does not build"
     );
-    let program = target_folder().join("release/longhaul");
-    let mut failed = Vec::new();
-    for name in chosen {
-        let mut command = Command::new("python3");
-        command
-            .arg(root().join("conformance").join(format!("{name}.py")))
-            .arg("--longhaul")
-            .arg(&program)
-            .args(&arguments.arguments)
-            .current_dir(root());
-        if !succeeds(&mut command)? {
-            failed.push(name.as_str());
-        }
-    }
-    if failed.is_empty() {
-        return Ok(Ok(()));
-    }
-    println!("failed: {}", failed.join(", "));
-    Ok(Err(Failure::Failed))
+    Ok(Ok(target_folder().join("release/longhaul")))
 }
 
-/// The scripts that can be run, by name: those with a first line that says so; the others are parts.
-fn scripts() -> Result<Vec<String>> {
-    let folder = root().join("conformance");
+/// Python in the root of the workspace, where it leaves nothing behind.
+pub(crate) fn python() -> Command {
+    let mut command = Command::new(PYTHON);
+    command
+        .current_dir(root())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// NAME of each `test_NAME.py`.
+fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-        let path = entry?.path();
-        let is_script = path.extension().is_some_and(|extension| extension == "py")
-            && fs::read(&path)?.starts_with(b"#!");
-        if let (true, Some(name)) = (is_script, path.file_stem()) {
-            names.push(name.to_string_lossy().into_owned());
-        }
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let file = entry?.file_name();
+        let name = file.to_str().and_then(|file| file.strip_prefix("test_"));
+        names.extend(
+            name.and_then(|name| name.strip_suffix(".py"))
+                .map(str::to_owned),
+        );
     }
     names.sort();
     Ok(names)
+}
+
+impl Counts {
+    /// From a report in JUnit's format, whose first `testsuite` is the whole run.
+    fn read(xml: &str) -> Option<Self> {
+        let (_, suite) = xml.split_once("<testsuite ")?;
+        let (head, _) = suite.split_once('>')?;
+        let count = |name: &str| -> Option<usize> {
+            let (_, behind) = head.split_once(&format!("{name}=\""))?;
+            behind.split('"').next()?.parse().ok()
+        };
+        let failed = count("failures")? + count("errors")?;
+        let skipped = count("skipped")?;
+        Some(Self {
+            passed: count("tests")?.checked_sub(failed + skipped)?,
+            failed,
+            skipped,
+        })
+    }
+
+    fn line(&self) -> String {
+        let mut line = format!("{} passed, {} failed", self.passed, self.failed);
+        if self.skipped > 0 {
+            line += &format!(", {} skipped", self.skipped);
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_the_whole_run() {
+        let xml = "<?xml version=\"1.0\"?><testsuites><testsuite name=\"pytest\" errors=\"1\" \
+                   failures=\"2\" skipped=\"3\" tests=\"10\" time=\"1.5\"><testcase name=\"a>b\"/>";
+        let counts = Counts::read(xml).expect("counts");
+        assert_eq!(counts.line(), "4 passed, 3 failed, 3 skipped");
+        assert_eq!(Counts::default().line(), "0 passed, 0 failed");
+        assert_eq!(Counts::read("<testsuites/>"), None);
+    }
+
+    #[test]
+    fn names_that_measure_are_no_longer_tests() {
+        let tests = names(&root().join("conformance")).expect("the folder can be read");
+        assert!(tests.contains(&"main_job".to_owned()));
+        for (name, script) in MEASURE {
+            assert!(!tests.contains(&name.to_owned()), "{name}");
+            assert!(script.path().exists(), "{}", script.path().display());
+        }
+    }
 }

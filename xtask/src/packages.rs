@@ -42,9 +42,10 @@ pub(crate) const EVAL: &[Need] = &[
     need("vsftpd", "vsftpd"),
 ];
 
-/// What the scripts in `conformance/` call.
+/// What `conformance/` and the measuring scripts in `benches/` call.
 pub(crate) const CONFORMANCE: &[Need] = &[
     need("python3", "python3"),
+    need("py.test-3", "python3-pytest"),
     need("ip", "iproute2"),
     need("nft", "nftables"),
     need("vsftpd", "vsftpd"),

@@ -94,11 +94,8 @@ impl Server {
         }
         let config = folder.with_extension("conf");
         let text = format!(
-            "listen=YES\nbackground=NO\nlisten_address={}\nlisten_port={}\nrun_as_launching_user=YES\n\
-             anonymous_enable=YES\nno_anon_password=YES\nanon_root={}\nwrite_enable=YES\n\
-             anon_upload_enable=YES\nanon_other_write_enable=YES\nanon_world_readable_only=NO\n\
-             anon_mkdir_write_enable=YES\nxferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\n\
-             isolate_network=NO\n{block}",
+            "{VSFTPD}listen_address={}\nlisten_port={}\nanon_root={}\nrun_as_launching_user=YES\n\
+             xferlog_enable=NO\n{block}",
             address.ip(),
             address.port(),
             folder.display(),
@@ -140,5 +137,8 @@ impl Drop for Server {
         }
     }
 }
+
+/// The settings of vsftpd that conformance tests have, too.
+const VSFTPD: &str = include_str!("vsftpd.conf");
 
 const PATIENCE: Duration = Duration::from_secs(10);

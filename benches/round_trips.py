@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What users wait for at a long round-trip time, counted in round trips of the WAN.
 
 FileZilla's and curl's commands, scripted so that each step waits for what those clients wait for, and the
@@ -10,10 +9,12 @@ both. `--write` puts the table into docs/results/round-trips.md.
 import statistics
 import urllib.parse
 
+import bench
 import pages
-import servers as ftp_servers
+import servers
 import talk
-from world import ADDRESS_B, CHOICE, check, main, make_file
+from files import content, make_file
+from world import ADDRESS_B, CHOICE, Path
 
 STRICT_DOOR, FAST_DOOR = 2130, 2140
 # What the machine takes beside the path: a quarter of a round trip would be another one.
@@ -59,7 +60,7 @@ def filezilla(client_at, server, name):
 
     clients = []
     seconds[LISTED] = talk.timed(lambda: clients.append(connect_and_list()))
-    content = open(server.file("small"), "rb").read()
+    small = content(server.file("small"))
     with clients[0] as client:
         def step(name, call, *arguments):
             seconds[name] = talk.timed(call, *arguments)
@@ -69,10 +70,10 @@ def filezilla(client_at, server, name):
         # What was asked ahead has come by now, whoever waits for it.
         got = []
         step(DOWN, lambda: got.append(client.download_eagerly("RETR small")))
-        if got != [content]:
+        if got != [small]:
             raise talk.Unexpected(f"{server.name}: another file came")
-        step(UP, client.upload_eagerly, "STOR up", content)
-        step(UP_150, client.upload, "STOR up", content)
+        step(UP, client.upload_eagerly, "STOR up", small)
+        step(UP_150, client.upload, "STOR up", small)
         step("SIZE", client.ask, "SIZE up", 213)
         step("MDTM", client.ask, "MDTM up", 213)
         client.ask("DELE up", 250)
@@ -90,7 +91,7 @@ def curl(client_at, server, name):
         client.ask("TYPE I", 200)
         client.ask("SIZE small", 213)
         client.send("RETR small")
-        client._receive(data, "RETR small")
+        client.receive(data, "RETR small")
 
 
 def real_curl(world, server, name, host, port):
@@ -101,69 +102,63 @@ def real_curl(world, server, name, host, port):
     return float(done.stdout)
 
 
-def job(world, args):
-    servers = {name: server for name, server in ftp_servers.start_all(world).items()
-               if name in args.servers}
-    texts = []
-    for mode, first in [("strict", STRICT_DOOR), ("fast", FAST_DOOR)]:
-        doors, ports = ftp_servers.doors_of(servers, first)
-        texts.append((mode, ports, doors.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')))
-    world.far_allow = ", ".join(f'"{ADDRESS_B}:{server.port}"' for server in servers.values())
-    world.gateway("b")
-    world.gateway("a", "".join(text for _, _, text in texts))
-    world.connected()
-    rtt_s = seconds_of(args.rtt)
+def measure_server(world, args, server, ports):
+    """Seconds by step and way."""
+    make_file(server.file("small"), SMALL_BYTES)
+    where = {"directly": (ADDRESS_B, server.port, server.user),
+             **{mode: ("127.0.0.1", ports[mode][server.name], server.user) for mode in ports},
+             "fast, user@host": ("127.0.0.1", CHOICE, f"{server.user}@{server.place()}")}
+    measured = {}
+    for _ in range(args.runs):
+        for way, (host, port, name) in where.items():
+            at = lambda: talk.Client(world, host, port)
+            steps = filezilla(at, server, name)
+            steps[CURL] = talk.timed(curl, at, server, name)
+            steps[REAL_CURL] = real_curl(world, server, name, host, port)
+            for step, seconds in steps.items():
+                measured.setdefault((step, way), []).append(seconds)
+    return measured
 
+
+def measure(world, args):
+    rtt_s = seconds_of(args.rtt)
+    args.runs = 1 if args.quick else args.runs
+    found = servers.start_all(world, names=args.servers)
+    ports, text = {}, ""
+    for mode, first in [("strict", STRICT_DOOR), ("fast", FAST_DOOR)]:
+        doors, ports[mode] = servers.doors_of(found, first)
+        text += doors.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
+    world.allowed = [server.place() for server in found.values()]
+    world.pair(text)
     rows, missed = [], []
-    for server in servers.values():
-        make_file(server.file("small"), SMALL_BYTES)
-        where = {"directly": (ADDRESS_B, server.port, server.user),
-                 **{mode: ("127.0.0.1", ports[server.name], server.user)
-                    for mode, ports, _ in texts},
-                 "fast, user@host": ("127.0.0.1", CHOICE,
-                                     f"{server.user}@{ADDRESS_B}:{server.port}")}
-        measured = {}
-        for _ in range(args.runs):
-            for way, (host, port, name) in where.items():
-                at = lambda: talk.Client(world, host, port)
-                steps = filezilla(at, server, name)
-                steps[CURL] = talk.timed(curl, at, server, name)
-                steps[REAL_CURL] = real_curl(world, server, name, host, port)
-                for step, seconds in steps.items():
-                    measured.setdefault((step, way), []).append(seconds)
-        print(f"{server.name}: median of {args.runs}, round trips of {args.rtt} (seconds)")
+    for server in found.values():
+        measured = measure_server(world, args, server, ports)
+        print(f"{server.name}: round trips of {args.rtt}, median (least..most)")
         for step in dict.fromkeys(step for step, _ in measured):
             cells = []
             for way in WAYS:
-                seconds = statistics.median(measured[step, way])
-                trips, most = seconds / rtt_s, TARGETS.get((step, way))
-                over = most is not None and trips > most + SLACK_ROUND_TRIPS
-                if over:
-                    missed.append(f"{server.name}, {step}, {way}: {trips:.2f} > {most}")
-                cells.append(f"{trips:.2f} ({seconds:.2f} s)"
-                             + (f", {'MISSED' if over else ''} <= {most}" if most else ""))
+                trips = [seconds / rtt_s for seconds in measured[step, way]]
+                most = TARGETS.get((step, way))
+                is_over = most is not None and statistics.median(trips) > most + SLACK_ROUND_TRIPS
+                missed += [f"{server.name}, {step}, {way}: {bench.spread(trips, 2)} > {most}"] * is_over
+                cells.append(bench.spread(trips, 2) + (f", {'MISSED ' * is_over}<= {most}" if most else ""))
             rows.append([server.name, step, *cells])
-            print(f"  {step:32} " + "  ".join(f"{cell:22}" for cell in cells), flush=True)
-    if args.write:
-        pages.write("round-trips", "Round trips", [
-            f"{args.rate}, RTT {args.rtt}, loss {args.loss}. Median of {args.runs} sessions, in round trips "
-            f"(and seconds), with the target where there is one.", "",
-            *pages.table(["server", "step", *WAYS], rows)])
-    check(not missed, f"each step within its target {'; '.join(missed)}")
+            print(f"  {step:32} " + "  ".join(f"{cell:26}" for cell in cells), flush=True)
+    bench.write(args, "round-trips", "Round trips", [
+        f"{args.path}. Round trips, median of {args.runs} sessions (least..most), with the target where there is "
+        "one.", "", *pages.table(["server", "step", *WAYS], rows)])
+    bench.require_none(missed)
 
 
 def seconds_of(text):
-    if not text.endswith("ms"):
-        raise SystemExit("--rtt in ms")
+    bench.require(text.endswith("ms"), "--rtt must be in ms")
     return float(text[:-2]) / 1000
 
 
 def extend(parser):
-    parser.set_defaults(rate="100 Mbit/s", rtt="600ms", loss="0%")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--servers", nargs="+", default=["vsftpd", "ProFTPD"])
-    parser.add_argument("--write", action="store_true", help="write docs/results/round-trips.md")
 
 
 if __name__ == "__main__":
-    main(job, __doc__, "curl", "openssl", extend=extend)
+    bench.main(measure, __doc__, Path("100 Mbit/s", "600ms", "0%"), ["curl"], extend)

@@ -1,22 +1,15 @@
-#!/usr/bin/env python3
-"""The gateway as a service: a systemd of its own boots site a from a bare root folder, and starts the gateway by
-`examples/longhaul.service`.
-
-Client and gateway share one machine, and so do server and gateway: the client connects to 127.0.0.1:21, and
-so does the far gateway, which lists it in `allow`. Killed, the gateway is back; a changed rate is taken on at
-`systemctl reload`; a wrong configuration fails with its message and is not tried over and over.
+"""Site a as a machine of its own: systemd as process 1 in a bare root folder, with the gateway's unit installed.
 """
 
 import glob
 import os
-import re
 import subprocess
 import time
 
-from world import ROOT, Failure, check, digest, main, make_file
+from world import ROOT, Missing
 
-SIZE = 20_000_000
 UID = 998
+UNIT = os.path.join(ROOT, "examples", "longhaul.service")
 
 # A root of symbolic links into this machine's /usr, and nothing of its /etc; then systemd as process 1.
 BOOT = r"""
@@ -66,7 +59,7 @@ class Machine:
         with open("/proc/mounts") as mounts:
             cgroup2 = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
         if not cgroup2:
-            raise Failure("there is no cgroup2 to give systemd a part of")
+            raise Missing("a cgroup2 to give systemd a part of")
         self.group = os.path.join(cgroup2[0], world.name)
 
     def __enter__(self):
@@ -78,14 +71,13 @@ class Machine:
         self.world.start(
             "systemd", "a", "bash", "-c", f'echo $$ > {self.group}/cgroup.procs; exec unshare --pid '
             '--fork --kill-child --mount --uts --ipc --cgroup bash "$@"', "bash", boot, root,
-            self.world.folder, self.world.longhaul, os.path.join(ROOT, "examples/longhaul.service"))
+            self.world.folder, self.world.longhaul, UNIT)
         self.world.wait(lambda: self.systemctl("is-system-running").strip() in ("running", "degraded"),
                         "systemd is up", 30)
         return self
 
     def __exit__(self, *error):
-        self.world.processes["systemd"].kill()
-        self.world.processes["systemd"].wait()
+        self.world.kill("systemd")
         for _ in range(50):
             for folder in sorted(glob.glob(f"{self.group}/**/", recursive=True), reverse=True):
                 try:
@@ -124,74 +116,3 @@ class Machine:
         path = f"/proc/{self.first()}/root/etc/longhaul/gateway.toml"
         with open(path, "w") as config:
             config.write(text)
-
-
-def vsftpd(world):
-    """A server that only its own machine reaches."""
-    config = world.path("vsftpd-loopback.conf")
-    with open(world.path("vsftpd.conf")) as plain, open(config, "w") as file:
-        file.write(re.sub(r"listen_address=.*", "listen_address=127.0.0.1", plain.read()))
-    world.start("vsftpd-loopback", "b", "/usr/sbin/vsftpd", config)
-
-
-def transfer(world, what):
-    local, back, name = world.path("local"), world.path("back"), what.split()[0]
-    curl = ["curl", "-sS", "--max-time", "60", "--user", "anonymous:x"]
-    world.run(*curl, "-T", local, f"ftp://127.0.0.1/files/{name}", check=True)
-    world.run(*curl, "-o", back, f"ftp://127.0.0.1/files/{name}", check=True)
-    check(digest(world.server_file(name)) == digest(back) == digest(local),
-          f"{what}: a file up and down by 127.0.0.1 on both machines")
-
-
-def up(world):
-    status = world.status("a")
-    return status is not None and status["peers"][0]["state"] == "up"
-
-
-def job(world, args):
-    vsftpd(world)
-    world.far_allow += ', "127.0.0.1:21"'
-    world.gateway("b")
-    world.write_config("a", '[[ftp]]\nlisten = "127.0.0.1:21"\ntarget = "127.0.0.1:21"\n')
-    make_file(world.path("local"), SIZE)
-    with Machine(world) as machine:
-        check(machine.show("ActiveState") == "active", "the gateway runs after the boot")
-        check(machine.show("UnitFileState") == "enabled", "the unit is enabled")
-        world.wait(lambda: up(world), "link up", 30)
-        main_pid = machine.show("MainPID")
-        uid = machine.run("ps", "-o", "uid=", "-p", main_pid).strip()
-        check(uid == str(UID), "it runs as a user of its own, on port 21")
-        transfer(world, "booted")
-
-        begun = time.monotonic()
-        machine.systemctl("kill", "-s", "KILL", "longhaul")
-        world.wait(lambda: machine.show("MainPID") not in ("0", main_pid) and up(world),
-                   "back after kill -9", 30)
-        print(f"  back {time.monotonic() - begun:.1f} s after kill -9", flush=True)
-        transfer(world, "killed and back")
-
-        with open(world.path("a.toml")) as file:
-            config = file.read()
-        machine.write(config.replace("[link]\n", '[link]\nrate_max = "50 Mbit/s"\n', 1))
-        machine.systemctl("reload", "longhaul")
-        world.wait(lambda: "configuration read again" in machine.log(), "the new rate is taken on")
-        check(machine.show("ActiveState") == "active", "reload: a changed rate is taken on")
-
-        machine.write(config.replace("[link]", "[lnik]", 1))
-        machine.systemctl("restart", "longhaul")
-        world.wait(lambda: machine.show("ActiveState") == "failed", "a wrong configuration fails")
-        time.sleep(5)
-        check(machine.show("ActiveState") == "failed", "a wrong configuration is not tried again")
-        check("gateway.toml:3:2" in machine.log(), "the log has its line and column")
-
-        machine.write(config)
-        machine.systemctl("reset-failed", "longhaul")
-        machine.systemctl("start", "longhaul")
-        world.wait(lambda: up(world), "link up", 30)
-        begun = time.monotonic()
-        machine.systemctl("stop", "longhaul")
-        check(machine.show("Result") == "success", f"stopped in {time.monotonic() - begun:.1f} s")
-
-
-if __name__ == "__main__":
-    main(job, __doc__, "curl", "systemctl", "unshare", "nsenter")

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Clients that do not run here, word for word: WinSCP, the ftp.exe of Windows, the ftp of macOS.
 
 Their logons through a front door with and without target, and what they send for a listing, an upload, a
@@ -6,13 +5,18 @@ download and the rest; each goes on as its client would after the reply. vsftpd 
 ProFTPD wants PASS.
 """
 
-import os
+import pytest
 
-import servers as ftp_servers
+import servers
 import talk
-from world import ADDRESS_B, check, main, make_file
+from files import content, make_file
+from world import ADDRESS_B, Path
 
-FAST_DOOR, STRICT_DOOR = 2130, 2140
+PATH = Path("300 Mbit/s", "20ms", "0%")
+# The first of each mode's doors; without target.
+FIRST_DOORS = {"fast": 2130, "strict": 2140}
+CHOICES = {mode: first + 9 for mode, first in FIRST_DOORS.items()}
+SERVERS = ["vsftpd", "ProFTPD"]
 SIZE = 200_000
 
 
@@ -143,54 +147,43 @@ FORMS = {
     "macOS ftp": {"USER name@server": user_at_host},
 }
 
-
-def doors_of(servers):
-    """The front doors beyond those that every world has, and their ports by mode and server."""
-    doors, ports = "", {}
-    for mode, first in [("fast", FAST_DOOR), ("strict", STRICT_DOOR)]:
-        text, fixed = ftp_servers.doors_of(servers, first)
-        text += f'[[ftp]]\nlisten = "127.0.0.1:{first + 9}"\nclients = ["127.0.0.0/8"]\n'
-        doors += text.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
-        ports[mode] = fixed, first + 9
-    return doors, ports
+# Client, way and logon: directly, by a door with a target, by one without.
+CELLS = [(client, way, form) for client, forms in FORMS.items() for way in ("directly", *FIRST_DOORS)
+         for form in ("plain", *(forms if way != "directly" else ()))]
 
 
-def job(world, args):
-    servers = {name: server for name, server in ftp_servers.start_all(world).items()
-               if name in ("vsftpd", "ProFTPD")}
-    make_file(world.path("content"), SIZE)
-    content = open(world.path("content"), "rb").read()
-    doors, ports = doors_of(servers)
-    world.far_allow = ", ".join(f'"{ADDRESS_B}:{server.port}"' for server in servers.values())
-    world.gateway("b")
-    world.gateway("a", doors)
-    world.connected()
-    failed = []
-    for server in servers.values():
-        files = Files(server, content)
-        for name, client_of in CLIENTS.items():
-            cells = [("directly", ADDRESS_B, server.port, "plain", plain)]
-            for mode, (fixed, choice) in ports.items():
-                cells.append((mode, "127.0.0.1", fixed[server.name], "plain", plain))
-                cells += [(mode, "127.0.0.1", choice, form, log_in)
-                          for form, log_in in FORMS[name].items()]
-            for way, host, port, form, log_in in cells:
-                why = ""
-                try:
-                    with talk.Client(world, host, port) as client:
-                        client_of(client, files, log_in)
-                except (talk.Unexpected, OSError) as error:
-                    why = str(error)
-                    failed.append(f"{name}, {server.name}, {way}, {form}: {why}")
-                print(f"  {name:16} {server.name:8} {way:9} {form:18} {why or 'yes'}", flush=True)
-                for left in os.listdir(server.file(".")):
-                    os.remove(server.file(left))
-    check(not failed, f"each sequence runs to its end {'; '.join(failed)}")
+class Place:
+    """The servers, and the doors that lead to them by mode."""
+
+    def __init__(self, world, start_servers):
+        self.servers = start_servers(names=SERVERS)
+        self.ports, text = {}, ""
+        for mode, first in FIRST_DOORS.items():
+            doors, self.ports[mode] = servers.doors_of(self.servers, first)
+            doors += f'[[ftp]]\nlisten = "127.0.0.1:{CHOICES[mode]}"\nclients = ["127.0.0.0/8"]\n'
+            text += doors.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
+        world.allowed = [server.place() for server in self.servers.values()]
+        world.pair(text)
+        make_file(world.path("content"), SIZE)
+
+    def address(self, server, way, form):
+        if way == "directly":
+            return ADDRESS_B, self.servers[server].port
+        return "127.0.0.1", self.ports[way][server] if form == "plain" else CHOICES[way]
 
 
-def extend(parser):
-    parser.set_defaults(rate="300 Mbit/s", rtt="20ms", loss="0%")
+@pytest.fixture(scope="module")
+def at(world, start_servers):
+    return Place(world, start_servers)
 
 
-if __name__ == "__main__":
-    main(job, __doc__, "openssl", extend=extend)
+@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize(("client", "way", "form"), CELLS)
+def test_a_clients_words_lead_to_their_end(world, at, client, way, form, name):
+    server = at.servers[name]
+    log_in = FORMS[client].get(form, plain)
+    try:
+        with talk.Client(world, *at.address(name, way, form)) as connection:
+            CLIENTS[client](connection, Files(server, content(world.path("content"))), log_in)
+    finally:
+        server.empty()

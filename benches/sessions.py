@@ -1,0 +1,68 @@
+"""FTP sessions of 35 commands and four transfers of files, directly and through a pair by turns: none may fail.
+
+`longhaul probe compare ftp` over the emulated WAN; sessions arrive at random. `--write` puts the probe's summary
+and its page into docs/results/probe-ftp, with `--records` also a line of JSON for each session, compressed.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+
+import bench
+import servers
+from world import DOOR, ROOT, Path
+
+COMMANDS = 35
+TIMEOUT_S = 3600
+
+
+def measure(world, args):
+    sessions = 100 if args.quick else args.sessions
+    server = servers.start_vsftpd(world)
+    world.pair()
+    records, page = world.path("sessions.jsonl"), world.path("page.html")
+    arrivals = (f"{sessions} sessions each way by turns, {args.arrivals:g} arrivals a second at random, "
+                f"{COMMANDS} commands and 4 transfers of 100 kB each.")
+    done = world.run(
+        world.longhaul, "probe", "compare", "ftp", "--direct", server.place(),
+        "--through", f"127.0.0.1:{DOOR}", "--folder", "files", "--count", str(sessions),
+        "--rate", str(args.arrivals), "--out", records, "--page", page,
+        "--title", "FTP sessions, directly and through a pair of gateways",
+        "--note", f"The path: {args.path} each way; server vsftpd.", "--note", arrivals,
+        timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True)
+    print(done.stdout, flush=True)
+    # 1 says that a session failed: its record says which.
+    bench.require(done.returncode in (0, 1), f"the probe ended with {done.returncode}")
+    with open(records) as lines:
+        made = [json.loads(line) for line in lines]
+    failures = [session["failure"] for session in made if "failure" in session]
+    others = [session for session in made if len(session["commands"]) != COMMANDS]
+    left = os.listdir(server.file())
+    bench.write(args, "probe-ftp", "FTP sessions, directly and through a pair", [
+        f"{args.path} each way; vsftpd; {arrivals} With plots: [page](probe-ftp.html).", "", "```text",
+        *done.stdout.rstrip().splitlines(), "```"])
+    if args.write:
+        shutil.copyfile(page, result("probe-ftp.html"))
+        if args.records:
+            with open(records, "rb") as file, gzip.open(result("probe-ftp.jsonl.gz"), "wb") as out:
+                shutil.copyfileobj(file, out)
+    bench.require(len(made) == 2 * sessions, f"{len(made)} sessions, not {2 * sessions}")
+    bench.require(done.returncode == 0 and not failures, f"{len(failures)} sessions failed: {failures[:3]}")
+    bench.require(not others, f"{len(others)} sessions without {COMMANDS} commands")
+    bench.require(not left, f"left on the server: {' '.join(left[:3])}")
+
+
+def result(name):
+    return os.path.join(ROOT, "docs", "results", name)
+
+
+def extend(parser):
+    parser.add_argument("--sessions", type=int, default=1000, help="each way")
+    parser.add_argument("--arrivals", type=float, default=9, help="of both ways together, a second")
+    parser.add_argument("--records", action="store_true", help="with --write, also all records")
+
+
+if __name__ == "__main__":
+    bench.main(measure, __doc__, Path("300 Mbit/s", "100ms", "0.1%"), extend=extend)

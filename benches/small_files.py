@@ -1,0 +1,99 @@
+"""Many small files at a long round-trip time: `lftp mirror` with eight connections, or FileZilla in its window
+with ten.
+
+Up and down through the pair, and a tenth of them directly. Every file must agree. lftp keeps no times,
+for which it would send a command more for each file, and for downloads one after the other. `--write` puts the
+figures into docs/results/small-files.md, those of FileZilla into small-files-filezilla.md.
+"""
+
+import os
+import shutil
+import time
+
+import bench
+import pages
+import servers
+import window
+from files import digest
+from world import ADDRESS_B, DOOR, Path
+
+FILE_BYTES = 10_000
+# Files in a folder; what lists and removes them takes its time, too.
+FOLDER_FILES = 500
+STRICT_DOOR = 2130
+SETTINGS = ("set net:max-retries 2; set net:timeout 60; set cmd:fail-exit true; set ftp:use-mdtm off; "
+            "set ftp:use-site-utime off; set ftp:use-site-utime2 off")
+
+
+def make_tree(folder, count):
+    """`count` files that differ, in folders."""
+    for number in range(count):
+        place = os.path.join(folder, f"{number // FOLDER_FILES:03}")
+        os.makedirs(place, exist_ok=True)
+        with open(os.path.join(place, f"file {number:05}"), "wb") as file:
+            file.write(os.urandom(FILE_BYTES))
+
+
+def digests(folder):
+    """What is in a folder, by relative path."""
+    return {os.path.relpath(os.path.join(place, name), folder): digest(os.path.join(place, name))
+            for place, _, names in os.walk(folder) for name in names}
+
+
+def by_lftp(world, args, server, name, host, port, count):
+    """Returns the seconds of each direction."""
+    tree, back, took = world.path("tree"), world.path("back"), {}
+    make_tree(tree, count)
+    sent = digests(tree)
+    for direction, what, arrived in [("up", f"-R {tree} tree", server.file("tree")),
+                                     ("down", f"tree {back}", back)]:
+        begun = time.monotonic()
+        with open(world.path("lftp.log"), "a") as log:
+            world.run("lftp", "-c", f"{SETTINGS}; open -p {port} -u anonymous,x {host}; cd files; "
+                      f"mirror --no-perms -P {args.parallel} {what}", check=True, timeout=3600, stdout=log,
+                      stderr=log)
+        took[direction] = time.monotonic() - begun
+        bench.require(digests(arrived) == sent, f"{name}, {direction}: other files")
+    for folder in (tree, back, server.file("tree")):
+        shutil.rmtree(folder)
+    return took
+
+
+def by_filezilla(world, args, server, name, host, port, count):
+    url = f"ftp://{server.user}:{server.password}@{host}:{port}{server.folder}"
+    return window.move(window.Window(world, args.display, name, url), server, count, FILE_BYTES)
+
+
+def measure(world, args):
+    server = servers.start_vsftpd(world)
+    world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{STRICT_DOOR}"\ntarget = "{server.place()}"\n'
+               f'mode = "strict"\n')
+    count, few = (500, 100) if args.quick else (args.files, args.files // 10)
+    ways = [("directly", ADDRESS_B, server.port, few), ("strict", "127.0.0.1", STRICT_DOOR, few),
+            ("fast", "127.0.0.1", DOOR, count)]
+    by = by_lftp
+    if args.client == "filezilla":
+        by, args.display = by_filezilla, window.start_display(world)
+    rows = []
+    for name, host, port, number in ways:
+        for direction, seconds in by(world, args, server, name, host, port, number).items():
+            rows.append((name, direction, number, f"{seconds:.1f}", f"{number / seconds:.1f}"))
+            print("  {}, {}: {} files in {} s, {} files/s".format(*rows[-1]), flush=True)
+    table = pages.table(["through", "direction", "files", "seconds", "files/s"], rows)
+    what = f"Files of {FILE_BYTES // 1000} KB, {args.path}"
+    if args.client == "filezilla":
+        bench.write(args, "small-files-filezilla", "Small files with FileZilla", [
+            f"{what}: FileZilla in its window with ten connections, vsftpd. One run each.", "", *table])
+    else:
+        bench.write(args, "small-files", "Small files", [
+            f"{what}: `lftp mirror -P {args.parallel}` without times, vsftpd. One run each.", "", *table])
+
+
+def extend(parser):
+    parser.add_argument("--client", choices=["lftp", "filezilla"], default="lftp")
+    parser.add_argument("--files", type=int, default=10_000, help="in fast mode; a tenth otherwise")
+    parser.add_argument("--parallel", type=int, default=8, help="of lftp")
+
+
+if __name__ == "__main__":
+    bench.main(measure, __doc__, Path("300 Mbit/s", "200ms", "0%"), ["lftp", *window.PROGRAMS], extend)

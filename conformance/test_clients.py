@@ -1,0 +1,104 @@
+"""Real clients against real servers through a pair of gateways: passive and active, with TLS on either leg, on
+both and on none.
+
+Every client that can lists, uploads, downloads, renames and deletes; hashes must agree. What fails is tried
+again without the gateways: what fails directly too is the client's or the server's own, and counts as skipped.
+`--write` puts the table into docs/clients.md.
+"""
+
+import shutil
+import warnings
+
+import pytest
+
+import pages
+import servers
+from clients import CLIENTS, PROGRAMS, WITH_TLS, Cell, attempt, suppaftp_program
+from files import make_file
+from world import ADDRESS_B, Path
+
+PATH = Path("300 Mbit/s", "20ms", "0%")
+FIRST_DOOR = 2130
+SIZE = 300_000
+SERVERS = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib", servers.FILEZILLA]
+
+# TLS with the client, TLS with the server.
+LEGS = {"none": (False, False), "client": (True, False), "server": (False, True), "both": (True, True)}
+ROWS = [(client, legs, mode) for client in CLIENTS for legs, (with_client, _) in LEGS.items()
+        if client in WITH_TLS or not with_client for mode in ("passive", "active")]
+
+
+class Place:
+    """Every server with and without TLS, with a front door for each, by legs."""
+
+    def __init__(self, world, start_servers):
+        self.servers = {tls: start_servers(tls=tls) for tls in (False, True)}
+        self.ports, text = {}, ""
+        for number, (legs, (client_tls, server_tls)) in enumerate(LEGS.items()):
+            doors, self.ports[legs] = servers.doors_of(self.servers[server_tls], FIRST_DOOR + 10 * number,
+                                                       client_tls)
+            text += doors
+        world.allowed = [server.place() for some in self.servers.values() for server in some.values()]
+        world.pair(text)
+        make_file(world.path("local"), SIZE)
+
+
+@pytest.fixture(scope="module")
+def place(world, start_servers):
+    return Place(world, start_servers)
+
+
+@pytest.fixture(scope="module")
+def table(options):
+    """Verdict, and why it is not yes, by client, legs, mode and server; written at the end."""
+    table = {}
+    yield table
+    if options.write:
+        whole = {(*row, server) for row in ROWS for server in SERVERS}
+        if set(table) != whole:
+            warnings.warn(f"not written: {len(table)} of {len(whole)} cells were tried")
+        else:
+            write(table)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(("client", "legs", "mode"), ROWS)
+def test_a_client_does_through_the_pair_what_it_does_directly(world, place, table, client, legs, mode,
+                                                              server):
+    program = PROGRAMS.get(client)
+    if program is not None and shutil.which(program) is None:
+        pytest.skip(f"not installed: {program}")
+    if client == "suppaftp":
+        suppaftp_program()
+    client_tls, server_tls = LEGS[legs]
+    through = Cell(world, place.servers[server_tls][server], "127.0.0.1", place.ports[legs][server],
+                   mode == "active", client_tls)
+    why = attempt(through, client)
+    verdict = "yes"
+    if why is not None:
+        # Directly the client speaks TLS with a server that has it.
+        itself = place.servers[client_tls][server]
+        direct = attempt(Cell(world, itself, ADDRESS_B, itself.port, mode == "active", client_tls), client)
+        verdict = "no" if direct is None else "not directly either"
+    table[client, legs, mode, server] = verdict, why
+    if verdict == "not directly either":
+        pytest.skip(f"not directly either: {why}")
+    assert verdict == "yes", why
+
+
+def write(table):
+    lines = ["# Clients and servers", "",
+             "`cargo xtask conformance clients -- --write`: programs from Debian 12 through a pair of",
+             "gateways over an emulated WAN of 20 ms. Each client uploads, lists, downloads, renames and",
+             "deletes a file, and hashes are compared; wget downloads only, ncftp's commands neither",
+             "rename nor delete. TLS is explicit; with TLS the servers demand it on data connections too,",
+             "all but Pure-FTPd and pyftpdlib also that these resume the session of the control connection.",
+             "FileZilla Server cannot be had on Debian: a script speaks as it does.", "",
+             *pages.table(["client", "TLS with", "data connections", *SERVERS],
+                          [(*row, *(table[(*row, server)][0] for server in SERVERS)) for row in ROWS]), "",
+             "FileZilla 3.63 in its window sends twenty files up and twenty down over its ten connections,",
+             "without TLS and with TLS, against vsftpd and ProFTPD: `cargo xtask conformance filezilla`",
+             "([picture](results/filezilla.png)).", "",
+             *(f"- {client}, TLS {legs}, {mode}, {server}: {verdict}: {why}"
+               for (client, legs, mode, server), (verdict, why) in table.items() if verdict != "yes")]
+    pages.write_text("docs/clients.md", lines)

@@ -1,0 +1,43 @@
+"""FileZilla in its real window: twenty files up and twenty down over its ten connections, without TLS and with
+TLS, against vsftpd and ProFTPD. Hashes must agree. The last windows are kept as pictures in target/.
+"""
+
+import pytest
+
+import servers
+import window
+from world import Path
+
+PATH = Path("300 Mbit/s", "20ms", "0%")
+FIRST_DOORS = {"without TLS": 2130, "with TLS": 2140}
+SERVERS = ["vsftpd", "ProFTPD"]
+FILES, FILE_BYTES = 20, 200_000
+
+pytestmark = pytest.mark.needs(*window.PROGRAMS)
+
+
+class Place:
+    """The servers, their front doors, and a display."""
+
+    def __init__(self, world, start_servers):
+        self.servers, self.ports, text = start_servers(names=SERVERS), {}, ""
+        for tls, first in FIRST_DOORS.items():
+            doors, self.ports[tls] = servers.doors_of(self.servers, first, tls == "with TLS")
+            text += doors
+        world.allowed = [server.place() for server in self.servers.values()]
+        world.pair(text)
+        self.display = window.start_display(world)
+
+
+@pytest.fixture(scope="module")
+def at(world, start_servers):
+    return Place(world, start_servers)
+
+
+@pytest.mark.parametrize("tls", FIRST_DOORS)
+@pytest.mark.parametrize("name", SERVERS)
+def test_twenty_files_go_up_and_down_in_the_window(world, at, name, tls):
+    server = at.servers[name]
+    url = f"ftp://{server.user}:{server.password}@127.0.0.1:{at.ports[tls][name]}{server.folder}"
+    shown = window.Window(world, at.display, f"{name} {tls}".replace(" ", "-"), url)
+    window.move(shown, server, FILES, FILE_BYTES)

@@ -1,0 +1,118 @@
+"""The gateway as a service: a systemd of its own boots site a from a bare root folder, and starts the gateway by
+`examples/longhaul.service`.
+
+Client and gateway share one machine, and so do server and gateway: the client connects to 127.0.0.1:21, and
+so does the far gateway, which lists it in `allow`.
+"""
+
+import time
+
+import pytest
+
+import servers
+from files import assert_same, make_file
+from machine import UID, Machine
+from world import Missing
+
+SIZE = 20_000_000
+# `RestartSec` of the unit, and how long is waited for a start that must not come.
+RESTART_S, PATIENCE_S = 2, 5
+
+pytestmark = pytest.mark.needs("curl", "systemctl", "unshare", "nsenter")
+
+
+@pytest.fixture(scope="module")
+def server(world):
+    """A server that only its own machine reaches."""
+    server = servers.start_vsftpd(world, address="127.0.0.1")
+    world.allowed.append(server.place("127.0.0.1"))
+    world.gateway("b")
+    return server
+
+
+@pytest.fixture(scope="module")
+def machine(world, server):
+    world.write_config("a", '[[ftp]]\nlisten = "127.0.0.1:21"\ntarget = "127.0.0.1:21"\n')
+    try:
+        with Machine(world) as machine:
+            world.connected()
+            yield machine
+    except Missing as missing:
+        pytest.skip(f"there is no {missing}")
+
+
+@pytest.fixture
+def config(world, machine):
+    """The good configuration; it is back, and the service runs by it, at the end."""
+    with open(world.path("a.toml")) as file:
+        config = file.read()
+    yield config
+    machine.write(config)
+    machine.systemctl("reset-failed", "longhaul")
+    machine.systemctl("restart", "longhaul")
+    world.connected()
+
+
+def assert_transfers(world, server):
+    """A file goes up and down by 127.0.0.1 on both machines."""
+    local, back = world.path("local"), world.path("back")
+    make_file(local, SIZE)
+    curl = ["curl", "-sS", "--max-time", "60", "--user", "anonymous:x"]
+    world.run(*curl, "-T", local, "ftp://127.0.0.1/files/file", check=True)
+    world.run(*curl, "-o", back, "ftp://127.0.0.1/files/file", check=True)
+    assert_same(local, server.file("file"))
+    assert_same(local, back)
+
+
+def test_it_runs_after_the_boot(world, machine, server):
+    assert machine.show("ActiveState") == "active"
+    assert machine.show("UnitFileState") == "enabled"
+    assert_transfers(world, server)
+
+
+def test_it_runs_as_a_user_of_its_own_on_port_21(machine):
+    uid = machine.run("ps", "-o", "uid=", "-p", machine.show("MainPID")).strip()
+    assert uid == str(UID)
+    assert ":21 " in machine.run("ss", "-Hltn")
+
+
+def test_killed_it_is_back(world, machine, server):
+    pid = machine.show("MainPID")
+    machine.systemctl("kill", "-s", "KILL", "longhaul")
+    world.wait(lambda: machine.show("MainPID") not in ("0", pid) and world.is_connected(),
+               "back after kill -9", 30)
+    assert_transfers(world, server)
+
+
+def test_a_changed_rate_is_taken_on_at_reload(world, machine, config):
+    pid = machine.show("MainPID")
+    machine.write(config.replace("[link]\n", '[link]\nrate_max = "50 Mbit/s"\n', 1))
+    machine.systemctl("reload", "longhaul")
+    world.wait(lambda: "configuration read again" in machine.log(), "the new rate is taken on")
+    assert machine.show("ActiveState") == "active"
+    assert machine.show("MainPID") == pid, "by the same process"
+
+
+def test_a_wrong_configuration_fails_with_its_place_and_is_not_tried_again(world, machine, config):
+    # Whatever else ends it, systemd does try again within the time that is waited below.
+    starts = machine.show("NRestarts")
+    machine.systemctl("kill", "-s", "KILL", "longhaul")
+    begun = time.monotonic()
+    world.wait(lambda: machine.show("NRestarts") != starts, "a killed gateway is tried again")
+    assert RESTART_S <= time.monotonic() - begun + 1 < PATIENCE_S
+
+    machine.write(config.replace("[link]", "[lnik]", 1))
+    machine.systemctl("restart", "longhaul")
+    world.wait(lambda: machine.show("ActiveState") == "failed", "a wrong configuration fails")
+    starts = machine.show("NRestarts")
+    time.sleep(PATIENCE_S)
+    assert machine.show("ActiveState") == "failed"
+    assert machine.show("NRestarts") == starts
+    assert "gateway.toml:3:2" in machine.log(), "the log has its line and column"
+
+
+def test_it_stops_in_order(world, machine, config):
+    assert machine.show("ActiveState") == "active"
+    machine.systemctl("stop", "longhaul")
+    assert machine.show("ActiveState") == "inactive"
+    assert machine.show("Result") == "success"
