@@ -50,7 +50,7 @@ enum Command {
     Bench(bench::Bench),
     /// Fuzzes what parses bytes from outside
     Fuzz(fuzz::Arguments),
-    /// Runs the scripts in `conformance/`: real clients and servers over an emulated WAN (root only)
+    /// Runs the tests in `conformance/`: real clients and servers over an emulated WAN (root only)
     Conformance(conformance::Arguments),
     /// Runs a plan of `plans/` with its peers installed; `smoke` is checked, too
     Eval(eval::Arguments),
