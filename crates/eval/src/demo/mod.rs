@@ -41,6 +41,8 @@ pub struct DemoConfig {
     pub warm_up: ByteCount,
     /// A plain transfer is cut off after this time and scored at the rate that it reached.
     pub plain_limit: Duration,
+    /// Whether to show how far each transfer is.
+    pub shows_progress: bool,
 }
 
 /// A transfer through the gateways that takes this long has failed.
@@ -54,7 +56,21 @@ impl DemoConfig {
             size: ByteCount::megabytes(100),
             warm_up: ByteCount::megabytes(20),
             plain_limit: Duration::from_secs(30),
+            shows_progress: true,
         }
+    }
+
+    fn progress(&self, label: &str, direction: Direction, size: ByteCount) -> ProgressBar {
+        if !self.shows_progress {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(size.bytes());
+        let template = "{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {elapsed}";
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        bar.set_style(style);
+        bar.set_prefix(format!("{label}, {direction}:"));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
     }
 }
 
@@ -129,7 +145,7 @@ fn plain(
     }
     let server = sites.start_server(files)?;
     for direction in [Direction::Down, Direction::Up] {
-        let bar = progress(&label, direction, config.size);
+        let bar = config.progress(&label, direction, config.size);
         let transfer = Transfer {
             address: server,
             direction,
@@ -208,7 +224,7 @@ fn accelerated(
             } else {
                 format!("{label}, warming up")
             };
-            let bar = progress(&what, direction, size);
+            let bar = config.progress(&what, direction, size);
             let transfer = Transfer {
                 address: front_door,
                 direction,
@@ -252,14 +268,4 @@ fn accelerated(
         }
     }
     Ok(())
-}
-
-fn progress(label: &str, direction: Direction, size: ByteCount) -> ProgressBar {
-    let bar = ProgressBar::new(size.bytes());
-    let template = "{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {elapsed}";
-    let style = ProgressStyle::with_template(template).expect("the template is well formed");
-    bar.set_style(style);
-    bar.set_prefix(format!("{label}, {direction}:"));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
