@@ -8,6 +8,7 @@ mod conformance;
 mod eval;
 mod fuzz;
 mod lint;
+mod man;
 mod packages;
 mod shell;
 mod test;
@@ -53,6 +54,8 @@ enum Command {
     Conformance(conformance::Arguments),
     /// Runs a plan of `plans/` with its peers installed; `smoke` is checked, too
     Eval(eval::Arguments),
+    /// Writes man pages, and completions for bash, zsh and fish
+    Man(man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(arguments),
         Command::Conformance(arguments) => conformance::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),
+        Command::Man(arguments) => man::run(arguments),
     };
     match result {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -27,12 +27,12 @@ use crate::{
 /// An interrupted run continues where it stopped: a trial with a record is not repeated, unless it could
 /// not be tried or a shorter limit cut it off. In an empty folder all trials are made.
 #[derive(clap::Args)]
-#[command(override_usage = USAGE, after_help = EXAMPLES, subcommand_negates_reqs = true)]
+#[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
     /// Evaluation plan, such as one of `plans/`; write ./report for a file with a subcommand's name
-    #[arg(value_name = "PLAN.toml", required_unless_present_any = ["report", "compare"])]
+    #[arg(value_name = "PLAN.toml")]
     plan: Option<PathBuf>,
     /// Run only the published part of the plan, which takes an hour at most
     #[arg(long)]
@@ -135,7 +135,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             (Some(records), _, plan) => report(records, plan.as_deref(), args.published, format),
             (None, Some([before, after]), _) => compare(before, after, format),
             (None, _, Some(plan)) => run_plan(args, plan, format),
-            (None, _, None) => Err(exit::wrong_use("a plan is missing")),
+            (None, _, None) => Err(exit::wrong_use(
+                "a plan is missing: longhaul eval PLAN.toml",
+            )),
         },
     }
 }
