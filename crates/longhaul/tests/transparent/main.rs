@@ -241,7 +241,7 @@ fn a_killed_gateway_leaves_nothing() {
     world.stop(Side::Near, Signal::SIGKILL);
     let remove = world
         .gateway(Side::Near)
-        .arg("--remove-interception")
+        .arg("remove-interception")
         .output();
     let removed = remove.expect("run");
     assert_eq!(removed.status.code(), Some(0), "{}", errors(&removed));
