@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use units::ByteCount;
 use wansim::profile::Profile;
 
+pub use self::table::Demonstration;
 use self::{
     sites::{CongestionControl, Sites},
     table::Row,
@@ -43,6 +44,8 @@ pub struct DemoConfig {
     pub plain_limit: Duration,
     /// Whether to show how far each transfer is.
     pub shows_progress: bool,
+    /// Is told in sentences what happens meanwhile.
+    pub tell: fn(&str),
 }
 
 /// A transfer through the gateways that takes this long has failed.
@@ -57,6 +60,7 @@ impl DemoConfig {
             warm_up: ByteCount::megabytes(20),
             plain_limit: Duration::from_secs(30),
             shows_progress: true,
+            tell: |text| println!("{text}"),
         }
     }
 
@@ -74,11 +78,11 @@ impl DemoConfig {
     }
 }
 
-/// Runs the demonstration and prints it. Call it before the process has any thread.
+/// Runs the demonstration and returns its result. Call it before the process has any thread.
 ///
 /// # Errors
 /// If a transfer through the gateways fails, or the sites cannot be set up.
-pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
+pub fn run(config: &DemoConfig) -> anyhow::Result<Demonstration> {
     let profile = Profile::transatlantic();
     let (mut sites, forbidden) = match privilege::acquire().and_then(|privilege| {
         let sites = Sites::in_namespaces(&profile)?;
@@ -89,19 +93,19 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
                 Privilege::Root => "network namespaces",
                 Privilege::UserNamespace => "network namespaces inside a user namespace",
             };
-            println!(
+            (config.tell)(&format!(
                 "Two sites in {place}, joined by an emulated WAN: {}.",
                 profile.summary
-            );
+            ));
             (sites, None)
         }
         Err(error @ WanError::Forbidden { .. }) => {
-            println!("{error}.");
-            println!(
+            (config.tell)(&format!("{error}."));
+            (config.tell)(&format!(
                 "So the gateways meet over a relay on the loopback interface instead, which treats \
                  their datagrams\nlike the same path ({}). Plain FTP cannot be shown that way.",
                 profile.summary
-            );
+            ));
             (Sites::on_loopback(&profile)?, Some(error))
         }
         Err(error) => return Err(error.into()),
@@ -115,16 +119,12 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
     }
     let is_relayed = forbidden.is_some();
     accelerated(config, &sites, &files, is_relayed, &mut rows)?;
-    println!();
-    table::print(&rows, config.size, &profile.forward);
-    if let Some(load) = sites.saturation() {
-        println!("{load}");
-    }
-    println!(
-        "\nNext: two real machines, see README.md; or your own programs on an emulated WAN:\n  \
-         longhaul wan up --profile transatlantic && longhaul wan exec site-a -- bash"
-    );
-    Ok(())
+    Ok(Demonstration::new(
+        rows,
+        config.size,
+        &profile.forward,
+        sites.saturation().map(|load| load.to_string()),
+    ))
 }
 
 /// Both directions directly, over the kernel's TCP.
@@ -139,7 +139,9 @@ fn plain(
     match sites.set_congestion_control(name)? {
         CongestionControl::Set => {}
         CongestionControl::Missing { available } => {
-            println!("{label}: this kernel does not have it (it has: {available})");
+            (config.tell)(&format!(
+                "{label}: this kernel does not have it (it has: {available})"
+            ));
             return Ok(());
         }
     }
@@ -162,7 +164,7 @@ fn plain(
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                println!("{label}, {direction}: failed: {error:#}");
+                (config.tell)(&format!("{label}, {direction}: failed: {error:#}"));
                 continue;
             }
         };
@@ -178,7 +180,7 @@ fn plain(
             outcome.elapsed,
             outcome.is_complete,
         ));
-        println!("{}", rows[rows.len() - 1]);
+        (config.tell)(&rows[rows.len() - 1].to_string());
     }
     Ok(())
 }
@@ -263,7 +265,7 @@ fn accelerated(
                     outcome.elapsed,
                     true,
                 ));
-                println!("{}, hashes equal", rows[rows.len() - 1]);
+                (config.tell)(&format!("{}, hashes equal", rows[rows.len() - 1]));
             }
         }
     }
