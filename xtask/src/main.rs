@@ -9,6 +9,7 @@ mod conformance;
 mod eval;
 mod fuzz;
 mod lint;
+mod man;
 mod packages;
 mod shell;
 mod test;
@@ -54,6 +55,8 @@ enum Command {
     Conformance(conformance::Arguments),
     /// Runs a plan of `plans/` with its peers installed; `smoke` is checked, too
     Eval(eval::Arguments),
+    /// Writes man pages, and completions for bash, zsh and fish
+    Man(man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(arguments),
         Command::Conformance(arguments) => conformance::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),
+        Command::Man(arguments) => man::run(arguments),
     };
     match result {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -20,6 +20,9 @@ use super::{
 /// What one side did in one cell, once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
+    /// Version of the program's JSON; 0 in records from before they had one.
+    #[serde(default)]
+    pub schema: u32,
     /// The plan's name.
     pub plan: String,
     /// Path and work.

@@ -3,6 +3,7 @@ use crate::cell::{Direction, PathSpec, Work};
 
 pub(crate) fn record(side: Side, repetition: u32) -> Record {
     Record {
+        schema: 1,
         plan: "small".to_owned(),
         cell: Cell {
             path: PathSpec {
@@ -71,6 +72,15 @@ fn records_read_back_and_can_be_added_to() {
     let all = read(&file.0).expect("whole");
     assert_eq!(all, [record(Side::Longhaul, 0), record(Side::FtpBbr, 1)]);
     assert_ne!(all[0].key(), all[1].key());
+}
+
+#[test]
+fn records_from_before_the_schema_are_read() {
+    let line = serde_json::to_string(&record(Side::Longhaul, 0)).expect("plain data");
+    let old = line.replacen("\"schema\":1,", "", 1);
+    assert_ne!(old, line, "a record has its schema");
+    let read: Record = serde_json::from_str(&old).expect("a record");
+    assert_eq!((read.schema, read.seed), (0, 1));
 }
 
 #[test]

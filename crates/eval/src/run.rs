@@ -32,6 +32,10 @@ pub struct Setting {
     pub records: PathBuf,
     /// Version and commit.
     pub version: String,
+    /// Version of the records' format.
+    pub schema: u32,
+    /// Whether to tell on standard error how far the run is.
+    pub shows_progress: bool,
 }
 
 /// Runs what the records do not have yet, and returns all of them. Trials that were not tried, or cut off by a
@@ -44,7 +48,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
     let by_others = known
         .iter()
         .filter(|record| record.version != setting.version);
-    if !known.is_empty() {
+    if !known.is_empty() && setting.shows_progress {
         let (all, others) = (known.len(), by_others.count());
         eprintln!("{all} trials are on record, {others} of them by other versions");
     }
@@ -55,7 +59,12 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
         record.is_none_or(|record| !record.is_final(task.limit))
     };
     let machine = machine::describe();
-    let bar = progress(plan.trials());
+    let bar = progress(plan.trials(), setting.shows_progress);
+    let tell = |text: &str| {
+        if setting.shows_progress {
+            say(&bar, text);
+        }
+    };
     for task in &plan.tasks {
         let turns: Vec<_> = (0..task.repetitions)
             .flat_map(|repetition| task.turn(repetition).map(move |side| (repetition, side)))
@@ -65,7 +74,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
         if turns.is_empty() {
             continue;
         }
-        say(&bar, &task.cell.to_string());
+        tell(&task.cell.to_string());
         let mut stage = match Stage::set_up(&task.cell, &setting.program, SEED) {
             Ok(stage) => Ok(stage),
             // Without sites there is no cell at all.
@@ -81,6 +90,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
                 Err(why) => Tried::not_tried(why.clone()),
             };
             let record = Record {
+                schema: setting.schema,
                 plan: plan.name.clone(),
                 cell: task.cell.clone(),
                 side,
@@ -103,7 +113,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
                     .as_secs(),
             };
             file.add(&record)?;
-            say(&bar, &line(&record));
+            tell(&line(&record));
             bar.inc(1);
         }
     }
@@ -234,7 +244,10 @@ fn line(record: &Record) -> String {
     }
 }
 
-fn progress(trials: usize) -> ProgressBar {
+fn progress(trials: usize, is_shown: bool) -> ProgressBar {
+    if !is_shown {
+        return ProgressBar::hidden();
+    }
     let bar = ProgressBar::new(trials as u64);
     let template = "{pos} of {len} trials, {elapsed} gone, {eta} left: {msg}";
     bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));

@@ -2,98 +2,101 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use anyhow::ensure;
 use clap::Subcommand;
 use probe::calc::{self, Limit, Mega, Transfer};
+use serde_json::{Value, json};
 use units::{BitRate, ByteCount};
 
-use crate::output;
+use crate::{exit, output};
 
+/// Calculate what a path allows: windows, rates, loss limits and times
+///
+/// Each figure is printed with its formula.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul calc window --rate '100 Mbit/s' --rtt 173ms
+  longhaul calc time --size '1 GB' --rate '1 Gbit/s' --rtt 200ms --loss 0.1%")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
+    /// Print the figures as JSON, without formulas
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Bandwidth-delay product: the window that a rate needs at a round-trip time
-    #[command(after_help = "Example: longhaul calc window --rate '100 Mbit/s' --rtt 173ms")]
+    /// Calculate the window that a rate needs at an RTT: the bandwidth-delay product
+    #[command(after_help = "\
+Example:
+  longhaul calc window --rate '100 Mbit/s' --rtt 173ms")]
     Window {
-        /// Rate of the path: '100 Mbit/s' (1 Mbit = 1,000,000 bit)
+        /// Assume this rate of the path: '100 Mbit/s' (1 Mbit = 1,000,000 bit)
         #[arg(long, value_name = "RATE")]
         rate: BitRate,
-        /// Round-trip time: 173ms
+        /// Assume this round-trip time: 173ms
         #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
     },
-    /// Rate that a window allows at a round-trip time
-    #[command(after_help = "Example: longhaul calc rate --window '64 KiB' --rtt 173ms")]
+    /// Calculate the rate that a window allows at an RTT
+    #[command(after_help = "\
+Example:
+  longhaul calc rate --window '64 KiB' --rtt 173ms")]
     Rate {
-        /// Window: '64 KiB' (65,536 bytes) or '64 kB' (64,000)
+        /// Assume this window: '64 KiB' (65,536 bytes) or '64 kB' (64,000 bytes)
         #[arg(long, value_name = "SIZE")]
         window: ByteCount,
-        /// Round-trip time: 173ms
+        /// Assume this round-trip time: 173ms
         #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
     },
-    /// Rate that random loss leaves to TCP, by the laws of Reno (Mathis) and CUBIC (RFC 9438)
-    #[command(after_help = "Example: longhaul calc loss --loss 0.1% --rtt 200ms")]
+    /// Calculate the rate that random loss leaves to TCP
+    ///
+    /// The formulas are those of Reno (Mathis et al. 1997) and CUBIC (RFC 9438).
+    #[command(after_help = "\
+Example:
+  longhaul calc loss --loss 0.1% --rtt 200ms")]
     Loss {
-        /// Packets lost: 0.1%
+        /// Assume that this share of the packets is lost: 0.1%
         #[arg(long, value_parser = units::parse_share, value_name = "SHARE")]
         loss: f64,
-        /// Round-trip time: 200ms
+        /// Assume this round-trip time: 200ms
         #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
-        /// Payload of a packet
+        /// Assume this payload of a packet
         #[arg(long, default_value = "1448 B", value_name = "SIZE")]
         mss: ByteCount,
     },
-    /// Time of a transfer, plainly by FTP and through Longhaul
-    #[command(
-        after_help = "Example: longhaul calc time --size '1 GB' --rate '1 Gbit/s' --rtt 200ms --loss 0.1%"
-    )]
+    /// Calculate the time of a transfer by plain FTP and through Longhaul
+    #[command(after_help = "\
+Example:
+  longhaul calc time --size '1 GB' --rate '1 Gbit/s' --rtt 200ms --loss 0.1%")]
     Time {
-        /// Bytes of the file: '1 GB' or '1 GiB'
+        /// Assume a file of this size: '1 GB' or '1 GiB'
         #[arg(long, value_name = "SIZE")]
         size: ByteCount,
-        /// Rate of the path, Ethernet framing included: '1 Gbit/s'
+        /// Assume this rate of the path, Ethernet framing included: '1 Gbit/s'
         #[arg(long, value_name = "RATE")]
         rate: BitRate,
-        /// Round-trip time: 200ms
+        /// Assume this round-trip time: 200ms
         #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
-        /// Packets lost: 0.1%
+        /// Assume that this share of the packets is lost: 0.1%
         #[arg(long, value_parser = units::parse_share, default_value = "0%", value_name = "SHARE")]
         loss: f64,
-        /// Most that TCP keeps under way: '64 KiB' [default: enough]
+        /// Let TCP keep at most this much in flight: '64 KiB' [default: no limit]
         #[arg(long, value_name = "SIZE")]
         window: Option<ByteCount>,
     },
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let text = match args.what {
-        What::Window { rate, rtt } => {
-            ensure!(rate > BitRate::default(), "--rate must be above zero");
-            window(rate, rtt)
-        }
-        What::Rate { window, rtt } => {
-            ensure!(
-                !rtt.is_zero(),
-                "without a round-trip time no window limits anything"
-            );
-            window_rate(window, rtt)
-        }
-        What::Loss { loss, rtt, mss } => {
-            ensure!(loss > 0.0, "without loss neither law limits anything");
-            ensure!(
-                !rtt.is_zero(),
-                "without a round-trip time neither law limits anything"
-            );
-            loss_rates(loss, rtt, mss)
-        }
+    args.what.check()?;
+    let (text, figures) = match args.what {
+        What::Window { rate, rtt } => (window(rate, rtt), window_figures(rate, rtt)),
+        What::Rate { window, rtt } => (window_rate(window, rtt), window_rate_figures(window, rtt)),
+        What::Loss { loss, rtt, mss } => (loss_rates(loss, rtt, mss), loss_figures(loss, rtt, mss)),
         What::Time {
             size,
             rate,
@@ -101,25 +104,109 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             loss,
             window,
         } => {
-            ensure!(rate > BitRate::default(), "--rate must be above zero");
-            ensure!(
-                loss < 1.0,
-                "of a path that loses everything nothing arrives"
-            );
-            ensure!(
-                window != Some(ByteCount::ZERO),
-                "--window must be above zero"
-            );
-            time(&Transfer {
+            let transfer = Transfer {
                 size,
                 rate,
                 rtt,
                 loss,
                 window,
-            })
+            };
+            (time(&transfer), time_figures(&transfer))
         }
     };
-    output::print(&text)
+    output::print(&if args.json {
+        output::json(&figures)
+    } else {
+        text
+    })
+}
+
+impl What {
+    /// Refuses figures for which no formula has an answer.
+    fn check(&self) -> anyhow::Result<()> {
+        let zero_rate = "--rate must be above zero";
+        match self {
+            Self::Window { rate, .. } => exit::ensure(*rate > BitRate::default(), zero_rate),
+            Self::Rate { rtt, .. } => exit::ensure(
+                !rtt.is_zero(),
+                "--rtt must be above zero: without a round-trip time a window limits nothing",
+            ),
+            Self::Loss { loss, rtt, mss } => {
+                exit::ensure(
+                    *loss > 0.0,
+                    "--loss must be above zero: without loss neither formula has a limit",
+                )?;
+                exit::ensure(
+                    !rtt.is_zero(),
+                    "--rtt must be above zero: without a round-trip time neither formula has a limit",
+                )?;
+                exit::ensure(*mss > ByteCount::ZERO, "--mss must be above zero")
+            }
+            Self::Time {
+                rate, loss, window, ..
+            } => {
+                exit::ensure(*rate > BitRate::default(), zero_rate)?;
+                exit::ensure(
+                    *loss < 1.0,
+                    "--loss must be below 100%: nothing arrives on a path that loses everything",
+                )?;
+                exit::ensure(
+                    *window != Some(ByteCount::ZERO),
+                    "--window must be above zero",
+                )
+            }
+        }
+    }
+}
+
+fn window_figures(rate: BitRate, rtt: Duration) -> Value {
+    let bytes = calc::bandwidth_delay_product_bytes(rate.as_bits_per_s() as f64, rtt);
+    json!({
+        "rate_bits_per_s": rate,
+        "rtt_s": rtt.as_secs_f64(),
+        "bandwidth_delay_product_bytes": bytes,
+        "window_scale_shift": calc::window_scale_shift(bytes),
+    })
+}
+
+fn window_rate_figures(window: ByteCount, rtt: Duration) -> Value {
+    json!({
+        "window_bytes": window,
+        "rtt_s": rtt.as_secs_f64(),
+        "rate_bits_per_s": calc::window_rate_bits_per_s(window, rtt),
+    })
+}
+
+fn loss_figures(loss: f64, rtt: Duration, mss: ByteCount) -> Value {
+    json!({
+        "loss": loss,
+        "rtt_s": rtt.as_secs_f64(),
+        "mss_bytes": mss,
+        "reno_bits_per_s": calc::mathis_bits_per_s(mss, rtt, loss),
+        "cubic_bits_per_s": calc::cubic_bits_per_s(mss, rtt, loss),
+        "longhaul_share_of_line": 1.0 - loss,
+    })
+}
+
+fn time_figures(transfer: &Transfer) -> Value {
+    let plain = transfer.plain();
+    let limit = match plain.limit {
+        Limit::Rate => "rate",
+        Limit::Window => "window",
+        Limit::Loss => "loss",
+    };
+    json!({
+        "size_bytes": transfer.size,
+        "rate_bits_per_s": transfer.rate,
+        "rtt_s": transfer.rtt.as_secs_f64(),
+        "loss": transfer.loss,
+        "window_bytes": transfer.window,
+        "line_goodput_bits_per_s": transfer.line_goodput_bits_per_s(),
+        "plain_goodput_bits_per_s": plain.goodput_bits_per_s,
+        "plain_limit": limit,
+        "plain_s": plain.time.as_secs_f64(),
+        "longhaul_ideal_s": transfer.ideal_time().as_secs_f64(),
+    })
 }
 
 fn window(rate: BitRate, rtt: Duration) -> String {
@@ -145,7 +232,7 @@ fn window(rate: BitRate, rtt: Duration) -> String {
     let binary = calc::bandwidth_delay_product_bytes(mbit * Mega::Binary.value(), rtt);
     let _ = writeln!(
         text,
-        "Who takes 1 Mbit for 1024 x 1024 bit means {} bit/s, and has {:.4} MByte of 1024 x 1024 bytes.",
+        "With 1 Mbit = 1024 x 1024 bit the rate is {} bit/s, and the product {:.4} MByte of 1024 x 1024 bytes.",
         grouped(mbit * Mega::Binary.value()),
         binary / Mega::Binary.value(),
     );
@@ -183,7 +270,7 @@ fn loss_rates(loss: f64, rtt: Duration, mss: ByteCount) -> String {
         "loss {percent} %, RTT {rtt_s} s, segments of {} bytes; random loss, each segment acknowledged\n\
          Reno (Mathis et al. 1997) = MSS / RTT x sqrt(3 / (2 p))\n  {segment} x {:.2} = {}\n\
          CUBIC (RFC 9438, 5.1) = MSS / RTT x 1.054 (RTT / p)^(3/4), or Reno's if larger\n  {}\n\
-         Longhaul's rate does not depend on random loss but for what is lost: {:.4} of the line\n",
+         Longhaul loses only the lost packets' share of the line: {:.4} of the line remain\n",
         mss.bytes(),
         (1.5 / loss).sqrt(),
         mbit(calc::mathis_bits_per_s(mss, rtt, loss)),
@@ -206,7 +293,7 @@ fn time(transfer: &Transfer) -> String {
          plain FTP, one CUBIC connection: {} (limit: {limit})\n  \
          3 RTT to set up, slow start from 10 segments, the rest at that rate: {}\n\
          through Longhaul: S / line + {} RTT: {} on a warm link, at best\n  \
-         (docs/results says which part of that is reached where; a new link takes 4 to 6 RTT to its rate)\n\
+         (docs/results has the measured shares of this ideal; a new link needs 4 to 6 RTT to reach its rate)\n\
          plain / Longhaul = {:.1}\n",
         transfer.size,
         transfer.rate,

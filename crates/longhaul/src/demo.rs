@@ -1,15 +1,30 @@
 //! `longhaul demo`: both kinds of transfer side by side over an emulated WAN.
 
-use std::process::ExitCode;
-
 use anyhow::Context;
-use eval::demo::DemoConfig;
+use eval::demo::{DemoConfig, Demonstration};
 
+use crate::output::{self, Format};
+
+/// Move a file by plain FTP and through Longhaul over an emulated WAN, and compare both
+///
+/// The demonstration needs no other program and no configuration. It takes about two minutes. It runs as
+/// root and as an ordinary user.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    format: Format,
+}
 
-pub(crate) fn run(_: &Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("finding this program's own file")?;
-    eval::demo::run(&DemoConfig::new(program))?;
-    Ok(ExitCode::SUCCESS)
+    let mut config = DemoConfig {
+        shows_progress: !output::is_quiet(),
+        ..DemoConfig::new(program)
+    };
+    if args.format.json {
+        // The result stands alone on standard output.
+        config.tell = |text| eprintln!("{text}");
+    }
+    let shown = eval::demo::run(&config)?;
+    args.format.print(&shown, Demonstration::text)
 }

@@ -1,125 +1,255 @@
-//! `longhaul eval`: runs a plan, or makes the report of records that exist.
+//! `longhaul eval`: runs a plan, or makes reports and comparisons of records that exist.
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::ExitCode,
     time::Duration,
 };
 
 use anyhow::{Context, ensure};
+use clap::Subcommand;
 use emulator::privilege;
-use eval::{plan::Plan, record, report::Report, run};
+use eval::{
+    plan::Plan,
+    record::{self, Record},
+    report::{Comparison, Report},
+    run,
+};
+use serde_json::json;
 
-use crate::output;
+use crate::{
+    exit,
+    output::{self, Format},
+};
 
-/// Runs an evaluation plan over an emulated WAN, and writes records and report
+/// Run an evaluation plan over an emulated WAN, and write records and a report
+///
+/// An interrupted run continues where it stopped: a trial with a record is not repeated, unless it could
+/// not be tried or a shorter limit cut it off. In an empty folder all trials are made.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The plan; see `plans/`
-    #[arg(value_name = "PLAN.toml", required_unless_present_any = ["report", "compare"])]
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Evaluation plan, such as one of `plans/`; write ./report for a file with a subcommand's name
+    #[arg(value_name = "PLAN.toml")]
     plan: Option<PathBuf>,
-    /// Only what the plan publishes: an hour at most
+    /// Run only the published part of the plan, which takes an hour at most
     #[arg(long)]
     published: bool,
-    /// Folder for NAME.jsonl, NAME.html and NAME.md
-    #[arg(long, default_value = "eval-results", value_name = "FOLDER")]
-    out: PathBuf,
-    /// Show cells and the estimated time, and run nothing
+    /// Write NAME.jsonl, NAME.html and NAME.md into this folder [default: eval-results]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Show the cells and the estimated time, and run nothing
     #[arg(long)]
     dry_run: bool,
-    /// Make the report of a file of records again, beside it; the plan has its title and says what it is about
-    #[arg(long, value_name = "RECORDS.jsonl", conflicts_with = "compare")]
+    /// Print the result as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    // The spellings of version 0.1 for `report` and `compare`.
+    #[arg(
+        long,
+        hide = true,
+        value_name = "RECORDS.jsonl",
+        conflicts_with = "compare"
+    )]
     report: Option<PathBuf>,
-    /// Compare two files of records, before and after
-    #[arg(long, num_args = 2, value_names = ["BEFORE.jsonl", "AFTER.jsonl"], conflicts_with = "plan")]
+    #[arg(
+        long,
+        hide = true,
+        num_args = 2,
+        value_names = ["BEFORE.jsonl", "AFTER.jsonl"],
+        conflicts_with = "plan"
+    )]
     compare: Option<Vec<PathBuf>>,
 }
+
+#[derive(Subcommand)]
+enum Action {
+    /// Make the report of a file of records again, beside the file
+    ///
+    /// The command writes RECORDS.html and RECORDS.md. A plan gives the report its title and its
+    /// introduction, and leaves out trials that are not in the plan.
+    #[command(after_help = "\
+Example:
+  longhaul eval report docs/results/irt.jsonl --plan plans/irt.toml")]
+    Report {
+        /// Records of an evaluation
+        #[arg(value_name = "RECORDS.jsonl")]
+        records: PathBuf,
+        /// Take title, introduction and the choice of trials from this plan
+        #[arg(long, value_name = "PLAN.toml")]
+        plan: Option<PathBuf>,
+        /// Report only the published part of the plan
+        #[arg(long, requires = "plan")]
+        published: bool,
+    },
+    /// Compare two files of records, before and after
+    ///
+    /// The command prints a table with the median of each cell and side in both files.
+    #[command(after_help = "\
+Example:
+  longhaul eval compare before/smoke.jsonl after/smoke.jsonl")]
+    Compare {
+        /// Records before a change
+        #[arg(value_name = "BEFORE.jsonl")]
+        before: PathBuf,
+        /// Records after the change
+        #[arg(value_name = "AFTER.jsonl")]
+        after: PathBuf,
+    },
+}
+
+const USAGE: &str = "longhaul eval [OPTIONS] <PLAN.toml>
+       longhaul eval <COMMAND>";
 
 const EXAMPLES: &str = "\
 Examples:
   longhaul eval plans/smoke.toml
   longhaul eval plans/irt.toml --published --out docs/results
-  longhaul eval plans/irt.toml --report docs/results/irt.jsonl
-  longhaul eval --compare before/smoke.jsonl after/smoke.jsonl
+  longhaul eval report docs/results/irt.jsonl --plan plans/irt.toml
+  longhaul eval compare before/smoke.jsonl after/smoke.jsonl
 
-An interrupted run goes on where it stopped: what has a record is not tried again, unless it could not be
-tried, or was cut off by a shorter limit. All is tried again in an empty folder.
-Exit codes: 0 all trials are recorded, whatever came of them; 1 the run could not go on; 2 wrong use or plan.";
+Exit codes: 0 all trials have a record, whatever their result; 1 the run could not continue; 2 wrong
+use or a wrong plan.";
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some([before, after]) = args.compare.as_deref() {
-        let text = eval::report::compare(&record::read(before)?, &record::read(after)?);
-        return output::print(&text).map(|()| ExitCode::SUCCESS);
-    }
-    let plan = args
-        .plan
-        .as_deref()
-        .map(|path| read_plan(path, args.published));
-    let plan = match plan.transpose() {
-        Ok(plan) => plan,
-        Err(error) => {
-            eprintln!("longhaul: {error:#}");
-            return Ok(ExitCode::from(2));
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let format = Format { json: args.json };
+    match &args.action {
+        Some(action) => {
+            let alone = args.plan.is_none() && args.report.is_none() && args.compare.is_none();
+            exit::ensure(
+                alone && !args.published && !args.dry_run && args.out.is_none(),
+                "options of a run stand without a subcommand, and those of a subcommand behind its name",
+            )?;
+            match action {
+                Action::Report {
+                    records,
+                    plan,
+                    published,
+                } => report(records, plan.as_deref(), *published, format),
+                Action::Compare { before, after } => compare(before, after, format),
+            }
         }
-    };
-    if let Some(path) = &args.report {
-        let records = record::read(path)?;
-        let report = match &plan {
-            Some(plan) => Report::new(&plan.title, &plan.about, &run::in_order(plan, records)),
-            None => Report::new(&title_of(path), "", &records),
-        };
-        write(&report?, path)?;
-        return Ok(ExitCode::SUCCESS);
+        None => match (&args.report, args.compare.as_deref(), &args.plan) {
+            (Some(records), _, plan) => report(records, plan.as_deref(), args.published, format),
+            (None, Some([before, after]), _) => compare(before, after, format),
+            (None, _, Some(plan)) => run_plan(args, plan, format),
+            (None, _, None) => Err(exit::wrong_use(
+                "a plan is missing: longhaul eval PLAN.toml",
+            )),
+        },
     }
-    let plan = plan.context("no plan")?;
+}
+
+fn compare(before: &Path, after: &Path, format: Format) -> anyhow::Result<()> {
+    let comparison = Comparison::of(&record::read(before)?, &record::read(after)?);
+    format.print(&comparison, Comparison::text)
+}
+
+fn report(
+    records: &Path,
+    plan: Option<&Path>,
+    published: bool,
+    format: Format,
+) -> anyhow::Result<()> {
+    let plan = plan.map(|path| read_plan(path, published)).transpose()?;
+    let all = record::read(records)?;
+    let report = match &plan {
+        Some(plan) => Report::new(&plan.title, &plan.about, &run::in_order(plan, all)),
+        None => Report::new(&title_of(records), "", &all),
+    };
+    let report = report?;
+    let files = write(&report, records)?;
+    print(&report, &files, format, |_| String::new())
+}
+
+fn run_plan(args: &Args, path: &Path, format: Format) -> anyhow::Result<()> {
+    let plan = read_plan(path, args.published)?;
+    if args.dry_run {
+        let value = json!({
+            "plan": plan.name,
+            "title": plan.title,
+            "trials": plan.trials(),
+            "estimate_s": plan.estimate().as_secs_f64(),
+            "cells": plan.tasks.iter().map(|task| &task.cell).collect::<Vec<_>>(),
+        });
+        return format.print(&value, |_| {
+            let cells = plan.tasks.iter().map(|task| format!("  {}\n", task.cell));
+            head(&plan) + &cells.collect::<String>()
+        });
+    }
+    if !format.json {
+        output::print(&head(&plan))?;
+    }
+    privilege::acquire()?;
+    let folder = args.out.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let records = folder.join(format!("{}.jsonl", plan.name));
+    let setting = run::Setting {
+        program: std::env::current_exe().context("finding this program's own file")?,
+        records: records.clone(),
+        version: env!("LONGHAUL_VERSION").to_owned(),
+        schema: output::SCHEMA,
+        shows_progress: !output::is_quiet(),
+    };
+    let all: Vec<Record> = run::run(&plan, &setting)?;
+    ensure!(!all.is_empty(), "there are no records");
+    let report = Report::new(&plan.title, &plan.about, &all)?;
+    let files = write(&report, &records)?;
+    print(&report, &files, format, Report::summary)
+}
+
+fn read_plan(path: &Path, published: bool) -> anyhow::Result<Plan> {
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| exit::wrong_use(format!("{}: {error}", path.display())))?;
+    Plan::parse(&text, path, published).map_err(exit::wrong_use)
+}
+
+/// What a run is going to do, in a line.
+fn head(plan: &Plan) -> String {
     let minutes = |time: Duration| format!("{:.0} min", (time.as_secs_f64() / 60.0).max(1.0));
-    output::print(&format!(
+    format!(
         "{}: {} trials in {} cells, about {}\n",
         plan.title,
         plan.trials(),
         plan.tasks.len(),
         minutes(plan.estimate())
-    ))?;
-    if args.dry_run {
-        let cells = plan.tasks.iter().map(|task| format!("  {}\n", task.cell));
-        return output::print(&cells.collect::<String>()).map(|()| ExitCode::SUCCESS);
-    }
-    privilege::acquire()?;
-    fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
-    let records = args.out.join(format!("{}.jsonl", plan.name));
-    let setting = run::Setting {
-        program: std::env::current_exe().context("finding this program's own file")?,
-        records: records.clone(),
-        version: env!("LONGHAUL_VERSION").to_owned(),
-    };
-    let all = run::run(&plan, &setting)?;
-    ensure!(!all.is_empty(), "there are no records");
-    let report = Report::new(&plan.title, &plan.about, &all)?;
-    write(&report, &records)?;
-    output::print(&report.summary()).map(|()| ExitCode::SUCCESS)
+    )
 }
 
-fn read_plan(path: &Path, published: bool) -> anyhow::Result<Plan> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    Ok(Plan::parse(&text, path, published)?)
-}
-
-/// Writes the report beside its records, whole or not at all.
-fn write(report: &Report, records: &Path) -> anyhow::Result<()> {
+/// Writes the report beside its records, whole or not at all, and returns its files.
+fn write(report: &Report, records: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for (extension, text) in [("html", report.html()), ("md", report.markdown())] {
         let path = records.with_extension(extension);
         let part = records.with_extension(format!("{extension}.part"));
         fs::write(&part, text)
             .and_then(|()| fs::rename(&part, &path))
             .with_context(|| path.display().to_string())?;
-        output::print(&format!("{}\n", path.display()))?;
+        files.push(path);
     }
-    Ok(())
+    Ok(files)
+}
+
+/// Prints the names of the files, then what `summary` says; as JSON all figures.
+fn print(
+    report: &Report,
+    files: &[PathBuf],
+    format: Format,
+    summary: impl FnOnce(&Report) -> String,
+) -> anyhow::Result<()> {
+    let value = json!({ "files": files, "report": report.figures() });
+    format.print(&value, |_| {
+        let names = files.iter().map(|path| format!("{}\n", path.display()));
+        names.collect::<String>() + &summary(report)
+    })
 }
 
 fn title_of(records: &Path) -> String {
     let stem = records.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
 }
+
+/// Where records and reports go.
+const DEFAULT_FOLDER: &str = "eval-results";

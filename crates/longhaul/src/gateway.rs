@@ -1,52 +1,183 @@
-//! `longhaul gateway --config FILE`: runs a gateway.
+//! `longhaul gateway --config FILE`: runs a gateway, checks its configuration, or tidies up after it.
 
-use std::{io, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context as _;
-use gateway::{config::Config, daemon, intercept};
+use clap::Subcommand;
+use gateway::{
+    config::{Config, ConfigError},
+    daemon, intercept,
+};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde::Serialize;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
 use tracing::{info, warn};
 
+use crate::{exit, output::Format};
+
+/// Run a gateway
+///
+/// A gateway accepts connections of FTP clients and other TCP clients, and moves their data over the WAN to
+/// another gateway.
+///
+/// The gateway ends on SIGTERM and SIGINT when its transfers are done, after 10 s at the latest. On SIGHUP
+/// the gateway reads the configuration file again: it applies a changed `rate_max` and new certificates
+/// while transfers go on. All other changes wait for a restart, and a log line says so.
 #[derive(clap::Args)]
+#[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The configuration file.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// Only say whether the configuration is right.
-    #[arg(long)]
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Read the configuration from this file (required)
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    // The spellings of version 0.1 for `check` and `remove-interception`.
+    #[arg(long, hide = true)]
     check: bool,
-    /// Only remove the rules of transparent front doors that a killed gateway has left in the kernel
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long, hide = true, conflicts_with = "check")]
     remove_interception: bool,
 }
 
+#[derive(Clone, Copy, Subcommand)]
+enum Action {
+    /// Run a gateway, as without a subcommand
+    Run,
+    /// Check a configuration file and the key file that it names
+    ///
+    /// The command prints what a gateway with this configuration would do, or the first mistake with its
+    /// line and column. It opens no socket.
+    #[command(after_help = "\
+Example:
+  longhaul gateway check --config site-a.toml
+
+Exit codes: 0 the configuration is right; 2 it is wrong.")]
+    Check {
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Remove the rules of transparent front doors that a killed gateway left in the kernel
+    ///
+    /// A gateway that ends in order removes its rules itself. The command refuses to run while the gateway
+    /// is running.
+    #[command(after_help = "\
+Example:
+  longhaul gateway remove-interception --config site-a.toml")]
+    RemoveInterception {
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+const USAGE: &str = "longhaul gateway [OPTIONS] --config <FILE>
+       longhaul gateway [OPTIONS] --config <FILE> <COMMAND>";
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul gateway check --config site-a.toml
+  longhaul gateway --config site-a.toml
+  longhaul gateway --config site-a.toml --log info,link=debug
+
+Exit codes: 0 ended by a signal, after draining; 1 the gateway failed, for example because a port is
+taken; 2 wrong use or configuration.";
+
+/// What `check` prints.
+#[derive(Serialize)]
+struct Checked<'a> {
+    file: &'a Path,
+    /// The configuration in lines of text; none if it is wrong.
+    summary: Option<Vec<String>>,
+    /// What is wrong, with its place.
+    error: Option<String>,
+}
+
+/// What `remove-interception` prints.
+#[derive(Serialize)]
+struct Uninstalled<'a> {
+    file: &'a Path,
+    /// A line for each front door.
+    removed: Vec<String>,
+}
+
+impl Args {
+    fn action(&self) -> anyhow::Result<Action> {
+        let format = Format { json: false };
+        let old = match (self.check, self.remove_interception) {
+            (true, _) => Some(Action::Check { format }),
+            (_, true) => Some(Action::RemoveInterception { format }),
+            _ => None,
+        };
+        exit::ensure(
+            old.is_none() || self.action.is_none(),
+            "--check and --remove-interception are old spellings of subcommands; give one subcommand",
+        )?;
+        Ok(self.action.or(old).unwrap_or(Action::Run))
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(&args.config) {
+    let action = args.action()?;
+    let missing = || exit::wrong_use("--config FILE is missing");
+    let file = args.config.as_deref().ok_or_else(missing)?;
+    let loaded = Config::load(file);
+    if let Action::Check { format } = action {
+        return check(file, &loaded, format);
+    }
+    let config = match loaded {
         Ok(config) => config,
-        Err(error) => {
-            eprintln!("{error}");
-            return Ok(ExitCode::from(2));
-        }
+        Err(error) => return Ok(refuse(&error)),
     };
-    if args.check {
-        println!("{}: ok", args.config.display());
-        println!("{config}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    if args.remove_interception {
+    if let Action::RemoveInterception { format } = action {
         let removed = intercept::remove(&config)?;
-        if removed.is_empty() {
-            println!("{}: no [[ftp]] is transparent", args.config.display());
-        }
-        for line in removed {
-            println!("{line}");
-        }
+        format.print(&Uninstalled { file, removed }, |done| {
+            match &*done.removed {
+                [] => format!("{}: no [[ftp]] is transparent\n", file.display()),
+                lines => lines.join("\n") + "\n",
+            }
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
+    serve(file, config)
+}
+
+fn check(
+    file: &Path,
+    loaded: &Result<Config, ConfigError>,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    let text = match loaded {
+        Ok(config) => config.to_string(),
+        Err(error) if format.json => error.to_string(),
+        Err(error) => return Ok(refuse(error)),
+    };
+    let checked = Checked {
+        file,
+        summary: loaded
+            .is_ok()
+            .then(|| text.lines().map(str::to_owned).collect()),
+        error: loaded.is_err().then(|| text.clone()),
+    };
+    format.print(&checked, |_| format!("{}: ok\n{text}\n", file.display()))?;
+    Ok(match loaded {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(2),
+    })
+}
+
+/// Says what is wrong with the configuration: its place first, as editors and their users expect.
+fn refuse(error: &ConfigError) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::from(2)
+}
+
+fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
     raise_file_limit();
     let bound = daemon::Bound::bind(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -62,7 +193,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => {}
             }
         };
-        let reloads = reload_on_hangup(args.config.clone())?;
+        let reloads = reload_on_hangup(file.to_owned())?;
         let cut_short = daemon::run(config, bound, reloads, shutdown, DRAIN).await?;
         for transfer in &cut_short.transfers {
             warn!(

@@ -1,14 +1,45 @@
 //! `longhaul keygen FILE`: a new identity.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use link::Identity;
+use serde::Serialize;
 
+use crate::output::Format;
+
+/// Write a new identity and print its public key
+///
+/// The identity is a private key. The file gets mode 0600. The command never replaces an existing file.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul keygen site-a.key")]
 pub(crate) struct Args {
-    /// The key file to write; never over an existing file.
+    /// Key file to write
     file: PathBuf,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// What `keygen` and `pubkey` print.
+#[derive(Serialize)]
+pub(crate) struct PublicKey<'a> {
+    file: &'a Path,
+    public_key: String,
+}
+
+impl<'a> PublicKey<'a> {
+    pub(crate) fn of(identity: &Identity, file: &'a Path) -> Self {
+        Self {
+            file,
+            public_key: identity.public_key().to_string(),
+        }
+    }
+
+    pub(crate) fn print(&self, format: Format) -> anyhow::Result<()> {
+        format.print(self, |key| format!("{}\n", key.public_key))
+    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -16,6 +47,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     identity
         .write_new(&args.file)
         .with_context(|| format!("cannot write {}", args.file.display()))?;
-    println!("{}", identity.public_key());
-    Ok(())
+    PublicKey::of(&identity, &args.file).print(args.format)
 }

@@ -12,17 +12,25 @@ pub(crate) fn drawn_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// What a production build says of a command that it has not.
+#[cfg(any(test, not(feature = "laboratory")))]
+fn refusal(command: &str) -> String {
+    format!("this build has no `{command}`; {CURE}")
+}
+
 /// How to get what a production build has not.
 const CURE: &str = "install the package longhaul-lab, or build with `cargo build --release`";
 
 #[cfg(not(feature = "laboratory"))]
 mod absent {
-    use std::{ffi::OsString, process::ExitCode};
+    use std::ffi::OsString;
+
+    use crate::exit::wrong_use;
 
     /// Subcommands of the laboratory, as a production build knows them: by name.
     #[derive(clap::Subcommand)]
     pub(crate) enum Absent {
-        /// Compare plain FTP and Longhaul over an emulated WAN (package longhaul-lab)
+        /// Compare plain FTP with Longhaul over an emulated WAN (package longhaul-lab)
         #[command(disable_help_flag = true)]
         Demo(Anything),
         /// Join two network namespaces by an emulated WAN (package longhaul-lab)
@@ -40,18 +48,32 @@ mod absent {
     }
 
     impl Absent {
-        /// Says what to install.
-        pub(crate) fn explain(&self) -> ExitCode {
-            let name = match self {
+        /// Says what to install; exit code 2.
+        pub(crate) fn refusal(&self) -> anyhow::Error {
+            wrong_use(super::refusal(match self {
                 Self::Demo(_) => "demo",
                 Self::Wan(_) => "wan",
                 Self::Eval(_) => "eval",
-            };
-            eprintln!("longhaul: this build has no `{name}`; {}", super::CURE);
-            ExitCode::from(2)
+            }))
         }
     }
 }
 
 #[cfg(not(feature = "laboratory"))]
 pub(crate) use absent::Absent;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_production_build_says_where_the_rest_is() {
+        let text = refusal("wan");
+        assert!(
+            text.contains("no `wan`") && text.contains("package longhaul-lab"),
+            "{text}"
+        );
+        let file = drawn_file("plot.svg");
+        assert_eq!(file.is_ok(), cfg!(feature = "laboratory"), "{file:?}");
+    }
+}

@@ -16,8 +16,14 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use probe::ProbeError;
 
-/// Measures what lies between two places: the network, or a pair of gateways
+use crate::exit::wrong_use;
+
+/// Measure what lies between two places: the network, or a pair of gateways
+///
+/// Each measurement makes a record for each try, whatever its result. Summaries and plots come from these
+/// records.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -49,18 +55,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match done {
         Ok(Verdict::Good) => Ok(ExitCode::SUCCESS),
         Ok(Verdict::SomeFailed) => Ok(ExitCode::FAILURE),
-        Err(error) if is_wrong_use(&error) => {
-            eprintln!("longhaul: {error:#}");
-            Ok(ExitCode::from(2))
-        }
-        Err(error) => Err(error),
+        Err(error) => Err(match error.downcast_ref::<ProbeError>() {
+            Some(ProbeError::Invalid(_)) => wrong_use(error),
+            _ => error,
+        }),
     }
-}
-
-fn is_wrong_use(error: &anyhow::Error) -> bool {
-    let invalid = error.downcast_ref::<ProbeError>();
-    error.downcast_ref::<options::WrongUse>().is_some()
-        || invalid.is_some_and(|error| matches!(error, ProbeError::Invalid(_)))
 }
 
 /// What came of a measurement that could be made.
@@ -82,3 +81,9 @@ impl Verdict {
 
 /// Of `longhaul probe serve`.
 const PEER_PORT: u16 = 4811;
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul probe serve                                  at one place
+  longhaul probe tcp 10.77.0.2 -P 4 -t 20               at the other place
+  longhaul probe ftp ftp.example.org";

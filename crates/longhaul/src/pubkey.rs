@@ -5,15 +5,22 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use link::Identity;
 
+use crate::{keygen::PublicKey, output::Format};
+
+/// Print the public key of an identity
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul pubkey site-a.key")]
 pub(crate) struct Args {
-    /// The key file that `longhaul keygen` wrote.
+    /// Key file that `longhaul keygen` wrote
     file: PathBuf,
+    #[command(flatten)]
+    format: Format,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let identity = Identity::read(&args.file)
         .with_context(|| format!("cannot read {}", args.file.display()))?;
-    println!("{}", identity.public_key());
-    Ok(())
+    PublicKey::of(&identity, &args.file).print(args.format)
 }

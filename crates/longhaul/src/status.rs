@@ -9,33 +9,40 @@ use std::{
 use anyhow::Context as _;
 use gateway::status::Snapshot;
 
-use crate::output;
+use serde_json::{Map, Value};
 
+use crate::output::Format;
+
+/// Show what a running gateway is doing
+///
+/// The command reads `/status.json` at the gateway's admin address. It shows the state of each peer, each
+/// transfer with its rate, and what limits the rate: the client, the WAN or the server.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul status
+  longhaul status --admin 127.0.0.1:9811 --json
+
+Exit codes: 0 done; 1 no gateway answers; 2 wrong use.")]
 pub(crate) struct Args {
-    /// Print the snapshot as JSON.
-    #[arg(long)]
-    json: bool,
-    /// The gateway's admin address.
-    #[arg(long, default_value = "127.0.0.1:9810")]
+    #[command(flatten)]
+    format: Format,
+    /// Ask the gateway at this admin address
+    #[arg(long, default_value = "127.0.0.1:9810", value_name = "ADDRESS:PORT")]
     admin: SocketAddr,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let body = fetch(args.admin)
         .with_context(|| format!("no gateway answers at {} (set [admin] listen?)", args.admin))?;
-    let snapshot: Snapshot = serde_json::from_str(&body).with_context(|| {
-        format!(
-            "what answers at {} is no gateway of this version",
-            args.admin
-        )
-    })?;
-    let text = if args.json {
-        format!("{body}\n")
-    } else {
-        snapshot.to_string()
+    let other = || {
+        let at = args.admin;
+        format!("what answers at {at} is no gateway of this version")
     };
-    output::print(&text)
+    let snapshot: Snapshot = serde_json::from_str(&body).with_context(other)?;
+    // JSON has all that the gateway tells, also what this program does not know.
+    let fields: Map<String, Value> = serde_json::from_str(&body).with_context(other)?;
+    args.format.print(&fields, |_| snapshot.to_string())
 }
 
 /// The body of `/status.json`. One request, one answer: HTTP/1.0 needs no library.

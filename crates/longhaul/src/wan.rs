@@ -24,97 +24,123 @@ use emulator::{
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, profile::Profile};
 
-use crate::output;
+use crate::{
+    exit::wrong_use,
+    output::{self, Format},
+};
 
+/// Join two network namespaces by an emulated WAN, for any program
+///
+/// The two namespaces are called sites. All packets between the sites pass the emulator, which limits,
+/// delays, loses and alters them as the settings say.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Name of the emulated WAN, if there are several
-    #[arg(long, global = true, default_value = "wan", value_name = "NAME")]
-    wan: String,
+    /// Use the emulated WAN with this name
+    #[arg(
+        long,
+        alias = "wan",
+        global = true,
+        default_value = "wan",
+        value_name = "NAME"
+    )]
+    name: String,
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// Makes the two sites and the WAN between them; returns when both are ready
+    /// Make the two sites and the WAN between them, and return when both are ready
     ///
-    /// The emulator stays in the background until `longhaul wan down`. As root the sites are visible
-    /// to `ip netns`; any other user gets them in a user namespace, and enters by `longhaul wan exec`.
+    /// The emulator stays in the background until `longhaul wan down`. Sites of root are visible to
+    /// `ip netns`. Sites of any other user are in a user namespace, and `longhaul wan exec` enters them.
     #[command(after_help = EXAMPLES)]
     Up(Box<Up>),
-    /// Changes the WAN while traffic flows; what is not named stays as it is
+    /// Change settings of the WAN while traffic flows
+    ///
+    /// Settings without an option stay as they are.
     #[command(after_help = EXAMPLES)]
     Set(Box<Set>),
-    /// Changes the WAN at the times that a file names, while traffic flows
+    /// Change settings of the WAN at the times that a file names, while traffic flows
+    ///
+    /// The command prints each step when it is in force.
     #[command(after_help = SCRIPT)]
     Script {
-        /// The file; see the example below
+        /// TOML file with the steps
         file: PathBuf,
     },
-    /// Shows the settings, what happened to packets, and whether the machine keeps up
+    /// Show the settings, what happened to packets, and whether the machine keeps up
     Show {
-        /// As JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: Format,
     },
-    /// Runs a command inside a site and passes on its exit status
+    /// Run a command inside a site and pass its exit status on
+    #[command(after_help = "\
+Example:
+  longhaul wan exec site-a -- curl ftp://10.77.0.2/file --output /dev/null")]
     Exec {
         /// Name of the site
         site: String,
-        /// The command and its arguments
+        /// Command with its arguments
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
-    /// Measures each impairment with the kernel's packets, and what the emulator itself carries
+    /// Measure each impairment, and how much the emulator itself carries
     ///
-    /// Needs nothing that runs already. Takes about a minute; exits with 1 if anything is out of bounds.
+    /// The command makes sites of its own and takes about a minute.
     Calibrate(calibrate::Calibrate),
-    /// Writes the packets at a site's WAN interface to a pcap file, both directions
+    /// Write the packets at a site's WAN interface to a pcap file, both directions
+    ///
+    /// The capture ends with Ctrl-C, or as the options say.
     Capture(capture::Capture),
-    /// Ends the emulator and removes the sites, also what a dead emulator left
+    /// End the emulator and remove the sites, also those that a dead emulator left
     Down,
-    /// Lists the profiles with the sources of their figures
-    Profiles,
-    /// The process in the background
+    /// List the profiles with the sources of their figures
+    Profiles {
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Be the process in the background
     #[command(hide = true)]
     Daemon,
 }
 
 #[derive(clap::Args)]
 struct Up {
-    /// Directions that the settings concern
+    /// Directions that the settings apply to
     #[arg(default_value = "both")]
     direction: Which,
-    /// Name of the first site
+    /// Give the first site this name
     #[arg(long, default_value = "site-a", value_name = "NAME")]
     name_a: String,
-    /// Name of the second site
+    /// Give the second site this name
     #[arg(long, default_value = "site-b", value_name = "NAME")]
     name_b: String,
-    /// IPv4 address of the first site
+    /// Give the first site this IPv4 address
     #[arg(long, default_value = "10.77.0.1", value_name = "ADDRESS")]
     address_a: Ipv4Addr,
-    /// IPv4 address of the second site, in the same /24
+    /// Give the second site this IPv4 address, in the same /24
     #[arg(long, default_value = "10.77.0.2", value_name = "ADDRESS")]
     address_b: Ipv4Addr,
-    /// IPv6 address of the first site
+    /// Give the first site this IPv6 address
     #[arg(long, default_value = "fd77::1", value_name = "ADDRESS")]
     ipv6_a: Ipv6Addr,
-    /// IPv6 address of the second site, in the same /64
+    /// Give the second site this IPv6 address, in the same /64
     #[arg(long, default_value = "fd77::2", value_name = "ADDRESS")]
     ipv6_b: Ipv6Addr,
-    /// Leave IPv6 out
+    /// Give the sites no IPv6 addresses
     #[arg(long)]
     no_ipv6: bool,
-    /// MTU of the sites' interfaces to the WAN
+    /// Set the MTU of the sites' interfaces to the WAN
     #[arg(long, default_value_t = 1500, value_name = "BYTES")]
     interface_mtu: u32,
-    /// Let the sites hand over single packets only, as through a network card without segmentation
-    /// offload; costs several times the processor time
+    /// Turn segmentation offload of the sites' interfaces off
+    ///
+    /// The sites then hand over single packets only, which takes several times the processor time.
     #[arg(long)]
     no_offload: bool,
-    /// Seed of the impairments
+    /// Seed the random impairments
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
     #[command(flatten)]
@@ -123,7 +149,7 @@ struct Up {
 
 #[derive(clap::Args)]
 struct Set {
-    /// Directions that the settings concern
+    /// Directions that the settings apply to
     #[arg(default_value = "both")]
     direction: Which,
     #[command(flatten)]
@@ -139,40 +165,41 @@ struct PathArgs {
     /// Start from a profile; see `longhaul wan profiles`
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Rate of the bottleneck, Ethernet overhead included: '1 Gbit/s', or 'unlimited'
+    /// Set the rate of the bottleneck, Ethernet framing included: '1 Gbit/s', or 'unlimited'
     #[arg(long, value_parser = change::parse_rate, value_name = "RATE")]
     rate: Option<MaybeRate>,
-    /// Round-trip time, split evenly between the directions: 200ms
+    /// Set the round-trip time, split evenly between the directions: 200ms
     #[arg(long, value_parser = change::parse_delay, value_name = "TIME", conflicts_with = "delay")]
     rtt: Option<Duration>,
-    /// One-way delay: 100ms
+    /// Set the one-way delay: 100ms
     #[arg(long, value_parser = change::parse_delay, value_name = "TIME")]
     delay: Option<Duration>,
-    /// Queue of the bottleneck: '12.5 MB' [default: half of rate x RTT, at least 300 kB]
+    /// Set the queue of the bottleneck: '12.5 MB' [default: half of rate x RTT, at least 300 kB]
     #[arg(long, value_name = "SIZE")]
     queue: Option<ByteCount>,
-    /// Spread of the delay, to either side: 5ms, or 5ms/in-order so that no packet overtakes
+    /// Vary the delay by this much: 5ms, or 5ms/in-order so that no packet overtakes another
     #[arg(long, value_parser = change::parse_jitter, value_name = "TIME")]
     jitter: Option<Jitter>,
-    /// Packets lost at random: 0.1%
+    /// Lose this share of the packets at random: 0.1%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     loss: Option<f64>,
-    /// Packets lost in bursts, and the mean length of a burst: 1%/10, or off
+    /// Lose this share of the packets in bursts of this mean length: 1%/10, or 'off'
     #[arg(long, value_parser = change::parse_bursts, value_name = "SHARE/LENGTH")]
     burst_loss: Option<MaybeBursts>,
-    /// Packets with one bit flipped: 0.01%
+    /// Flip one bit in this share of the packets: 0.01%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     corrupt: Option<f64>,
-    /// Packets that skip the delay: 1%, with correlation 1%/50%, or late instead: '1%/late 5ms'
+    /// Let this share of the packets skip the delay: 1%, with correlation 1%/50%, or be late instead:
+    /// '1%/late 5ms'
     #[arg(long, value_parser = change::parse_reordering, value_name = "SHARE")]
     reorder: Option<Reordering>,
-    /// Packets that arrive twice: 0.1%
+    /// Duplicate this share of the packets: 0.1%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     duplicate: Option<f64>,
-    /// Lose everything, or stop doing so
+    /// Begin to lose all packets, or end it
     #[arg(long, value_name = "on|off")]
     outage: Option<Switch>,
-    /// Longest IP packet that passes; longer ones vanish without a notice
+    /// Drop IP packets longer than this, without a notice to the sender
     #[arg(long, value_name = "BYTES")]
     mtu: Option<usize>,
 }
@@ -204,58 +231,46 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    if let Action::Profiles = args.action {
-        show_profiles();
-        return Ok(ExitCode::SUCCESS);
+    if let Action::Profiles { format } = args.action {
+        return show::profiles(format).map(|()| ExitCode::SUCCESS);
     }
     if let Action::Calibrate(calibrate) = &args.action {
         return calibrate.run();
     }
-    let place = match Place::of(&args.wan) {
-        Err(error @ emulator::WanError::Invalid(_)) => return Ok(wrong_use(&error.into())),
+    let place = match Place::of(&args.name) {
+        Err(error @ emulator::WanError::Invalid(_)) => return Err(wrong_use(error)),
         place => place?,
     };
     let client = Client::new(place);
     match args.action {
-        Action::Up(up) => match up.config() {
-            Ok(config) => start(&client, config, &args.wan)?,
-            Err(error) => return Ok(wrong_use(&error)),
-        },
-        Action::Set(set) => return set.apply(&client),
-        Action::Script { file } => match Script::read(&file) {
-            Ok(script) => script.run(|step| {
+        Action::Up(up) => start(&client, up.config().map_err(wrong_use)?, &args.name)?,
+        Action::Set(set) => set.apply(&client)?,
+        Action::Script { file } => {
+            let script = Script::read(&file).map_err(wrong_use)?;
+            script.run(|step| {
                 client.change(&step.change, &step.directions)?;
                 output::print(&format!("{step}\n"))
-            })?,
-            Err(error) => return Ok(wrong_use(&error.into())),
-        },
-        Action::Show { json } => show::show(&client, json)?,
+            })?;
+        }
+        Action::Show { format } => show::show(&client, format)?,
         Action::Exec { site, command } => return exec(&client, &site, &command),
-        Action::Capture(capture) => match site(&client, &capture.site)? {
-            Ok(site) => capture.run(&client, site)?,
-            Err(error) => return Ok(wrong_use(&error)),
-        },
+        Action::Capture(capture) => capture.run(&client, site(&client, &capture.site)?)?,
         Action::Down => {
             if client.down()? == Removed::Remains {
                 eprintln!("longhaul: removed what an emulator that had died left");
             }
         }
-        Action::Calibrate(_) | Action::Profiles | Action::Daemon => {
+        Action::Calibrate(_) | Action::Profiles { .. } | Action::Daemon => {
             unreachable!("handled above")
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn wrong_use(error: &anyhow::Error) -> ExitCode {
-    eprintln!("longhaul: {error:#}");
-    ExitCode::from(2)
-}
-
 fn start(client: &Client, config: WanConfig, name: &str) -> anyhow::Result<()> {
     let program = env::current_exe().context("finding this program")?;
     let mut command = process::Command::new(program);
-    command.args(["wan", "daemon", "--wan", name]);
+    command.args(["wan", "daemon", "--name", name]);
     client.up(config, command)?;
     Ok(())
 }
@@ -288,25 +303,20 @@ impl Up {
 }
 
 impl Set {
-    fn apply(&self, client: &Client) -> anyhow::Result<ExitCode> {
-        let chosen = match self.path.profile() {
-            Ok(profile) => profile.map(|profile| (profile.name, profile.radio)),
-            Err(error) => return Ok(wrong_use(&error)),
-        };
-        if let Some((name, radio)) = chosen
-            && radio != client.describe()?.config.radio
+    fn apply(&self, client: &Client) -> anyhow::Result<()> {
+        if let Some(profile) = self.path.profile().map_err(wrong_use)?
+            && profile.radio != client.describe()?.config.radio
         {
-            let error = anyhow::anyhow!(
-                "{name} has another medium than this WAN, and that is chosen by `up`"
-            );
-            return Ok(wrong_use(&error));
+            let name = profile.name;
+            return Err(wrong_use(format!(
+                "{name} has another medium than this WAN; only `up` chooses the medium"
+            )));
         }
         let report = client.report()?;
         let before = report.directions.map(|direction| direction.config);
         let mut paths = before.clone();
-        if let Err(error) = self.path.change(&mut paths, self.direction) {
-            return Ok(wrong_use(&error));
-        }
+        let changed = self.path.change(&mut paths, self.direction);
+        changed.map_err(wrong_use)?;
         for (index, direction) in Direction::BOTH.into_iter().enumerate() {
             if paths[index] != before[index] {
                 client.set(direction, paths[index].clone())?;
@@ -317,7 +327,7 @@ impl Set {
                 client.set_interface_up(direction.from(), down == Switch::Off)?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -388,38 +398,26 @@ impl Which {
 }
 
 fn exec(client: &Client, name: &str, command: &[OsString]) -> anyhow::Result<ExitCode> {
-    let site = match site(client, name)? {
-        Ok(site) => site,
-        Err(error) => return Ok(wrong_use(&error)),
-    };
+    let site = site(client, name)?;
     let mut program = process::Command::new(&command[0]);
     program.args(&command[1..]);
     match client.exec(site, program)? {}
 }
 
-/// The site called `name`; the inner error is wrong use.
-fn site(client: &Client, name: &str) -> anyhow::Result<anyhow::Result<Site>> {
+/// The site called `name`; it is wrong use if there is none.
+fn site(client: &Client, name: &str) -> anyhow::Result<Site> {
     let Description { config, .. } = client.describe()?;
     let names = config.sites.each_ref().map(|site| site.name.as_str());
     let found = names.iter().position(|known| *known == name);
-    Ok(found.map(|index| Site::BOTH[index]).with_context(|| {
-        format!(
-            "no site is called {name}; there are {}",
-            names.join(" and ")
-        )
-    }))
+    let missing = || {
+        let names = names.join(" and ");
+        wrong_use(format!("no site is called {name}; there are {names}"))
+    };
+    found.map(|index| Site::BOTH[index]).ok_or_else(missing)
 }
 
-fn show_profiles() {
-    for profile in Profile::all() {
-        println!(
-            "{}: {}\n    source: {}",
-            profile.name, profile.summary, profile.source
-        );
-    }
-}
-
-const EXAMPLES: &str = "Examples:
+const EXAMPLES: &str = "\
+Examples:
   longhaul wan up --rate '1 Gbit/s' --rtt 200ms --loss 0.1%
   longhaul wan exec site-b -- vsftpd /etc/vsftpd.conf
   longhaul wan exec site-a -- curl ftp://10.77.0.2/file --output /dev/null
@@ -429,7 +427,8 @@ const EXAMPLES: &str = "Examples:
   longhaul wan show
   longhaul wan down";
 
-const SCRIPT: &str = "Example:
+const SCRIPT: &str = "\
+Example of a file:
   [[step]]
   at = \"2 s\"
   outage = \"on\"
@@ -444,5 +443,7 @@ const SCRIPT: &str = "Example:
   rate = \"50 Mbit/s\"
   loss = \"0.5%\"
 
-Times count from the start. Further settings: rtt, delay, queue, jitter, burst_loss, corrupt, reorder,
-duplicate, mtu; all written as for `longhaul wan set`.";
+Times count from the start of the command. Further settings are rtt, delay, queue, jitter,
+burst_loss, corrupt, reorder, duplicate and mtu. Their values are those of `longhaul wan set`.
+
+Exit codes: 0 all steps were made; 1 a step failed; 2 wrong use or a wrong file.";

@@ -63,6 +63,8 @@ fn a_plan_with_a_typo_is_refused_with_its_place() {
     let out = folder.0.join("out").display().to_string();
     assert_ends(eval(&[&plan, "--out", &out]), 2, "plan.toml:10:1: ");
     assert_ends(eval(&["/nonexistent.toml"]), 2, "/nonexistent.toml");
+    let unread = ["report", "records.jsonl", "--plan", "/nonexistent.toml"];
+    assert_ends(eval(&unread), 2, "/nonexistent.toml");
     assert!(!Path::new(&out).exists(), "nothing was begun");
 }
 
@@ -76,7 +78,9 @@ fn records_that_cannot_be_read_are_left_alone() {
     let plan = folder.file("plan.toml", PLAN);
     let place = "small.jsonl:2: not a record";
     assert_ends(eval(&["--report", &path]), 1, place);
+    assert_ends(eval(&["report", &path]), 1, place);
     assert_ends(eval(&["--compare", &path, &path]), 1, place);
+    assert_ends(eval(&["compare", &path, &path]), 1, place);
     assert_ends(eval(&[&plan, "--out", &out]), 1, place);
     assert_eq!(fs::read_to_string(&path).expect("still there"), text);
     assert!(!folder.0.join("small.html").exists());
@@ -109,6 +113,56 @@ fn a_report_is_made_again_with_its_plan_s_title() {
     assert!(text().starts_with("# small\n"), "{}", text());
 }
 
+#[test]
+fn reports_and_comparisons_are_subcommands_with_json() {
+    let folder = Folder::new("subcommands");
+    let path = folder.file("small.jsonl", &records());
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plans/wifi.toml");
+    let json = |arguments: &[&str]| {
+        let output = assert_ends(eval(arguments), 0, "");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(value["schema"], 1, "{arguments:?}");
+        value
+    };
+    let report = json(&["report", &path, "--plan", plan, "--json"]);
+    assert_eq!(report["files"].as_array().map(Vec::len), Some(2));
+    assert!(folder.0.join("small.html").exists());
+    let figures = &report["report"];
+    assert_eq!(
+        figures["title"],
+        "Half-duplex radio: 802.11b with an access point"
+    );
+    let rows = figures["rows"].as_array().expect("rows");
+    assert!(rows.iter().any(|row| row["efficiency"]["median"].is_f64()));
+
+    let compared = json(&["compare", &path, &path, "--json"]);
+    let rows = compared["rows"].as_array().expect("rows");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["before"] == row["after"]));
+    let [new, old] = [&["compare", &path, &path], &["--compare", &path, &path]]
+        .map(|arguments| assert_ends(eval(arguments), 0, "").stdout);
+    assert!(new == old && !new.is_empty());
+
+    let planned = json(&[plan, "--dry-run", "--json"]);
+    let cells = planned["cells"].as_array().map(Vec::len);
+    assert!(cells > Some(0) && planned["trials"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_plan_is_told_from_a_subcommand() {
+    for arguments in [
+        &[][..],
+        &["plans/smoke.toml", "compare", "a.jsonl", "b.jsonl"],
+        &["--published", "report", "a.jsonl"],
+        &["--report", "a.jsonl", "compare", "a.jsonl", "b.jsonl"],
+        &["report", "a.jsonl", "--published"],
+        &["compare", "a.jsonl"],
+    ] {
+        assert_ends(eval(arguments), 2, "");
+    }
+    // The file, which does not exist.
+    assert_ends(eval(&["./report"]), 2, "./report: No such file");
+}
+
 /// Its trial is on record as what it is, and tried again when the program is there. UFTP is one of Debian's ordinary
 /// programs: without a path nothing finds it.
 #[test]
@@ -129,6 +183,8 @@ fn a_missing_program_is_told() {
         records.expect("kept").lines().count()
     };
     assert_eq!(lines(), 1);
+    let record = fs::read_to_string(folder.0.join("small.jsonl")).expect("kept");
+    assert!(record.starts_with("{\"schema\":1,"), "{record}");
     let report = fs::read_to_string(folder.0.join("small.md")).expect("made");
     assert!(report.contains("uftpd is not installed"), "{report}");
     run();

@@ -102,5 +102,6 @@ fn module(child: &str) -> Option<String> {
     let name = child.strip_suffix(".rs").unwrap_or(child);
     let is_root = ["lib", "main", "mod"].contains(&name);
     let is_test = name == "tests" || name.ends_with("_tests");
-    (!is_root && !is_test).then(|| name.to_owned())
+    let is_other_file = name.contains('.');
+    (!is_root && !is_test && !is_other_file).then(|| name.to_owned())
 }

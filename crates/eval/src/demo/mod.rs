@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use units::ByteCount;
 use wansim::profile::Profile;
 
+pub use self::table::Demonstration;
 use self::{
     sites::{CongestionControl, Sites},
     table::Row,
@@ -41,6 +42,10 @@ pub struct DemoConfig {
     pub warm_up: ByteCount,
     /// A plain transfer is cut off after this time and scored at the rate that it reached.
     pub plain_limit: Duration,
+    /// Whether to show how far each transfer is.
+    pub shows_progress: bool,
+    /// Is told in sentences what happens meanwhile.
+    pub tell: fn(&str),
 }
 
 /// A transfer through the gateways that takes this long has failed.
@@ -54,15 +59,30 @@ impl DemoConfig {
             size: ByteCount::megabytes(100),
             warm_up: ByteCount::megabytes(20),
             plain_limit: Duration::from_secs(30),
+            shows_progress: true,
+            tell: |text| println!("{text}"),
         }
+    }
+
+    fn progress(&self, label: &str, direction: Direction, size: ByteCount) -> ProgressBar {
+        if !self.shows_progress {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(size.bytes());
+        let template = "{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {elapsed}";
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        bar.set_style(style);
+        bar.set_prefix(format!("{label}, {direction}:"));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
     }
 }
 
-/// Runs the demonstration and prints it. Call it before the process has any thread.
+/// Runs the demonstration and returns its result. Call it before the process has any thread.
 ///
 /// # Errors
 /// If a transfer through the gateways fails, or the sites cannot be set up.
-pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
+pub fn run(config: &DemoConfig) -> anyhow::Result<Demonstration> {
     let profile = Profile::transatlantic();
     let (mut sites, forbidden) = match privilege::acquire().and_then(|privilege| {
         let sites = Sites::in_namespaces(&profile)?;
@@ -73,19 +93,19 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
                 Privilege::Root => "network namespaces",
                 Privilege::UserNamespace => "network namespaces inside a user namespace",
             };
-            println!(
+            (config.tell)(&format!(
                 "Two sites in {place}, joined by an emulated WAN: {}.",
                 profile.summary
-            );
+            ));
             (sites, None)
         }
         Err(error @ WanError::Forbidden { .. }) => {
-            println!("{error}.");
-            println!(
+            (config.tell)(&format!("{error}."));
+            (config.tell)(&format!(
                 "So the gateways meet over a relay on the loopback interface instead, which treats \
                  their datagrams\nlike the same path ({}). Plain FTP cannot be shown that way.",
                 profile.summary
-            );
+            ));
             (Sites::on_loopback(&profile)?, Some(error))
         }
         Err(error) => return Err(error.into()),
@@ -99,16 +119,12 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<()> {
     }
     let is_relayed = forbidden.is_some();
     accelerated(config, &sites, &files, is_relayed, &mut rows)?;
-    println!();
-    table::print(&rows, config.size, &profile.forward);
-    if let Some(load) = sites.saturation() {
-        println!("{load}");
-    }
-    println!(
-        "\nNext: two real machines, see README.md; or your own programs on an emulated WAN:\n  \
-         longhaul wan up --profile transatlantic && longhaul wan exec site-a -- bash"
-    );
-    Ok(())
+    Ok(Demonstration::new(
+        rows,
+        config.size,
+        &profile.forward,
+        sites.saturation().map(|load| load.to_string()),
+    ))
 }
 
 /// Both directions directly, over the kernel's TCP.
@@ -123,13 +139,15 @@ fn plain(
     match sites.set_congestion_control(name)? {
         CongestionControl::Set => {}
         CongestionControl::Missing { available } => {
-            println!("{label}: this kernel does not have it (it has: {available})");
+            (config.tell)(&format!(
+                "{label}: this kernel does not have it (it has: {available})"
+            ));
             return Ok(());
         }
     }
     let server = sites.start_server(files)?;
     for direction in [Direction::Down, Direction::Up] {
-        let bar = progress(&label, direction, config.size);
+        let bar = config.progress(&label, direction, config.size);
         let transfer = Transfer {
             address: server,
             direction,
@@ -146,7 +164,7 @@ fn plain(
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                println!("{label}, {direction}: failed: {error:#}");
+                (config.tell)(&format!("{label}, {direction}: failed: {error:#}"));
                 continue;
             }
         };
@@ -162,7 +180,7 @@ fn plain(
             outcome.elapsed,
             outcome.is_complete,
         ));
-        println!("{}", rows[rows.len() - 1]);
+        (config.tell)(&rows[rows.len() - 1].to_string());
     }
     Ok(())
 }
@@ -210,7 +228,7 @@ fn accelerated(
             } else {
                 format!("{label}, warming up")
             };
-            let bar = progress(&what, direction, size);
+            let bar = config.progress(&what, direction, size);
             let transfer = Transfer {
                 address: front_door,
                 direction,
@@ -249,19 +267,9 @@ fn accelerated(
                     outcome.elapsed,
                     true,
                 ));
-                println!("{}, hashes equal", rows[rows.len() - 1]);
+                (config.tell)(&format!("{}, hashes equal", rows[rows.len() - 1]));
             }
         }
     }
     Ok(())
-}
-
-fn progress(label: &str, direction: Direction, size: ByteCount) -> ProgressBar {
-    let bar = ProgressBar::new(size.bytes());
-    let template = "{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {elapsed}";
-    let style = ProgressStyle::with_template(template).expect("the template is well formed");
-    bar.set_style(style);
-    bar.set_prefix(format!("{label}, {direction}:"));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

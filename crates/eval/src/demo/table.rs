@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use serde::{Serialize, Serializer, ser::SerializeStruct};
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
@@ -73,40 +74,86 @@ impl fmt::Display for Row {
     }
 }
 
-/// Prints all transfers of `size` bytes over `path`.
-pub(super) fn print(rows: &[Row], size: ByteCount, path: &PathConfig) {
-    let ideal = Transfer {
-        size,
-        rate: path.rate.unwrap_or(BitRate::gbit(100)),
-        rtt: 2 * path.delay,
-        loss: path.loss,
-        window: None,
-    };
-    let ideal_s = ideal.ideal_time().as_secs_f64();
-    println!(
-        "{:<28} {:<10} {:>12} {:>10} {:>10}",
-        "", "", "time", "Mbit/s", "of ideal"
-    );
-    for row in rows {
-        let time = row.full_time_s(size);
-        let text = format!("{}{time:.1} s", if row.is_complete { "" } else { "~" });
-        println!(
-            "{:<28} {:<10} {text:>12} {:>10.1} {:>10.2}",
-            row.label,
-            row.direction.to_string(),
-            row.rate().as_bits_per_s() as f64 * 1e-6,
-            ideal_s / time,
-        );
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_struct("Row", 6)?;
+        row.serialize_field("label", &self.label)?;
+        row.serialize_field("direction", &self.direction)?;
+        row.serialize_field("bytes", &self.bytes)?;
+        row.serialize_field("seconds", &self.elapsed.as_secs_f64())?;
+        row.serialize_field("is_complete", &self.is_complete)?;
+        row.serialize_field("goodput_bits_per_s", &self.rate())?;
+        row.end()
     }
-    println!(
-        "{:<28} {:<10} {:>12} {:>10.1} {:>10.2}",
-        "ideal",
-        "",
-        format!("{ideal_s:.1} s"),
-        size.bytes() as f64 * 8e-6 / ideal_s,
-        1.0
-    );
-    if rows.iter().any(|row| !row.is_complete) {
-        println!("~ cut off and projected at the rate reached");
+}
+
+/// What the demonstration has shown.
+#[derive(Debug, Clone, Serialize)]
+pub struct Demonstration {
+    size_bytes: ByteCount,
+    /// What a perfect sender needs for a file.
+    ideal_s: f64,
+    transfers: Vec<Row>,
+    /// Says so if the machine could not keep up with the emulation.
+    saturation: Option<String>,
+}
+
+impl Demonstration {
+    /// All transfers of `size` bytes over `path`.
+    pub(super) fn new(
+        transfers: Vec<Row>,
+        size: ByteCount,
+        path: &PathConfig,
+        saturation: Option<String>,
+    ) -> Self {
+        let ideal = Transfer {
+            size,
+            rate: path.rate.unwrap_or(BitRate::gbit(100)),
+            rtt: 2 * path.delay,
+            loss: path.loss,
+            window: None,
+        };
+        Self {
+            size_bytes: size,
+            ideal_s: ideal.ideal_time().as_secs_f64(),
+            transfers,
+            saturation,
+        }
+    }
+
+    /// The table, and what one may do next.
+    pub fn text(&self) -> String {
+        let size = self.size_bytes;
+        let mut text = format!(
+            "\n{:<28} {:<10} {:>12} {:>10} {:>10}\n",
+            "", "", "time", "Mbit/s", "of ideal"
+        );
+        for row in &self.transfers {
+            let time = row.full_time_s(size);
+            let shown = format!("{}{time:.1} s", if row.is_complete { "" } else { "~" });
+            text += &format!(
+                "{:<28} {:<10} {shown:>12} {:>10.1} {:>10.2}\n",
+                row.label,
+                row.direction.to_string(),
+                row.rate().as_bits_per_s() as f64 * 1e-6,
+                self.ideal_s / time,
+            );
+        }
+        text += &format!(
+            "{:<28} {:<10} {:>12} {:>10.1} {:>10.2}\n",
+            "ideal",
+            "",
+            format!("{:.1} s", self.ideal_s),
+            size.bytes() as f64 * 8e-6 / self.ideal_s,
+            1.0
+        );
+        if self.transfers.iter().any(|row| !row.is_complete) {
+            text += "~ cut off and projected at the rate reached\n";
+        }
+        if let Some(saturation) = &self.saturation {
+            text += &format!("{saturation}\n");
+        }
+        text + "\nNext: two real machines, see README.md; or your own programs on an emulated WAN:\n  \
+                longhaul wan up --profile transatlantic && longhaul wan exec site-a -- bash\n"
     }
 }

@@ -1,7 +1,9 @@
 //! Reports, from records alone: tables of every cell, plots over what varies, and what failed.
 
+mod compare;
 mod figures;
 mod html;
+mod json;
 mod markdown;
 mod table;
 
@@ -16,6 +18,8 @@ use super::{
     side::Side,
 };
 use bench_kit::stats::{Summary, median};
+
+pub use compare::Comparison;
 
 /// What the records of one plan say.
 #[derive(Debug, Clone)]
@@ -250,11 +254,6 @@ fn by_kind(counts: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>)
         .map(|(kind, count)| format!("{count} {kind}"))
         .collect();
     all.join(", ")
-}
-
-/// A table of two runs of the same cells, before and after.
-pub fn compare(before: &[Record], after: &[Record]) -> String {
-    table::compare(before, after)
 }
 
 fn distinct<'a>(records: &'a [Record], of: impl Fn(&'a Record) -> &'a String) -> Vec<String> {

@@ -1,7 +1,5 @@
 //! The tables of a report.
 
-use std::collections::BTreeSet;
-
 use super::{Report, Row};
 use crate::{
     cell::{Cell, Job},
@@ -14,7 +12,7 @@ use bench_kit::{
 };
 
 /// What nothing is known of.
-const NONE: &str = "-";
+pub(super) const NONE: &str = "-";
 
 impl Report {
     /// Those that have anything to say, with their titles.
@@ -247,102 +245,6 @@ fn shown(row: &Row) -> String {
     }
 }
 
-fn fraction(value: Option<f64>) -> String {
+pub(super) fn fraction(value: Option<f64>) -> String {
     value.map_or(NONE.to_owned(), |value| format!("{value:.3}"))
-}
-
-pub(super) fn compare(before: &[Record], after: &[Record]) -> String {
-    let reports = [before, after].map(|records| Report::new("", "", records).ok());
-    let [Some(before), Some(after)] = reports else {
-        return "one of the files has no records\n".to_owned();
-    };
-    let mut text = String::new();
-    for (name, report) in [("before", &before), ("after", &after)] {
-        let (version, machine) = (report.version.join("; "), report.machine.join("; "));
-        text += &format!("- {name}: Longhaul {version}; {machine}\n");
-    }
-    let new = after.rows.iter();
-    let new = new.filter(|row| before.row(&row.cell, row.side).is_none());
-    let pairs = before
-        .rows
-        .iter()
-        .map(|row| (Some(row), after.row(&row.cell, row.side)));
-    let pairs: Vec<_> = pairs.chain(new.map(|row| (None, Some(row)))).collect();
-    let files = pairs.iter().filter_map(|pair| compared_files(*pair));
-    let waits = pairs.iter().flat_map(|pair| compared_waits(*pair));
-    let head = [
-        "cell",
-        "side",
-        "what, median",
-        "before",
-        "after",
-        "after / before",
-        "complete before",
-        "complete after",
-    ];
-    let table = Table::new(&head, files.chain(waits));
-    text + "\n" + &table.markdown()
-}
-
-/// The same cell and side in two files; one may be missing.
-type Pair<'a> = (Option<&'a Row>, Option<&'a Row>);
-
-fn compared_files(pair: Pair<'_>) -> Option<Vec<String>> {
-    let row = pair.0.or(pair.1)?;
-    if row.cell.work.job != Job::Files {
-        return None;
-    }
-    let reached = |row: Option<&Row>| Some(row?.efficiency()?.median);
-    let complete = |row: Option<&Row>| {
-        let records = &row?.records;
-        let complete = records
-            .iter()
-            .filter(|record| record.outcome == Outcome::Complete);
-        Some([complete.count() as u64, records.len() as u64])
-    };
-    let mut line = vec![
-        row.cell.to_string(),
-        row.side.title().to_owned(),
-        "of ideal".to_owned(),
-    ];
-    line.extend(two(pair, reached, |value| format!("{value:.3}")));
-    line.extend([pair.0, pair.1].map(|row| counted(complete(row))));
-    Some(line)
-}
-
-fn compared_waits(pair: Pair<'_>) -> Vec<Vec<String>> {
-    let Some(row) = pair.0.or(pair.1) else {
-        return Vec::new();
-    };
-    let rows = [pair.0, pair.1].into_iter().flatten();
-    let awaited: BTreeSet<_> = rows.flat_map(Row::awaited).collect();
-    let line = |what: &String| {
-        let waited = |row: Option<&Row>| median(&row?.waits_s(what));
-        let mut line = vec![
-            row.cell.to_string(),
-            row.side.title().to_owned(),
-            format!("{what}, ms"),
-        ];
-        line.extend(two(pair, waited, |seconds| format!("{:.1}", seconds * 1e3)));
-        line.extend([pair.0, pair.1].map(|row| counted(row.and_then(|row| row.complete(what)))));
-        line
-    };
-    awaited.iter().map(line).collect()
-}
-
-/// A value before and after, and the second by the first.
-fn two(
-    pair: Pair<'_>,
-    of: impl Fn(Option<&Row>) -> Option<f64>,
-    show: impl Fn(f64) -> String,
-) -> [String; 3] {
-    let (then, now) = (of(pair.0), of(pair.1));
-    let ratio = then.zip(now).map(|(then, now)| now / then);
-    let shown = |value: Option<f64>| value.map_or(NONE.to_owned(), &show);
-    let ratio = ratio.filter(|ratio| ratio.is_finite());
-    [shown(then), shown(now), fraction(ratio)]
-}
-
-fn counted(counts: Option<[u64; 2]>) -> String {
-    counts.map_or(NONE.to_owned(), |[part, all]| format!("{part} of {all}"))
 }

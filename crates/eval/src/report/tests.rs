@@ -96,7 +96,7 @@ fn two_runs_are_compared_cell_by_cell() {
     }
     after.pop();
     after.push(session(0.5, 3));
-    let text = compare(&before, &after);
+    let text = Comparison::of(&before, &after).text();
     for line in [
         "| Longhaul | of ideal | 0.640 | 1.280 | 2.000 | 3 of 3 | 3 of 3 |",
         "| FTP, CUBIC | of ideal | 0.064 | 0.128 | 2.000 | 0 of 3 | 0 of 3 |",
@@ -104,7 +104,7 @@ fn two_runs_are_compared_cell_by_cell() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    let nothing = compare(&before, &[]);
+    let nothing = Comparison::of(&before, &[]).text();
     assert!(nothing.contains("no records"), "{nothing}");
 }
 

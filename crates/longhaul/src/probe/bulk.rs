@@ -12,27 +12,30 @@ use probe::bulk::{self, BulkProbe, Proxy, Summary, Transfer};
 use units::ByteCount;
 
 use super::{
-    PEER_PORT, Verdict,
-    options::{Arrive, Output, parse_time, resolve, wrong_use},
+    Verdict,
+    options::{Arrive, Output, PeerArgs, parse_time, resolve},
     show,
 };
+use crate::exit::wrong_use;
 
-/// Throughput that a `longhaul probe serve` vouches for: it returns the last bytes, random each time
+/// Measure the throughput of TCP transfers whose arrival the peer proves
+///
+/// The peer is a `longhaul probe serve`. It returns the last bytes of each transfer, which are random.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// A `longhaul probe serve`, or what leads to one: HOST or HOST:PORT
-    peer: String,
-    /// Bytes of each transfer
+    #[command(flatten)]
+    peer: PeerArgs,
+    /// Send this much in each transfer
     #[arg(long, default_value = "1 MB", value_name = "SIZE")]
     size: ByteCount,
-    /// Ask a proxy to connect: socks5://HOST:PORT or http://HOST:PORT
+    /// Connect through this proxy: socks5://HOST:PORT or http://HOST:PORT
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
-    /// Longest silence
+    /// Give a transfer up after this long a silence
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
-    /// Also write a table with a line for each transfer
+    /// Write a table with a line for each transfer to this file
     #[arg(long, value_name = "FILE.csv")]
     csv: Option<PathBuf>,
     #[command(flatten)]
@@ -51,10 +54,10 @@ enum Kind {
 const EXAMPLES: &str = "\
 Examples:
   longhaul probe bulk 10.77.0.2 --size '10 MB' -n 20
-  longhaul probe bulk 127.0.0.1:2123 -n 1000 --rate 0.5 --csv transfers.csv
+  longhaul probe bulk 127.0.0.1:2123 -n 1000 --arrivals 0.5 --csv transfers.csv
   longhaul probe bulk 10.77.0.2 --proxy socks5://127.0.0.1:1080
 
-Exit codes: 0 every echo came; 1 some did not; 2 wrong use.";
+Exit codes: 0 the last bytes of every transfer came back; 1 some did not; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let probe = BulkProbe {
@@ -62,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         size: args.size,
         timeout: args.timeout,
         arrivals: args.arrive.arrivals()?,
-        ..BulkProbe::new(resolve(&args.peer, Some(PEER_PORT))?)
+        ..BulkProbe::new(args.peer.address()?)
     };
     let mut sink = args.output.sink(probe.arrivals.count)?;
     let all = bulk::run(&probe, |one| sink.add(one, one.failure.is_none()))?;

@@ -20,7 +20,9 @@ use super::{
     transaction::ExchangeArgs,
 };
 
-/// Two ways to one place side by side, by turns: directly, and through the gateways
+/// Compare two ways to one server: directly, and through the gateways
+///
+/// Tries alternate between the two ways.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -29,10 +31,10 @@ pub(super) struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// FTP sessions
+    /// Compare FTP sessions
     #[command(after_help = EXAMPLES)]
     Ftp(Box<Ftp>),
-    /// Short transactions
+    /// Compare short transactions
     #[command(after_help = EXAMPLES)]
     Transaction(Box<Transaction>),
 }
@@ -63,36 +65,36 @@ struct Transaction {
 
 #[derive(clap::Args)]
 struct Ways {
-    /// The server itself
+    /// Reach the server itself at this address
     #[arg(long, value_name = "HOST:PORT")]
     direct: String,
-    /// What leads to it: a gateway's front door
+    /// Reach the server through this front door of a gateway
     #[arg(long, value_name = "HOST:PORT")]
     through: String,
-    /// Write a page with tables and plots
+    /// Write a page with tables and plots to this file
     #[arg(long, value_name = "FILE.html", value_parser = drawn_file)]
     page: Option<PathBuf>,
-    /// First heading of the page
+    /// Give the page this first heading
     #[arg(
         long,
         default_value = "Directly and through the gateways",
         value_name = "TEXT"
     )]
     title: String,
-    /// A sentence for the page that says what lies between
+    /// Add this sentence about the path to the page
     #[arg(long, value_name = "TEXT")]
     note: Vec<String>,
 }
 
 const EXAMPLES: &str = "\
-Each way has as many as --count says, and --rate is that of both together.
+--count counts the tries of each way; --arrivals counts those of both ways together.
 
 Examples:
   longhaul probe compare ftp --direct 10.77.0.2:21 --through 127.0.0.1:2121 --folder files \\
-      -n 1250 --rate 8 --out sessions.jsonl --page sessions.html
+      -n 1250 --arrivals 8 --out sessions.jsonl --page sessions.html
   longhaul probe compare transaction --direct 10.77.0.2:4811 --through 127.0.0.1:4811 -n 1000
 
-Exit codes: 0 everything succeeded on both ways; 1 something did not; 2 wrong use.";
+Exit codes: 0 every try succeeded on both ways; 1 some did not; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     match &args.what {

@@ -10,19 +10,20 @@ use units::ByteCount;
 
 use super::{
     Verdict,
-    options::{Arrive, Output, parse_time, resolve, wrong_use},
+    options::{Arrive, Output, parse_time, resolve},
     show,
 };
+use crate::exit::wrong_use;
 
-/// FTP sessions with any server, every event with its time
+/// Measure FTP sessions with any server, and record the time of every event
 ///
-/// Without a script each session is that of a study of middleboxes: 35 commands, four transfers of files,
-/// passive and active, and two listings, in a folder of its own that it removes again. What is stored is
-/// compared when it comes back.
+/// The built-in script is that of a study of middleboxes: 35 commands with four file transfers, passive and
+/// active, and two listings. Each session works in a folder of its own and removes the folder at its end.
+/// The probe stores files, retrieves them and compares the content.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The server, or a gateway's front door: HOST or HOST:PORT
+    /// An FTP server, or a front door of a gateway: HOST or HOST:PORT
     server: String,
     #[command(flatten)]
     pub(super) session: SessionArgs,
@@ -35,19 +36,19 @@ pub(super) struct Args {
 /// What sessions are.
 #[derive(clap::Args)]
 pub(super) struct SessionArgs {
-    /// Commands to say, one on a line; --help tells how they are written
+    /// Send the commands of this file instead of the built-in script
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Let the server connect to us for data, whatever the script says
+    /// Use active data connections only, whatever the script says
     #[arg(long, conflicts_with = "passive")]
     active: bool,
-    /// Connect to the server for data, whatever the script says
+    /// Use passive data connections only, whatever the script says
     #[arg(long)]
     passive: bool,
-    /// User name
+    /// Log in with this user name
     #[arg(long, default_value = "anonymous", value_name = "NAME")]
     user: String,
-    /// Password; better in the environment, where other users do not see it
+    /// Log in with this password; prefer the environment variable, which other users cannot see
     #[arg(
         long,
         env = "LONGHAUL_PROBE_PASSWORD",
@@ -55,16 +56,16 @@ pub(super) struct SessionArgs {
         value_name = "TEXT"
     )]
     password: Option<String>,
-    /// Folder on the server where sessions may write
+    /// Write into this folder on the server
     #[arg(long, default_value = ".", value_name = "FOLDER")]
     folder: String,
-    /// Size of the files that are stored
+    /// Store files of this size
     #[arg(long, default_value = "100 kB", value_name = "SIZE")]
     size: ByteCount,
-    /// Mean of a random pause before each command
+    /// Pause before each command, a random time with this mean
     #[arg(long, value_parser = parse_time, value_name = "TIME")]
     pause: Option<Duration>,
-    /// Longest silence while something is awaited
+    /// Give a session up after this long a silence
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
 }
@@ -72,23 +73,24 @@ pub(super) struct SessionArgs {
 const EXAMPLES: &str = "\
 Examples:
   longhaul probe ftp ftp.example.org
-  longhaul probe ftp 10.77.0.2 --folder files -n 500 --rate 5 --out sessions.jsonl --plot cdf.svg
+  longhaul probe ftp 10.77.0.2 --folder files -n 500 --arrivals 5 --out sessions.jsonl
   longhaul probe ftp 127.0.0.1:2121 --script mine.ftp --user joe
 
-A script has one command on a line, as it goes over the wire:
+A script has one command on each line, as the command goes over the wire:
   # a comment
   USER {user}
   PASS {password}
   CWD {folder}
   TYPE I
-  PASV                   EPSV, PORT, EPRT alike: addresses are filled in; before a transfer they may be left out
-  STOR {session}.bin     content is made up; RETR compares it
-  SLEEP 2s               a random time with this mean
-  550 MDTM gone          a code in front is the reply that must come; 5xx: any of that kind
+  PASV                   the probe fills in the addresses of PASV, EPSV, PORT and EPRT
+  STOR {session}.bin     the probe makes the content; RETR compares it
+  SLEEP 2s               wait for a random time with this mean
+  550 MDTM gone          expect the reply 550; 5xx expects any reply of this kind
   QUIT
-{session} is a name that no other session has, {number} the session's number; {{ is a brace.
+A transfer without PASV, EPSV, PORT or EPRT before it gets a data connection all the same. {session}
+is a name that no other session has, and {number} is the session's number. {{ stands for a brace.
 
-Exit codes: 0 all sessions were complete; 1 some were not; 2 wrong use or script.";
+Exit codes: 0 all sessions were complete; 1 some were not; 2 wrong use or a wrong script.";
 
 impl SessionArgs {
     /// The probe of one way, as the options say.

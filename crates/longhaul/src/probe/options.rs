@@ -13,22 +13,49 @@ use anyhow::Context;
 use bench_kit::plot::Plot;
 use indicatif::{ProgressBar, ProgressStyle};
 use probe::Arrivals;
+use units::ByteCount;
 
-use crate::{laboratory::drawn_file, output};
+use super::PEER_PORT;
+use crate::{exit::wrong_use, laboratory::drawn_file, output};
+
+/// A `longhaul probe serve`.
+#[derive(clap::Args)]
+pub(super) struct PeerArgs {
+    /// A `longhaul probe serve`, or a front door that leads to one: HOST or HOST:PORT
+    peer: String,
+    /// Connect to this port of the peer [default: 4811]
+    #[arg(short, long, value_name = "PORT")]
+    port: Option<u16>,
+}
+
+/// How long to send in one test, and which way.
+#[derive(clap::Args)]
+pub(super) struct SendArgs {
+    /// Let the peer send
+    #[arg(short = 'R', long)]
+    pub(super) reverse: bool,
+    /// Send for this time: 20s; a bare number is in seconds
+    #[arg(short, long, default_value = "10s", value_parser = parse_seconds, value_name = "TIME")]
+    pub(super) time: Duration,
+    /// Wait for the peer at most this long
+    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
+    pub(super) timeout: Duration,
+}
 
 /// How many, and when.
 #[derive(clap::Args)]
 pub(super) struct Arrive {
-    /// How many are tried
+    /// Try this many times
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     pub(super) count: u64,
-    /// Mean arrivals per second, at random (Poisson) [default: each when there is a place]
-    #[arg(long, value_name = "PER_SECOND")]
-    pub(super) rate: Option<f64>,
-    /// Most at once; with --rate 1000 by default, else 1
+    /// Start this many a second on average, at random times (Poisson) [default: one after the other]
+    // Once called --rate, which is a bit rate now.
+    #[arg(long, alias = "rate", value_parser = parse_arrivals, value_name = "PER_SECOND")]
+    pub(super) arrivals: Option<f64>,
+    /// Let this many run at once at most [default: 1000 with --arrivals, otherwise 1]
     #[arg(long, value_name = "NUMBER")]
     pub(super) at_once: Option<usize>,
-    /// Of the arrivals: the same seed makes the same intervals
+    /// Seed the random times: the same seed makes the same intervals
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(super) seed: u64,
 }
@@ -36,21 +63,16 @@ pub(super) struct Arrive {
 /// Where results go.
 #[derive(clap::Args)]
 pub(super) struct Output {
-    /// Print a line of JSON for each record instead of the summary
-    #[arg(long)]
+    /// Print each record as a line of JSON instead of the summary
+    #[arg(short = 'J', long)]
     pub(super) json: bool,
-    /// Write a line of JSON for each record to a file
+    /// Write each record as a line of JSON to this file
     #[arg(long, value_name = "FILE.jsonl")]
     pub(super) out: Option<PathBuf>,
-    /// Write the plot to a file
+    /// Write the plot to this file
     #[arg(long, value_name = "FILE.svg", value_parser = drawn_file)]
     pub(super) plot: Option<PathBuf>,
 }
-
-/// The command makes no sense as it was given: exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct WrongUse(pub(super) String);
 
 /// Records on their way out, with progress on a terminal.
 pub(super) struct Sink {
@@ -61,12 +83,24 @@ pub(super) struct Sink {
     error: Option<anyhow::Error>,
 }
 
+impl PeerArgs {
+    pub(super) fn address(&self) -> anyhow::Result<SocketAddr> {
+        match self.port {
+            Some(_) if has_port(&self.peer) => Err(wrong_use(format!(
+                "{} and --port both name a port",
+                self.peer
+            ))),
+            port => resolve(&self.peer, port.or(Some(PEER_PORT))),
+        }
+    }
+}
+
 impl Arrive {
     pub(super) fn arrivals(&self) -> anyhow::Result<Arrivals> {
-        let default = if self.rate.is_some() { 1000 } else { 1 };
+        let default = if self.arrivals.is_some() { 1000 } else { 1 };
         let arrivals = Arrivals {
             count: self.count,
-            rate_per_s: self.rate,
+            rate_per_s: self.arrivals,
             seed: self.seed,
             at_once: self.at_once.unwrap_or(default),
         };
@@ -82,7 +116,7 @@ impl Output {
             let file = File::create(path).with_context(|| path.display().to_string());
             file.map(BufWriter::new)
         };
-        let bar = ProgressBar::new(count);
+        let bar = output::progress(count);
         let template = "{pos} of {len}, {elapsed} gone, {eta} left{msg}";
         bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
         bar.enable_steady_tick(Duration::from_millis(500));
@@ -123,13 +157,13 @@ fn write_svgs(path: &std::path::Path, plots: &[Plot]) -> anyhow::Result<()> {
 impl Sink {
     /// Keeps a record. That it cannot is told at the end, so that measuring goes on.
     pub(super) fn add(&mut self, record: &impl serde::Serialize, is_good: bool) {
-        let line = serde_json::to_string(record).expect("a record is plain values");
+        let line = output::json(record);
         let written = match &mut self.file {
-            Some(file) => writeln!(file, "{line}").context("writing records"),
+            Some(file) => file.write_all(line.as_bytes()).context("writing records"),
             None => Ok(()),
         };
         let printed = match self.is_json {
-            true => output::print(&format!("{line}\n")),
+            true => output::print(&line),
             false => Ok(()),
         };
         if let Err(error) = written.and(printed) {
@@ -162,11 +196,8 @@ pub(super) fn resolve(text: &str, default_port: Option<u16>) -> anyhow::Result<S
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
-        port.parse::<u16>().is_ok() && (!host.contains(':') || host.starts_with('['))
-    });
     let host = text.trim_start_matches('[').trim_end_matches(']');
-    let found = match (has_port, default_port) {
+    let found = match (has_port(text), default_port) {
         (true, _) => text.to_socket_addrs(),
         (false, Some(port)) => (host, port).to_socket_addrs(),
         (false, None) => return Err(unknown(&"a port is missing: HOST:PORT")),
@@ -177,8 +208,33 @@ pub(super) fn resolve(text: &str, default_port: Option<u16>) -> anyhow::Result<S
         .ok_or_else(|| unknown(&"the name has no address"))
 }
 
-pub(super) fn wrong_use(error: impl fmt::Display) -> anyhow::Error {
-    WrongUse(error.to_string()).into()
+/// Whether a text is `HOST:PORT` or `[IPv6]:PORT`.
+fn has_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.starts_with('['))
+    })
+}
+
+/// As [`parse_time`], and a bare number is in seconds, as for iperf3.
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<f64>() {
+        Ok(_) => parse_time(&format!("{text} s")),
+        Err(_) => parse_time(text),
+    }
+}
+
+/// Arrivals a second.
+fn parse_arrivals(text: &str) -> Result<f64, String> {
+    let expected = || format!("{text:?} is not a number of arrivals a second such as \"0.5\"");
+    text.trim().parse().map_err(|_| expected())
+}
+
+/// The payload of a datagram, in bytes.
+pub(super) fn parse_payload(text: &str) -> Result<u16, String> {
+    let size: ByteCount = text.parse().map_err(|error| format!("{error}"))?;
+    let bytes = u16::try_from(size.bytes()).ok();
+    let bytes = bytes.filter(|bytes| (1..=PAYLOAD_MAX_BYTES).contains(bytes));
+    bytes.ok_or_else(|| format!("a datagram carries from 1 to {PAYLOAD_MAX_BYTES} bytes"))
 }
 
 /// A time above zero, for the command line.
@@ -193,6 +249,9 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// What IPv4 leaves of 65,535 bytes after its own header and that of UDP.
+const PAYLOAD_MAX_BYTES: u16 = 65_507;
+
 /// The longest test or pause.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -204,6 +263,31 @@ mod tests {
     fn times_reach_a_day() {
         assert_eq!(parse_time("3600s"), Ok(Duration::from_secs(3600)));
         assert!(parse_time("86401s").is_err() && parse_time("0s").is_err());
+        assert_eq!(parse_seconds("2"), parse_time("2s"));
+        assert_eq!(parse_seconds("2 min"), parse_time("120s"));
+        assert!(parse_time("2").is_err() && parse_seconds("0").is_err());
+    }
+
+    #[test]
+    fn a_datagram_is_as_large_as_a_size_says() {
+        assert_eq!(parse_payload("1472"), Ok(1472));
+        assert_eq!(parse_payload("1 KiB"), Ok(1024));
+        for text in ["0", "65508", "1 MB", "5 Mbit"] {
+            assert!(parse_payload(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_named_once() {
+        let at = |peer: &str, port| {
+            let peer = peer.to_owned();
+            PeerArgs { peer, port }.address().map(|at| at.to_string())
+        };
+        assert_eq!(at("127.0.0.1", None).expect("fine"), "127.0.0.1:4811");
+        assert_eq!(at("::1", Some(5201)).expect("fine"), "[::1]:5201");
+        assert_eq!(at("[::1]:7", None).expect("fine"), "[::1]:7");
+        let error = at("127.0.0.1:7", Some(8)).expect_err("two ports");
+        assert!(error.to_string().contains("both name a port"), "{error}");
     }
 
     #[test]
@@ -214,6 +298,6 @@ mod tests {
         assert_eq!(of("::1").expect("fine"), "[::1]:21");
         assert_eq!(of("[::1]:2121").expect("fine"), "[::1]:2121");
         let error = resolve("127.0.0.1", None).expect_err("no port");
-        assert!(error.downcast_ref::<WrongUse>().is_some(), "{error}");
+        assert!(error.to_string().contains("a port is missing"), "{error}");
     }
 }

@@ -7,11 +7,13 @@ use probe::ping::{self, By, Ping, PingProbe, Summary};
 
 use super::{
     PEER_PORT, Verdict,
-    options::{Output, parse_time, resolve},
+    options::{Output, parse_payload, parse_time, resolve},
     show,
 };
 
-/// Round-trip time, jitter and loss: by UDP to a `longhaul probe serve`, or by connecting to any open port
+/// Measure round-trip time, jitter and loss
+///
+/// The probe sends UDP datagrams to a `longhaul probe serve`, or with --tcp connects to any open TCP port.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -20,21 +22,22 @@ pub(super) struct Args {
     /// Connect by TCP instead of sending datagrams
     #[arg(long)]
     tcp: bool,
-    /// How many
+    /// Send this many
     #[arg(short = 'n', long, default_value_t = 10, value_name = "NUMBER")]
     count: u64,
-    /// From one to the next
+    /// Send one in this time
     #[arg(long, default_value = "1s", value_parser = parse_time, value_name = "TIME")]
     interval: Duration,
-    /// What has no answer after this time is lost
+    /// Count a datagram without an answer as lost after this time
     #[arg(long, default_value = "5s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
-    /// UDP payload
+    /// Send datagrams with this much UDP payload
     #[arg(
         long,
-        default_value_t = 64,
+        default_value = "64 B",
+        value_parser = parse_payload,
         conflicts_with = "tcp",
-        value_name = "BYTES"
+        value_name = "SIZE"
     )]
     size: u16,
     #[command(flatten)]
@@ -46,7 +49,7 @@ Examples:
   longhaul probe ping 10.77.0.2:4811 -n 100 --interval 100ms
   longhaul probe ping ftp.example.org:21 --tcp
 
-Exit codes: 0 there was an answer; 1 there was none; 2 wrong use.";
+Exit codes: 0 an answer came; 1 none came; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let probe = PingProbe {

@@ -1,26 +1,48 @@
 //! `longhaul probe serve`.
 
-use std::thread;
+use std::{
+    net::{IpAddr, SocketAddr},
+    thread,
+};
 
 use probe::Peer;
 
-use super::{Verdict, options::resolve};
+use super::{PEER_PORT, Verdict, options::resolve};
 use crate::output;
 
-/// The other end of bulk, transaction, ping, tcp and udp: listens until it is ended
+/// Serve as the peer of bulk, transaction, ping, tcp and udp
 ///
-/// TCP and UDP at one port. UDP goes only to clients that have a TCP connection here, so it cannot be turned
-/// against others. Whoever reaches the port can use the line; let a firewall say who that is.
+/// The peer listens for TCP and UDP at one port until a signal ends it. It sends UDP only to clients with
+/// an open TCP connection, so that nobody can turn its datagrams against others. Everybody who reaches the
+/// port can use the line: let a firewall protect the port.
 #[derive(clap::Args)]
-#[command(after_help = "Example: longhaul probe serve --listen 10.77.0.2:4811")]
+#[command(after_help = "\
+Examples:
+  longhaul probe serve
+  longhaul probe serve -B 10.77.0.2 -p 5201")]
 pub(super) struct Args {
-    /// Where to listen
-    #[arg(long, default_value = "0.0.0.0:4811", value_name = "ADDRESS:PORT")]
-    listen: String,
+    /// Listen at this address
+    #[arg(short = 'B', long, default_value = "0.0.0.0", value_name = "ADDRESS")]
+    bind: IpAddr,
+    /// Listen at this port
+    #[arg(short, long, default_value_t = PEER_PORT, value_name = "PORT")]
+    port: u16,
+    /// Listen at this address and port, as --bind and --port together
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["bind", "port"])]
+    listen: Option<String>,
+}
+
+impl Args {
+    fn address(&self) -> anyhow::Result<SocketAddr> {
+        match &self.listen {
+            Some(text) => resolve(text, Some(PEER_PORT)),
+            None => Ok((self.bind, self.port).into()),
+        }
+    }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let peer = Peer::start(resolve(&args.listen, Some(super::PEER_PORT))?)?;
+    let peer = Peer::start(args.address()?)?;
     output::print(&format!("listening at {}\n", peer.address()))?;
     // Until a signal ends the process.
     loop {

@@ -1,46 +1,45 @@
 //! `longhaul probe tcp`.
 
-use std::time::Duration;
-
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 use probe::tcp::{self, Direction, Limit, Record, Stream, StreamEnd, Task, TcpProbe};
 use units::ByteCount;
 
 use super::{
-    PEER_PORT, Verdict,
-    options::{Output, parse_time, resolve},
+    Verdict,
+    options::{Output, PeerArgs, SendArgs},
 };
 
-/// Bulk TCP with a `longhaul probe serve`: goodput by second, retransmissions, window scales of both sides
+/// Measure the goodput of bulk TCP, with retransmissions and window scales of both ends
+///
+/// The peer is a `longhaul probe serve`. Options with the same meaning have the letters of iperf3.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// A `longhaul probe serve`, or what leads to one: HOST or HOST:PORT
-    peer: String,
-    /// Let the peer send
-    #[arg(long, conflicts_with = "both")]
-    reverse: bool,
+    #[command(flatten)]
+    peer: PeerArgs,
+    #[command(flatten)]
+    send: SendArgs,
     /// Send both ways at once
-    #[arg(long)]
-    both: bool,
-    /// Connections at once, each way
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    #[arg(long, alias = "both", conflicts_with = "reverse")]
+    bidir: bool,
+    /// Open this many connections at once, each way
+    #[arg(
+        short = 'P',
+        long,
+        alias = "parallel",
+        default_value_t = 1,
+        value_name = "NUMBER"
+    )]
     streams: u16,
-    /// Socket buffers of both sides, which bound the window: '64 KiB' [default: they grow]
-    #[arg(long, value_name = "SIZE")]
+    /// Set the socket buffers of both ends, which bound the window: '64 KiB' [default: they grow]
+    #[arg(short, long, value_name = "SIZE")]
     window: Option<ByteCount>,
-    /// Congestion control of both sides by the kernel's name: cubic, bbr, reno
-    #[arg(long, value_name = "NAME")]
+    /// Set the congestion control of both ends by the kernel's name: cubic, bbr, reno
+    #[arg(short = 'C', long, value_name = "NAME")]
     congestion: Option<String>,
-    /// How long to send
-    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
-    time: Duration,
-    /// How much to send on each connection, instead of a time
+    /// Send this much on each connection, instead of for a time
     #[arg(long, conflicts_with = "time", value_name = "SIZE")]
     bytes: Option<ByteCount>,
-    /// Longest wait for the peer
-    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
-    timeout: Duration,
     #[command(flatten)]
     output: Output,
 }
@@ -48,16 +47,16 @@ pub(super) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   longhaul probe tcp 10.77.0.2
-  longhaul probe tcp 10.77.0.2 --window '64 KiB' --streams 10 --time 20s
+  longhaul probe tcp 10.77.0.2 -w 64K -P 10 -t 20
   longhaul probe tcp 10.77.0.2 --reverse --congestion bbr
 
-Goodput is what the receiving program got. A window scale that one side sent and the other did not receive
-has been rewritten on the way, or something on the way ends the connections.
+Goodput is the rate at which the receiving program got data. If one end received another window
+scale than the other end sent, a device on the path rewrote the scale or ended the connection.
 
-Exit codes: 0 all streams came to their end; 1 some did not, or there is no peer; 2 wrong use.";
+Exit codes: 0 all streams reached their end; 1 some did not, or no peer answered; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let direction = match (args.reverse, args.both) {
+    let direction = match (args.send.reverse, args.bidir) {
         (true, _) => Direction::Down,
         (_, true) => Direction::Both,
         _ => Direction::Up,
@@ -67,11 +66,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
             count: bytes.bytes(),
         },
         None => Limit::Time {
-            ms: args.time.as_millis() as u64,
+            ms: args.send.time.as_millis() as u64,
         },
     };
     let probe = TcpProbe {
-        peer: resolve(&args.peer, Some(PEER_PORT))?,
+        peer: args.peer.address()?,
         task: Task {
             direction,
             streams: args.streams,
@@ -79,7 +78,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
             congestion: args.congestion.clone(),
             limit,
         },
-        timeout: args.timeout,
+        timeout: args.send.timeout,
     };
     let mut sink = args.output.sink(1)?;
     let record = tcp::run(&probe, |gone| {

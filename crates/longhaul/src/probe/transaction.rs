@@ -6,18 +6,22 @@ use probe::{
     compare::Comparison,
     transaction::{self, Request, Summary, Transaction, TransactionProbe},
 };
+use units::ByteCount;
 
 use super::{
     Verdict,
-    options::{Arrive, Output, parse_time, resolve, wrong_use},
+    options::{Arrive, Output, parse_time, resolve},
     show,
 };
+use crate::exit::wrong_use;
 
-/// Short requests and answers, each over a TCP connection of its own: set-up and total time
+/// Measure short requests and answers, each over a TCP connection of its own
+///
+/// The probe records the time until the connection is up, and the time until the answer is complete.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// A `longhaul probe serve`, any server with --request, or what leads there: HOST:PORT
+    /// A `longhaul probe serve`, or with --request any server: HOST:PORT
     server: String,
     #[command(flatten)]
     pub(super) exchange: ExchangeArgs,
@@ -30,35 +34,35 @@ pub(super) struct Args {
 /// What is exchanged.
 #[derive(clap::Args)]
 pub(super) struct ExchangeArgs {
-    /// Send this to any server, and read until it ends the connection; \r, \n, \t and \\ are understood
+    /// Send this text to any server, with \r, \n, \t and \\, and read until the server hangs up
     #[arg(long, value_name = "TEXT")]
     request: Option<String>,
-    /// Bytes of a probe peer's answer
+    /// Ask a probe peer for an answer of this size
     #[arg(
         long,
-        default_value_t = 1000,
-        value_name = "BYTES",
+        default_value = "1000 B",
+        value_name = "SIZE",
         conflicts_with = "request"
     )]
-    answer: u64,
-    /// Longest silence while something is awaited
+    answer: ByteCount,
+    /// Give a transaction up after this long a silence
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  longhaul probe transaction 10.77.0.2:4811 -n 1000 --rate 10
+  longhaul probe transaction 10.77.0.2:4811 -n 1000 --arrivals 10
   longhaul probe transaction 10.77.0.2:79 --request 'root\\r\\n' -n 100
 
-Exit codes: 0 all were complete; 1 some were not; 2 wrong use.";
+Exit codes: 0 all transactions were complete; 1 some were not; 2 wrong use.";
 
 impl ExchangeArgs {
     pub(super) fn probe(&self, server: &str, arrive: &Arrive) -> anyhow::Result<TransactionProbe> {
         let request = match &self.request {
             Some(text) => Request::Bytes(unescaped(text).map_err(wrong_use)?),
             None => Request::Peer {
-                answer_bytes: self.answer,
+                answer_bytes: self.answer.bytes(),
             },
         };
         Ok(TransactionProbe {

@@ -7,31 +7,33 @@ use probe::udp::{self, Direction, Received, Record, Task, UdpProbe};
 use units::BitRate;
 
 use super::{
-    PEER_PORT, Verdict,
-    options::{Output, parse_time, resolve, wrong_use},
+    Verdict,
+    options::{Output, PeerArgs, SendArgs, parse_payload},
 };
+use crate::exit::{self, wrong_use};
 
-/// Datagrams at a rate to a `longhaul probe serve`: loss, duplication, reordering, jitter
+/// Measure loss, duplication, reordering and jitter of datagrams at a rate
+///
+/// The peer is a `longhaul probe serve`. Options with the same meaning have the letters of iperf3.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// A `longhaul probe serve`: HOST or HOST:PORT
-    peer: String,
-    /// Rate of the UDP payload: '10 Mbit/s'. There is no default
-    #[arg(long, value_name = "RATE")]
+    #[command(flatten)]
+    peer: PeerArgs,
+    /// Send UDP payload at this rate: '10 Mbit/s' or 10M (required)
+    #[arg(short = 'b', long, value_name = "RATE")]
     rate: Option<BitRate>,
-    /// Let the peer send
-    #[arg(long)]
-    reverse: bool,
-    /// How long to send
-    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
-    time: Duration,
-    /// UDP payload of a datagram: 1472 bytes fill an Ethernet packet with IPv4
-    #[arg(long, default_value_t = 1400, value_name = "BYTES")]
+    #[command(flatten)]
+    send: SendArgs,
+    /// Send datagrams with this much UDP payload; 1472 bytes fill an Ethernet packet with IPv4
+    #[arg(
+        short = 'l',
+        long,
+        default_value = "1400 B",
+        value_parser = parse_payload,
+        value_name = "SIZE"
+    )]
     size: u16,
-    /// Longest wait for the peer
-    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
-    timeout: Duration,
     #[command(flatten)]
     output: Output,
 }
@@ -39,32 +41,27 @@ pub(super) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   longhaul probe udp 10.77.0.2 --rate '10 Mbit/s'
-  longhaul probe udp 10.77.0.2 --rate '1 Mbit/s' --reverse --time 60s --size 200
+  longhaul probe udp 10.77.0.2 -b 1M -R -t 60 -l 200
 
-Exit codes: 0 datagrams arrived; 1 none did, or there is no peer; 2 wrong use, as without a rate.";
+Exit codes: 0 datagrams arrived; 1 none arrived, or no peer answered; 2 wrong use.";
 
 const WARNING: &str = "\
---rate is missing, and there is no default: UDP has no congestion control. At more than what is free on the
-way it fills the bottleneck's queue and takes the line from every TCP connection there, which is a denial of
-service for all others who use it. Choose a rate that the path can spare, and let no one else need it meanwhile.";
+--rate is missing, and there is no default: UDP has no congestion control. Datagrams at more than the free
+rate of the path fill the queue of the bottleneck and take the line from every TCP connection there, which is
+a denial of service for its other users. Choose a rate that the path can spare while nobody else needs it.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let rate = args.rate.ok_or_else(|| wrong_use(WARNING))?;
-    if rate == BitRate::default() {
-        return Err(wrong_use("--rate must be above zero"));
-    }
-    let direction = if args.reverse {
+    exit::ensure(rate > BitRate::default(), "--rate must be above zero")?;
+    let direction = if args.send.reverse {
         Direction::Down
     } else {
         Direction::Up
     };
-    if args.size == 0 {
-        return Err(wrong_use("--size must be above zero"));
-    }
     let probe = UdpProbe {
-        peer: resolve(&args.peer, Some(PEER_PORT))?,
-        task: Task::new(direction, rate, args.size, args.time),
-        timeout: args.timeout,
+        peer: args.peer.address()?,
+        task: Task::new(direction, rate, args.size, args.send.time),
+        timeout: args.send.timeout,
     };
     let mut sink = args.output.sink(1)?;
     let record = udp::run(&probe, |share| sink.say(&format!("{:.0} %", share * 100.0)))?;

@@ -8,15 +8,18 @@ use emulator::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::wrong_use;
-use crate::output;
+use crate::{
+    exit::wrong_use,
+    output::{self, Format},
+};
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Exit codes: 0 all is within its bounds; 1 something is out of bounds; 2 wrong use.")]
 pub(super) struct Calibrate {
-    /// As JSON
-    #[arg(long)]
-    json: bool,
-    /// Only this one: rate, delay, loss, ... or ceiling
+    #[command(flatten)]
+    format: Format,
+    /// Measure this impairment only, such as rate, delay or loss; or 'ceiling'
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
@@ -30,9 +33,9 @@ impl Calibrate {
         subjects.retain(|subject| is_chosen(subject.name));
         if subjects.is_empty() && !is_chosen(CEILING) {
             let known = known.join(", ");
-            let error =
-                anyhow::anyhow!("nothing to measure has this name; there are {known}, {CEILING}");
-            return Ok(wrong_use(&error));
+            return Err(wrong_use(format!(
+                "nothing to measure has this name; there are {known}, {CEILING}"
+            )));
         }
         // Before any thread exists.
         privilege::acquire()?;
@@ -49,12 +52,8 @@ impl Calibrate {
             Vec::new()
         };
         bar.finish_and_clear();
-        if self.json {
-            let value = serde_json::json!({ "impairments": rows, "ceilings": ceilings });
-            output::print(&format!("{value:#}\n"))?;
-        } else {
-            output::print(&page(&rows, &ceilings))?;
-        }
+        let value = serde_json::json!({ "impairments": rows, "ceilings": ceilings });
+        self.format.print(&value, |_| page(&rows, &ceilings))?;
         let is_calibrated = rows.iter().all(|row| row.verdict == Verdict::Within);
         Ok(if is_calibrated {
             ExitCode::SUCCESS
@@ -66,7 +65,7 @@ impl Calibrate {
 
 /// On a terminal, what is being measured.
 fn progress(subjects: u64) -> ProgressBar {
-    let bar = ProgressBar::new(subjects + 1);
+    let bar = output::progress(subjects + 1);
     let template = "{elapsed_precise}  {bar:20} {pos}/{len}  {msg}";
     bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
     bar

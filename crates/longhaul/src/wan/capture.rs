@@ -10,16 +10,19 @@ use nix::sys::{
 };
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul wan capture site-b --out b.pcap --for 10s")]
 pub(super) struct Capture {
     /// Name of the site
     pub(super) site: String,
-    /// The pcap file to write
+    /// Write the packets to this pcap file
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Bytes to keep of each packet, Ethernet header included
+    /// Keep this many bytes of each packet, Ethernet header included
     #[arg(long, default_value_t = CaptureOptions::default().snap_bytes, value_name = "BYTES")]
     snap: u32,
-    /// End after so many packets
+    /// End after this many packets
     #[arg(long, value_name = "NUMBER")]
     packets: Option<u64>,
     /// End after this time: 30s

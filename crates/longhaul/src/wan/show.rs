@@ -3,32 +3,53 @@
 use std::time::Duration;
 
 use emulator::{Client, Description, DirectionReport, Report};
+use serde_json::json;
 use units::ByteCount;
-use wansim::{PathConfig, Radio};
+use wansim::{PathConfig, Radio, profile::Profile};
 
-use crate::output;
+use crate::output::Format;
 
 /// Prints what the emulator does, for people or as JSON.
-pub(super) fn show(client: &Client, json: bool) -> anyhow::Result<()> {
+pub(super) fn show(client: &Client, format: Format) -> anyhow::Result<()> {
     let (description, report) = (client.describe()?, client.report()?);
-    let text = if json {
-        let saturated = report.saturated();
-        let value = serde_json::json!({
-            "pid": description.pid,
-            "sites": description.config.sites,
-            "seed": description.config.seed,
-            "offload": description.config.offload,
-            "radio": description.config.radio,
-            "a_to_b": report.directions[0],
-            "b_to_a": report.directions[1],
-            "thread": report.thread,
-            "saturated": saturated,
-        });
-        format!("{value:#}\n")
-    } else {
-        page(&description, &report)
+    let value = json!({
+        "pid": description.pid,
+        "sites": description.config.sites,
+        "seed": description.config.seed,
+        "offload": description.config.offload,
+        "radio": description.config.radio,
+        "a_to_b": report.directions[0],
+        "b_to_a": report.directions[1],
+        "thread": report.thread,
+        "saturated": report.saturated(),
+    });
+    format.print(&value, |_| page(&description, &report))
+}
+
+/// Prints the paths that have a name.
+pub(super) fn profiles(format: Format) -> anyhow::Result<()> {
+    let all = Profile::all();
+    let fields = |profile: &Profile| {
+        json!({
+            "name": profile.name,
+            "summary": profile.summary,
+            "source": profile.source,
+            "a_to_b": profile.forward,
+            "b_to_a": profile.backward,
+            "radio": profile.radio,
+        })
     };
-    output::print(&text)
+    let value = json!({ "profiles": all.iter().map(fields).collect::<Vec<_>>() });
+    let lines = |profile: &Profile| {
+        let Profile {
+            name,
+            summary,
+            source,
+            ..
+        } = profile;
+        format!("{name}: {summary}\n    source: {source}\n")
+    };
+    format.print(&value, |_| all.iter().map(lines).collect())
 }
 
 fn page(description: &Description, report: &Report) -> String {

@@ -237,7 +237,7 @@ fn a_killed_gateway_leaves_nothing() {
 
     world.start(NEAR);
     world.stop(NEAR, Signal::SIGKILL);
-    let remove = world.gateway(NEAR).arg("--remove-interception").output();
+    let remove = world.gateway(NEAR).arg("remove-interception").output();
     let removed = remove.expect("run");
     assert_eq!(removed.status.code(), Some(0), "{}", errors(&removed));
     assert_eq!(world.installed(), [0, 0]);

@@ -47,7 +47,9 @@ impl World {
         ]);
         router.forward();
         for address in SERVER {
-            site.ip(&format!("address add {address} dev lo"));
+            // An address that the kernel still tries cannot be bound.
+            let nodad = if address.contains(':') { "nodad" } else { "" };
+            site.ip(&format!("address add {address} dev lo {nodad}"));
             site.start(move || ftp::serve(address, CONTENT));
         }
         client.ip("route add default via 10.99.0.1");

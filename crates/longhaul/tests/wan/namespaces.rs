@@ -79,7 +79,7 @@ impl Lab {
             Command::new(&self.program)
         };
         command
-            .args(["wan", "--wan", &self.name])
+            .args(["wan", "--name", &self.name])
             .args(arguments)
             .current_dir("/");
         command
@@ -155,6 +155,7 @@ fn story(lab: &Lab) {
         0
     );
     let shown = lab.show();
+    assert_eq!(shown["schema"], 1);
     assert_eq!(shown["a_to_b"]["config"]["loss"], 0.0);
     assert_eq!(shown["a_to_b"]["config"]["corruption"], 0.005);
     assert_eq!(
@@ -340,6 +341,7 @@ fn wrong_use_exits_with_2_and_says_what_is_wrong() {
         ),
         (&["exec", "site-a"], "required"),
         (&["raise"], "unrecognized subcommand"),
+        (&["calibrate", "--only", "luck"], "there are"),
     ] {
         let output = lab.run(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", errors(&output));
@@ -352,6 +354,19 @@ fn wrong_use_exits_with_2_and_says_what_is_wrong() {
     let output = lab.run(&["set", "--loss", "1%"]);
     assert_eq!(code(&output), 1);
     assert!(errors(&output).contains(&lab.name), "names what is not up");
+}
+
+#[test]
+fn profiles_are_listed_for_people_and_for_programs() {
+    let lab = Lab::new();
+    let text = lab.run(&["profiles"]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("transatlantic: "));
+    let output = lab.run(&["profiles", "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["schema"], 1);
+    let profiles = value["profiles"].as_array().expect("a list");
+    let one = profiles.iter().find(|one| one["name"] == "transatlantic");
+    assert!(one.expect("known")["a_to_b"]["rate"].is_u64());
 }
 
 #[test]

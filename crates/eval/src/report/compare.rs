@@ -1,0 +1,181 @@
+//! Two runs of the same cells side by side, before and after.
+
+use std::collections::BTreeSet;
+
+use bench_kit::{stats::median, table::Table};
+use serde::Serialize;
+
+use super::{
+    Report, Row,
+    table::{NONE, fraction},
+};
+use crate::{
+    cell::{Cell, Job},
+    record::{Outcome, Record},
+    side::Side,
+};
+
+/// What two files of records say of the same cells.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    before: Option<Run>,
+    after: Option<Run>,
+    rows: Vec<Compared>,
+}
+
+/// Who made the records, and where.
+#[derive(Debug, Clone, Serialize)]
+struct Run {
+    versions: Vec<String>,
+    machines: Vec<String>,
+}
+
+/// One figure of a side in a cell, the median of its trials; a run may lack it.
+#[derive(Debug, Clone, Serialize)]
+struct Compared {
+    cell: Cell,
+    side: Side,
+    /// What users waited for, in seconds; `None`: the fraction of the ideal.
+    wait: Option<String>,
+    before: Option<f64>,
+    after: Option<f64>,
+    /// After by before.
+    ratio: Option<f64>,
+    /// How many were complete, and of how many.
+    complete_before: Option<[u64; 2]>,
+    complete_after: Option<[u64; 2]>,
+}
+
+/// The same cell and side in two files; one may be missing.
+type Pair<'a> = [Option<&'a Row>; 2];
+
+impl Comparison {
+    /// Of the records of two runs.
+    pub fn of(before: &[Record], after: &[Record]) -> Self {
+        let reports = [before, after].map(|records| Report::new("", "", records).ok());
+        let rows = match &reports {
+            [Some(before), Some(after)] => rows(before, after),
+            _ => Vec::new(),
+        };
+        let [before, after] = reports.map(|report| {
+            report.map(|report| Run {
+                versions: report.version,
+                machines: report.machine,
+            })
+        });
+        Self {
+            before,
+            after,
+            rows,
+        }
+    }
+
+    /// As a table in Markdown.
+    pub fn text(&self) -> String {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else {
+            return "one of the files has no records\n".to_owned();
+        };
+        let mut text = String::new();
+        for (name, run) in [("before", before), ("after", after)] {
+            let (version, machine) = (run.versions.join("; "), run.machines.join("; "));
+            text += &format!("- {name}: Longhaul {version}; {machine}\n");
+        }
+        let head = [
+            "cell",
+            "side",
+            "what, median",
+            "before",
+            "after",
+            "after / before",
+            "complete before",
+            "complete after",
+        ];
+        let table = Table::new(&head, self.rows.iter().map(Compared::line));
+        text + "\n" + &table.markdown()
+    }
+}
+
+impl Compared {
+    fn line(&self) -> Vec<String> {
+        let value = |value: Option<f64>| match (value, &self.wait) {
+            (None, _) => NONE.to_owned(),
+            (Some(seconds), Some(_)) => format!("{:.1}", seconds * 1e3),
+            (Some(share), None) => format!("{share:.3}"),
+        };
+        let counted = |counts: Option<[u64; 2]>| {
+            counts.map_or(NONE.to_owned(), |[part, all]| format!("{part} of {all}"))
+        };
+        let what = self.wait.as_ref();
+        vec![
+            self.cell.to_string(),
+            self.side.title().to_owned(),
+            what.map_or("of ideal".to_owned(), |wait| format!("{wait}, ms")),
+            value(self.before),
+            value(self.after),
+            fraction(self.ratio),
+            counted(self.complete_before),
+            counted(self.complete_after),
+        ]
+    }
+}
+
+fn rows(before: &Report, after: &Report) -> Vec<Compared> {
+    let new = after.rows.iter();
+    let new = new.filter(|row| before.row(&row.cell, row.side).is_none());
+    let known = before.rows.iter();
+    let known = known.map(|row| [Some(row), after.row(&row.cell, row.side)]);
+    let pairs: Vec<Pair<'_>> = known.chain(new.map(|row| [None, Some(row)])).collect();
+    let files = pairs.iter().filter_map(|pair| files(*pair));
+    files
+        .chain(pairs.iter().flat_map(|pair| waits(*pair)))
+        .collect()
+}
+
+fn files(pair: Pair<'_>) -> Option<Compared> {
+    let row = pair[0].or(pair[1])?;
+    if row.cell.work.job != Job::Files {
+        return None;
+    }
+    let reached = |row: Option<&Row>| Some(row?.efficiency()?.median);
+    let complete = |row: Option<&Row>| {
+        let records = &row?.records;
+        let complete = records
+            .iter()
+            .filter(|record| record.outcome == Outcome::Complete);
+        Some([complete.count() as u64, records.len() as u64])
+    };
+    Some(compared(row, None, pair.map(reached), pair.map(complete)))
+}
+
+fn waits(pair: Pair<'_>) -> Vec<Compared> {
+    let Some(row) = pair[0].or(pair[1]) else {
+        return Vec::new();
+    };
+    let rows = pair.into_iter().flatten();
+    let awaited: BTreeSet<_> = rows.flat_map(Row::awaited).collect();
+    let of = |wait: String| {
+        let waited = pair.map(|row| median(&row?.waits_s(&wait)));
+        let complete = pair.map(|row| row?.complete(&wait));
+        compared(row, Some(wait), waited, complete)
+    };
+    awaited.into_iter().map(of).collect()
+}
+
+fn compared(
+    row: &Row,
+    wait: Option<String>,
+    [before, after]: [Option<f64>; 2],
+    [complete_before, complete_after]: [Option<[u64; 2]>; 2],
+) -> Compared {
+    let ratio = before.zip(after).map(|(before, after)| after / before);
+    Compared {
+        cell: row.cell.clone(),
+        side: row.side,
+        wait,
+        before,
+        after,
+        ratio: ratio.filter(|ratio| ratio.is_finite()),
+        complete_before,
+        complete_after,
+    }
+}

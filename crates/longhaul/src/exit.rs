@@ -1,0 +1,53 @@
+//! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration.
+
+use std::{fmt, process::ExitCode};
+
+/// The command makes no sense as it was given, or what it was told to follow is wrong: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WrongUse(String);
+
+/// An error that ends the program with exit code 2.
+pub(crate) fn wrong_use(error: impl fmt::Display) -> anyhow::Error {
+    // With all its causes, if it has any.
+    WrongUse(format!("{error:#}")).into()
+}
+
+/// Wrong use unless a condition holds.
+pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
+    if holds {
+        Ok(())
+    } else {
+        Err(wrong_use(otherwise))
+    }
+}
+
+/// Says on standard error what went wrong, and returns the exit code.
+pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
+    eprintln!("longhaul: {error:#}");
+    ExitCode::from(code(error))
+}
+
+fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<WrongUse>() { 2 } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn wrong_use_is_told_from_failed_work() {
+        let failed = anyhow::anyhow!("no room").context("writing records");
+        assert_eq!(code(&failed), 1);
+        let wrong = wrong_use(&failed);
+        assert_eq!(
+            (code(&wrong), wrong.to_string().as_str()),
+            (2, "writing records: no room")
+        );
+        let explained = Err::<(), _>(wrong).context("the plan").expect_err("wrong");
+        assert_eq!(code(&explained), 2, "also with a context");
+    }
+}

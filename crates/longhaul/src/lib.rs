@@ -1,0 +1,99 @@
+//! The `longhaul` program: one binary, one subcommand for each job, one module for each subcommand.
+//!
+//! A library, so that man pages, completions and tests are made from the command line's own
+//! definition ([`command`]); the binary is [`run`].
+
+mod calc;
+#[cfg(feature = "laboratory")]
+mod demo;
+#[cfg(feature = "laboratory")]
+mod eval;
+mod exit;
+mod gateway;
+mod keygen;
+mod laboratory;
+mod logging;
+mod output;
+mod probe;
+mod pubkey;
+mod status;
+#[cfg(feature = "laboratory")]
+mod wan;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Move files over long, lossy links at line rate
+#[derive(Parser)]
+#[command(
+    name = "longhaul",
+    version = env!("LONGHAUL_VERSION"),
+    max_term_width = HELP_COLUMNS_MAX,
+    subcommand_required = true,
+    after_help = EXIT_CODES
+)]
+struct CommandLine {
+    #[command(flatten)]
+    logging: logging::Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[cfg(feature = "laboratory")]
+    Demo(demo::Args),
+    Gateway(gateway::Args),
+    Status(status::Args),
+    Keygen(keygen::Args),
+    Pubkey(pubkey::Args),
+    #[cfg(feature = "laboratory")]
+    Wan(wan::Args),
+    #[cfg(feature = "laboratory")]
+    Eval(eval::Args),
+    Probe(probe::Args),
+    Calc(calc::Args),
+    #[cfg(not(feature = "laboratory"))]
+    #[command(flatten)]
+    Absent(laboratory::Absent),
+}
+
+/// Runs what the command line says, and returns the exit code: 0 done, 1 the work failed, 2 wrong use
+/// or configuration.
+pub fn run() -> ExitCode {
+    let CommandLine { logging, command } = CommandLine::parse();
+    logging.start();
+    let done = |()| ExitCode::SUCCESS;
+    let result = match command {
+        #[cfg(feature = "laboratory")]
+        Command::Demo(args) => demo::run(&args).map(done),
+        Command::Gateway(args) => gateway::run(&args),
+        Command::Status(args) => status::run(&args).map(done),
+        Command::Keygen(args) => keygen::run(&args).map(done),
+        Command::Pubkey(args) => pubkey::run(&args).map(done),
+        #[cfg(feature = "laboratory")]
+        Command::Wan(args) => wan::run(args),
+        #[cfg(feature = "laboratory")]
+        Command::Eval(args) => eval::run(&args).map(done),
+        Command::Probe(args) => probe::run(&args),
+        Command::Calc(args) => calc::run(args).map(done),
+        #[cfg(not(feature = "laboratory"))]
+        Command::Absent(command) => Err(command.refusal()),
+    };
+    result.unwrap_or_else(|error| exit::tell(&error))
+}
+
+/// The definition of the command line, old spellings included.
+pub fn command() -> clap::Command {
+    CommandLine::command()
+}
+
+/// The longest line of a help text: longer ones are hard to read, and break on an ordinary terminal.
+const HELP_COLUMNS_MAX: usize = 100;
+
+const EXIT_CODES: &str = "\
+Log messages go to standard error. --log takes precedence over -v and -q, and these over the
+environment variable RUST_LOG. The default is info.
+
+Exit codes: 0 done; 1 the work failed; 2 wrong use or configuration.";

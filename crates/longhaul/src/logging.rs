@@ -1,0 +1,97 @@
+//! What is logged: the options that every command has.
+
+use std::io::IsTerminal as _;
+
+use clap::ArgAction;
+use tracing_subscriber::EnvFilter;
+
+use crate::output;
+
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Options {
+    /// Log more: -v for debug, -vv for trace
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with_all = ["quiet", "log"])]
+    verbose: u8,
+    /// Log warnings and errors only, and show no progress
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Log what a filter lets through: 'info', 'link=debug' or 'warn,gateway=trace'
+    #[arg(long, global = true, value_name = "FILTER", value_parser = parse_filter)]
+    log: Option<String>,
+}
+
+impl Options {
+    /// Sends log messages to standard error from now on.
+    pub(crate) fn start(&self) {
+        if self.quiet {
+            output::be_quiet();
+        }
+        let environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
+        let directives = self.directives(environment.as_deref());
+        tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(directives))
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .init();
+    }
+
+    /// The filter: by `--log`, or by `-v` and `-q`, or by the environment, or the default. An environment
+    /// that is no filter was not meant for us.
+    fn directives(&self, environment: Option<&str>) -> String {
+        let environment = environment.filter(|text| !text.is_empty());
+        let environment = environment.filter(|text| EnvFilter::try_new(text).is_ok());
+        let own = |level: &str| format!("{level},{LIBRARIES}");
+        match (&self.log, self.verbose, self.quiet, environment) {
+            (Some(log), ..) => log.clone(),
+            (None, 1, ..) => own("debug"),
+            (None, 2.., ..) => own("trace"),
+            (None, _, true, _) => own("warn"),
+            (None, _, false, Some(environment)) => environment.to_owned(),
+            (None, _, false, None) => own("info"),
+        }
+    }
+}
+
+fn parse_filter(text: &str) -> Result<String, String> {
+    match EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The demonstration's FTP server and client: every transfer that is cut off is an error to them.
+const LIBRARIES: &str = "libunftp=off,suppaftp=off";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_beats_verbosity_beats_the_environment_beats_info() {
+        let options = |log: Option<&str>, verbose, quiet| Options {
+            verbose,
+            quiet,
+            log: log.map(str::to_owned),
+        };
+        for (options, environment, expected) in [
+            (
+                options(Some("link=trace"), 0, true),
+                Some("error"),
+                "link=trace",
+            ),
+            (options(None, 1, false), Some("error"), "debug"),
+            (options(None, 2, false), None, "trace"),
+            (options(None, 7, false), None, "trace"),
+            (options(None, 0, true), Some("error"), "warn"),
+            (options(None, 0, false), Some("link=debug"), "link=debug"),
+            (options(None, 0, false), Some("link=loud"), "info"),
+            (options(None, 0, false), Some(""), "info"),
+            (options(None, 0, false), None, "info"),
+        ] {
+            let directives = options.directives(environment);
+            let level = directives.split(',').next();
+            assert_eq!(level, Some(expected), "{options:?} {environment:?}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The command line as a whole: its definition, help texts, JSON and exit codes.
+#![allow(clippy::disallowed_methods, reason = "runs programs")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Command, Output},
+    thread,
+};
+
+use serde_json::{Value, json};
+
+fn longhaul(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.args(arguments).output().expect("the program")
+}
+
+#[track_caller]
+fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String {
+    let output = longhaul(arguments);
+    let [said, printed] =
+        [output.stderr, output.stdout].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.contains(words), "{arguments:?}: {said}");
+    printed
+}
+
+/// The one object of JSON that a command prints.
+#[track_caller]
+fn object(arguments: &[&str], code: i32) -> Value {
+    let printed = assert_ends(arguments, code, "");
+    let value: Value = serde_json::from_str(&printed).expect("one object of JSON");
+    assert_eq!(value["schema"], 1, "{arguments:?}: {printed}");
+    assert_eq!(printed.lines().count(), 1, "an object is a line");
+    value
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let name = format!("longhaul-commands-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_definition_has_no_contradiction() {
+    longhaul::command().debug_assert();
+}
+
+/// Calls `each` for every command that help names, with the words that lead to it.
+fn visit(command: &clap::Command, path: &str, each: &mut impl FnMut(&clap::Command, &str)) {
+    each(command, path);
+    for subcommand in command.get_subcommands() {
+        if !subcommand.is_hide_set() && subcommand.get_name() != "help" {
+            visit(
+                subcommand,
+                &format!("{path} {}", subcommand.get_name()),
+                each,
+            );
+        }
+    }
+}
+
+#[test]
+fn help_speaks_with_one_voice_in_lines_of_100_columns() {
+    let mut root = longhaul::command();
+    root.build();
+    let mut seen = 0;
+    visit(&root, "longhaul", &mut |command, path| {
+        seen += 1;
+        let about = command.get_about().expect(path).to_string();
+        assert!(!about.ends_with('.'), "{path}: {about}");
+        assert!(about.starts_with(char::is_uppercase), "{path}: {about}");
+        let first = about.split([' ', ',']).next().expect("a word");
+        assert!(!first.ends_with('s'), "{path}: not imperative: {about}");
+        if let Some(long) = command.get_long_about().map(ToString::to_string)
+            && long.contains("\n\n")
+        {
+            assert!(long.ends_with('.'), "{path}: sentences end: {long}");
+        }
+        for argument in command.get_arguments().filter(|one| !one.is_hide_set()) {
+            let help = argument.get_help().expect(path).to_string();
+            let name = argument.get_id();
+            assert!(!help.ends_with('.'), "{path} {name}: {help}");
+            assert!(
+                help.starts_with(char::is_uppercase),
+                "{path} {name}: {help}"
+            );
+        }
+        // What clap breaks itself would hide a line that is broken by hand, and too long.
+        let after = command.get_after_help().map(ToString::to_string);
+        let rendered = command
+            .clone()
+            .term_width(100)
+            .render_long_help()
+            .to_string();
+        for line in after.unwrap_or_default().lines().chain(rendered.lines()) {
+            assert!(line.chars().count() <= 100, "{path}: {line}");
+        }
+    });
+    let least = if cfg!(feature = "laboratory") { 35 } else { 20 };
+    assert!(seen >= least, "{seen} commands");
+}
+
+#[test]
+fn calc_refuses_what_no_formula_answers() {
+    for (arguments, words) in [
+        (
+            &["window", "--rate", "0 Mbit/s", "--rtt", "1ms"][..],
+            "--rate",
+        ),
+        (&["rate", "--window", "64K", "--rtt", "0"], "--rtt"),
+        (&["loss", "--loss", "0%", "--rtt", "1ms"], "--loss"),
+        (&["loss", "--loss", "1%", "--rtt", "0"], "--rtt"),
+        (
+            &["loss", "--loss", "1%", "--rtt", "1ms", "--mss", "0"],
+            "--mss",
+        ),
+        (
+            &[
+                "time", "--size", "1", "--rate", "1M", "--rtt", "0", "--loss", "100%",
+            ],
+            "--loss",
+        ),
+        (
+            &[
+                "time", "--size", "1", "--rate", "1M", "--rtt", "0", "--window", "0",
+            ],
+            "--window",
+        ),
+        (
+            &["window", "--rate", "100", "--rtt", "1ms"],
+            "is not a rate",
+        ),
+        (&[], "Usage"),
+    ] {
+        assert_ends(&[&["calc"], arguments].concat(), 2, words);
+    }
+}
+
+#[test]
+fn calc_prints_figures_for_programs() {
+    let window = [
+        "calc", "window", "--rate", "100M", "--rtt", "173ms", "--json",
+    ];
+    let figures = object(&window, 0);
+    assert_eq!(figures["bandwidth_delay_product_bytes"], 2_162_500.0);
+    assert_eq!(figures["window_scale_shift"], 6);
+    let rate = [
+        "calc", "rate", "--window", "64K", "--rtt", "100ms", "--json",
+    ];
+    assert_eq!(object(&rate, 0)["rate_bits_per_s"], 5_242_880.0);
+    let loss = ["calc", "--json", "loss", "--loss", "0.1%", "--rtt", "200ms"];
+    assert!(object(&loss, 0)["cubic_bits_per_s"].is_f64());
+    let time = [
+        "calc", "time", "--size", "1 GB", "--rate", "1G", "--rtt", "200ms", "--json",
+    ];
+    assert_eq!(object(&time, 0)["plain_limit"], "rate");
+}
+
+#[test]
+fn a_gateway_is_checked_by_a_subcommand_and_by_its_old_spelling() {
+    let folder = Folder::new("gateway");
+    let (key, file) = (folder.path("a.key"), folder.path("a.toml"));
+    let made = object(&["keygen", &key, "--json"], 0);
+    assert_eq!(object(&["pubkey", &key, "--json"], 0), made);
+    let shown = assert_ends(&["pubkey", &key], 0, "");
+    assert_eq!(made["public_key"], shown.trim_end());
+    assert_ends(&["keygen", &key], 1, "cannot write");
+    assert_ends(&["pubkey", &folder.path("b.key")], 1, "cannot read");
+
+    fs::write(&file, "[identity]\nkey_file = \"a.key\"\n").expect("room");
+    let spellings = [
+        &["gateway", "check", "--config", &file][..],
+        &["gateway", "--config", &file, "check"],
+        &["gateway", "--config", &file, "--check"],
+        &["gateway", "--check", "--config", &file],
+    ];
+    let texts = spellings.map(|arguments| assert_ends(arguments, 0, ""));
+    assert!(texts[0].contains(": ok\n") && texts.iter().all(|text| *text == texts[0]));
+    let checked = object(&["gateway", "check", "--config", &file, "--json"], 0);
+    assert_eq!(checked["error"], Value::Null);
+    assert!(!checked["summary"].as_array().expect("lines").is_empty());
+    for remove in ["remove-interception", "--remove-interception"] {
+        let said = assert_ends(&["gateway", remove, "--config", &file], 0, "");
+        assert!(said.contains("no [[ftp]] is transparent"), "{said}");
+    }
+    let remove = [
+        "gateway",
+        "remove-interception",
+        "--config",
+        &file,
+        "--json",
+    ];
+    assert_eq!(object(&remove, 0)["removed"], json!([]));
+
+    fs::write(&file, "[identity]\nkey = \"a.key\"\n").expect("room");
+    let place = format!("{file}:2:1: ");
+    for arguments in &spellings {
+        assert_ends(arguments, 2, &place);
+    }
+    for action in [&["run"][..], &["remove-interception"], &[]] {
+        assert_ends(
+            &[&["gateway", "--config", &file], action].concat(),
+            2,
+            &place,
+        );
+    }
+    let checked = object(&["gateway", "check", "--config", &file, "--json"], 2);
+    assert!(
+        checked["error"]
+            .as_str()
+            .is_some_and(|error| error.starts_with(&place))
+    );
+    assert_ends(&["gateway"], 2, "--config FILE is missing");
+    assert_ends(&["gateway", "check"], 2, "--config FILE is missing");
+    assert_ends(
+        &["gateway", "--config", "/nonexistent.toml"],
+        2,
+        "cannot be read",
+    );
+    assert_ends(
+        &["gateway", "--check", "check", "--config", &file],
+        2,
+        "one subcommand",
+    );
+}
+
+#[test]
+fn status_has_the_gateway_s_fields_and_the_schema() {
+    let snapshot = json!({
+        "version": "0.1.0",
+        "started_unix_s": 1,
+        "link_listen": "127.0.0.1:4810",
+        "socket_buffer_asked_bytes": 1,
+        "socket_buffer_receive_bytes": 1,
+        "socket_buffer_send_bytes": 1,
+        "dropped": {
+            "unknown_key": 0, "bad_mac": 0, "replayed": 0, "crowded": 0,
+            "malformed": 0, "unknown_connection": 0, "undecryptable": 0,
+        },
+        "peers": [],
+        "sessions_open": 7,
+        "sessions_total": 0,
+        "refused_total": 0,
+        "transfers_completed_total": 0,
+        "transfers_failed_total": 0,
+        "transfers": [],
+        "of_a_newer_gateway": true,
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            let request = BufReader::new(client.try_clone().expect("a handle")).lines();
+            let lines = request.map_while(Result::ok);
+            assert!(lines.take_while(|line| !line.is_empty()).count() > 0);
+            let answer = format!("HTTP/1.0 200 OK\r\n\r\n{snapshot}");
+            client.write_all(answer.as_bytes()).expect("it listens");
+        }
+    });
+    let shown = object(&["status", "--json", "--admin", &at], 0);
+    assert_eq!(shown["sessions_open"], 7);
+    assert_eq!(shown["of_a_newer_gateway"], true);
+    assert!(!assert_ends(&["status", "--admin", &at], 0, "").is_empty());
+
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = closed.local_addr().expect("bound").to_string();
+    drop(closed);
+    assert_ends(&["status", "--admin", &at], 1, "no gateway answers");
+    assert_ends(&["status", "--admin", "nowhere"], 2, "--admin");
+}
+
+#[test]
+fn every_command_logs_as_it_is_told() {
+    let calc = ["calc", "rate", "--window", "64K", "--rtt", "1ms"];
+    for options in [&["-q"][..], &["-vv"], &["--log", "link=debug,info"]] {
+        assert_ends(&[&calc, options].concat(), 0, "");
+        assert_ends(&[options, &calc].concat(), 0, "");
+    }
+    for options in [
+        &["-v", "-q"][..],
+        &["-v", "--log", "info"],
+        &["--log", "link=loud"],
+    ] {
+        assert_ends(&[&calc, options].concat(), 2, "");
+    }
+}
+
+#[test]
+fn wrong_use_ends_with_2() {
+    assert_ends(&[], 2, "Usage");
+    assert_ends(&["no-such-command"], 2, "unrecognized subcommand");
+    assert_ends(&["help", "no-such-command"], 2, "unrecognized subcommand");
+    assert_ends(&["keygen"], 2, "<FILE>");
+    assert_ends(&["--help"], 0, "");
+}
+
+#[cfg(not(feature = "laboratory"))]
+#[test]
+fn a_production_build_refuses_the_laboratory_s_commands() {
+    for arguments in [
+        &["demo"][..],
+        &["wan", "up", "--rtt", "1ms"],
+        &["eval", "--help"],
+    ] {
+        let words = format!("no `{}`; install the package longhaul-lab", arguments[0]);
+        assert_ends(arguments, 2, &words);
+    }
+    let plot = ["probe", "ping", "127.0.0.1:9", "--plot", "plot.svg"];
+    assert_ends(&plot, 2, "this build draws no plots");
+}
