@@ -28,7 +28,7 @@ def measure(world, args):
     done = world.run(
         world.longhaul, "probe", "compare", "ftp", "--direct", server.place(),
         "--through", f"127.0.0.1:{DOOR}", "--folder", "files", "--count", str(sessions),
-        "--rate", str(args.arrivals), "--out", records, "--page", page,
+        "--arrivals", str(args.arrivals), "--out", records, "--page", page,
         "--title", "FTP sessions, directly and through a pair of gateways",
         "--note", f"The path: {args.path} each way; server vsftpd.", "--note", arrivals,
         timeout=TIMEOUT_S, stdout=subprocess.PIPE, text=True)

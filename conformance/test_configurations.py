@@ -24,7 +24,7 @@ def check(world, text):
     path = world.path("checked.toml")
     with open(path, "w") as config:
         config.write(text)
-    return world.run(world.longhaul, "gateway", "--config", path, "--check", capture_output=True, text=True)
+    return world.run(world.longhaul, "gateway", "check", "--config", path, capture_output=True, text=True)
 
 
 def assert_refused(world, text, line, word):

@@ -192,7 +192,7 @@ def test_a_gateways_end_removes_its_rules(world, pair):
 def test_remove_interception_removes_a_dead_gateways_rules(world, pair):
     world.kill("gateway-a")
     assert installed(world) == (1, 1)
-    world.run(world.longhaul, "gateway", "--config", world.path("a.toml"), "--remove-interception",
+    world.run(world.longhaul, "gateway", "remove-interception", "--config", world.path("a.toml"),
               check=True, stdout=subprocess.DEVNULL)
     assert installed(world) == (0, 0)
     assert greeting_s(world) <= PATIENCE_S

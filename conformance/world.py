@@ -87,7 +87,7 @@ class World:
             self._await_end(name)
         for site in self.added:
             subprocess.run(["ip", "netns", "del", self.sites[site]], check=False)
-        subprocess.run([self.longhaul, "wan", "--wan", self.name, "down"], check=False)
+        subprocess.run([self.longhaul, "wan", "--name", self.name, "down"], check=False)
         if self.keep:
             print(f"left behind: {self.folder}")
         else:
@@ -99,7 +99,7 @@ class World:
     # Sites.
 
     def wan(self, *arguments):
-        subprocess.run([self.longhaul, "wan", "--wan", self.name, *arguments], check=True,
+        subprocess.run([self.longhaul, "wan", "--name", self.name, *arguments], check=True,
                        stdout=subprocess.DEVNULL)
 
     def ip(self, site, *arguments):
