@@ -83,7 +83,7 @@ fn real(package: &str, name: &str, arguments: &[String]) -> Command {
     command
 }
 
-/// A bench of the link in virtual time.
+/// A bench of the link, which needs the simulator.
 fn of_link(name: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
     command.args(["--bench", name, "--"]).args(arguments);
@@ -92,7 +92,7 @@ fn of_link(name: &str, arguments: &[String]) -> Command {
 
 /// Of the crate gungraun, to which the workspace's manifest pins it.
 const GUNGRAUN_VERSION: &str = "0.20.0";
-/// Packets counted at once: `crates/link/benches/packets/main.rs`.
+/// Packets counted at once: `crates/link/benches/packets.rs`.
 const PACKETS: f64 = 10_000.0;
 
 /// Runs the bench and tells its counts by packet.
@@ -101,8 +101,8 @@ fn instructions(arguments: &[String]) -> Result<Result<(), Failure>> {
         return Ok(Err(failure));
     }
     let runner = tool("gungraun-runner", GUNGRAUN_VERSION)?;
-    let mut command = cargo(["bench", "-p", "link", "--bench", "packets", "--"]);
-    command.args(arguments).env("GUNGRAUN_RUNNER", runner);
+    let mut command = of_link("packets", arguments);
+    command.env("GUNGRAUN_RUNNER", runner);
     let mut counted = Vec::new();
     let mut name = String::new();
     let is_kept = read_lines(&mut command, |line| {

@@ -12,6 +12,7 @@ mod pair;
 mod pattern;
 mod reader;
 mod record;
+mod steady;
 
 use std::{
     collections::HashMap,
@@ -34,6 +35,7 @@ pub use self::{
     flow::{FlowConfig, FlowKind, MakeLaw},
     pair::{MakeController, Progress, Side, TransferId},
     record::{Record, Sample},
+    steady::Steady,
 };
 
 /// Two sites and the paths between them.
