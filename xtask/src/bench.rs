@@ -61,23 +61,20 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
     let mut command = match bench {
         Bench::Link { arguments } => of_link("link", arguments),
         Bench::Controller { arguments } => of_link("controller", arguments),
-        Bench::Fair {
-            kernel: false,
-            arguments,
-        } => of_link("fair", arguments),
-        Bench::Fair {
-            kernel: true,
-            arguments,
-        } => real("eval", "fair", arguments),
-        Bench::Wan { arguments } => real("longhaul", "wan", arguments),
-        Bench::Cpu { arguments } => real("eval", "cpu", arguments),
+        Bench::Fair { kernel, arguments } => {
+            let mut command = of("eval", "fair", arguments);
+            command.args(kernel.then_some("--kernel"));
+            command
+        }
+        Bench::Wan { arguments } => of("longhaul", "wan", arguments),
+        Bench::Cpu { arguments } => of("eval", "cpu", arguments),
         Bench::Instructions { arguments } => return instructions(arguments),
     };
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
 }
 
-/// A bench in real time.
-fn real(package: &str, name: &str, arguments: &[String]) -> Command {
+/// A bench of a package with its default features.
+fn of(package: &str, name: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["bench", "-p", package, "--bench", name, "--"]);
     command.args(arguments);
     command

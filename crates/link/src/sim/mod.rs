@@ -8,6 +8,7 @@
 mod adversary;
 mod crowd;
 mod flow;
+mod line;
 mod pair;
 mod pattern;
 mod reader;
@@ -33,6 +34,7 @@ pub use self::{
     adversary::{Adversary, AdversaryConfig},
     crowd::{Crowd, CrowdConfig},
     flow::{FlowConfig, FlowKind, MakeLaw},
+    line::{Line, PACKET_WIRE_BYTES, offset},
     pair::{MakeController, Progress, Side, TransferId},
     record::{Record, Sample},
     steady::Steady,
