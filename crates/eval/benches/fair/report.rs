@@ -1,10 +1,13 @@
 //! The table on the screen and the page of plots, for both kinds of the bench.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use bench_kit::{
-    figure::Figure,
+    figure::{Bound, Figure},
     page::{Caption, Page, Panel},
     stats::{mean, median},
 };
@@ -81,10 +84,13 @@ impl Report {
             let mark = if is_missed { "  MISSED" } else { "" };
             let (label, bound) = (figure.label, figure.bound);
             println!("  {name:<44} {label:<36} {bound:>8} {middle:>8.3} {worst:>8.3}{mark}");
-            let text = match outcomes.len() {
-                1 => format!("{label} {bound}: {middle:.2}"),
-                _ => format!("{label} {bound}: {middle:.2}, worst {worst:.2}"),
+            let mut text = match bound {
+                Bound::None => format!("{label}: {middle:.2}"),
+                _ => format!("{label} {bound}: {middle:.2}"),
             };
+            if outcomes.len() > 1 {
+                let _ = write!(text, ", worst {worst:.2}");
+            }
             captions.push(Caption { text, is_missed });
         }
         self.count += 1;
