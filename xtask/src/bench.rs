@@ -127,16 +127,13 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
     let mut command = match bench {
         Bench::Link { arguments } => of_link("link", arguments),
         Bench::Controller { arguments } => of_link("controller", arguments),
-        Bench::Fair {
-            kernel: false,
-            arguments,
-        } => of_link("fair", arguments),
-        Bench::Fair {
-            kernel: true,
-            arguments,
-        } => real("eval", "fair", arguments),
-        Bench::Wan { arguments } => real("longhaul", "wan", arguments),
-        Bench::Cpu { arguments } => real("eval", "cpu", arguments),
+        Bench::Fair { kernel, arguments } => {
+            let mut command = of("eval", "fair", arguments);
+            command.args(kernel.then_some("--kernel"));
+            command
+        }
+        Bench::Wan { arguments } => of("longhaul", "wan", arguments),
+        Bench::Cpu { arguments } => of("eval", "cpu", arguments),
         Bench::Instructions { arguments } => return instructions(arguments),
         Bench::RoundTrips { arguments } => return measure(Script::RoundTrips, arguments),
         Bench::NothingAdded { arguments } => return measure(Script::NothingAdded, arguments),
@@ -163,14 +160,14 @@ pub(crate) fn measure(script: Script, arguments: &[String]) -> Result<Result<(),
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
 }
 
-/// A bench in real time.
-fn real(package: &str, name: &str, arguments: &[String]) -> Command {
+/// A bench of a package with its default features.
+fn of(package: &str, name: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["bench", "-p", package, "--bench", name, "--"]);
     command.args(arguments);
     command
 }
 
-/// A bench of the link in virtual time.
+/// A bench of the link, which needs the simulator.
 fn of_link(name: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
     command.args(["--bench", name, "--"]).args(arguments);
@@ -179,7 +176,7 @@ fn of_link(name: &str, arguments: &[String]) -> Command {
 
 /// Of the crate gungraun, to which the workspace's manifest pins it.
 const GUNGRAUN_VERSION: &str = "0.20.0";
-/// Packets counted at once: `crates/link/benches/packets/main.rs`.
+/// Packets counted at once: `crates/link/benches/packets.rs`.
 const PACKETS: f64 = 10_000.0;
 
 /// Runs the bench and tells its counts by packet.
@@ -188,8 +185,8 @@ fn instructions(arguments: &[String]) -> Result<Result<(), Failure>> {
         return Ok(Err(failure));
     }
     let runner = tool("gungraun-runner", GUNGRAUN_VERSION)?;
-    let mut command = cargo(["bench", "-p", "link", "--bench", "packets", "--"]);
-    command.args(arguments).env("GUNGRAUN_RUNNER", runner);
+    let mut command = of_link("packets", arguments);
+    command.env("GUNGRAUN_RUNNER", runner);
     let mut counted = Vec::new();
     let mut name = String::new();
     let is_kept = read_lines(&mut command, |line| {

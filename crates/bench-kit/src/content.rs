@@ -1,4 +1,4 @@
-//! Bytes to move: they do not compress, and any number of them takes the memory of a few.
+//! Bytes to move. They do not compress, and content of any size needs the memory of one block.
 
 use std::{
     fs::File,
@@ -10,17 +10,17 @@ use bytes::Bytes;
 use units::ByteCount;
 use xxhash_rust::xxh3::Xxh3;
 
-/// A block of random bytes, over and over; the same on every run.
+/// A block of random bytes that repeats without end; it is the same in every run.
 #[derive(Debug, Clone)]
 pub struct Content {
     block: Bytes,
 }
 
-/// Not a multiple of anything that a program moves at once.
+/// A prime number, so that no size in which programs move bytes divides it.
 const BLOCK_BYTES: usize = 16_777_259;
 
 impl Content {
-    /// Makes the block, in some milliseconds.
+    /// Makes the block, which takes some milliseconds.
     pub fn generate() -> Self {
         let mut bytes = vec![0; BLOCK_BYTES];
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -35,7 +35,7 @@ impl Content {
         }
     }
 
-    /// Some of what is at `offset`, `most` bytes at most and one at least.
+    /// Bytes of the content from `offset` on: at least one, at most `most`.
     pub fn at(&self, offset: u64, most: u64) -> &[u8] {
         let start = (offset % BLOCK_BYTES as u64) as usize;
         let rest = &self.block[start..];

@@ -6,8 +6,7 @@ use anyhow::Context;
 use libunftp::{ServerBuilder, options::ActivePassiveMode};
 use unftp_sbe_fs::Filesystem;
 
-/// Serves `folder` at `address` until `stop` resolves. The calling thread's network namespace is the
-/// server's.
+/// Serves `folder` at `address` until `stop` resolves, in the network namespace of the calling thread.
 pub fn serve(
     folder: PathBuf,
     address: SocketAddr,

@@ -1,7 +1,7 @@
-//! The machine that figures come from: how busy it was, and by whom.
+//! How busy the machine was while figures were measured, and which processes kept it busy.
 //!
-//! Real time is shared with everything else that runs here. A figure without this says nothing about
-//! why it is what it is.
+//! A bench in real time shares the processors with everything else that runs. Its report names the load, so that
+//! readers can judge whether the figures are those of the machine.
 
 use std::{
     fmt, fs, thread,
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 
-/// Processor time used so far, by everybody.
+/// A time, and the processor time that all processes had used until then.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     at: Instant,
@@ -21,29 +21,29 @@ pub struct Moment {
 /// How busy the machine was in a span of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Load {
-    /// Share of all processors that was in use; what a hypervisor gave to others is part of it.
+    /// Share of the time of all processors that was in use, the time included that a hypervisor took.
     pub busy: f64,
-    /// Share that neither we nor our children used.
+    /// Share that neither this process nor its children used.
     pub others: f64,
 }
 
-/// What a process has used, user and system.
+/// Processor time that a process has used, user and system time together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessTime {
-    /// All threads, those that have ended included.
+    /// Time of all threads, those that have ended included.
     pub all: Duration,
-    /// The threads of one name that live.
+    /// Time of those living threads that have one name.
     pub of_thread: Duration,
 }
 
-/// The kernel's units in `/proc`: USER_HZ is 100 on all of Linux's architectures that matter.
+/// The kernel's unit of time in `/proc`: USER_HZ is 100 on all architectures of Linux that matter.
 const TICK: Duration = Duration::from_millis(10);
 
 impl Moment {
-    /// Now.
+    /// The present moment.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If `/proc/stat` cannot be read.
     pub fn now() -> anyhow::Result<Self> {
         let path = "/proc/stat";
         let stat = fs::read_to_string(path).context(path)?;
@@ -64,10 +64,10 @@ impl Moment {
         })
     }
 
-    /// The load since then, of which `ours` is the processor time that we know of.
+    /// The load since this moment. `ours` is the processor time that the bench itself has used meanwhile.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If `/proc/stat` cannot be read.
     pub fn load_since(&self, ours: Duration) -> anyhow::Result<Load> {
         let now = Self::now()?;
         let capacity = (now.at - self.at) * processors() as u32;
@@ -81,16 +81,16 @@ impl Moment {
 }
 
 impl ProcessTime {
-    /// Of a process; `thread` names the threads that are counted apart.
+    /// The time of a process; `thread` is the name of the threads that are counted separately.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn of(pid: u32, thread: &str) -> anyhow::Result<Self> {
         let all = cpu_time(&format!("/proc/{pid}"))?;
         let mut of_thread = Duration::ZERO;
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
             let task = task?.path().display().to_string();
-            // It may just have ended.
+            // The thread may just have ended.
             let name = fs::read_to_string(format!("{task}/comm")).unwrap_or_default();
             if name.trim_end() == thread {
                 of_thread += cpu_time(&task).unwrap_or_default();
@@ -99,15 +99,15 @@ impl ProcessTime {
         Ok(Self { all, of_thread })
     }
 
-    /// Of this process.
+    /// The time of this process.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If `/proc/self/stat` cannot be read.
     pub fn own() -> anyhow::Result<Duration> {
         cpu_time("/proc/self")
     }
 
-    /// What was used since `earlier`.
+    /// The time used since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             all: self.all.saturating_sub(earlier.all),
@@ -131,17 +131,17 @@ fn cpu_time(folder: &str) -> anyhow::Result<Duration> {
     Ok(TICK * ticks.context("the format of /proc/PID/stat")?)
 }
 
-/// How many processors there are.
+/// Number of processors that this process may use.
 pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The machine in a line: processors, kernel, and how many programs wanted one in the last minute.
+/// The machine in a line: its processors, its kernel, and the load average of the last minute.
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let average = read("/proc/loadavg");
     let release = read("/proc/sys/kernel/osrelease");
-    // What follows the version names a build of it.
+    // The text behind the version names a build.
     let kernel = release.trim().split('-').next().unwrap_or_default();
     format!(
         "{} processors, Linux {kernel}, load {} before it began",

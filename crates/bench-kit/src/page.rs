@@ -1,17 +1,37 @@
-//! Pages that need nothing beside themselves: light, dark and on paper.
+//! Pages in one HTML file without scripts, for light and dark screens and for paper.
 
 use std::fmt::Write;
 
 use crate::{html::escape, plot::Plot, table::Table};
 
-/// A page that grows from top to bottom. Whatever text goes in is escaped.
+/// A page that grows from top to bottom. All text is escaped.
 #[derive(Debug, Clone)]
 pub struct Page {
     html: String,
 }
 
+/// Plots of one thing, one above the other, with a title and captions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// What the plots show.
+    pub title: String,
+    /// From top to bottom.
+    pub plots: Vec<Plot>,
+    /// The lines beneath the plots.
+    pub captions: Vec<Caption>,
+}
+
+/// A line beneath the plots of a panel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caption {
+    /// What it says.
+    pub text: String,
+    /// Whether it names a bound that was missed; the page then says so.
+    pub is_missed: bool,
+}
+
 impl Page {
-    /// The beginning of a page, with the title as its first heading.
+    /// An empty page; the title is its first heading.
     pub fn open(title: &str) -> Self {
         let title = escape(title);
         Self {
@@ -33,7 +53,7 @@ impl Page {
         let _ = writeln!(self.html, "<p>{}</p>", escape(text));
     }
 
-    /// A list with a bullet for each line.
+    /// A bullet list with an item for each line.
     pub fn list(&mut self, lines: &[String]) {
         self.html.push_str("<ul>\n");
         for line in lines {
@@ -63,6 +83,28 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
+    /// Panels side by side, as many as the width allows.
+    pub fn panels(&mut self, panels: &[Panel]) {
+        self.html.push_str("<div class=\"panels\">\n");
+        for panel in panels {
+            let _ = writeln!(self.html, "<figure><h3>{}</h3>", escape(&panel.title));
+            for plot in &panel.plots {
+                let _ = writeln!(self.html, "{}", plot.svg());
+            }
+            self.html.push_str("<figcaption><ul>");
+            for caption in &panel.captions {
+                let text = escape(&caption.text);
+                let _ = if caption.is_missed {
+                    write!(self.html, "<li class=\"missed\">missed: {text}</li>")
+                } else {
+                    write!(self.html, "<li>{text}</li>")
+                };
+            }
+            self.html.push_str("</ul></figcaption></figure>\n");
+        }
+        self.html.push_str("</div>\n");
+    }
+
     /// The whole page as HTML.
     pub fn finish(mut self) -> String {
         self.html.push_str("</body></html>\n");
@@ -79,12 +121,50 @@ impl Page {
 }
 
 const STYLE: &str = "\
-:root{color-scheme:light dark;--line:#8884}\
+:root{color-scheme:light dark;--line:#8884;--missed:light-dark(#b3261e,#ff8a80)}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem}\
-h1,h2{line-height:1.2}table{border-collapse:collapse;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}\
+h1,h2,h3{line-height:1.2}table{border-collapse:collapse;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}\
 th,td{border-bottom:1px solid var(--line);padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top}\
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(22rem,1fr));gap:1rem}\
+.panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(30rem,100%),1fr));gap:2rem 1.5rem}\
+h3{font-size:1rem;margin:0}figcaption{font-size:.85rem}figcaption ul{margin:0;padding:0;list-style:none;columns:2}\
+.missed{color:var(--missed);font-weight:600}\
 svg{width:100%;height:auto}\
-@media print{body{max-width:none;margin:0;font-size:10pt}.plots{grid-template-columns:1fr 1fr}\
+@media print{body{max-width:none;margin:0;font-size:10pt}.plots,.panels{grid-template-columns:1fr 1fr}\
 figure,table,tr{break-inside:avoid}}\
 figure{margin:0}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::Axis;
+
+    #[test]
+    fn a_panel_has_its_plots_and_marks_what_was_missed() {
+        let plot = Plot {
+            title: "rate".to_owned(),
+            x: Axis::linear("s"),
+            y: Axis::linear("Mbit/s"),
+            series: Vec::new(),
+        };
+        let caption = |text: &str, is_missed| Caption {
+            text: text.to_owned(),
+            is_missed,
+        };
+        let mut page = Page::open("a <page>");
+        page.panels(&[Panel {
+            title: "40 ms & more".to_owned(),
+            plots: vec![plot.clone(), plot],
+            captions: vec![caption("ours >= 0.5: 0.7", false), caption("queue", true)],
+        }]);
+        let html = page.finish();
+        for text in [
+            "<h1>a &lt;page&gt;</h1>",
+            "<h3>40 ms &amp; more</h3>",
+            "<li>ours &gt;= 0.5: 0.7</li><li class=\"missed\">missed: queue</li>",
+        ] {
+            assert!(html.contains(text), "{text}: {html}");
+        }
+        assert_eq!(html.matches("class=\"empty\"").count(), 2);
+    }
+}

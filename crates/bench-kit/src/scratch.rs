@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::Context;
 
-/// Makes a new folder in memory where the system has such a place, else among the temporary files. Whoever
-/// asks removes it; what interrupted processes left there is removed first, since it takes memory.
+/// Makes a new folder in memory if the system has such a place, and otherwise among the temporary files. The
+/// caller removes the folder. Folders in memory that interrupted processes left behind are removed first.
 pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let found = fs::metadata(memory).is_ok_and(|found| found.is_dir());
@@ -22,12 +22,13 @@ pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     folder(purpose)
 }
 
-/// Makes a new folder under the system's folder for temporary files. Whoever asks removes it.
+/// Makes a new folder under the system's folder for temporary files. The caller removes the
+/// folder.
 pub fn folder(purpose: &str) -> anyhow::Result<PathBuf> {
     folder_in(&std::env::temp_dir(), purpose)
 }
 
-/// Removes the folders of processes that are no more. Those of other users cannot be.
+/// Removes the folders of processes that have ended. Folders of other users stay, since they cannot be removed.
 fn sweep(place: &Path) {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     for entry in entries {

@@ -1,26 +1,26 @@
-//! What many measurements of one thing say together.
+//! Statistics of several measurements of one thing.
 
 use serde::{Deserialize, Serialize};
 
 /// Order statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many values.
+    /// Number of values.
     pub count: usize,
-    /// The least value.
+    /// Least value.
     pub min: f64,
-    /// The value in the middle, or the mean of the middle two.
+    /// Value in the middle, or the mean of the middle two.
     pub median: f64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// 99 of 100 values are at most this.
+    /// The 99th percentile: at least 99 of 100 values do not exceed it.
     pub p99: f64,
-    /// The largest value.
+    /// Largest value.
     pub max: f64,
 }
 
 impl Summary {
-    /// Of values in any order; `None` without any.
+    /// The summary of values in any order; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -28,14 +28,15 @@ impl Summary {
             count: sorted.len(),
             min,
             median: median(values)?,
-            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
+            mean: mean(&sorted),
             p99: quantile(&sorted, 0.99)?,
             max,
         })
     }
 }
 
-/// The median of values in any order; the mean of the middle two if their number is even.
+/// The median of values in any order: the value in the middle, or the mean of the middle two if the number of
+/// values is even. `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let upper = *sorted.get(sorted.len() / 2)?;
@@ -43,14 +44,20 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// The least value that a share of the values do not exceed; `sorted` ascends.
+/// The arithmetic mean. If there are no values, it is not a number.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The least of the values that at least a share of all values do not exceed. The values must be in ascending
+/// order.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// The cumulative distribution as steps, each value with the share of values up to it; of very many, some hundred of
-/// them at equal distances of rank, the extremes always.
+/// The cumulative distribution as steps: each value with the share of values up to it. Of more values than a
+/// page has room for, it has some hundred at equal distances of rank, the least and the largest among them.
 pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     let sorted = sorted(values);
     if sorted.len() > CDF_POINTS {
@@ -69,7 +76,7 @@ pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     sorted.iter().enumerate().flat_map(step).collect()
 }
 
-/// More than a page has columns of pixels for.
+/// As many points as a plot on a page can show: more than it has columns of pixels.
 const CDF_POINTS: usize = 800;
 
 fn sorted(values: &[f64]) -> Vec<f64> {

@@ -1,13 +1,13 @@
-//! Tables: in Markdown, in a terminal, and for pages.
+//! Tables for Markdown, terminals and pages.
 
 use std::{fmt::Write, iter};
 
-/// Rows under a head.
+/// A table: a head and rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Of the columns.
+    /// The names of the columns.
     pub head: Vec<String>,
-    /// As many cells each.
+    /// Rows of as many cells as there are columns.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -19,7 +19,7 @@ impl Table {
         }
     }
 
-    /// In Markdown.
+    /// The table in Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule: String = "---|".repeat(self.head.len());
@@ -27,7 +27,7 @@ impl Table {
         format!("{}|{rule}\n{rows}", line(&self.head))
     }
 
-    /// For a terminal: columns of equal width.
+    /// The table for a terminal, its columns aligned by spaces.
     pub fn text(&self) -> String {
         let lines = || iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| lines().map(|line| line[column].chars().count()).max();

@@ -1,14 +1,11 @@
 //! How often a bulk transfer in its steady state asks the system for memory.
 
-#[path = "../benches/packets/steady.rs"]
-mod steady;
-
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use steady::Steady;
+use link::sim::Steady;
 
 /// The system's allocator, counted.
 struct Counting;

@@ -42,7 +42,7 @@ fn a_pair_and_cubic_keep_the_line_full_together() {
     let span = 10 * S..30 * S;
     let rates = [0, 1].map(|flow| crowd.record().rate(flow, &span) / 50e6);
     assert!(rates[0] + rates[1] > 0.9, "{rates:?}");
-    // How they share is for `benches/fair.rs` to judge.
+    // How they share is judged by `cargo xtask bench fair`.
     assert!(rates[0].min(rates[1]) > 0.0, "{rates:?}");
     assert!(crowd.record().caused_loss(&(S..30 * S)) > 0.0);
 }

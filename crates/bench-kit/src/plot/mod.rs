@@ -9,7 +9,7 @@ use crate::stats;
 /// Several series over two axes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
-    /// What is shown.
+    /// What the plot shows.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -19,22 +19,22 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
-/// An axis; it covers what is there.
+/// An axis; it covers all values that the series have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// Quantity and unit.
+    /// The quantity and its unit.
     pub label: String,
-    /// How distances grow.
+    /// How values become distances.
     pub scale: Scale,
 }
 
 /// How values become distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// In proportion, from zero.
+    /// Distances are in proportion to values; the axis begins at zero or below.
     #[default]
     Linear,
-    /// By their logarithms; what is not above zero is left out.
+    /// Distances are in proportion to logarithms; values that are not above zero are left out.
     Logarithmic,
 }
 
@@ -43,9 +43,9 @@ pub enum Scale {
 pub struct Series {
     /// Its name in the legend.
     pub label: String,
-    /// In the order in which they are joined.
+    /// Horizontal and vertical values, in the order in which a line joins them.
     pub points: Vec<(f64, f64)>,
-    /// How they are shown.
+    /// How the points are shown.
     pub mark: Mark,
 }
 
@@ -55,9 +55,9 @@ pub enum Mark {
     /// Joined by a line.
     #[default]
     Line,
-    /// Joined, and each marked.
+    /// Joined by a line, and each marked.
     LineAndPoints,
-    /// Each by itself.
+    /// Marked and not joined.
     Points,
 }
 
@@ -96,7 +96,7 @@ impl Plot {
         }
     }
 
-    /// Least and largest of what an axis shows, in its scale; `None` without points.
+    /// The least and the largest place on an axis; `None` if there are no points.
     fn bounds(&self, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64) -> Option<(f64, f64)> {
         let values = self
             .visible()
@@ -115,7 +115,7 @@ impl Plot {
         Some((min, max + room))
     }
 
-    /// The points that both axes can show, with the number of their series.
+    /// The points that both axes can show, each with the number of its series.
     fn visible(&self) -> impl Iterator<Item = (usize, (f64, f64))> {
         let shows = |axis: &Axis, value: f64| axis.scale.place(value).is_finite();
         let numbered = self.series.iter().enumerate();

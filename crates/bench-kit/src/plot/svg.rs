@@ -1,15 +1,20 @@
-//! Plots for pages: no colours of their own where the page has light and dark ones.
+//! Plots as SVG for pages. Text, lines and the ground of the legend take the colours of the page, which may
+//! be light or dark.
 
 use plotters::prelude::*;
 
 use super::{Axis, Mark, Plot, Series};
 use crate::html::escape;
 
-/// Text and lines take the colour of the page's text: this one is replaced by it.
+/// Stands for the colour of the page's text, which replaces it in the finished SVG.
 const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
+/// Stands for the colour of the page's ground.
+const PAPER: RGBColor = RGBColor(4, 5, 6);
+const PAPER_TEXT: &str = "#040506";
 
-/// Colours that can be told apart, also by the colour-blind, on light and on dark (M. Okabe, K. Ito).
+/// Colours that people can tell apart, the colour-blind included, on light and on dark ground (M. Okabe, K.
+/// Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -24,7 +29,7 @@ const SIZE: (u32, u32) = (720, 360);
 const FONT: &str = "sans-serif";
 
 impl Plot {
-    /// The plot as an SVG element; a sentence in its place where there is nothing to show.
+    /// The plot as an SVG element; a sentence instead if there are no values.
     pub fn svg(&self) -> String {
         let bounds = self
             .bounds(&self.x, |point| point.0)
@@ -34,12 +39,13 @@ impl Plot {
         };
         let mut svg = String::new();
         let drawn = self.draw(&mut svg, x, y);
-        // Into a string only a label without a size could fail.
+        // Drawing into a string fails only at a label without a size.
         if let Err(error) = drawn {
             return format!("<p class=\"empty\">{}: {error}.</p>", escape(&self.title));
         }
         let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escape(&self.title));
         svg.replace(INK_TEXT, "currentColor")
+            .replace(PAPER_TEXT, "Canvas")
             .replacen("<svg ", &label, 1)
     }
 
@@ -50,7 +56,7 @@ impl Plot {
         y: (f64, f64),
     ) -> Result<(), Box<dyn std::error::Error + '_>> {
         let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-        // A long title is smaller: a letter is about 0.56 of its height wide.
+        // A long title gets smaller letters, whose width is about 0.56 of their height.
         let letters = self.title.chars().count().max(1) as f64;
         let title_px = (f64::from(SIZE.0) / 0.56 / letters).min(17.0);
         let mut chart = ChartBuilder::on(&root)
@@ -93,6 +99,7 @@ impl Plot {
         chart
             .configure_series_labels()
             .border_style(INK.mix(0.3))
+            .background_style(PAPER.mix(0.85))
             .label_font((FONT, 13).into_font().color(&INK))
             .draw()?;
         root.present()?;
@@ -110,7 +117,7 @@ impl Plot {
         drawn.label(&series.label).legend(key);
     }
 
-    /// The points of a series where the axes have them.
+    /// The visible points of a series as places on the axes.
     fn places(&self, series: usize) -> Vec<(f64, f64)> {
         self.visible()
             .filter(|(number, _)| *number == series)

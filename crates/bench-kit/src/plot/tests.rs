@@ -21,7 +21,12 @@ fn a_page_gets_one_element_in_its_own_colours() {
         "{svg}"
     );
     assert!(
-        svg.contains("currentColor") && !svg.contains("#010203"),
+        ["currentColor", "\"Canvas\""]
+            .iter()
+            .all(|colour| svg.contains(colour))
+            && !["#010203", "#040506"]
+                .iter()
+                .any(|colour| svg.contains(colour)),
         "{svg}"
     );
     for text in ["ours", "RTT, ms", "Mbit/s", "#0072B2"] {

@@ -54,7 +54,7 @@ impl Plot {
         text + "\n"
     }
 
-    /// The points of each series where the axes have them.
+    /// The visible points of each series as places on the axes.
     fn lines(&self) -> impl Iterator<Item = (usize, Vec<(f64, f64)>)> {
         (0..self.series.len()).map(|series| {
             let points = self.visible().filter(|(number, _)| *number == series);

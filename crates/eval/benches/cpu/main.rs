@@ -1,10 +1,11 @@
 //! Processor time of the link for a GB, beside bare UDP and a QUIC library over the same wire.
 //!
-//! Two namespaces, a process in each, and 1 GB; once over a veth at 1 Gbit/s, where nothing but the kernel
-//! is between the two, and once over an emulated path of 200 ms and 0.1 % loss at 900 Mbit/s. The three
-//! have their turns one after the other, five times. User and system time of each process from when data
-//! may flow until its end; handshakes are not counted, nor is what warms the emulated path up. `--help` lists the options. The exit code is 1 if
-//! the link takes more than half of what QUIC takes on either side.
+//! Two processes, each in a namespace of its own, move 1 GB: once over a veth at 1 Gbit/s, where only the kernel
+//! is between the two, and once over an emulated path of 200 ms and 0.1 % loss at 900 Mbit/s. The three programs
+//! take turns, five times. The bench measures the user and system time of each process from the moment when
+//! data can flow until the end of the data; neither handshakes nor the data that warms the emulated path up are
+//! counted. `--help` lists the options. The exit code is 1 if the link takes more than half of the time that
+//! QUIC takes on either side.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -26,7 +27,11 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use bench_kit::machine::{self, Moment, ProcessTime};
+use bench_kit::{
+    machine::{self, Moment, ProcessTime},
+    options, stats,
+};
+use clap::{Parser, ValueEnum, value_parser};
 use emulator::{Cable, Site, Wan, WanConfig, WanError, privilege};
 use nix::sys::{
     resource::{Usage, UsageWho, getrusage},
@@ -35,18 +40,41 @@ use nix::sys::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-const HELP: &str = "\
-cargo xtask bench cpu -- [OPTIONS]
+/// Processor time of the link for a GB, beside bare UDP and a QUIC library over the same wire
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask bench cpu --")]
+struct Options {
+    /// How often each has its turn
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
+    runs: u64,
+    /// How much is moved
+    #[arg(long, value_name = "MB", default_value_t = 1000)]
+    size: u64,
+    /// One path alone
+    #[arg(long, value_name = "NAME")]
+    path: Option<Joint>,
+    /// One of the three alone
+    #[arg(long, value_name = "NAME")]
+    only: Option<Mover>,
+    /// Instead: where the link's time goes, by perf; the recordings stay in DIR
+    #[arg(long, value_name = "DIR")]
+    profile: Option<PathBuf>,
+    /// Where the table goes, beside the screen
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
 
-  --runs N        how often each has its turn (5)
-  --size MB       how much is moved (1000)
-  --path NAME     wire or wan alone
-  --only NAME     link, udp or quic alone
-  --profile DIR   instead: where the link's time goes, by perf; the recordings stay in DIR
-  --out FILE      where the table goes, beside the screen";
+/// A path of the bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Joint {
+    /// A veth
+    Wire,
+    /// An emulated path
+    Wan,
+}
 
-/// One of those that are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One of the programs that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mover {
     Udp,
     Link,
@@ -92,20 +120,10 @@ pub struct Meter {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let result = match arguments.first().map(String::as_str) {
-        Some(CHILD) => child(&arguments[1..]).map(|()| true),
-        _ => match Options::read(arguments.into_iter()) {
-            Ok(Some(options)) => run(&options),
-            Ok(None) => {
-                println!("{HELP}");
-                return ExitCode::SUCCESS;
-            }
-            Err(error) => {
-                eprintln!("{error:#}\n\n{HELP}");
-                return ExitCode::from(2);
-            }
-        },
+    let arguments: Vec<String> = options::given().collect();
+    let result = match arguments.split_first() {
+        Some((first, rest)) if first == CHILD => child(rest).map(|()| true),
+        _ => run(&options::read()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -117,52 +135,6 @@ fn main() -> ExitCode {
     }
 }
 
-struct Options {
-    runs: usize,
-    size: ByteCount,
-    paths: Vec<String>,
-    movers: Vec<Mover>,
-    profile: Option<PathBuf>,
-    out: Option<PathBuf>,
-}
-
-impl Options {
-    /// `None` asks for help.
-    fn read(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Option<Self>> {
-        let mut options = Self {
-            runs: 5,
-            size: ByteCount::megabytes(1000),
-            paths: PATHS.map(str::to_owned).to_vec(),
-            movers: Mover::ALL.to_vec(),
-            profile: None,
-            out: None,
-        };
-        while let Some(argument) = arguments.next() {
-            let mut value = |what: &'static str| arguments.next().context(what);
-            match argument.as_str() {
-                "--runs" => options.runs = value("--runs N")?.parse::<usize>()?.max(1),
-                "--size" => options.size = ByteCount::megabytes(value("--size MB")?.parse()?),
-                "--path" => {
-                    let name = value("--path NAME")?;
-                    ensure!(
-                        PATHS.contains(&name.as_str()),
-                        "{name:?} is not wire or wan"
-                    );
-                    options.paths = vec![name];
-                }
-                "--only" => options.movers = vec![Mover::named(&value("--only NAME")?)?],
-                "--profile" => options.profile = Some(value("--profile DIR")?.into()),
-                "--out" => options.out = Some(value("--out FILE")?.into()),
-                // What cargo passes to every bench.
-                "--bench" => {}
-                "--help" => return Ok(None),
-                other => bail!("unknown argument {other}"),
-            }
-        }
-        Ok(Some(options))
-    }
-}
-
 /// Returns whether what is required was reached.
 fn run(options: &Options) -> anyhow::Result<bool> {
     privilege::acquire()?;
@@ -170,18 +142,21 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     println!("{machine}");
     let mut text = String::new();
     let mut is_reached = true;
-    for name in &options.paths {
-        let place = Place::make(name)?;
-        let job = place.job(options.size);
-        if let Some(folder) = &options.profile {
-            profile(&place, &job, &folder.join(name))?;
+    for joint in Joint::value_variants() {
+        if options.path.is_some_and(|path| path != *joint) {
             continue;
         }
-        let megabytes = options.size.bytes() / 1_000_000;
+        let place = Place::make(*joint)?;
+        let job = place.job(ByteCount::megabytes(options.size));
+        if let Some(folder) = &options.profile {
+            profile(&place, &job, &folder.join(joint.name()))?;
+            continue;
+        }
         let _ = writeln!(
             text,
-            "\n{}; {megabytes} MB each {} times\n",
+            "\n{}; {} MB each {} times\n",
             place.describe(),
+            options.size,
             options.runs
         );
         is_reached &= compare(&place, &job, options, &mut text)?;
@@ -199,10 +174,10 @@ fn run(options: &Options) -> anyhow::Result<bool> {
 fn compare(place: &Place, job: &Job, options: &Options, text: &mut String) -> anyhow::Result<bool> {
     let (moment, own) = (Moment::now()?, ProcessTime::own()?);
     let mut ours = Duration::ZERO;
-    let mut used: Vec<(Mover, [Vec<Used>; 2])> = options
-        .movers
-        .iter()
-        .map(|mover| (*mover, [Vec::new(), Vec::new()]))
+    let movers = Mover::value_variants().iter().copied();
+    let mut used: Vec<(Mover, [Vec<Used>; 2])> = movers
+        .filter(|mover| options.only.is_none_or(|only| only == *mover))
+        .map(|mover| (mover, [Vec::new(), Vec::new()]))
         .collect();
     for run in 1..=options.runs {
         for (mover, sides) in &mut used {
@@ -231,8 +206,8 @@ fn compare(place: &Place, job: &Job, options: &Options, text: &mut String) -> an
 }
 
 impl Place {
-    fn make(name: &str) -> anyhow::Result<Self> {
-        if name == PATHS[0] {
+    fn make(joint: Joint) -> anyhow::Result<Self> {
+        if joint == Joint::Wire {
             return Ok(Self::Wire(Cable::plug(MTU)?));
         }
         let path = PathConfig {
@@ -452,7 +427,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
         warm_up: ByteCount::new(warm_up.parse()?),
         addresses: [ours.parse()?, theirs.parse()?],
     };
-    let mover = Mover::named(mover)?;
+    let mover = Mover::from_str(mover, false).map_err(anyhow::Error::msg)?;
     match (mover, side.as_str()) {
         (Mover::Udp, "send") => udp_mover::send(&job),
         (Mover::Udp, _) => udp_mover::receive(&job),
@@ -521,9 +496,16 @@ impl Used {
     }
 }
 
-impl Mover {
-    const ALL: [Self; 3] = [Self::Udp, Self::Link, Self::Quic];
+impl Joint {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Wire => "wire",
+            Self::Wan => "wan",
+        }
+    }
+}
 
+impl Mover {
     fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -531,18 +513,12 @@ impl Mover {
             Self::Quic => "quic",
         }
     }
-
-    fn named(name: &str) -> anyhow::Result<Self> {
-        let found = Self::ALL.into_iter().find(|mover| mover.name() == name);
-        found.with_context(|| format!("{name:?} is not link, udp or quic"))
-    }
 }
 
-/// The middle one; of an even number the lower.
+/// The median over the runs of one side.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) / 2]
+    let values: Vec<f64> = values.collect();
+    stats::median(&values).expect("each side has a run at least")
 }
 
 const PORT: u16 = 4810;
@@ -551,8 +527,6 @@ pub const DATAGRAM_BYTES: usize = MTU as usize - 28;
 const MTU: u32 = 1500;
 /// Seconds per GB and side that the link aims at where there is segmentation offload.
 const AIM: f64 = 1.2;
-/// What joins the sites.
-const PATHS: [&str; 2] = ["wire", "wan"];
 const WAN_RTT: Duration = Duration::from_millis(200);
 /// Each way.
 const WAN_LOSS: f64 = 0.001;

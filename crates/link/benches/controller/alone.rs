@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use bench_kit::figure::{Cell, Figure};
 use link::{
     Policy,
     congestion::{self, PathMemory},
-    sim::{Crowd, FlowKind},
+    sim::{Crowd, FlowKind, Line, PACKET_WIRE_BYTES},
 };
 use units::ByteCount;
 
 use crate::{
-    bench::{Cell, Figure, Line, MS, PACKET_WIRE_BYTES, S},
+    MS, S,
     runs::{fair, finish, finish_connected, policed},
 };
 

@@ -2,14 +2,18 @@
 
 use std::{ops::Range, time::Duration};
 
+use bench_kit::{
+    figure::{Cell, Figure},
+    stats::mean,
+};
 use link::{
     Policy,
-    sim::{Crowd, FlowKind, Record},
+    sim::{Crowd, FlowKind, Line, Record, offset},
 };
 use units::ByteCount;
 
 use crate::{
-    bench::{Cell, Figure, Line, MS, S, mean, offset, ours},
+    MS, S,
     runs::{fair, finish, policed},
 };
 
@@ -226,7 +230,7 @@ pub(crate) fn background() -> Vec<Cell<Vec<Figure>>> {
                     let mut crowd = line.shared(seed);
                     cubics(&mut crowd);
                     crowd.add(
-                        ours(Policy::Background)
+                        FlowKind::for_policy(Policy::Background)
                             .flow()
                             .starting_at(offset(seed, 0, S)),
                     );

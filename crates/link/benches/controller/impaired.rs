@@ -2,11 +2,12 @@
 
 use std::{ops::Range, time::Duration};
 
-use link::sim::Crowd;
+use bench_kit::figure::{Cell, Figure};
+use link::sim::{Crowd, Line};
 use wansim::{GilbertElliott, PathConfig, Reordering, Straggler};
 
 use crate::{
-    bench::{Cell, Figure, Line, MS, S},
+    MS, S,
     runs::{fair, finish_connected},
 };
 

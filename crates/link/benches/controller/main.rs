@@ -8,25 +8,51 @@
 //! "Used" is what arrives on the wire as a fraction of what the line passes and the path does not
 //! lose: the controller's part in goodput, which `bench link` judges as a whole.
 //!
-//! `--scenario N` runs one, `--seeds K` that many seeds of each cell, `--full` all cells of the first
-//! with the seeds that the bounds are meant for, `--verbose` prints each cell and seed, `--cell TEXT`
-//! takes only cells whose name contains it, `--trace` prints each run ten times a second (best with one
-//! cell and `--seeds 1`). The exit code is 0 whatever is reached: the table is the result.
+//! `--help` lists the options. The exit code is 0 whatever is reached: the table is the result.
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 
 mod alone;
-#[path = "../bench/mod.rs"]
-mod bench;
 mod company;
 mod impaired;
 mod runs;
 
-use std::{sync::atomic::Ordering, time::Instant};
-
-use self::{
-    bench::{Bound, Cell, Figure, median, parallel},
-    runs::{TRACED, print_invariants},
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
 };
+
+use bench_kit::{
+    figure::{Bound, Cell, Figure},
+    jobs, options,
+    stats::median,
+};
+use clap::{Parser, value_parser};
+
+use self::runs::{TRACED, print_invariants};
+
+/// The regression scenarios of the congestion controller in virtual time: required and reached
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask bench controller --")]
+struct Options {
+    /// One scenario instead of all
+    #[arg(long, value_name = "N")]
+    scenario: Option<u32>,
+    /// Only cells whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    cell: Option<String>,
+    /// Number of seeds of each cell, instead of the scenario's own
+    #[arg(long, value_name = "K", value_parser = value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// All cells of the first scenario, and the seeds that the bounds are meant for
+    #[arg(long)]
+    full: bool,
+    /// Print the figures of each cell and seed
+    #[arg(long)]
+    verbose: bool,
+    /// Print each run ten times a second; best with one cell and one seed
+    #[arg(long)]
+    trace: bool,
+}
 
 struct Scenario {
     number: u32,
@@ -37,29 +63,8 @@ struct Scenario {
 }
 
 fn main() {
-    let mut only = None;
-    let mut seeds_given = None;
-    let mut is_full = false;
-    let mut is_verbose = false;
-    let mut cell_filter = None;
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut number = |name: &str| {
-            let number = arguments.next().and_then(|text| text.parse::<u64>().ok());
-            number.unwrap_or_else(|| usage(&format!("{name} takes a number")))
-        };
-        match argument.as_str() {
-            "--scenario" => only = Some(number("--scenario") as u32),
-            "--seeds" => seeds_given = Some(number("--seeds").max(1)),
-            "--full" => is_full = true,
-            "--verbose" => is_verbose = true,
-            "--cell" => cell_filter = arguments.next(),
-            "--trace" => TRACED.store(true, Ordering::Relaxed),
-            // What cargo passes to every bench.
-            "--bench" => {}
-            other => usage(&format!("unknown argument {other}")),
-        }
-    }
+    let options: Options = options::read();
+    TRACED.store(options.trace, Ordering::Relaxed);
     let began = Instant::now();
     println!(
         "{:>2}  {:<52} {:<28} {:>9} {:>9} {:>9}  {:>7}",
@@ -67,35 +72,30 @@ fn main() {
     );
     let mut reached = 0;
     let mut count = 0;
-    let mut scenarios = scenarios(is_full);
-    scenarios
-        .retain(|scenario| only.is_none_or(|number| number == scenario.number || number == 18));
+    let mut scenarios = scenarios(options.full);
+    let is_wanted = |number: u32| options.scenario.is_none_or(|wanted| wanted == number);
+    // The invariants are judged over all other scenarios.
+    scenarios.retain(|scenario| is_wanted(scenario.number) || options.scenario == Some(INVARIANTS));
     for scenario in &mut scenarios {
-        if let Some(text) = &cell_filter {
+        if let Some(text) = &options.cell {
             scenario.cells.retain(|cell| cell.name.contains(text));
         }
         if scenario.cells.is_empty() {
             continue;
         }
-        let seeds = if is_full {
-            scenario.seeds.1
-        } else {
-            scenario.seeds.0
-        };
+        let (few, many) = scenario.seeds;
+        let seeds = options
+            .seeds
+            .unwrap_or(if options.full { many } else { few });
         count += 1;
-        reached += u32::from(run(scenario, seeds_given.unwrap_or(seeds), is_verbose));
+        reached += u32::from(run(scenario, seeds, options.verbose));
     }
-    if only.is_none_or(|number| number == 18) {
+    if is_wanted(INVARIANTS) {
         count += 1;
         reached += u32::from(print_invariants());
     }
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     println!("{reached} of {count} reached");
-}
-
-fn usage(problem: &str) -> ! {
-    eprintln!("{problem}; known: --scenario N, --cell TEXT, --seeds K, --full, --verbose, --trace");
-    std::process::exit(2);
 }
 
 /// Runs and prints a scenario. Returns whether all its figures kept their bounds.
@@ -104,7 +104,7 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
     let jobs: Vec<(usize, u64)> = (0..scenario.cells.len())
         .flat_map(|cell| (1..=seeds).map(move |seed| (cell, seed)))
         .collect();
-    let results = parallel(&jobs, |(cell, seed)| {
+    let results = jobs::map(&jobs, |(cell, seed)| {
         let cell = &scenario.cells[*cell];
         let figures = (cell.run)(cell.seed(*seed));
         (format!("{}, seed {seed}", cell.name), figures)
@@ -145,7 +145,7 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
         let name = if index == 0 { scenario.name } else { "" };
         println!(
             "{number:>2}  {name:<52} {label:<28} {bound:>9} {:>9.3} {:>9.3}  {:>7}",
-            median(&values),
+            median(&values).expect("there is a value of each kind"),
             bound.worst(&values),
             format!("{missed}/{}", values.len()),
         );
@@ -157,6 +157,11 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
     );
     is_reached
 }
+
+/// The number of the invariants in the table.
+const INVARIANTS: u32 = 18;
+const S: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
 
 fn scenarios(is_full: bool) -> Vec<Scenario> {
     vec![

@@ -10,12 +10,12 @@ use std::{
 
 use link::{
     Policy,
-    sim::{Crowd, FlowKind, Record},
+    sim::{Crowd, FlowKind, Line, Record},
 };
 use units::BitRate;
 use wansim::{PathConfig, Policer};
 
-use crate::bench::{Line, S, ours, trace};
+use crate::{INVARIANTS, S};
 
 /// Whether each run is printed over time.
 pub(crate) static TRACED: AtomicBool = AtomicBool::new(false);
@@ -53,7 +53,7 @@ pub(crate) fn print_invariants() -> bool {
     broken.sort();
     println!(
         "{:>2}  {:<52} {:<28} {:>9} {:>9} {:>9}  {:>7}",
-        18,
+        INVARIANTS,
         "invariants of every run above",
         "rate > 4x the line, or none",
         "<= 0",
@@ -76,7 +76,7 @@ pub(crate) fn print_invariants() -> bool {
 }
 
 pub(crate) fn fair() -> FlowKind {
-    ours(Policy::Fair)
+    FlowKind::for_policy(Policy::Fair)
 }
 
 /// A policer of 100 Mbit/s behind a line of 1 Gbit/s, with a bucket of so much time.
@@ -98,7 +98,7 @@ pub(crate) fn finish(crowd: &mut Crowd, line: &Line, seed: u64, end: Duration) {
     crowd.run_to(end);
     check_invariants(line, seed, crowd.record());
     if TRACED.load(Ordering::Relaxed) {
-        print!("{}", trace(crowd.record()));
+        print!("{}", crowd.record().trace());
     }
 }
 

@@ -7,8 +7,6 @@
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
-#[path = "../bench/jobs.rs"]
-mod jobs;
 mod matrix;
 mod radio;
 mod rows;
@@ -17,6 +15,9 @@ mod trace;
 mod trial;
 
 use std::time::Instant;
+
+use bench_kit::{options, stats::Summary};
+use clap::{Parser, ValueEnum, value_parser};
 
 /// A figure that was not reached.
 pub struct Missed {
@@ -35,78 +36,65 @@ impl Missed {
     }
 }
 
-const HELP: &str = "\
-cargo xtask bench link -- [OPTIONS]
+/// Goodput and times of the link in virtual time, against what is required
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask bench link --")]
+struct Options {
+    /// Number of seeds of each cell
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// 100 Mbit/s and 50 MB in the matrix
+    #[arg(long)]
+    quick: bool,
+    /// One part only
+    #[arg(long, value_name = "PART")]
+    only: Option<Part>,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    row: Option<String>,
+    /// The first row whose name contains TEXT, with what the controller does over time
+    #[arg(long, num_args = 1..=2, value_names = ["TEXT", "SEED"])]
+    trace: Option<Vec<String>>,
+    /// One cell of the matrix, with what the controller does over time
+    #[arg(long, num_args = 2..=3, value_names = ["RTT_MS", "LOSS", "SEED"])]
+    cell: Option<Vec<f64>>,
+}
 
-  --seeds N                    how many seeds of each cell (5)
-  --quick                      100 Mbit/s and 50 MB in the matrix
-  --only matrix|rows|times|radio
-                               one part only
-  --row TEXT                   only rows whose name contains TEXT
-  --trace TEXT [SEED]          the first of them, with what the controller does over time
-  --cell RTT_MS LOSS [SEED]    one cell of the matrix, with what the controller does over time";
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Matrix,
+    Rows,
+    Times,
+    Radio,
+}
 
 fn main() {
-    let mut seeds = 5;
-    let mut is_quick = false;
-    let mut only = None;
-    let mut row = None;
-    let mut arguments = std::env::args().skip(1);
-    let number = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--quick" => is_quick = true,
-            "--seeds" => match number(arguments.next()).filter(|seeds| *seeds >= 1.0) {
-                Some(count) => seeds = count as u64,
-                None => usage(),
-            },
-            "--only" => match arguments.next().as_deref() {
-                Some(part @ ("matrix" | "rows" | "times" | "radio")) => {
-                    only = Some(part.to_owned())
-                }
-                _ => usage(),
-            },
-            "--trace" => {
-                let name = arguments.next().unwrap_or_else(|| usage());
-                let seed = number(arguments.next()).unwrap_or(1.0);
-                rows::trace(&name, seed as u64);
-                return;
-            }
-            "--row" => {
-                only = Some("rows".to_owned());
-                row = Some(arguments.next().unwrap_or_else(|| usage()));
-            }
-            "--cell" => {
-                let cell = (number(arguments.next()), number(arguments.next()));
-                let (Some(rtt_ms), Some(loss)) = cell else {
-                    usage();
-                };
-                let seed = number(arguments.next()).unwrap_or(1.0);
-                trace::print(&matrix::trial(rtt_ms as u64, loss, seed as u64, is_quick));
-                return;
-            }
-            // What cargo passes to every bench.
-            "--bench" => {}
-            "--help" => {
-                println!("{HELP}");
-                return;
-            }
-            _ => usage(),
-        }
+    let options: Options = options::read();
+    if let Some([name, seed @ ..]) = options.trace.as_deref() {
+        let seed = seed.first().map_or(Ok(1), |seed| seed.parse());
+        rows::trace(name, seed.unwrap_or_else(|error| refuse("--trace", &error)));
+        return;
+    }
+    if let Some([rtt_ms, loss, seed @ ..]) = options.cell.as_deref() {
+        let seed = seed.first().map_or(1, |seed| *seed as u64);
+        trace::print(&matrix::trial(*rtt_ms as u64, *loss, seed, options.quick));
+        return;
     }
     let began = Instant::now();
-    let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    let only = options.row.as_ref().map(|_| Part::Rows).or(options.only);
+    let wanted = |part: Part| only.is_none_or(|only| only == part);
+    let seeds = options.seeds;
     let mut missed = Vec::new();
-    if wanted("matrix") {
-        missed.extend(matrix::print(seeds, is_quick));
+    if wanted(Part::Matrix) {
+        missed.extend(matrix::print(seeds, options.quick));
     }
-    if wanted("rows") {
-        missed.extend(rows::print(seeds, row.as_deref()));
+    if wanted(Part::Rows) {
+        missed.extend(rows::print(seeds, options.row.as_deref()));
     }
-    if wanted("times") {
+    if wanted(Part::Times) {
         missed.extend(times::print(seeds));
     }
-    if wanted("radio") {
+    if wanted(Part::Radio) {
         missed.extend(radio::print(seeds));
     }
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
@@ -122,7 +110,15 @@ fn main() {
     std::process::exit(i32::from(!missed.is_empty()));
 }
 
-fn usage() -> ! {
-    eprintln!("{HELP}");
+/// The median and the worst of figures of which more is better.
+pub fn median_and_worst(figures: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    let figures: Vec<f64> = figures.into_iter().collect();
+    let summary = Summary::of(&figures).expect("each cell has a seed at least");
+    (summary.median, summary.min)
+}
+
+/// Ends the program as it ends when clap refuses an argument.
+fn refuse(option: &str, error: &dyn std::error::Error) -> ! {
+    eprintln!("error: {option}: {error}");
     std::process::exit(2);
 }

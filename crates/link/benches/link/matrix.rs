@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use bench_kit::jobs;
 use units::{BitRate, ByteCount};
 
 use crate::{
-    Missed,
-    jobs::{self, median_and_worst},
+    Missed, median_and_worst,
     trial::{Outcome, Trial},
 };
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use bench_kit::{jobs, stats::Summary};
 use link::{
     Class, Policy, congestion,
     sim::{Crowd, CrowdConfig, FlowKind, Side, World, WorldConfig},
@@ -12,10 +13,7 @@ use link::{
 use units::ByteCount;
 use wansim::{Radio, profile::Profile};
 
-use crate::{
-    Missed,
-    jobs::{self, median_and_worst},
-};
+use crate::{Missed, median_and_worst};
 
 /// The study's file.
 const SIZE: ByteCount = ByteCount::new(11_844_459);
@@ -61,7 +59,7 @@ pub fn print(seeds: u64) -> Vec<Missed> {
     let ours = jobs::map(&seeds, |seed| link(*seed));
     row("link", &ours);
     // The better of the two is what it has to beat.
-    let cubic_s = median_time(&cubic).min(median_time(&bounded));
+    let cubic_s = times(&cubic).median.min(times(&bounded).median);
     let mut missed = Vec::new();
     for (name, reference_s, required) in [
         ("link by CUBIC", cubic_s, OF_CUBIC),
@@ -82,17 +80,18 @@ pub fn print(seeds: u64) -> Vec<Missed> {
 }
 
 fn row(name: &str, runs: &[Run]) {
-    let (median, worst) = median_and_worst(runs.iter().map(|run| -run.time_s));
+    let times = times(runs);
     let (answers, _) = median_and_worst(runs.iter().map(|run| run.answers));
     let drops = runs.iter().map(|run| run.drops).max().unwrap_or(0);
     println!(
         "{name:<32} {:>15} {answers:>18.3} {drops:>8}",
-        format!("{:.2} / {:.2}", -median, -worst)
+        format!("{:.2} / {:.2}", times.median, times.max)
     );
 }
 
-fn median_time(runs: &[Run]) -> f64 {
-    -median_and_worst(runs.iter().map(|run| -run.time_s)).0
+fn times(runs: &[Run]) -> Summary {
+    let times: Vec<f64> = runs.iter().map(|run| run.time_s).collect();
+    Summary::of(&times).expect("each sender has a run at least")
 }
 
 /// A sender that knows the rate and hears nothing has the medium for itself.

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use bench_kit::jobs;
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
 
 use crate::{
-    Missed,
-    jobs::{self, median_and_worst},
-    matrix, trace,
+    Missed, matrix, median_and_worst, trace,
     trial::{Outcome, Trial},
 };
 

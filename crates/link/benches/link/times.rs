@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use bench_kit::{
+    jobs,
+    stats::{Summary, median},
+};
 use link::{
     Class,
     sim::{Side, World},
 };
 use units::{BitRate, ByteCount};
 
-use crate::{
-    Missed,
-    jobs::{self, median_and_worst},
-    trial::Trial,
-};
+use crate::{Missed, trial::Trial};
 
 pub fn print(seeds: u64) -> Vec<Missed> {
     println!(
@@ -28,8 +28,8 @@ pub fn print(seeds: u64) -> Vec<Missed> {
 
 /// Prints a row of figures of which less is better.
 fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<Missed> {
-    let (median, worst) = median_and_worst(figures.iter().map(|figure| -figure));
-    let (median, worst) = (-median, -worst);
+    let summary = Summary::of(figures).expect("each time has a seed at least");
+    let (median, worst) = (summary.median, summary.max);
     let is_missed = worst > required;
     let mark = if is_missed { '!' } else { ' ' };
     println!(
@@ -109,13 +109,14 @@ fn tail(seeds: u64) -> Vec<Missed> {
             _ => f64::MAX,
         });
         tails.sort_by(f64::total_cmp);
-        let at = |share: f64| tails[((tails.len() - 1) as f64 * share).round() as usize];
+        let rare = tails[((tails.len() - 1) as f64 * 0.99).round() as usize];
+        let median = median(&tails).expect("each seed has tails");
         let name = format!("tail, {rtt_ms} ms, {} % lost", loss * 100.0);
-        missed.extend(row(&format!("{name}: median"), 1.5, &[at(0.5)], "RTT"));
+        missed.extend(row(&format!("{name}: median"), 1.5, &[median], "RTT"));
         missed.extend(row(
             &format!("{name}: 99th percentile"),
             2.5,
-            &[at(0.99)],
+            &[rare],
             "RTT",
         ));
     }

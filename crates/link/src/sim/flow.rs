@@ -6,7 +6,10 @@ use rivals::Law;
 use units::{BitRate, ByteCount};
 
 use super::pair::MakeController;
-use crate::congestion::{Controller, PathMemory};
+use crate::{
+    Policy,
+    congestion::{self, Controller, PathMemory},
+};
 
 /// A flow to be.
 #[derive(Debug, Clone)]
@@ -57,6 +60,11 @@ impl FlowKind {
             controller: Arc::new(controller),
             memory_max: ByteCount::gibibytes(1),
         }
+    }
+
+    /// A pair of link cores under the controller of a policy.
+    pub fn for_policy(policy: Policy) -> Self {
+        Self::longhaul(move |memory, max| congestion::for_policy(policy, memory, max))
     }
 
     /// TCP under a law.

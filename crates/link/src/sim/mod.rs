@@ -8,10 +8,12 @@
 mod adversary;
 mod crowd;
 mod flow;
+mod line;
 mod pair;
 mod pattern;
 mod reader;
 mod record;
+mod steady;
 
 use std::{
     collections::HashMap,
@@ -32,8 +34,10 @@ pub use self::{
     adversary::{Adversary, AdversaryConfig},
     crowd::{Crowd, CrowdConfig},
     flow::{FlowConfig, FlowKind, MakeLaw},
+    line::{Line, PACKET_WIRE_BYTES, offset},
     pair::{MakeController, Progress, Side, TransferId},
     record::{Record, Sample},
+    steady::Steady,
 };
 
 /// Two sites and the paths between them.

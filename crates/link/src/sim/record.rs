@@ -4,7 +4,7 @@
 //! Rates count bytes on the wire that arrive at the receiver, Ethernet's overhead included, so that
 //! all flows together make up the bottleneck's rate.
 
-use std::{ops::Range, time::Duration};
+use std::{fmt::Write, ops::Range, time::Duration};
 
 use wansim::Counters;
 
@@ -150,6 +150,37 @@ impl Record {
         sum * sum / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
     }
 
+    /// The whole record as text, ten lines for each second. A line has the time, the queue, and for each flow
+    /// the Mbit/s that arrived, the state and the drops in the queue; of a link also the Mbit/s that its
+    /// controller allows and the queue that it sees.
+    pub fn trace(&self) -> String {
+        let mut text = String::new();
+        let end = self.every * self.len().saturating_sub(1) as u32;
+        let mut at = Duration::ZERO;
+        while at + TRACE_EVERY <= end {
+            let _ = write!(text, "{:7.1}", at.as_secs_f64());
+            let queue_ms = self.queue_delays[self.index(at)].as_secs_f64() * 1e3;
+            let _ = write!(text, "  queue {queue_ms:6.1} ms");
+            for flow in 0..self.flows() {
+                let sample = self.sample(flow, at);
+                let rate = self.rate(flow, &(at..at + TRACE_EVERY)) / 1e6;
+                let _ = write!(
+                    text,
+                    " | {rate:6.1} {:12} dropped {:5}",
+                    sample.state, sample.drops
+                );
+                if sample.allowed_bytes_per_s > 0.0 {
+                    let allowed = sample.allowed_bytes_per_s * 8e-6;
+                    let seen_ms = sample.queue_seen.as_secs_f64() * 1e3;
+                    let _ = write!(text, " allowed {allowed:6.1} sees {seen_ms:5.1} ms");
+                }
+            }
+            text.push('\n');
+            at += TRACE_EVERY;
+        }
+        text
+    }
+
     fn index(&self, at: Duration) -> usize {
         let index = (at.as_nanos() / self.every.as_nanos()) as usize;
         index.min(self.len() - 1)
@@ -161,3 +192,6 @@ impl Record {
         (self.index(span.start).min(to - 1), to)
     }
 }
+
+/// Time between two lines of a trace.
+const TRACE_EVERY: Duration = Duration::from_millis(100);

@@ -18,13 +18,14 @@ mod measure;
 mod table;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use bench_kit::machine;
+use bench_kit::{machine, options};
+use clap::{Parser, value_parser};
 use emulator::privilege;
 use units::{BitRate, ByteCount};
 
@@ -33,30 +34,37 @@ use crate::{
     measure::{Outcome, Plan},
 };
 
-const HELP: &str = "\
-cargo xtask bench wan -- [OPTIONS]
-
-  --runs N                how many transfers through the gateways in each cell (5)
-  --quick                 three short cells, two runs each
-  --cell RTT_MS LOSS_PERCENT
-                          one cell, at 300 Mbit/s or what --rate says
-  --rate RATE             only cells of this rate, such as '1 Gbit/s'
-  --tcp NAMES             what to compare with (cubic,bbr); none for nothing
-  --out FILE              where the table goes, beside the screen";
+/// Bulk transfers through a pair of gateways over an emulated WAN, against the ideal and the kernel's TCP
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask bench wan --")]
+struct Options {
+    /// Number of transfers through the gateways in each cell [default: 5, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    runs: Option<u64>,
+    /// Three short cells
+    #[arg(long)]
+    quick: bool,
+    /// One cell, at 300 Mbit/s or what --rate says
+    #[arg(long, num_args = 2, value_names = ["RTT_MS", "LOSS_PERCENT"])]
+    cell: Option<Vec<f64>>,
+    /// Only cells of this rate, such as '1 Gbit/s'
+    #[arg(long)]
+    rate: Option<BitRate>,
+    /// Congestion controls of the kernel to compare with; none for no comparison
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "cubic,bbr"
+    )]
+    tcp: Vec<String>,
+    /// Where the table goes, beside the screen
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
 
 fn main() -> ExitCode {
-    let options = match Options::read(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("{error:#}\n\n{HELP}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(&options) {
+    match run(&options::read()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -66,67 +74,41 @@ fn main() -> ExitCode {
     }
 }
 
-struct Options {
-    plan: Plan,
-    cells: Vec<Cell>,
-    out: Option<PathBuf>,
-}
-
 impl Options {
-    /// `None` asks for help.
-    fn read(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Option<Self>> {
-        let mut plan = Plan {
-            runs: 5,
-            rivals: vec!["cubic".into(), "bbr".into()],
-            rival_limit: Duration::from_secs(15),
-            least: ByteCount::megabytes(500),
+    fn plan(&self) -> Plan {
+        let (runs, limit_s, least_mb) = if self.quick {
+            (2, 8, 150)
+        } else {
+            (5, 15, 500)
         };
-        let mut cells = cell::all();
-        let (mut rate, mut one, mut out) = (None, None, None);
-        while let Some(argument) = arguments.next() {
-            let mut value = |what: &'static str| arguments.next().context(what);
-            match argument.as_str() {
-                "--runs" => {
-                    let runs: usize = value("--runs N")?.parse()?;
-                    plan.runs = runs.max(1);
-                }
-                "--quick" => {
-                    cells = cell::quick();
-                    plan.runs = 2;
-                    plan.least = ByteCount::megabytes(150);
-                    plan.rival_limit = Duration::from_secs(8);
-                }
-                "--cell" => {
-                    let what = "--cell RTT_MS LOSS_PERCENT";
-                    let rtt_ms: u64 = value(what)?.parse()?;
-                    one = Some((rtt_ms, value(what)?.parse::<f64>()? / 100.0));
-                }
-                "--rate" => rate = Some(value("--rate RATE")?.parse::<BitRate>()?),
-                "--tcp" => {
-                    let names = value("--tcp NAMES")?;
-                    let named = names.split(',').filter(|name| *name != "none");
-                    plan.rivals = named.map(str::to_owned).collect();
-                }
-                "--out" => out = Some(PathBuf::from(value("--out FILE")?)),
-                // What cargo passes to every bench.
-                "--bench" => {}
-                "--help" => return Ok(None),
-                other => anyhow::bail!("unknown argument {other}"),
-            }
+        let rivals = self.tcp.iter().filter(|name| *name != "none");
+        Plan {
+            runs: self.runs.unwrap_or(runs) as usize,
+            rivals: rivals.cloned().collect(),
+            rival_limit: Duration::from_secs(limit_s),
+            least: ByteCount::megabytes(least_mb),
         }
-        if let Some((rtt_ms, loss)) = one {
-            cells = vec![Cell::new(rate.unwrap_or(BitRate::mbit(300)), rtt_ms, loss)];
-        } else if let Some(rate) = rate {
-            cells.retain(|cell| cell.rate == rate);
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        if let Some([rtt_ms, loss_percent]) = self.cell.as_deref() {
+            let rate = self.rate.unwrap_or(BitRate::mbit(300));
+            return vec![Cell::new(rate, *rtt_ms as u64, loss_percent / 100.0)];
         }
-        anyhow::ensure!(!cells.is_empty(), "there are no cells of that rate");
-        Ok(Some(Self { plan, cells, out }))
+        let mut cells = if self.quick {
+            cell::quick()
+        } else {
+            cell::all()
+        };
+        cells.retain(|cell| self.rate.is_none_or(|rate| cell.rate == rate));
+        cells
     }
 }
 
 /// Returns whether all that is required was reached.
 fn run(options: &Options) -> anyhow::Result<bool> {
-    let Options { plan, cells, out } = options;
+    let (plan, cells) = (&options.plan(), options.cells());
+    anyhow::ensure!(!cells.is_empty(), "there are no cells of that rate");
     privilege::acquire()?;
     let began = Instant::now();
     let machine = machine::describe();
@@ -151,33 +133,25 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         });
         outcomes.push(outcome.with_context(|| cell.to_string())?);
         // An interrupted bench has something to show.
-        write(options, &machine, &outcomes, began.elapsed())?;
+        if let Some(out) = &options.out {
+            write(out, plan, &machine, &outcomes, began.elapsed())?;
+        }
     }
     print!("\n{}", report(plan, &outcomes, began.elapsed()));
-    if let Some(out) = out {
+    if let Some(out) = &options.out {
         println!("written to {}", out.display());
     }
     Ok(outcomes.iter().all(table::is_reached))
 }
 
 fn write(
-    options: &Options,
+    out: &Path,
+    plan: &Plan,
     machine: &str,
     outcomes: &[Outcome],
     elapsed: Duration,
 ) -> anyhow::Result<()> {
-    let Options {
-        plan,
-        out: Some(out),
-        ..
-    } = options
-    else {
-        return Ok(());
-    };
-    let command: Vec<_> = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench")
-        .collect();
+    let command: Vec<String> = options::given().collect();
     let text = format!(
         "# `cargo xtask bench wan -- {}`\n\n{machine}. What the columns mean: `docs/measuring.md`.\n\n{}",
         command.join(" "),

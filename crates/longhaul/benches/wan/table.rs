@@ -2,6 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
+use bench_kit::stats::median;
 use units::ByteCount;
 
 use crate::measure::{Outcome, Plan, Run};
@@ -34,14 +35,14 @@ pub fn render(outcomes: &[Outcome], plan: &Plan) -> String {
 
 /// Whether the median keeps what is required.
 pub fn is_reached(outcome: &Outcome) -> bool {
-    median_run(outcome).fraction >= outcome.cell.required()
+    median_of(&outcome.runs, |run| run.fraction) >= outcome.cell.required()
 }
 
 fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     let Outcome {
         cell, size, runs, ..
     } = outcome;
-    let median = median_run(outcome);
+    let fraction = median_of(runs, |run| run.fraction);
     let fractions = || runs.iter().map(|run| run.fraction);
     let least = fractions().fold(f64::INFINITY, f64::min);
     let most = fractions().fold(0.0, f64::max);
@@ -50,7 +51,7 @@ fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
         format!("{:.0}", size.bytes() as f64 * 1e-6),
         format!("{:.2}", cell.ideal(*size).as_secs_f64()),
         format!(">= {}", cell.required()),
-        format!("{:.3} ({least:.3}..{most:.3})", median.fraction),
+        format!("{fraction:.3} ({least:.3}..{most:.3})"),
         if is_reached(outcome) { "" } else { "MISSED" }.to_owned(),
     ];
     for name in &plan.rivals {
@@ -68,11 +69,11 @@ fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     let busy = median_of(runs, |run| run.machine.busy);
     let others = median_of(runs, |run| run.machine.others);
     row.push(format!("{} ({})", percent(busy), percent(others)));
-    row.push(median.limit.to_string());
+    row.push(median_run(outcome).limit.to_string());
     row
 }
 
-/// The run in the middle; of an even number the lower.
+/// The run in the middle, whose limit the table shows; of an even number of runs the lower of the middle two.
 fn median_run(outcome: &Outcome) -> &Run {
     let mut runs: Vec<_> = outcome.runs.iter().collect();
     runs.sort_by(|a, b| a.fraction.total_cmp(&b.fraction));
@@ -80,9 +81,8 @@ fn median_run(outcome: &Outcome) -> &Run {
 }
 
 fn median_of(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
-    let mut values: Vec<_> = runs.iter().map(value).collect();
-    values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) / 2]
+    let values: Vec<f64> = runs.iter().map(value).collect();
+    median(&values).expect("each cell has a run at least")
 }
 
 fn per_gb(time: Duration, size: ByteCount) -> f64 {

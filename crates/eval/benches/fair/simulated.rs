@@ -1,162 +1,70 @@
-//! How the link shares a bottleneck, in virtual time: required and reached, and a page of plots.
+//! The bench in virtual time: cores of the link beside models of TCP, and beside each other.
 //!
-//! The shipped core with its encryption runs over `wansim` beside the models of TCP in `rivals`, and
-//! beside itself: 100 Mbit/s, 120 s, judged after the first 30 s, where a row says nothing else. All
-//! rates count bytes on the wire that arrive. "Fair" is the line's rate by the number of flows. A row
-//! is reached when every seed keeps the bound; what CUBIC keeps is judged by the mean of the seeds.
-//!
-//! `--seeds K` runs that many (3), `--row TEXT` only the rows whose name contains it, `--trace` prints
-//! the first seed of each over time, `--out FILE` says where the page goes. The exit code is 0
-//! whatever is reached: the table is the result.
-#![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
-
-mod bench;
+//! The line has 100 Mbit/s, and a run of 120 s is judged after its first 30 s, where a row says nothing else. A
+//! row is reached when every seed keeps the bound. What CUBIC keeps is judged by the mean of the seeds.
 
 use std::{
     ops::Range,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
+use bench_kit::{
+    figure::{Cell, Figure},
+    jobs,
+    stats::mean,
+};
 use link::{
     Policy,
-    sim::{Crowd, FlowConfig, FlowKind, Record},
+    sim::{Crowd, FlowConfig, FlowKind, Line, offset},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Policer};
 
-use self::bench::{
-    Cell, Figure, Line, MS, S, mean, median, offset, ours,
-    page::{Plot, Section},
-    parallel, trace,
+use crate::{
+    MS, Options, S,
+    report::{Outcome, Report},
+    shares::{least, rates, seconds_to_converge},
 };
 
-/// Rows that belong together, and what they show.
+/// Rows that show one thing together.
 struct Group {
     name: &'static str,
     rows: Vec<Cell<Outcome>>,
 }
 
-struct Outcome {
-    figures: Vec<Figure>,
-    record: Record,
-    plot: Plot,
-}
-
-fn main() {
-    let mut seeds = 3;
-    let mut filter = None;
-    let mut is_traced = false;
-    let mut out = None;
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--seeds" => {
-                let count = arguments.next().and_then(|text| text.parse().ok());
-                seeds = count.unwrap_or_else(|| usage("--seeds takes a number"));
-            }
-            "--row" => filter = arguments.next(),
-            "--out" => out = arguments.next().map(PathBuf::from),
-            "--trace" => is_traced = true,
-            // What cargo passes to every bench.
-            "--bench" => {}
-            other => usage(&format!("unknown argument {other}")),
-        }
+/// Runs the rows that are wanted with all seeds, prints the table and writes the page.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let mut groups = groups();
+    for group in &mut groups {
+        group
+            .rows
+            .retain(|row| options.wants(group.name, &row.name));
     }
-    let out = out.unwrap_or_else(|| bench::target_directory().join("fair.html"));
+    groups.retain(|group| !group.rows.is_empty());
+    anyhow::ensure!(!groups.is_empty(), "no row has such a name");
     let began = Instant::now();
-    println!(
-        "{:<44} {:<30} {:>8} {:>8} {:>8} {:>8}",
-        "row", "figure", "required", "median", "worst", ""
-    );
-    let (mut reached, mut count) = (0, 0);
-    let mut sections = Vec::new();
-    for mut group in groups() {
-        group.rows.retain(|row| {
-            let name = format!("{}: {}", group.name, row.name);
-            filter.as_ref().is_none_or(|text| name.contains(text))
-        });
-        if group.rows.is_empty() {
-            continue;
+    let mut report = Report::open(NOTE, options.trace);
+    for group in &groups {
+        report.group(group.name);
+        let jobs: Vec<(&Cell<Outcome>, u64)> = group
+            .rows
+            .iter()
+            .flat_map(|row| (1..=options.seeds).map(move |seed| (row, seed)))
+            .collect();
+        let outcomes = jobs::map(&jobs, |(row, seed)| (row.run)(*seed));
+        for (row, outcomes) in group
+            .rows
+            .iter()
+            .zip(outcomes.chunks(options.seeds as usize))
+        {
+            report.row(&row.name, outcomes);
         }
-        println!("{}", group.name);
-        let (plots, kept) = run(&group, seeds, is_traced);
-        reached += kept;
-        count += plots.len();
-        sections.push(Section {
-            name: group.name,
-            plots,
-        });
     }
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
-    match std::fs::write(&out, bench::page::render(NOTE, &sections)) {
-        Ok(()) => println!("plots: {}", out.display()),
-        Err(error) => println!("plots: {} cannot be written: {error}", out.display()),
-    }
-    println!("{reached} of {count} reached");
+    report.finish(options.out.as_deref(), "fair.html")
 }
 
-fn usage(problem: &str) -> ! {
-    eprintln!("{problem}; known: --seeds K, --row TEXT, --trace, --out FILE");
-    std::process::exit(2);
-}
-
-/// Runs and prints a group. Returns the plots of the first seed, and how many rows are reached.
-fn run(group: &Group, seeds: u64, is_traced: bool) -> (Vec<Plot>, usize) {
-    let rows = group.rows.len();
-    let jobs: Vec<(usize, u64)> = (0..rows)
-        .flat_map(|row| (1..=seeds.max(1)).map(move |seed| (row, seed)))
-        .collect();
-    let mut results = parallel(&jobs, |(row, seed)| (group.rows[*row].run)(*seed)).into_iter();
-    let mut plots = Vec::new();
-    let mut reached = 0;
-    for row in &group.rows {
-        let outcomes: Vec<Outcome> = results.by_ref().take(seeds.max(1) as usize).collect();
-        let mut is_reached = true;
-        let mut captions = Vec::new();
-        for (index, figure) in outcomes[0].figures.iter().enumerate() {
-            let values: Vec<f64> = outcomes
-                .iter()
-                .map(|outcome| outcome.figures[index].value)
-                .collect();
-            let worst = figure.bound.worst(&values);
-            let middle = if figure.is_mean {
-                mean(&values)
-            } else {
-                median(&values)
-            };
-            let is_kept = figure
-                .bound
-                .holds(if figure.is_mean { middle } else { worst });
-            is_reached &= is_kept;
-            let name = if index == 0 { row.name.as_str() } else { "" };
-            let mark = if is_kept { "" } else { "MISSED" };
-            println!(
-                "  {name:<42} {:<30} {:>8} {middle:>8.3} {worst:>8.3} {mark:>8}",
-                figure.label, figure.bound
-            );
-            captions.push((
-                format!(
-                    "{} {} ({middle:.2}, worst {worst:.2})",
-                    figure.label, figure.bound
-                ),
-                is_kept,
-            ));
-        }
-        reached += usize::from(is_reached);
-        let first = outcomes.into_iter().next().expect("at least one seed runs");
-        if is_traced {
-            print!("{}", trace(&first.record));
-        }
-        let mut plot = first.plot;
-        plot.title = row.name.clone();
-        plot.captions = captions;
-        plots.push(plot);
-    }
-    (plots, reached)
-}
-
-/// The table. Another policy is another line here.
+/// All rows. To judge another policy, change the line below.
 fn groups() -> Vec<Group> {
     let policy = Policy::Fair;
     vec![
@@ -195,17 +103,17 @@ fn groups() -> Vec<Group> {
     ]
 }
 
-const NOTE: &str = "The core in virtual time beside models of TCP; the first seed of each row. Figures are \
+const NOTE: &str = "The core in virtual time beside models of TCP; the first seed of each row. The figures are \
      the median of the seeds (the mean for what CUBIC keeps) and the worst.";
 const END: Duration = Duration::from_secs(120);
 const JUDGED: Range<Duration> = Duration::from_secs(30)..END;
 
-/// A flow that begins within the first second, as the seed says.
+/// A flow that begins within the first second, at a time that depends on the seed.
 fn soon(kind: FlowKind, seed: u64, which: u64) -> FlowConfig {
     kind.flow().starting_at(offset(seed, which, S))
 }
 
-/// Runs `flows` over a line to the end.
+/// Runs flows over a line until [`END`].
 fn crowd(line: &Line, seed: u64, flows: impl IntoIterator<Item = FlowConfig>) -> Crowd {
     let mut crowd = line.shared(seed);
     for flow in flows {
@@ -219,21 +127,13 @@ fn outcome(line: &Line, crowd: &Crowd, figures: Vec<Figure>) -> Outcome {
     Outcome {
         figures,
         record: crowd.record().clone(),
-        plot: Plot::of(crowd.record(), line.bits_per_s()),
+        line: *line,
+        is_distorted: false,
     }
 }
 
-fn rates(record: &Record, span: &Range<Duration>) -> Vec<f64> {
-    (0..record.flows())
-        .map(|flow| record.rate(flow, span))
-        .collect()
-}
-
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-/// The first is ours; harm is what the others keep of what they get beside one more of their kind.
+/// The first flow is a link. What CUBIC keeps is its mean rate divided by its mean rate beside one more CUBIC
+/// flow in the link's place.
 fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -246,7 +146,7 @@ fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
                     let other = soon(FlowKind::cubic(), seed, 0);
                     let control = crowd(&line, seed, cubics.clone().chain([other]));
                     let without_us = mean(&rates(control.record(), &JUDGED));
-                    let first = soon(ours(policy), seed, 0);
+                    let first = soon(FlowKind::for_policy(policy), seed, 0);
                     let crowd = crowd(&line, seed, [first].into_iter().chain(cubics));
                     let rates = rates(crowd.record(), &JUDGED);
                     let fair = line.bits_per_s() / rates.len() as f64;
@@ -268,7 +168,8 @@ fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-/// What CUBIC could have: its part of what the path does not lose, or what the loss leaves it alone.
+/// What CUBIC can have is the lesser of two rates: its part of what the path does not lose, and the rate that the
+/// loss leaves to it when it is alone.
 fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -280,7 +181,7 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
                     let solo = crowd(&line, seed, [soon(FlowKind::cubic(), seed, 1)]);
                     let solo = solo.record().rate(0, &JUDGED);
                     let cubics = (1..=count).map(|which| soon(FlowKind::cubic(), seed, which));
-                    let first = soon(ours(policy), seed, 0);
+                    let first = soon(FlowKind::for_policy(policy), seed, 0);
                     let crowd = crowd(&line, seed, [first].into_iter().chain(cubics));
                     let rates = rates(crowd.record(), &JUDGED);
                     let fair = line.bits_per_s() * (1.0 - loss) / rates.len() as f64;
@@ -301,8 +202,8 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-/// Harm as with CUBIC: what the others keep of what they get with one CUBIC in our place. That nobody
-/// starves can be asked beside Reno only: beside BBR with a short queue CUBIC does, too.
+/// What the others keep is their mean rate divided by their mean rate with one CUBIC flow in the link's place.
+/// That no flow starves is required only beside Reno: beside BBR with a short queue CUBIC starves, too.
 fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();
@@ -319,7 +220,7 @@ fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
                         crowd(&line, seed, [first].into_iter().chain(others))
                     };
                     let cubic = run(FlowKind::cubic());
-                    let crowd = run(ours(policy));
+                    let crowd = run(FlowKind::for_policy(policy));
                     let without_us = rates(cubic.record(), &JUDGED);
                     let rates = rates(crowd.record(), &JUDGED);
                     let fair = line.bits_per_s() / rates.len() as f64;
@@ -351,7 +252,11 @@ fn visited(policy: Policy) -> Vec<Cell<Outcome>> {
             move |seed| {
                 let begins = 30 * S + offset(seed, 1, S);
                 let cubic = FlowKind::cubic().flow().starting_at(begins).until(80 * S);
-                let crowd = crowd(&line, seed, [soon(ours(policy), seed, 0), cubic]);
+                let crowd = crowd(
+                    &line,
+                    seed,
+                    [soon(FlowKind::for_policy(policy), seed, 0), cubic],
+                );
                 let record = crowd.record();
                 let together = rates(record, &(50 * S..80 * S));
                 let fair = line.bits_per_s() / 2.0;
@@ -368,16 +273,6 @@ fn visited(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-/// Seconds from `from` until Jain's index stays at 0.95 or more: in each two seconds of ten.
-fn seconds_to_converge(record: &Record, from: Duration) -> f64 {
-    let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
-    let starts = (0..).map(|step| from + 500 * MS * step);
-    starts
-        .take_while(|at| *at + 10 * S <= END)
-        .find(|at| (0..5).all(|step| is_even(*at + 2 * S * step)))
-        .map_or(f64::INFINITY, |at| (at - from).as_secs_f64())
-}
-
 fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     for count in [2, 4] {
@@ -388,7 +283,7 @@ fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
                 rows.push(Cell::new(name, move |seed| {
                     let flows = (0..count).map(|which| {
                         let begins = which as u32 * apart_s * S + offset(seed, which, 100 * MS);
-                        ours(policy).flow().starting_at(begins)
+                        FlowKind::for_policy(policy).flow().starting_at(begins)
                     });
                     let crowd = crowd(&line, seed, flows);
                     let all = (count as u32 - 1) * apart_s * S + 100 * MS;
@@ -397,7 +292,11 @@ fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
                     let fair = line.bits_per_s() * (1.0 - loss) / count as f64;
                     let figures = vec![
                         Figure::at_least("Jain from 30 s on", 0.95, record.jain(&judged)),
-                        Figure::at_most("seconds to 0.95", 30.0, seconds_to_converge(record, all)),
+                        Figure::at_most(
+                            "seconds to 0.95",
+                            30.0,
+                            seconds_to_converge(record, all, END),
+                        ),
                         Figure::at_least(
                             "least flow / fair",
                             0.25,
@@ -442,7 +341,11 @@ fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
         rows.push(Cell::new(
             format!("one link, bucket {bucket_ms} ms"),
             move |seed| {
-                let crowd = run(bucket_ms, seed, vec![soon(ours(policy), seed, 0)]);
+                let crowd = run(
+                    bucket_ms,
+                    seed,
+                    vec![soon(FlowKind::for_policy(policy), seed, 0)],
+                );
                 let record = crowd.record();
                 let figures = vec![
                     Figure::at_least(
@@ -463,7 +366,7 @@ fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
         };
         let judged = judged.clone();
         rows.push(Cell::new(name, move |seed| {
-            let own = (0..links).map(|which| soon(ours(policy), seed, which));
+            let own = (0..links).map(|which| soon(FlowKind::for_policy(policy), seed, which));
             let others = (0..cubics).map(|which| soon(FlowKind::cubic(), seed, 10 + which));
             let crowd = run(100, seed, own.chain(others).collect());
             let record = crowd.record();
@@ -492,7 +395,11 @@ fn small_user(policy: Policy) -> Vec<Cell<Outcome>> {
             )
         };
         let solo = crowd(&line, seed, [user()]).record().rate(0, &JUDGED);
-        let crowd = crowd(&line, seed, [soon(ours(policy), seed, 0), user()]);
+        let crowd = crowd(
+            &line,
+            seed,
+            [soon(FlowKind::for_policy(policy), seed, 0), user()],
+        );
         let rates = rates(crowd.record(), &JUDGED);
         let rest = line.bits_per_s() - rates[1];
         let figures = vec![
@@ -519,7 +426,7 @@ fn alone(policy: Policy) -> Vec<Cell<Outcome>> {
             format!("{rtt_ms} ms, queue {queue} BDP"),
             move |seed| {
                 let mut crowd = line.alone(seed);
-                crowd.add(soon(ours(policy), seed, 0));
+                crowd.add(soon(FlowKind::for_policy(policy), seed, 0));
                 crowd.run_to(60 * S);
                 let record = crowd.record();
                 let begins = crowd.connected(0).unwrap_or_default();

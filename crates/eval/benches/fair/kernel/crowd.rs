@@ -1,5 +1,5 @@
-//! Flows that share one emulated path: pairs of links, and TCP as the kernel has it; and what they did
-//! over time, in the form in which the simulator tells it.
+//! Flows that share one emulated path: pairs of links, and the kernel's TCP. What they did over time is
+//! recorded in the form of the simulator.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -14,12 +14,12 @@ use emulator::{Report, Site, Wan, WanConfig};
 use eval::bulk::{Bulk, Sink};
 use link::{
     Class, Identity, Link, LinkConfig, LinkSnapshot, PeerConfig, PeerId, PeerSnapshot, Policy,
-    sim::{Record, Sample},
+    sim::{Line, PACKET_WIRE_BYTES, Record, Sample},
 };
 use units::ByteCount;
 use wansim::{Counters, ETHERNET_OVERHEAD};
 
-use crate::bench::{Line, MS, PACKET_WIRE_BYTES};
+use crate::MS;
 
 /// A sender that always has data, and its receiver.
 #[derive(Debug, Clone)]
@@ -36,12 +36,12 @@ pub enum Kind {
     /// The kernel's TCP.
     Tcp {
         congestion_control: &'static str,
-        /// The receive buffer, if the kernel is not to choose it.
+        /// Size of the receive buffer; `None` lets the kernel choose it.
         buffer: Option<ByteCount>,
     },
 }
 
-/// What came of it.
+/// What came of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub record: Record,
@@ -49,11 +49,11 @@ pub struct Outcome {
     pub is_distorted: bool,
 }
 
-/// One look at everything.
+/// What was seen at one time.
 struct Look {
     at: Duration,
     path: Counters,
-    /// Wire bytes that have arrived, and what a link says of itself.
+    /// A sample of each flow.
     flows: Vec<Sample>,
 }
 
@@ -63,7 +63,7 @@ enum Receiver {
     Link(OnceLock<[Link; 2]>),
 }
 
-/// Runs flows over a line, in namespaces of their own, from their times of beginning to `end`.
+/// Runs flows over a line in namespaces of its own until `end`, each flow from the time at which it starts.
 pub fn run(line: &Line, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome> {
     let mut config = WanConfig {
         paths: [line.path(), line.path()],
@@ -141,7 +141,7 @@ pub fn run(line: &Line, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome
     })
 }
 
-/// Looks at everything, a hundred times a second.
+/// Samples the path and all flows a hundred times a second.
 fn watch(wan: &Wan, receivers: &[Receiver], began: Instant, end: Duration) -> Vec<Look> {
     let mut looks = Vec::new();
     loop {
@@ -191,8 +191,8 @@ fn sample_links([sender, receiver]: &[Link; 2]) -> Sample {
     }
 }
 
-/// The looks as samples at equal times. A link counts anew ten times a second; between two counts its
-/// bytes are taken to have come evenly.
+/// Makes samples at equal times of what was seen. A link updates its counters ten times a second; its bytes are
+/// assumed to arrive evenly between two updates.
 fn record(line: &Line, flows: usize, looks: &[Look]) -> Record {
     let bytes_per_s = line.rate.as_bytes_per_s();
     let mut record = Record::new(EVERY);
@@ -230,7 +230,7 @@ fn record(line: &Line, flows: usize, looks: &[Look]) -> Record {
     record
 }
 
-/// The value at a time, on the straight line between the changes around it.
+/// The number of bytes at a time, by linear interpolation between the changes before and after it.
 fn between(changes: &[(Duration, u64)], at: Duration) -> u64 {
     let next = changes.partition_point(|(time, _)| *time <= at);
     match (
@@ -273,7 +273,7 @@ fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
         };
         Ok(Link::start(socket, config)?)
     };
-    // The one that waits is there first.
+    // The side that waits for connections comes first.
     let b = start(Site::B)?;
     Ok([start(Site::A)?, b])
 }
@@ -300,19 +300,19 @@ fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Resul
         };
         tokio::try_join!(reading, writing).map(|_| ())
     };
-    // That the time is over is the only good end.
+    // The only good end is that the time is over.
     match runtime.block_on(async { tokio::time::timeout(time, work).await }) {
         Err(_) => Ok(()),
         Ok(result) => result.context("a link ended early"),
     }
 }
 
-/// Buffers for any path here.
+/// A buffer that is large enough for any path here.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(32);
-/// Time between two looks.
+/// Time between two samples.
 const EVERY: Duration = MS.saturating_mul(10);
-/// More than any path here carries.
+/// More than any path here can carry in a run.
 const ENDLESS: ByteCount = ByteCount::gibibytes(1 << 20);
 const BLOCK_BYTES: usize = 128 << 10;
-/// A full packet on the wire by what it carries for TCP with timestamps.
+/// Length of a full packet on the line divided by its payload, for TCP with timestamps.
 const TCP_WIRE_BY_PAYLOAD: f64 = PACKET_WIRE_BYTES / 1448.0;

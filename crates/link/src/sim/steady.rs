@@ -1,9 +1,10 @@
-//! A bulk transfer in its steady state, a turn of each side at a time, without sockets: what a packet
-//! costs at the sender and at the receiver can be counted apart.
+//! A bulk transfer in its steady state, without sockets. The two sides take turns, so that a bench can
+//! count what a packet costs at the sender and at the receiver separately.
 //!
-//! Two endpoints with the shipped controller and real encryption, 20 ms apart, at a cap of 1 Gbit/s. The
-//! turns are those of the driver: what has come, what time brings, what the application gives and
-//! takes, what is to be sent. Everything is counted in them but the kernel.
+//! Two endpoints with the shipped controller and real encryption send at a cap of 1 Gbit/s over a
+//! round trip of 20 ms. A turn does what the driver does: it handles datagrams that have arrived and timers
+//! that have expired, moves the application's data, and collects the datagrams to be sent. The cost of a
+//! turn is the whole cost of the link except the kernel's.
 
 use std::{
     collections::VecDeque,
@@ -12,44 +13,46 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{
+use units::{BitRate, ByteCount};
+
+use crate::{
     Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, ReplayMemory,
     StreamKey, congestion,
 };
-use units::{BitRate, ByteCount};
 
-/// The two sides and what is on its way between them.
-pub(crate) struct Steady {
+/// The two sides, and the datagrams that are on their way between them.
+pub struct Steady {
     sender: Site,
     receiver: Site,
-    /// Of a thousand packets so many are lost each way.
+    /// How many of a thousand packets are lost, in each direction.
     lost_per_mille: u64,
     dice: u64,
     now: Instant,
     flying: [VecDeque<(Instant, Vec<u8>)>; 2],
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
 /// One side.
-pub(crate) struct Site {
+struct Site {
     endpoint: Endpoint,
     peer_address: SocketAddr,
     stream: Option<StreamKey>,
-    /// What has come for this turn.
+    /// Datagrams that have arrived since the last turn.
     inbox: Vec<Vec<u8>>,
     /// Batches sent in this turn, and the size of their packets.
     outbox: Vec<(Vec<u8>, usize)>,
     outbox_used: usize,
-    /// Reads a counter; what it has gained in the turns is in `counted`.
+    /// Reads a counter, such as one of allocations.
     meter: fn() -> u64,
+    /// By how much the counter has risen in all turns of this side.
     counted: u64,
 }
 
 impl Steady {
-    /// A transfer that has been under way for a second. `meter` reads a counter before and after
-    /// each turn.
-    pub(crate) fn new(lost_per_mille: u64, meter: fn() -> u64) -> Self {
+    /// A transfer that has been running for a second. `meter` is called before and after each turn, and
+    /// reads the counter that [`run`](Self::run) reports.
+    pub fn new(lost_per_mille: u64, meter: fn() -> u64) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "any origin does: only differences count"
@@ -87,9 +90,12 @@ impl Steady {
         steady
     }
 
-    /// Runs until the sender has sent `packets` more. Returns what the meters have gained meanwhile at
-    /// the sender and at the receiver.
-    pub(crate) fn run(&mut self, packets: u64) -> [u64; 2] {
+    /// Runs until the sender has sent `packets` more packets. Returns by how much the counter rose
+    /// meanwhile in the sender's turns and in the receiver's.
+    ///
+    /// # Panics
+    /// If the transfer runs at less than 90 % of the cap, since it is then not in its steady state.
+    pub fn run(&mut self, packets: u64) -> [u64; 2] {
         let sent = |steady: &Self| steady.sender.endpoint.peer_view(0).stats.datagrams_sent;
         let counted = |steady: &Self| [steady.sender.counted, steady.receiver.counted];
         let (from, before) = (self.now, counted(self));
@@ -128,7 +134,7 @@ impl Steady {
         }
     }
 
-    /// Puts what a side has sent on its way.
+    /// Puts the datagrams that a side has sent on their way.
     fn carry(&mut self, side: usize) {
         let site = match side {
             0 => &mut self.sender,
@@ -137,7 +143,7 @@ impl Steady {
         self.spare.append(&mut site.inbox);
         for (batch, segment_bytes) in &site.outbox[..site.outbox_used] {
             for datagram in batch.chunks(*segment_bytes) {
-                // SplitMix64's step: equal in every run.
+                // SplitMix64's step, so that every run loses the same packets.
                 self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mixed = (self.dice ^ self.dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 if (mixed >> 32) % 1000 < self.lost_per_mille {
@@ -153,25 +159,34 @@ impl Steady {
     }
 }
 
+impl std::fmt::Debug for Steady {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Steady")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
 type Turn = fn(&mut Site, Instant);
 
-/// All that the sender does in a turn that counts: a counter of instructions knows it by its name.
+/// A turn of the sender that counts. The bench `packets` finds the function by its name.
 #[inline(never)]
 fn sender_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, true);
 }
 
-/// All that the receiver does in a turn that counts.
+/// A turn of the receiver that counts.
 #[inline(never)]
 fn receiver_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, false);
 }
 
-/// The same before it counts.
+/// A turn of the sender before the transfer is in its steady state.
 fn take_sender_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, true);
 }
 
+/// A turn of the receiver before the transfer is in its steady state.
 fn take_receiver_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, false);
 }
@@ -251,11 +266,11 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
 const TURN: Duration = Duration::from_micros(400);
 const ONE_WAY: Duration = Duration::from_millis(10);
 const CAP: BitRate = BitRate::gbit(1);
-/// What the driver hands to the kernel at once.
+/// Packets that the driver hands to the kernel at once.
 const BATCH_PACKETS: usize = 44;
 const BATCH_BYTES: usize = 64 * 1024;
-/// What the driver moves from a stream to its handle at a time.
+/// Bytes that the driver moves from a stream to its handle at a time.
 const READ_BYTES: usize = 256 * 1024;
 const FULL_PACKET_BITS: f64 = 1500.0 * 8.0;
-/// What a gateway reads from a socket at a time.
+/// As much as a gateway reads from a socket at a time.
 static BLOCK: [u8; 64 * 1024] = [7; 64 * 1024];

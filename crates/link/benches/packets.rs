@@ -1,34 +1,33 @@
 //! Instructions of a packet, at the sender and at the receiver, counted by Callgrind.
 //!
 //! A count does not depend on what else the machine does, so it can be guarded: a run fails when one
-//! exceeds its bound, 5 % above what it was when the bound was set. `cargo xtask bench instructions` provides Valgrind and gungraun's runner, and
-//! prints the counts by packet. What is counted is in `steady`: everything but the kernel.
+//! exceeds its bound, which is 5 % above the count at the time when the bound was set. `cargo xtask bench
+//! instructions` provides Valgrind and gungraun's runner, and prints the counts by packet. What is counted
+//! are the turns of [`Steady`]: everything but the kernel.
 //!
 //! Valgrind knows AVX2 and nothing newer. Where a processor has more, encryption takes fewer
 //! instructions than counted here.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
-mod steady;
-
 use gungraun::{
     Callgrind, EntryPoint, EventKind, LibraryBenchmarkConfig, library_benchmark,
     library_benchmark_group, main,
 };
-use steady::Steady;
+use link::sim::Steady;
 
-/// Packets that are counted in each benchmark.
+/// Packets sent in each benchmark.
 const PACKETS: u64 = 10_000;
 
 fn nothing() -> u64 {
     0
 }
 
-/// A transfer in its steady state of whose packets so many in a thousand are lost.
+/// A transfer in its steady state that loses so many of a thousand packets.
 fn losing(per_mille: u64) -> Steady {
     Steady::new(per_mille, nothing)
 }
 
-/// What is counted: all calls of one function; at most so many instructions a packet.
+/// Counts the instructions of all calls of one function; `bound` is how many a packet may take.
 fn counting(function: &str, bound: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
     callgrind

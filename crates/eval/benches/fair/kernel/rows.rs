@@ -1,16 +1,19 @@
-//! The rows of the table: who shares which line with whom, and what is required of that.
+//! The rows over emulated paths: which flows share which line, and what is required of their shares.
 
 use std::{ops::Range, time::Duration};
 
-use link::sim::Record;
+use bench_kit::{figure::Figure, stats::mean};
+use link::sim::{Line, Record, offset};
 use units::ByteCount;
 
+use super::crowd::{self, Flow, Kind};
 use crate::{
-    bench::{Figure, Line, S, mean, offset, page::Plot},
-    crowd::{self, Flow, Kind},
+    S,
+    report::Outcome,
+    shares::{least, rates, seconds_to_converge, seconds_to_fair},
 };
 
-/// Rows that belong together, and what they show.
+/// Rows that show one thing together.
 pub struct Group {
     pub name: &'static str,
     pub rows: Vec<Row>,
@@ -19,28 +22,19 @@ pub struct Group {
 /// One setting.
 pub struct Row {
     pub name: String,
-    /// Runs that it needs, one after the other.
+    /// How many runs it makes, one after the other.
     pub runs: u32,
     pub run: Box<Run>,
 }
 
-/// From times and a seed to what came of it.
+/// Runs a row with a seed.
 pub type Run = dyn Fn(&Times, u64) -> anyhow::Result<Outcome> + Send + Sync;
 
-/// How long a run lasts, and from when on it counts.
+/// How long a run lasts, and how much of its beginning is not judged.
 #[derive(Debug, Clone)]
 pub struct Times {
     pub settle: Duration,
     pub end: Duration,
-}
-
-/// What came of a row.
-pub struct Outcome {
-    pub figures: Vec<Figure>,
-    pub plot: Plot,
-    pub record: Record,
-    /// Whether the machine was too slow for the path.
-    pub is_distorted: bool,
 }
 
 impl Times {
@@ -49,7 +43,7 @@ impl Times {
     }
 }
 
-/// What runs within twenty minutes, or all of what is required.
+/// The rows that run within twenty minutes; all rows with `is_full`, one row of each group with `is_quick`.
 pub fn groups(is_full: bool, is_quick: bool) -> Vec<Group> {
     let cubic: &[(u64, f64, u64)] = match (is_full, is_quick) {
         (true, _) => &ALL,
@@ -129,8 +123,8 @@ const SOME_BBR: [(u64, f64, u64); 5] = [
     (100, 1.0, 1),
 ];
 
-/// One link beside `count` flows of the kernel's, and one CUBIC flow in its place: what the others keep
-/// of that is the harm.
+/// One link beside some flows of the kernel's TCP. What the others keep is their mean rate divided by their
+/// mean rate with one CUBIC flow in the link's place.
 fn beside(name: &'static str, cells: &[(u64, f64, u64)]) -> Vec<Row> {
     let row = |&(rtt_ms, queue, count): &(u64, f64, u64)| Row {
         name: format!(
@@ -185,7 +179,7 @@ fn beside(name: &'static str, cells: &[(u64, f64, u64)]) -> Vec<Row> {
                 ),
             ];
             if !is_cubic {
-                // Both bounds would show the same.
+                // Without bounds both would show the same.
                 figures.remove(1);
             }
             figures.extend(line_figures(&line, record, &judged));
@@ -271,11 +265,11 @@ fn small_user() -> Vec<Row> {
     }]
 }
 
-/// Linux 6.18 announces a window of about 116 KB for it, which is 5.35 Mbit/s at 173 ms: what a study of
-/// such paths found behind windows of 128 KB. The rate alone is printed beside the row.
+/// For this receive buffer Linux 6.18 announces a window of about 116 KB, which is 5.35 Mbit/s at 173 ms: the rate
+/// that a study of such paths found behind windows of 128 KB. The row shows the rate without neighbours.
 const SMALL_BUFFER: ByteCount = ByteCount::kibibytes(92);
 
-/// What is shown of every line.
+/// Figures that every row shows.
 fn line_figures(line: &Line, record: &Record, judged: &Range<Duration>) -> [Figure; 4] {
     [
         Figure::shown("line in use", line.used(record, judged)),
@@ -288,8 +282,8 @@ fn line_figures(line: &Line, record: &Record, judged: &Range<Duration>) -> [Figu
 fn outcome(line: &Line, crowd: crowd::Outcome, figures: Vec<Figure>) -> Outcome {
     Outcome {
         figures,
-        plot: Plot::of(&crowd.record, line.bits_per_s()),
         record: crowd.record,
+        line: *line,
         is_distorted: crowd.is_distorted,
     }
 }
@@ -301,7 +295,7 @@ fn tcp(congestion_control: &'static str) -> Kind {
     }
 }
 
-/// A flow that begins within the first second, as the seed says.
+/// A flow that begins within the first second, at a time that depends on the seed.
 fn soon(kind: Kind, seed: u64, which: u64) -> Flow {
     Flow {
         kind,
@@ -309,45 +303,6 @@ fn soon(kind: Kind, seed: u64, which: u64) -> Flow {
     }
 }
 
-fn rates(record: &Record, span: &Range<Duration>) -> Vec<f64> {
-    (0..record.flows())
-        .map(|flow| record.rate(flow, span))
-        .collect()
-}
-
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-/// Seconds until ours stays between half of its fair share and one and a half: in the mean of each five
-/// seconds of twenty.
-fn seconds_to_fair(record: &Record, fair: f64, end: Duration) -> f64 {
-    let is_fair = |at: Duration| {
-        let share = record.rate(0, &(at..at + 5 * S)) / fair;
-        (0.5..=1.5).contains(&share)
-    };
-    first(Duration::ZERO, end, 20 * S, |at| {
-        (0..4).all(|step| is_fair(at + 5 * S * step))
-    })
-}
-
-/// Seconds from `from` until Jain's index stays at 0.95 or more: in each two seconds of ten.
-fn seconds_to_converge(record: &Record, from: Duration, end: Duration) -> f64 {
-    let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
-    first(from, end, 10 * S, |at| {
-        (0..5).all(|step| is_even(at + 2 * S * step))
-    })
-}
-
-/// Seconds from `from` to the first time at which something holds that looks `ahead`.
-fn first(from: Duration, end: Duration, ahead: Duration, holds: impl Fn(Duration) -> bool) -> f64 {
-    (0..)
-        .map(|step| from + S / 2 * step)
-        .take_while(|at| *at + ahead <= end)
-        .find(|at| holds(*at))
-        .map_or(f64::INFINITY, |at| (at - from).as_secs_f64())
 }

@@ -1,0 +1,156 @@
+//! Figures that a bench measures, the bounds that they have to keep, and the settings that they come from.
+
+use std::fmt;
+
+/// A measured value, and what it has to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The name of what is measured, with its unit if it has one.
+    pub label: &'static str,
+    /// What is required of the value.
+    pub bound: Bound,
+    /// The value that one run reached.
+    pub value: f64,
+    /// Whether the bound holds for the mean of all runs, and not for each run.
+    pub is_mean: bool,
+}
+
+/// What is required of a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// The value must not be less than this.
+    AtLeast(f64),
+    /// The value must not be more than this.
+    AtMost(f64),
+    /// Nothing is required; the value is only shown.
+    None,
+}
+
+/// One setting of a bench: its name, and the function that runs it with a seed.
+pub struct Cell<T> {
+    /// The name in tables and filters.
+    pub name: String,
+    /// Runs the setting with a seed.
+    pub run: Box<dyn Fn(u64) -> T + Send + Sync>,
+}
+
+impl<T> Cell<T> {
+    /// A setting with a name.
+    pub fn new(name: impl Into<String>, run: impl Fn(u64) -> T + Send + Sync + 'static) -> Self {
+        Self {
+            name: name.into(),
+            run: Box::new(run),
+        }
+    }
+
+    /// The seed that this cell uses for the bench's seed: an FNV-1a hash of the cell's name is mixed in.
+    ///
+    /// With one seed for all cells, a lost packet of the handshake would be lost in every cell of a column. The
+    /// hash does not depend on which other cells run.
+    pub fn seed(&self, seed: u64) -> u64 {
+        let mix =
+            |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        let hash = self.name.bytes().fold(0xCBF2_9CE4_8422_2325, mix);
+        (hash >> 40) * 1000 + seed
+    }
+}
+
+impl<T> fmt::Debug for Cell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cell")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Figure {
+    /// A figure that must not be less than `bound`.
+    pub fn at_least(label: &'static str, bound: f64, value: f64) -> Self {
+        Self::new(label, Bound::AtLeast(bound), value)
+    }
+
+    /// A figure that must not be more than `bound`.
+    pub fn at_most(label: &'static str, bound: f64, value: f64) -> Self {
+        Self::new(label, Bound::AtMost(bound), value)
+    }
+
+    /// A figure of which nothing is required.
+    pub fn shown(label: &'static str, value: f64) -> Self {
+        Self::new(label, Bound::None, value)
+    }
+
+    /// The same figure with its bound applied to the mean of all runs.
+    pub fn by_mean(self) -> Self {
+        Self {
+            is_mean: true,
+            ..self
+        }
+    }
+
+    /// Whether the value keeps the bound.
+    pub fn is_reached(&self) -> bool {
+        self.bound.holds(self.value)
+    }
+
+    fn new(label: &'static str, bound: Bound, value: f64) -> Self {
+        Self {
+            label,
+            bound,
+            value,
+            is_mean: false,
+        }
+    }
+}
+
+impl Bound {
+    /// Whether a value keeps the bound. A value that is not a number keeps none.
+    pub fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => value >= bound,
+            Self::AtMost(bound) => value <= bound,
+            Self::None => true,
+        }
+    }
+
+    /// The value of several that is farthest on the wrong side of the bound; without a bound the least.
+    pub fn worst(self, values: &[f64]) -> f64 {
+        match self {
+            Self::AtLeast(_) | Self::None => values.iter().copied().fold(f64::INFINITY, f64::min),
+            Self::AtMost(_) => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Three digits behind the point: a bound that is a product of settings prints as one would write it.
+        let rounded = |bound: f64| (bound * 1e3).round() / 1e3;
+        match self {
+            Self::AtLeast(bound) => f.pad(&format!(">= {}", rounded(*bound))),
+            Self::AtMost(bound) => f.pad(&format!("<= {}", rounded(*bound))),
+            Self::None => f.pad("-"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_tells_what_keeps_it_and_what_is_worst() {
+        let (least, most) = (Bound::AtLeast(0.1 + 0.2), Bound::AtMost(2.0));
+        assert!(least.holds(0.5) && !least.holds(0.2) && most.holds(2.0) && !most.holds(2.1));
+        assert!(!least.holds(f64::NAN) && !most.holds(f64::NAN));
+        assert_eq!(least.worst(&[2.0, 1.0, 3.0]), 1.0);
+        assert_eq!(most.worst(&[2.0, 1.0, 3.0]), 3.0);
+        assert_eq!(format!("{least:>8}|{most}"), "  >= 0.3|<= 2");
+    }
+
+    #[test]
+    fn a_cell_draws_by_its_name_and_by_the_seed() {
+        let cell = |name: &str| Cell::new(name, |_| ());
+        assert_eq!(cell("a").seed(2), cell("a").seed(1) + 1);
+        assert_ne!(cell("a").seed(1), cell("b").seed(1));
+    }
+}

@@ -1,0 +1,137 @@
+//! The bench in real time: links with their drivers beside the kernel's CUBIC and BBR, and beside each other.
+//!
+//! Flows share emulated paths of 100 Mbit/s for 90 s and are judged after the first 30 s. Several paths are up
+//! at once, each in namespaces of its own.
+
+mod crowd;
+mod rows;
+
+use std::{
+    cmp::Reverse,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use bench_kit::{
+    jobs,
+    machine::{self, Moment, ProcessTime},
+};
+use clap::{Args, value_parser};
+use emulator::privilege;
+
+use self::rows::{Group, Row, Times};
+use crate::{
+    S,
+    report::{Outcome, Report},
+};
+
+#[derive(Args)]
+#[command(next_help_heading = "With --kernel")]
+pub struct Options {
+    /// One row of each group, 40 s a run
+    #[arg(long, requires = "kernel")]
+    quick: bool,
+    /// Every row, 120 s a run: an hour
+    #[arg(long, requires = "kernel")]
+    full: bool,
+    /// Number of runs of each row
+    #[arg(long, value_name = "K", default_value_t = 1, requires = "kernel",
+        value_parser = value_parser!(u64).range(1..))]
+    runs: u64,
+    /// How long a run lasts; it is judged after 30 s, or after half of it
+    #[arg(long, value_name = "N", requires = "kernel", value_parser = value_parser!(u64).range(4..))]
+    seconds: Option<u64>,
+    /// Number of paths that are up at once
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "kernel",
+        value_parser = value_parser!(u32).range(1..))]
+    jobs: u32,
+}
+
+impl Options {
+    fn times(&self) -> Times {
+        let end = match (self.seconds, self.full, self.quick) {
+            (Some(seconds), ..) => Duration::from_secs(seconds),
+            (None, true, _) => 120 * S,
+            (None, _, true) => 40 * S,
+            _ => 90 * S,
+        };
+        let settle = (end / 2).min(30 * S);
+        Times { settle, end }
+    }
+}
+
+/// Runs the rows that are wanted, prints the table and writes the page.
+pub fn run(all: &crate::Options) -> anyhow::Result<()> {
+    let options = &all.of_kernel;
+    privilege::acquire()?;
+    let times = options.times();
+    let mut groups = rows::groups(options.full, options.quick);
+    for group in &mut groups {
+        group.rows.retain(|row| all.wants(group.name, &row.name));
+    }
+    groups.retain(|group| !group.rows.is_empty());
+    anyhow::ensure!(!groups.is_empty(), "no row has such a name");
+    let machine = machine::describe();
+    println!("{machine}");
+    let runs: u32 = groups
+        .iter()
+        .flat_map(|group| &group.rows)
+        .map(|row| row.runs)
+        .sum();
+    let expected = times.end * runs * options.runs as u32 / options.jobs;
+    println!(
+        "{runs} runs of {} s, {} at once: about {:.0} min",
+        times.end.as_secs(),
+        options.jobs,
+        (expected.as_secs_f64() * 1.1 / 60.0).ceil()
+    );
+    let (began, moment) = (Instant::now(), Moment::now()?);
+    let outcomes = measure(&groups, &times, options)?;
+    let load = moment.load_since(ProcessTime::own()?)?;
+    println!();
+    let note = format!(
+        "The link and the kernel's TCP over emulated paths in real time, {} s a run, judged after {} s; \
+         the first run of each row. {machine}; meanwhile {load}. The figures are the median of the runs, of \
+         which there are {} (the mean for what TCP keeps), and the worst.",
+        times.end.as_secs(),
+        times.settle.as_secs(),
+        options.runs
+    );
+    let mut report = Report::open(&note, all.trace);
+    let mut outcomes = outcomes.chunks(options.runs as usize);
+    for group in &groups {
+        report.group(group.name);
+        for row in &group.rows {
+            let outcomes = outcomes.next().expect("each row has outcomes");
+            report.row(&row.name, outcomes);
+        }
+    }
+    let took_s = began.elapsed().as_secs_f64();
+    println!("\ntook {took_s:.0} s; machine {load}");
+    report.finish(all.out.as_deref(), "fair-kernel.html")
+}
+
+/// Runs all rows, several at once. The outcomes come in the order of the rows, and all outcomes of a row come
+/// together.
+fn measure(groups: &[Group], times: &Times, options: &Options) -> anyhow::Result<Vec<Outcome>> {
+    let rows = groups.iter().flat_map(|group| &group.rows);
+    let mut jobs: Vec<(usize, &Row, u64)> = rows
+        .flat_map(|row| (1..=options.runs).map(move |seed| (row, seed)))
+        .enumerate()
+        .map(|(number, (row, seed))| (number, row, seed))
+        .collect();
+    // The rows with more runs go first, so that none of them is left alone at the end.
+    jobs.sort_by_key(|(_, row, _)| Reverse(row.runs));
+    let (count, done, began) = (jobs.len(), AtomicUsize::new(0), Instant::now());
+    let outcomes = jobs::map_on(options.jobs as usize, &jobs, |(number, row, seed)| {
+        let outcome = (row.run)(times, *seed).with_context(|| row.name.clone())?;
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        let elapsed_s = began.elapsed().as_secs_f64();
+        eprintln!("{elapsed_s:5.0} s  {done}/{count}  {}", row.name);
+        anyhow::Ok((*number, outcome))
+    });
+    let mut outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    outcomes.sort_by_key(|(number, _)| *number);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}

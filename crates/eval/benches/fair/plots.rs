@@ -1,0 +1,121 @@
+//! A run over time as plots: the rates of all flows above the delay of the bottleneck's queue.
+
+use std::{ops::Range, time::Duration};
+
+use bench_kit::plot::{Axis, Mark, Plot, Series};
+use link::sim::Record;
+
+/// What the controller of a link takes the path for, as far as a plot can show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Alone,
+    Company,
+    Loss,
+}
+
+/// The plots of a run, with a point for each half second.
+pub fn of(record: &Record, line_bits_per_s: f64) -> Vec<Plot> {
+    let end = record.every() * record.len().saturating_sub(1) as u32;
+    let count = (end.as_nanos() / POINT_EVERY.as_nanos()) as u32;
+    let spans: Vec<Range<Duration>> = (0..count)
+        .map(|number| POINT_EVERY * number..POINT_EVERY * (number + 1))
+        .collect();
+    vec![
+        rates(record, line_bits_per_s, &spans),
+        queue(record, &spans),
+    ]
+}
+
+fn rates(record: &Record, line_bits_per_s: f64, spans: &[Range<Duration>]) -> Plot {
+    let (links, others): (Vec<usize>, Vec<usize>) =
+        (0..record.flows()).partition(|flow| is_link(record, *flow));
+    let mut series = Vec::new();
+    for (kind, flows) in [("link", &links), ("TCP", &others)] {
+        for (index, flow) in flows.iter().enumerate() {
+            let rate = |span: &Range<Duration>| (middle(span), record.rate(*flow, span) * 1e-6);
+            series.push(Series {
+                label: match flows.len() {
+                    1 => kind.to_owned(),
+                    _ => format!("{kind} {}", index + 1),
+                },
+                points: spans.iter().map(rate).collect(),
+                mark: Mark::Line,
+            });
+        }
+    }
+    let end_s = spans.last().map_or(0.0, |span| span.end.as_secs_f64());
+    series.push(Series {
+        label: "rate of the line".to_owned(),
+        points: vec![
+            (0.0, line_bits_per_s * 1e-6),
+            (end_s, line_bits_per_s * 1e-6),
+        ],
+        mark: Mark::Line,
+    });
+    Plot {
+        title: "Rate of each flow".to_owned(),
+        x: Axis::linear("s"),
+        y: Axis::linear("Mbit/s"),
+        series,
+    }
+}
+
+/// The delay of the queue, and above it a band of points that shows what the first link takes the path for.
+fn queue(record: &Record, spans: &[Range<Duration>]) -> Plot {
+    let delay = |span: &Range<Duration>| {
+        let delay_ms = record.queue_mean(span).as_secs_f64() * 1e3;
+        (middle(span), delay_ms)
+    };
+    let delays: Vec<(f64, f64)> = spans.iter().map(delay).collect();
+    let top_ms = delays.iter().map(|(_, ms)| *ms).fold(5.0, f64::max);
+    let mut series = vec![Series {
+        label: "queue".to_owned(),
+        points: delays,
+        mark: Mark::Line,
+    }];
+    let link = (0..record.flows()).find(|flow| is_link(record, *flow));
+    let mood = |span: &Range<Duration>| Mood::of(record.sample(link?, span.end).state);
+    for (wanted, label) in [
+        (Mood::Alone, "link: alone"),
+        (Mood::Company, "link: in company"),
+        (Mood::Loss, "link: losing too much"),
+    ] {
+        let spans = spans.iter().filter(|span| mood(span) == Some(wanted));
+        series.push(Series {
+            label: label.to_owned(),
+            points: spans.map(|span| (middle(span), 1.1 * top_ms)).collect(),
+            mark: Mark::Points,
+        });
+    }
+    Plot {
+        title: "Delay of the queue, and what the first link takes the path for".to_owned(),
+        x: Axis::linear("s"),
+        y: Axis::linear("ms"),
+        series,
+    }
+}
+
+impl Mood {
+    /// `None` before the link's connection stands.
+    fn of(state: &str) -> Option<Self> {
+        match state {
+            "" | "none" => None,
+            "compete" | "compete test" => Some(Self::Company),
+            "loss drain" | "experiment" | "policed" => Some(Self::Loss),
+            _ => Some(Self::Alone),
+        }
+    }
+}
+
+/// Whether a flow is a link's: only a link's controller tells what it allows.
+fn is_link(record: &Record, flow: usize) -> bool {
+    let mut samples = record.samples(flow).iter();
+    samples.any(|sample| sample.allowed_bytes_per_s > 0.0)
+}
+
+fn middle(span: &Range<Duration>) -> f64 {
+    (span.start + span.end).as_secs_f64() / 2.0
+}
+
+/// Time between two points.
+const POINT_EVERY: Duration = Duration::from_millis(500);

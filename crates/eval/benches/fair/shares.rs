@@ -1,0 +1,49 @@
+//! What a record says of shares: the rates of all flows, and how long it takes until they are even.
+
+use std::{ops::Range, time::Duration};
+
+use link::sim::Record;
+
+use crate::S;
+
+/// The rates of all flows in a span of time, in bits per second.
+pub fn rates(record: &Record, span: &Range<Duration>) -> Vec<f64> {
+    (0..record.flows())
+        .map(|flow| record.rate(flow, span))
+        .collect()
+}
+
+pub fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+/// Seconds until the first flow stays between half of its fair share and one and a half: in the mean of each
+/// five seconds of twenty. Infinite if it never does.
+pub fn seconds_to_fair(record: &Record, fair: f64, end: Duration) -> f64 {
+    let is_fair = |at: Duration| {
+        let share = record.rate(0, &(at..at + 5 * S)) / fair;
+        (0.5..=1.5).contains(&share)
+    };
+    first(Duration::ZERO, end, 20 * S, |at| {
+        (0..4).all(|step| is_fair(at + 5 * S * step))
+    })
+}
+
+/// Seconds from `from` until Jain's index stays at 0.95 or more: in each two seconds of ten. Infinite if it
+/// never does.
+pub fn seconds_to_converge(record: &Record, from: Duration, end: Duration) -> f64 {
+    let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
+    first(from, end, 10 * S, |at| {
+        (0..5).all(|step| is_even(at + 2 * S * step))
+    })
+}
+
+/// Seconds from `from` to the first time at which `holds`, which looks at the time `ahead`. Tries a time every
+/// half second.
+fn first(from: Duration, end: Duration, ahead: Duration, holds: impl Fn(Duration) -> bool) -> f64 {
+    (0..)
+        .map(|step| from + S / 2 * step)
+        .take_while(|at| *at + ahead <= end)
+        .find(|at| holds(*at))
+        .map_or(f64::INFINITY, |at| (at - from).as_secs_f64())
+}
