@@ -38,6 +38,13 @@ pub(crate) struct Row {
     pub(crate) records: Vec<Record>,
 }
 
+/// A count of successes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) complete: u64,
+    pub(crate) wanted: u64,
+}
+
 /// There is nothing to report.
 #[derive(Debug, thiserror::Error)]
 #[error("there are no records to report")]
@@ -174,16 +181,19 @@ impl Row {
             .collect()
     }
 
-    /// How many of one kind were complete, and of how many.
-    pub(crate) fn complete(&self, what: &str) -> Option<[u64; 2]> {
+    /// How many waits of one kind ended well; `None` if no trial counted any.
+    pub(crate) fn complete(&self, what: &str) -> Option<Share> {
         let answers = self
             .records
             .iter()
             .filter_map(|record| record.answers.as_ref());
-        let counts = answers.filter_map(|answers| answers.complete.get(what));
-        counts
-            .copied()
-            .reduce(|one, other| [one[0] + other[0], one[1] + other[1]])
+        answers
+            .filter_map(|answers| answers.complete.get(what))
+            .map(|&[complete, wanted]| Share { complete, wanted })
+            .reduce(|sum, trial| Share {
+                complete: sum.complete + trial.complete,
+                wanted: sum.wanted + trial.wanted,
+            })
     }
 
     /// What failed, in words.
