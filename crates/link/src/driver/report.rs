@@ -1,4 +1,4 @@
-//! What the driver says of itself: the snapshot for the status, and log lines at a bounded rate.
+//! The driver's reports: the snapshot for the status, and log lines at a bounded rate.
 
 use std::{
     sync::{Arc, Mutex},

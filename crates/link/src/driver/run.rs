@@ -1,4 +1,5 @@
-//! The driver's loop: receive, let time pass, move bytes between streams and handles, send, sleep.
+//! The driver's loop: receive datagrams, handle timeouts, move bytes between streams and handles,
+//! send datagrams, sleep.
 
 use std::{
     collections::HashSet,
@@ -97,7 +98,7 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 const RECEIVE_BATCHES_MAX: usize = 8;
 /// Errors of the network taken in before the driver sees to packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
-/// Time for the close to leave.
+/// Longest wait for the close to be sent.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How dense the traffic is: whether waking for each packet costs more than ticks.

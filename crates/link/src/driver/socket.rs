@@ -1,4 +1,4 @@
-//! The UDP socket: batches of datagrams in and out of the kernel.
+//! The UDP socket: passes batches of datagrams to and from the kernel.
 
 use std::{
     io::{self, IoSliceMut},

@@ -1,4 +1,4 @@
-//! The two halves of a stream as an application holds them, and the state they share with the
+//! The two halves of a stream as an application holds them, and the state that they share with the
 //! driver.
 
 use std::{
@@ -37,7 +37,7 @@ pub enum StreamError {
         /// The peer's reason.
         code: u32,
     },
-    /// The peer wants no more.
+    /// The peer does not read any further.
     #[error("the peer stopped reading (code {code})")]
     Stopped {
         /// The peer's reason.
@@ -49,7 +49,7 @@ pub enum StreamError {
     /// Nothing came from the peer for the idle timeout.
     #[error("the peer has been silent for {} s", silent_for.as_secs())]
     LinkLost {
-        /// How long.
+        /// Time since the last datagram of the peer.
         silent_for: Duration,
     },
     /// The end of the stream does not match what arrived.
@@ -363,7 +363,7 @@ pub(super) struct RecvState {
     pub(super) time_limit: Option<(u64, Duration)>,
     pub(super) end: Option<Result<(), StreamError>>,
     pub(super) stop: Option<u32>,
-    /// The application let go of it.
+    /// The application has dropped its handle.
     pub(super) is_dropped: bool,
     /// The driver stopped reading because the queue is full.
     pub(super) is_held_back: bool,

@@ -1,4 +1,4 @@
-//! Bytes between the handles and the endpoint.
+//! Moves bytes between the handles and the endpoint.
 
 use std::time::Instant;
 

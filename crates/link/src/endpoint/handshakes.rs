@@ -1,4 +1,4 @@
-//! Handshakes of an endpoint: first flights judged and answered, attempts begun and ended.
+//! The handshakes of an endpoint: judges and answers first flights, begins and ends attempts.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,7 +1,7 @@
-//! An endpoint: all peers and connections behind one UDP socket, without the socket.
+//! An endpoint: all peers and connections of one UDP socket, without the socket.
 //!
-//! Datagrams go in with the address they came from; datagrams come out with the address they go to.
-//! A datagram that no configured peer could have sent is counted and never answered.
+//! Datagrams go in with their source address, and come out with their destination address. A
+//! datagram that no configured peer could have sent is counted and never answered.
 
 mod attempt;
 mod config;
@@ -60,7 +60,7 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     dropped: DropCounters,
     cookies: CookieJar,
-    /// Cookies to be sent.
+    /// Cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Spreads what goes to all peers together, if there is a cap on that.
     total: Pacer,
@@ -76,7 +76,7 @@ pub struct Endpoint {
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
-    /// An endpoint that begins at `epoch`.
+    /// A new endpoint, whose times count from `epoch`.
     ///
     /// # Errors
     /// If the TLS library refuses a key.

@@ -1,9 +1,9 @@
 //! The envelope that keeps the link silent towards strangers.
 //!
-//! A TLS responder must answer a first flight before it learns who sent it. So the flights that are
-//! not yet encrypted travel under an HMAC-SHA-256 whose key only those can form who know the public
-//! keys of both sides. A first flight also names its attempt by a strictly increasing timestamp:
-//! an old one is a replay.
+//! A TLS responder must answer a first flight before it knows the sender. The unencrypted flights
+//! therefore travel under an HMAC-SHA-256, whose key only those can derive who know the public keys
+//! of both ends. A first flight also names its attempt by a strictly increasing timestamp: a flight
+//! with an old timestamp is a replay.
 //!
 //! ```text
 //! hello          0xc1 | key ID (8) | timestamp (8) | source connection ID (4)
@@ -148,13 +148,13 @@ impl<'a> Hello<'a> {
 pub(crate) struct CookieReply {
     /// The initiator's connection ID.
     pub(crate) to: ConnectionId,
-    /// That of the first flight.
+    /// The timestamp of the first flight.
     pub(crate) timestamp: u64,
     pub(crate) cookie: Cookie,
 }
 
 impl CookieReply {
-    /// Bytes that it takes.
+    /// Bytes of the datagram.
     pub(crate) const SIZE: usize = 1 + 4 + 8 + COOKIE_SIZE + MAC_SIZE;
 
     pub(crate) fn read(datagram: &[u8]) -> Result<Self, Malformed> {

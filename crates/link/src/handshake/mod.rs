@@ -1,8 +1,8 @@
-//! The handshake: TLS 1.3 by `rustls`, carried by flights that are repeated until answered.
+//! The handshake: TLS 1.3 by `rustls`, in flights that are repeated until the answer arrives.
 //!
 //! TLS bytes go in and out as crypto bytes at an offset, at two levels: `Initial` (in the envelope)
-//! and `Handshake` (under handshake keys). Nothing is acknowledged: the next flight of the other
-//! side says that ours arrived, so each side repeats its last flight until it sees it.
+//! and `Handshake` (under handshake keys). There are no acknowledgements: the peer's next flight
+//! shows that ours arrived, so each end repeats its last flight until it sees the next one.
 
 pub(crate) mod cookie;
 pub(crate) mod envelope;
@@ -18,7 +18,7 @@ use crate::wire::{
     packet::{self, ConnectionId},
 };
 
-/// One side of a handshake.
+/// One end of a handshake.
 pub(crate) struct Handshake {
     tls: Tls,
     /// What we say at each level, from its first byte.
@@ -41,7 +41,7 @@ pub(crate) enum Level {
     Handshake = 1,
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("TLS: {0}")]

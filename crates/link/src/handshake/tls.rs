@@ -1,5 +1,5 @@
-//! TLS 1.3 with raw public keys, as `rustls::quic` offers it: who we are, whom we accept, and the
-//! parameters that travel with the handshake.
+//! TLS 1.3 with raw public keys, by `rustls::quic`: our own identity, the accepted identities, and
+//! the parameters that travel with the handshake.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Who sends in a [`Crowd`](super::Crowd), from when to when, and over which way.
+//! The flows of a [`Crowd`](super::Crowd): the sender, the begin and end, and the additional delay
+//! of each.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,20 +9,20 @@ use units::{BitRate, ByteCount};
 use super::pair::MakeController;
 use crate::congestion::{Controller, PathMemory};
 
-/// A flow to be.
+/// A flow of a crowd.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
-    /// Who sends.
+    /// The sender.
     pub kind: FlowKind,
-    /// When it begins, since the start.
+    /// Begin of the flow, counted from the start.
     pub begins: Duration,
-    /// When it stops sending, without a farewell.
+    /// End of the flow, without a close.
     pub ends: Option<Duration>,
     /// What its round trip has beyond that of the path.
     pub extra_rtt: Duration,
 }
 
-/// Who sends.
+/// The sender of a flow.
 #[derive(Clone)]
 pub enum FlowKind {
     /// A pair of link cores with one bulk stream.
@@ -93,7 +94,7 @@ impl FlowKind {
         }
     }
 
-    /// The same, with TCP's acknowledgements delayed.
+    /// The same flow with delayed acknowledgements of TCP.
     pub fn delaying_acks(mut self) -> Self {
         if let Self::Tcp { is_ack_delayed, .. } = &mut self {
             *is_ack_delayed = true;
@@ -122,18 +123,18 @@ impl std::fmt::Debug for FlowKind {
 }
 
 impl FlowConfig {
-    /// The same, begun later.
+    /// The same flow with a later begin.
     pub fn starting_at(self, begins: Duration) -> Self {
         Self { begins, ..self }
     }
 
-    /// The same, stopped at a time.
+    /// The same flow with an end.
     pub fn until(self, ends: Duration) -> Self {
         let ends = Some(ends);
         Self { ends, ..self }
     }
 
-    /// The same over a longer way.
+    /// The same flow with a longer round-trip time.
     pub fn farther_by(self, extra_rtt: Duration) -> Self {
         Self { extra_rtt, ..self }
     }

@@ -1,5 +1,5 @@
-//! Two link cores that know each other, with an application on either side; datagrams go in and come
-//! out, and the time with them. What lies between the two is the business of others.
+//! Two link cores that know each other, each with an application. Datagrams and the time go in,
+//! datagrams come out. The path between the two is the caller's business.
 
 use std::{
     collections::HashMap,
@@ -39,7 +39,7 @@ impl Side {
         }
     }
 
-    /// The way that its packets take.
+    /// The direction of the site's packets.
     pub(super) fn way(self) -> Way {
         match self {
             Self::A => Way::Forward,
@@ -48,24 +48,24 @@ impl Side {
     }
 }
 
-/// Names a transfer of a world.
+/// The name of a transfer of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferId(usize);
 
-/// How a transfer stands.
+/// The state of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read in order by the receiving application.
     pub delivered: ByteCount,
     /// When it was begun, since the start of the world.
     pub began: Duration,
-    /// When the sending application had written everything.
+    /// When the sending application had written the last byte.
     pub finished: Option<Duration>,
-    /// When the receiving application had everything.
+    /// When the receiving application had read the last byte.
     pub arrived: Option<Duration>,
-    /// When the sending application knew that.
+    /// When the sending application learned of that.
     pub confirmed: Option<Duration>,
-    /// Why it failed.
+    /// Why the transfer failed.
     pub lost: Option<LostReason>,
 }
 
@@ -73,7 +73,7 @@ pub struct Progress {
 pub type MakeController =
     Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
 
-/// What a pair is made from.
+/// The configuration of a pair.
 #[derive(Clone)]
 pub(super) struct PairConfig {
     pub(super) seed: u64,
@@ -128,13 +128,13 @@ struct Transfer {
     key: Option<StreamKey>,
     written: u64,
     is_finished: bool,
-    /// Only the greeting is sent.
+    /// The sending application writes its greeting and nothing else for now.
     is_held: bool,
     /// The receiving application wants what is on its way to drain within this time.
     limit: Option<Duration>,
     /// How the receiving application reads, if it does not just read everything at once.
     reader: Option<Reader>,
-    /// Its stream at the receiving side.
+    /// The transfer's stream at the receiver.
     incoming: Option<StreamKey>,
     /// The receiving application does not read.
     is_unread: bool,
@@ -297,7 +297,7 @@ impl Pair {
         self.lost_streams[side as usize]
     }
 
-    /// How the first transfer stands.
+    /// The state of the first transfer.
     pub(super) fn progress_of_first(&self) -> Option<Progress> {
         self.transfers.first().map(|transfer| transfer.progress)
     }

@@ -1,15 +1,15 @@
-//! An application that reads at a rate of its own.
+//! An application that reads at a given rate.
 
 use std::time::{Duration, Instant};
 
-/// What one application reads, and when.
+/// The reading schedule of one application.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     bytes_per_s: f64,
     /// Bytes that it may read now, as of `at`.
     allowance: f64,
     at: Instant,
-    /// Something waits for it.
+    /// Bytes wait for the application.
     pub(super) is_behind: bool,
 }
 
@@ -35,7 +35,7 @@ impl Reader {
         self.lump() as usize
     }
 
-    /// It has read so many bytes.
+    /// Notes that the application has read `bytes` bytes.
     pub(super) fn took(&mut self, bytes: usize) {
         self.allowance -= bytes as f64;
     }
