@@ -239,12 +239,12 @@ impl Client {
             Err(error) => return Err(error),
         }
         // The process releases the lock as its last act.
-        for _ in 0..500 {
+        for _ in 0..END_CHECKS {
             if let Some(lock) = self.place.lock()? {
                 self.place.forget(lock);
                 return Ok(Removed::Running);
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(END_CHECK_INTERVAL);
         }
         Err(WanError::Refused(
             "the emulator's process does not end".to_owned(),
@@ -318,3 +318,7 @@ fn unexpected(answer: &Answer) -> WanError {
         _ => WanError::Refused("the emulator is of another version".to_owned()),
     }
 }
+
+/// Checks for the end of an emulator's process: five seconds of them.
+const END_CHECKS: u32 = 500;
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(10);

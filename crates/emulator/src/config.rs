@@ -109,13 +109,15 @@ impl WanConfig {
         {
             return invalid("a radio medium of rate zero, or without hops, passes nothing".into());
         }
-        if self.interface.is_empty() || self.interface.len() > 15 {
+        if self.interface.is_empty() || self.interface.len() > INTERFACE_NAME_MAX_BYTES {
             return invalid(format!("{:?} is no name for an interface", self.interface));
         }
-        if !(1280..=65_535).contains(&self.interface_mtu) {
+        if !INTERFACE_MTU.contains(&self.interface_mtu) {
             return invalid(format!(
-                "MTU {} is not within 1280 to 65535",
-                self.interface_mtu
+                "MTU {} is not within {} to {}",
+                self.interface_mtu,
+                INTERFACE_MTU.start(),
+                INTERFACE_MTU.end()
             ));
         }
         Ok(())
@@ -208,3 +210,8 @@ impl FromStr for Direction {
             .ok_or_else(|| WanError::Invalid(format!("{text:?} is not a-to-b or b-to-a")))
     }
 }
+
+/// MTUs that the sites may have: from IPv6's least (RFC 8200 section 5) to the longest IPv4 packet.
+const INTERFACE_MTU: std::ops::RangeInclusive<u32> = 1280..=65_535;
+/// `IFNAMSIZ` without the final zero.
+const INTERFACE_NAME_MAX_BYTES: usize = 15;

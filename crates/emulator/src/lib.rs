@@ -147,8 +147,8 @@ impl Wan {
             self.write_tcp(
                 site,
                 &[
-                    ("tcp_rmem", format!("4096 131072 {bytes}")),
-                    ("tcp_wmem", format!("4096 16384 {bytes}")),
+                    ("tcp_rmem", format!("{TCP_BUFFER_MIN_BYTES} 131072 {bytes}")),
+                    ("tcp_wmem", format!("{TCP_BUFFER_MIN_BYTES} 16384 {bytes}")),
                     ("tcp_no_metrics_save", "1".to_owned()),
                 ],
             )?;
@@ -163,7 +163,7 @@ impl Wan {
     /// [`WanError::Io`] if the kernel refuses.
     pub fn fix_tcp_buffers(&self, site: Site, size: ByteCount) -> Result<(), WanError> {
         let bytes = 2 * size.bytes();
-        let text = format!("4096 {bytes} {bytes}");
+        let text = format!("{TCP_BUFFER_MIN_BYTES} {bytes} {bytes}");
         self.write_tcp(site, &[("tcp_rmem", text.clone()), ("tcp_wmem", text)])
     }
 
@@ -177,7 +177,10 @@ impl Wan {
         self.write_tcp(
             site,
             &[
-                ("tcp_rmem", format!("4096 {bytes} {bytes}")),
+                (
+                    "tcp_rmem",
+                    format!("{TCP_BUFFER_MIN_BYTES} {bytes} {bytes}"),
+                ),
                 ("tcp_moderate_rcvbuf", "0".to_owned()),
             ],
         )
@@ -251,3 +254,5 @@ const SEGMENT_BYTES: u64 = 1448;
 
 /// Receive buffer that the kernel charges for such a packet, in bytes.
 const FULL_PACKET_MEMORY_BYTES: u64 = 2304;
+/// Least TCP buffer, as the kernel's default has it: a page.
+const TCP_BUFFER_MIN_BYTES: u64 = 4096;

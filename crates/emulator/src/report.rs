@@ -70,9 +70,9 @@ impl Report {
             .iter()
             .any(|DirectionReport { counters, load, .. }| {
                 let lost = load.receive_drops + load.send_failures;
-                lost > 0 || load.late_packets * 100 > counters.delivered
+                lost > 0 || is_too_many_late(load.late_packets, counters.delivered)
             });
-        distorted || self.thread.busy_max > 0.95
+        distorted || self.thread.busy_max > BUSY_MAX
     }
 
     /// Whether the machine has distorted the path since an earlier report of the same emulator:
@@ -83,7 +83,7 @@ impl Report {
             let lost = |load: &Load| load.receive_drops + load.send_failures;
             let late = after.load.late_packets - before.load.late_packets;
             let delivered = after.counters.delivered - before.counters.delivered;
-            lost(&after.load) > lost(&before.load) || late * 100 > delivered
+            lost(&after.load) > lost(&before.load) || is_too_many_late(late, delivered)
         })
     }
 }
@@ -92,7 +92,7 @@ impl Load {
     /// Counts packets of a batch whose first packet was delivered `late` after its time.
     pub(super) fn delivered_late(&mut self, packets: u64, late: Duration) {
         self.latest_us = self.latest_us.max(late.as_micros() as u64);
-        if late > Duration::from_micros(500) {
+        if late > LATE {
             self.late_packets += packets;
         }
     }
@@ -131,7 +131,7 @@ impl Meter {
     pub(super) fn sleeps(&mut self, now: Instant) {
         self.busy_in_window += now - self.woke;
         let window = now - self.window_start;
-        if window >= Duration::from_secs(1) {
+        if window >= BUSY_WINDOW {
             self.busy = self.busy_in_window.as_secs_f64() / window.as_secs_f64();
             self.busy_max = self.busy_max.max(self.busy);
             self.window_start = now;
@@ -157,3 +157,15 @@ impl Meter {
         }
     }
 }
+
+/// Whether late packets are more than one in a hundred of the delivered ones.
+fn is_too_many_late(late: u64, delivered: u64) -> bool {
+    late * 100 > delivered
+}
+
+/// Lateness above which a packet counts as late.
+const LATE: Duration = Duration::from_micros(500);
+/// Time over which the busy share is measured.
+const BUSY_WINDOW: Duration = Duration::from_secs(1);
+/// Busy share above which the thread counts as the bottleneck.
+const BUSY_MAX: f64 = 0.95;

@@ -124,7 +124,7 @@ impl Topology {
         let route = format!("{address} 80 ");
         let action = || WanError::io("waiting for a site's IPv6 address");
         self.sites[site.index()].run(|| {
-            for _ in 0..IPV6_PATIENCE_MS {
+            for _ in 0..IPV6_CHECKS {
                 let routes = fs::read_to_string("/proc/thread-self/net/ipv6_route");
                 if routes
                     .map_err(action())?
@@ -133,7 +133,7 @@ impl Topology {
                 {
                     return Ok(());
                 }
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(IPV6_CHECK_INTERVAL);
             }
             Err(action()(io::Error::from(io::ErrorKind::TimedOut)))
         })?
@@ -218,5 +218,6 @@ fn hub_index(site: Site) -> u32 {
 const SITE_INDEX: u32 = 100;
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Longest wait for the IPv6 route: longer than a busy machine delays the kernel's worker threads.
-const IPV6_PATIENCE_MS: u32 = 5000;
+/// Checks for the IPv6 route, five seconds of them: longer than a busy machine delays the kernel's worker threads.
+const IPV6_CHECKS: u32 = 5000;
+const IPV6_CHECK_INTERVAL: Duration = Duration::from_millis(1);

@@ -163,7 +163,9 @@ impl Cell {
     /// its rate on a path without loss; `None` without a neighbour.
     pub fn neighbour_head_start(&self) -> Option<Duration> {
         let rtt = Duration::from_secs_f64(self.path.rtt_ms / 1e3);
-        self.work.beside.map(|_| NEIGHBOUR_HEAD_START.max(30 * rtt))
+        self.work
+            .beside
+            .map(|_| NEIGHBOUR_HEAD_START.max(NEIGHBOUR_HEAD_START_ROUND_TRIPS * rtt))
     }
 
     /// The cell as one transfer, for the formulas of [`probe::calc`]. A packet with a flipped bit
@@ -184,8 +186,11 @@ impl Cell {
     }
 }
 
-/// Shortest head start of a neighbour: several round trips of slow start on short paths.
+/// Shortest head start of a neighbour, for short paths.
 const NEIGHBOUR_HEAD_START: Duration = Duration::from_secs(3);
+/// Head start of a neighbour in round trips: enough for its congestion control to find its rate
+/// on a path without loss.
+const NEIGHBOUR_HEAD_START_ROUND_TRIPS: u32 = 30;
 
 impl fmt::Display for PathSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -182,7 +182,7 @@ impl Gateways {
         &mut self,
         mut is_ready: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + READY_PATIENCE;
         while Instant::now() < deadline {
             for child in self.children.iter_mut().flatten() {
                 let status = child.try_wait()?;
@@ -195,10 +195,11 @@ impl Gateways {
             if is_ready()? {
                 return Ok(());
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(READY_CHECK_INTERVAL);
         }
         bail!(
-            "the gateways are not ready after 10 s; {}",
+            "the gateways are not ready after {} s; {}",
+            READY_PATIENCE.as_secs(),
             self.last_words()
         )
     }
@@ -239,6 +240,9 @@ impl Drop for Gateways {
     }
 }
 
+/// Longest wait until the gateways are ready.
+const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Name of the thread that drives a gateway's link.
 const LINK_THREAD: &str = "longhaul-link";
 const NAMES: [&str; 2] = ["site-a", "site-b"];

@@ -48,12 +48,15 @@ impl Side {
             Self::FtpCubic | Self::LftpPget | Self::Iperf3 | Self::Quic => transfer.plain().time,
             Self::FtpBbr | Self::Longhaul | Self::Uftp => transfer.ideal_time() * 3 / 2,
             Self::Tftp => {
-                let windows = cell.work.bytes().bytes() / TFTP_WINDOW_BYTES + 1;
+                let windows =
+                    cell.work.bytes().bytes() / (TFTP_WINDOW_BLOCKS * TFTP_BLOCK_BYTES) + 1;
                 Duration::from_secs_f64(windows as f64 * cell.path.rtt_ms / 1e3)
             }
         }
     }
 }
 
-/// Bytes in flight of a TFTP transfer: its window.
-const TFTP_WINDOW_BYTES: u64 = 64 * 1428;
+/// Payload of a TFTP block: 1500 less the headers of TFTP (4), UDP (8) and IP (60 at most), as in RFC 2348.
+pub(crate) const TFTP_BLOCK_BYTES: u64 = 1428;
+/// Blocks in flight of a TFTP transfer (RFC 7440).
+pub(crate) const TFTP_WINDOW_BLOCKS: u64 = 64;

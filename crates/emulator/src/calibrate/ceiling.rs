@@ -58,7 +58,7 @@ fn ceiling(traffic: &'static str, offload: bool) -> Result<Ceiling, LoadError> {
     let directions = || report.directions.iter().map(|way| &way.counters);
     let bytes: u64 = directions().map(|way| way.delivered_bytes).sum();
     let packets: u64 = directions().map(|way| way.delivered).sum();
-    if packets < 1000 {
+    if packets < PACKETS_MIN {
         return Err(LoadError::Nothing(format!("{packets} packets passed")));
     }
     let cpu_s = (report.thread.cpu_time - before.thread.cpu_time).as_secs_f64();
@@ -86,3 +86,5 @@ fn flood(wan: &Wan, offload: bool) -> Result<Duration, LoadError> {
 }
 
 const TIME: Duration = Duration::from_millis(1500);
+/// Fewest packets that make a measurement.
+const PACKETS_MIN: u64 = 1000;

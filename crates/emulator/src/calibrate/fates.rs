@@ -166,9 +166,9 @@ pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
         wan.set(Direction::AToB, path);
         [asked, SystemTime::now()]
     };
-    thread::sleep(Duration::from_millis(400));
+    thread::sleep(OUTAGE_STEP);
     let cut = set(true);
-    thread::sleep(Duration::from_millis(400));
+    thread::sleep(OUTAGE_STEP);
     let mended = set(false);
     let received = flow.wait()?;
     let has_arrived = received.has_arrived();
@@ -289,3 +289,5 @@ fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
 /// Packets in flight into the emulator around a change, which may or may not meet it. A sender that
 /// catches up after 13 ms without a processor sends this many at once.
 const EDGE_PACKETS: f64 = 10.0;
+/// Time before the outage, and length of the outage: a third of the load each.
+const OUTAGE_STEP: Duration = Duration::from_millis(400);

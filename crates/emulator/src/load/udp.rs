@@ -167,9 +167,14 @@ impl UdpLoad {
 
     fn prepare(&self, sender: &UdpSocket, receiver: &UdpSocket) -> io::Result<()> {
         sender.connect(receiver.local_addr()?)?;
-        receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
-        setsockopt(receiver, sockopt::RcvBufForce, &(64 << 20))
-            .or_else(|_| setsockopt(receiver, sockopt::RcvBuf, &(4 << 20)))?;
+        receiver.set_read_timeout(Some(RECEIVE_PATIENCE))?;
+        setsockopt(receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).or_else(|_| {
+            setsockopt(
+                receiver,
+                sockopt::RcvBuf,
+                &RECEIVE_BUFFER_UNPRIVILEGED_BYTES,
+            )
+        })?;
         if self.offload {
             setsockopt(sender, sockopt::UdpGsoSegment, &(self.payload as i32))?;
             setsockopt(receiver, sockopt::UdpGroSegment, &true)?;
@@ -207,7 +212,7 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
         let due = start + gap.mul_f64(number as f64);
         let now = Instant::now();
         if due > now {
-            thread::sleep((due - now).max(Duration::from_micros(100)));
+            thread::sleep((due - now).max(SLEEP_MIN));
             continue;
         }
         let count = per_call.min(load.packets - number);
@@ -284,3 +289,11 @@ pub const UDP_OVERHEAD: usize = 28 + 38;
 /// Silence that ends a load: longer than a busy machine keeps the emulator's thread from
 /// delivering.
 const SILENCE: Duration = Duration::from_millis(500);
+/// Longest wait for a packet before the receiver checks whether the load has ended.
+const RECEIVE_PATIENCE: Duration = Duration::from_millis(50);
+/// Shortest sleep of the sender: the kernel's timer makes shorter ones about as long.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+/// Receive buffer as root: room for a burst while the receiver waits for a processor.
+const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
+/// Receive buffer as another user, who gets what the system grants of it.
+const RECEIVE_BUFFER_UNPRIVILEGED_BYTES: usize = 4 << 20;

@@ -16,10 +16,12 @@ use units::ByteCount;
 use super::{Moved, Unmoved};
 use crate::{
     cell::{Cell, Direction},
+    side::{TFTP_BLOCK_BYTES, TFTP_WINDOW_BLOCKS},
     stage::{self, Stage},
 };
 use bench_kit::content::hash_file;
 use emulator::Site;
+use probe::calc::SEGMENT;
 
 /// Moves one file in eight concurrent parts.
 pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
@@ -79,8 +81,8 @@ pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Move
     if !ended.is_over {
         let index = usize::from(cell.work.direction == Direction::Down);
         let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
-        // Payload share of 1500-byte packets.
-        return Ok(cut_off(passed * 1448 / 1500, ended.time));
+        let payload = passed * SEGMENT.bytes() / FULL_PACKET_BYTES;
+        return Ok(cut_off(payload, ended.time));
     }
     ended.succeeded()?;
     let said: Value = serde_json::from_str(&ended.said).context("what iperf3 printed")?;
@@ -145,15 +147,15 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     Ok(complete(cell, ended.time))
 }
 
-/// The rate of UFTP's payload that the path carries, less a margin for retransmission requests.
-/// UFTP counts payload alone. A higher rate would overflow the queue.
+/// The rate to set in UFTP: a little less than the path carries of its payload. UFTP's rate counts
+/// payload alone, and a higher rate overflows the queue.
 fn uftp_rate_kbit_per_s(cell: &Cell) -> f64 {
     let wire_bytes = ByteCount::new(UFTP_PACKET_BYTES as u64 + ETHERNET_BYTES);
     let packet_time = match cell.path.radio() {
         Some(radio) => radio.airtime(UFTP_PACKET_BYTES),
         None => cell.transfer().rate.time_to_send(wire_bytes),
     };
-    0.97 * UFTP_BLOCK_BYTES * 8.0 / packet_time.as_secs_f64() / 1e3
+    UFTP_RATE_SHARE * UFTP_BLOCK_BYTES * 8.0 / packet_time.as_secs_f64() / 1e3
 }
 
 /// Moves one file with TFTP in windows of 64 blocks (RFC 7440).
@@ -176,8 +178,8 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     let local = stage.client_file("tftp.bin");
     let _ = std::fs::remove_file(&local);
     let mut command = at(stage, Site::A, "atftp")?;
-    command.args(["--get", "--option", "blksize 1428"]);
-    command.args(["--option", "windowsize 64"]);
+    command.args(["--get", "--option", &format!("blksize {TFTP_BLOCK_BYTES}")]);
+    command.args(["--option", &format!("windowsize {TFTP_WINDOW_BLOCKS}")]);
     command
         .args(["-r", &stage::name(Direction::Down, 0), "-l"])
         .arg(&local)
@@ -307,7 +309,7 @@ fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> 
                 said: String::new(),
             };
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(END_CHECK_INTERVAL);
     };
     drop(child);
     let said = std::fs::read_to_string(&path).unwrap_or_default();
@@ -336,7 +338,7 @@ impl Background {
                 let why = format!("{program} does not come up");
                 return Err(Unmoved::NotTried(why));
             }
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(READY_CHECK_INTERVAL);
         }
         Ok(server)
     }
@@ -351,13 +353,22 @@ impl Drop for Background {
 
 /// Stands in front of a time in lftp's output.
 const MARK: &str = "time:";
-/// UFTP's default block.
+/// UFTP's default block of payload.
 const UFTP_BLOCK_BYTES: f64 = 1300.0;
+/// IP packet of a block: 1300 of payload, 28 of UFTP, 8 of UDP, 20 of IP.
 const UFTP_PACKET_BYTES: usize = 1356;
+/// Share of the path's rate that UFTP sends at: the rest is for packets in the other direction.
+const UFTP_RATE_SHARE: f64 = 0.97;
+/// Ethernet framing of a packet: header 14, check sequence 4, preamble 8, gap 12.
 const ETHERNET_BYTES: u64 = 38;
+/// A full IP packet, whose TCP payload is a [`SEGMENT`].
+const FULL_PACKET_BYTES: u64 = 1500;
 const UFTP_PORT: u16 = 1044;
 const QUIC_PORT: u16 = 4433;
 const IPERF3_PORT: u16 = 5201;
 const TFTP_PORT: u16 = 69;
 /// Longest wait until a server listens.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval of checks for a program's end, and so the resolution of its time.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
