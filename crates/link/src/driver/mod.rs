@@ -169,7 +169,7 @@ impl Link {
         self.handle.bell.command(Command::KeepAlive(every));
     }
 
-    /// What the link was doing a tenth of a second ago at the latest.
+    /// A snapshot of the link, 0.1 s old at most.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
             .snapshot

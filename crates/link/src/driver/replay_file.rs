@@ -101,7 +101,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     });
     let replaced = written.and_then(|()| fs::rename(&fresh, path));
     if replaced.is_err() {
-        // It may never have come to be.
+        // The file may not exist.
         let _ = fs::remove_file(&fresh);
     }
     replaced

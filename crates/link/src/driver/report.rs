@@ -12,7 +12,7 @@ use crate::{
     snapshot::{PeerSnapshot, PeerState, TrafficCounters},
 };
 
-/// Publishes snapshots and logs what was dropped.
+/// Publishes snapshots, and logs dropped datagrams.
 pub(super) struct Reporter {
     snapshot: Arc<Mutex<LinkSnapshot>>,
     socket_buffers: SocketBuffers,

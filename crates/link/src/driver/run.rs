@@ -111,7 +111,7 @@ struct Flow {
 
 /// In a tick a full packet drains: where they come closer together, ticks wake the driver less often.
 const BYTE_DRAINS: Duration = Duration::from_nanos(TICK.as_nanos() as u64 / 1500);
-/// What a batch costs beside its bytes counts as so many.
+/// A batch costs as much as this number of bytes, in addition to its own.
 const BATCH_BYTES: usize = 150;
 /// A longer line is dense: 24 KB, so that a small file's is not.
 const SPARSE_MAX: Duration = TICK.saturating_mul(16);
@@ -123,7 +123,7 @@ impl Flow {
         Self { drained: now }
     }
 
-    /// A batch of packets, of so many bytes.
+    /// Adds a batch of packets with `bytes` bytes.
     fn moved(&mut self, bytes: usize, now: Instant) {
         let line_max = SPARSE_MAX + DENSE;
         let bytes = u32::try_from(BATCH_BYTES + bytes).unwrap_or(u32::MAX);
@@ -349,7 +349,7 @@ impl Driver {
         }
     }
 
-    /// Opens streams for those who wait, or tells them that the peer is down.
+    /// Opens streams for waiting handles, or reports that the peer is down.
     fn serve_waiting(&mut self, now: Instant) {
         let mut still_waiting = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {

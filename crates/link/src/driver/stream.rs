@@ -136,7 +136,7 @@ impl SendStream {
     pub async fn room(&mut self) -> usize {
         poll_fn(|context| {
             let mut state = self.shared.lock();
-            // What is wrong the write will tell.
+            // The write reports the error.
             let is_over = state.error.is_some() || state.finish || state.reset.is_some();
             let Some(bound) = state.queue_bound else {
                 if state.unbound_left == Some(0) && !is_over {
@@ -175,7 +175,7 @@ impl SendStream {
     /// [`finish`](Self::finish) it returns only if the stream fails. Cancel safe.
     ///
     /// # Errors
-    /// What ended the stream otherwise, [`StreamError::Stopped`] for one.
+    /// Any other end of the stream, such as [`StreamError::Stopped`].
     pub async fn closed(&mut self) -> Result<(), StreamError> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -211,7 +211,7 @@ impl RecvStream {
     /// The next bytes in order; `None` at the end, which is verified. Cancel safe.
     ///
     /// # Errors
-    /// If the stream ended in any other way. What arrived before is not complete.
+    /// Any other end of the stream. The bytes before it are not complete.
     pub async fn read(&mut self) -> Result<Option<Bytes>, StreamError> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -274,7 +274,7 @@ impl Drop for RecvStream {
     }
 }
 
-/// What a sending half and the driver share.
+/// State that a sending half and the driver share.
 #[derive(Debug)]
 pub(super) struct SendShared {
     pub(super) key: StreamKey,
@@ -345,7 +345,7 @@ impl SendState {
     }
 }
 
-/// What a receiving half and the driver share.
+/// State that a receiving half and the driver share.
 #[derive(Debug)]
 pub(super) struct RecvShared {
     pub(super) key: StreamKey,
@@ -403,7 +403,7 @@ impl RecvState {
         self.waker.take_if(|_| !self.queue.is_empty())
     }
 
-    /// Nothing more will come. An error overtakes what is queued: it is not complete anyway.
+    /// No more bytes arrive. An error overtakes queued bytes, which are incomplete anyway.
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
         if self.end.is_none() {
             if result.is_err() {

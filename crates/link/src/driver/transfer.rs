@@ -39,7 +39,7 @@ impl Driver {
         (SendStream::new(send), RecvStream::new(recv))
     }
 
-    /// A handle has changed its shared state: carries out what it asks.
+    /// Carries out the requests in a handle's shared state.
     pub(super) fn look(&mut self, key: StreamKey, now: Instant) {
         self.write(key);
         let Some(entry) = self.streams.get_mut(&key) else {

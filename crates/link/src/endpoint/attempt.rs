@@ -40,7 +40,7 @@ pub(crate) struct Attempt {
     pub(crate) next_number: u32,
 }
 
-/// How often the present flight was sent, and what of it is still to be sent.
+/// The number of transmissions of the current flight, and its unsent part.
 pub(crate) struct Flights {
     pub(crate) count: u32,
     next: Time,
@@ -117,7 +117,7 @@ impl Attempt {
         !self.we_initiate && self.allowance < DATAGRAM_MAX
     }
 
-    /// The peer's bytes moved TLS on: what we say now goes out at once.
+    /// The peer's bytes advanced TLS: our next flight is due at once.
     pub(crate) fn on_progress(&mut self, now: Time) {
         self.flights.next = now;
     }

@@ -16,7 +16,7 @@ pub struct EndpointConfig {
     pub identity: Identity,
     /// The peers that this endpoint accepts and connects to.
     pub peers: Vec<EndpointPeer>,
-    /// Cap on what is sent to all peers together.
+    /// Cap on the sending rate to all peers together.
     pub rate_max: Option<BitRate>,
     /// Bound of all buffers of one connection together.
     pub memory_max: ByteCount,
@@ -43,10 +43,10 @@ pub struct EndpointPeer {
     pub public_keys: Vec<PublicKey>,
     /// Whether this endpoint connects by itself.
     pub has_endpoint: bool,
-    /// Cap on what we send it, and on what it sends us.
+    /// Cap on the rate in each direction between this endpoint and the peer.
     pub rate_max: Option<BitRate>,
 }
 
-/// Makes a controller from what is known of the path and the cap on its rate.
+/// Makes a controller from earlier measurements of the path and the cap on its rate.
 pub type ControllerFactory =
     Box<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send>;

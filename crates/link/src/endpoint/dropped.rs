@@ -23,7 +23,7 @@ pub struct DropCounters {
 }
 
 impl DropCounters {
-    /// All but what paths do by themselves.
+    /// All datagrams except those that a path itself can damage or repeat.
     pub(crate) fn of_strangers(&self) -> u64 {
         self.unknown_key
             + self.bad_mac

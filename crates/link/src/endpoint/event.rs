@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::StreamKey;
 use crate::stream::Class;
 
-/// What the user of an endpoint should know.
+/// An event for the user of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The address of the peer is needed. Answer with

@@ -94,7 +94,7 @@ impl FirstFlights {
         self.take(source, timestamp, crypto_offset)
     }
 
-    /// Takes in a datagram of a first flight. What comes again may come from anybody.
+    /// Accepts a datagram of a first flight. Anybody may have sent a repeated one.
     pub(crate) fn take(
         &mut self,
         source: ConnectionId,

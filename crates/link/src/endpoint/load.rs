@@ -92,7 +92,7 @@ impl Endpoint {
         self.replies.push_back((from, out));
     }
 
-    /// A responder asks for a cookie: what we say goes there once more, with the cookie.
+    /// A responder asks for a cookie: our first flight is sent again, with the cookie.
     pub(super) fn on_cookie(&mut self, id: ConnectionId, datagram: &[u8], now: Time) {
         let Ok(reply) = CookieReply::read(datagram) else {
             self.dropped.malformed += 1;

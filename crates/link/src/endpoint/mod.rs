@@ -62,7 +62,7 @@ pub struct Endpoint {
     cookies: CookieJar,
     /// Cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Spreads what goes to all peers together, if there is a cap on that.
+    /// Paces the datagrams to all peers together, if their rate has a cap.
     total: Pacer,
     keep_alive: Duration,
     is_closing: bool,
@@ -110,12 +110,13 @@ impl Endpoint {
         })
     }
 
-    /// Takes in a datagram of which nobody knows whether it was marked; it is decrypted in place.
+    /// Accepts a datagram whose congestion mark is unknown. The datagram is decrypted in place.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, now: Instant) {
         self.handle_datagram_with_ecn(datagram, from, Ecn::NotCapable, now);
     }
 
-    /// Takes in a datagram, with what its IP header says of congestion; it is decrypted in place.
+    /// Accepts a datagram with the congestion mark of its IP header. The datagram is decrypted in
+    /// place.
     pub fn handle_datagram_with_ecn(
         &mut self,
         datagram: &mut [u8],

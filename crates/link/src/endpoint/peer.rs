@@ -37,7 +37,7 @@ pub(crate) struct Peer {
     /// Which of the keys the next attempt expects.
     pub(crate) next_key: usize,
     pub(crate) last_heard: Option<Time>,
-    /// When the network last said that nobody is at its address.
+    /// When an ICMP error last reported the peer's address as closed or unreachable.
     pub(crate) refused: Option<Time>,
     /// Properties of the path that earlier connections measured.
     pub(crate) memory: Option<PathMemory>,
@@ -46,7 +46,7 @@ pub(crate) struct Peer {
     pub(crate) past: Stats,
 }
 
-/// One of the public keys that a peer may have, and what is derived from it.
+/// One of the public keys that a peer may have, and the keys derived from it.
 pub(crate) struct PeerKey {
     pub(crate) id: KeyId,
     pub(crate) tls: TlsConfig,
@@ -54,7 +54,7 @@ pub(crate) struct PeerKey {
     pub(crate) outward: EnvelopeKey,
     /// For handshakes that the peer begins.
     pub(crate) inward: EnvelopeKey,
-    /// What came of the first flights from this key.
+    /// The first flights from this key.
     pub(crate) first_flights: FirstFlights,
 }
 

@@ -36,7 +36,7 @@ pub struct PeerView {
     /// The network said of late that nobody is at its address. Anybody on the path can say so, so
     /// nothing but the status depends on it.
     pub is_refused: bool,
-    /// Where its packets come from, or where we look for it.
+    /// Source address of the peer's packets, or the address that we try.
     pub address: Option<SocketAddr>,
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
@@ -46,7 +46,7 @@ pub struct PeerView {
     pub queue_delay: Duration,
     /// Moving average of the lost fraction of our packets.
     pub loss: f64,
-    /// What the controller allows, in bytes per second.
+    /// Rate that the controller allows, in bytes per second.
     pub allowed_bytes_per_s: f64,
     /// Packets declared lost that did not arrive later.
     pub packets_lost: u64,
@@ -66,7 +66,7 @@ pub struct PeerView {
     pub stats: Stats,
 }
 
-/// What an endpoint remembers, in entries of its tables.
+/// The memory of an endpoint, in entries of its tables.
 #[cfg(feature = "sim")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
@@ -114,7 +114,7 @@ impl Endpoint {
         }
     }
 
-    /// Abandons what has not been delivered of a stream.
+    /// Resets a stream: undelivered bytes are dropped.
     pub fn reset(&mut self, key: StreamKey, code: u32) {
         if let Some(connection) = self.connection(key) {
             connection.reset(key.stream, code);
@@ -199,7 +199,7 @@ impl Endpoint {
         }
     }
 
-    /// How much an endpoint remembers, beside what its applications have not read or been told.
+    /// The memory of an endpoint, without unread bytes and unread events of its applications.
     #[cfg(feature = "sim")]
     pub fn footprint(&self) -> Footprint {
         let connections = self.connections.values();

@@ -143,7 +143,8 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// What a responder under load says to a first flight: show this. Its MAC is not yet checked.
+/// The answer of a responder under load to a first flight: a cookie to return. Its MAC is not yet
+/// checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CookieReply {
     /// The initiator's connection ID.
@@ -181,7 +182,7 @@ impl CookieReply {
     }
 }
 
-/// Appends the MAC of what stands behind `start`.
+/// Appends the MAC of the bytes from `start` on.
 fn put_mac(out: &mut Vec<u8>, start: usize, key: &EnvelopeKey) {
     let mac = key.mac(&out[start..]);
     out.extend_from_slice(&mac.as_ref()[..MAC_SIZE]);

@@ -21,7 +21,7 @@ use crate::wire::{
 /// One end of a handshake.
 pub(crate) struct Handshake {
     tls: Tls,
-    /// What we say at each level, from its first byte.
+    /// Our crypto bytes at each level, from the first one on.
     outgoing: [Vec<u8>; 2],
     incoming: [CryptoBuffer; 2],
     write_level: usize,
@@ -107,7 +107,7 @@ impl Handshake {
         &self.outgoing[level as usize]
     }
 
-    /// Appends one packet under handshake keys with what we say at `level` from `offset` on.
+    /// Appends one packet under handshake keys, with our crypto bytes at `level` from `offset` on.
     pub(crate) fn put_packet(
         &mut self,
         out: &mut Vec<u8>,
@@ -238,7 +238,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::Identity;
 
-    /// What comes of a handshake on either side.
+    /// The result of a handshake at either end.
     pub(crate) fn complete() -> [(Keys, Secrets, Parameters); 2] {
         let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
         let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");

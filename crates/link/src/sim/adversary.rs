@@ -31,13 +31,14 @@ use crate::{
 pub struct AdversaryConfig {
     /// Seed of all its decisions.
     pub seed: u64,
-    /// Whether it also takes, holds back, changes and redirects what the sites send. Otherwise it only adds.
+    /// Whether the adversary also removes, delays, changes and redirects datagrams of the sites.
+    /// Otherwise it only adds datagrams.
     pub meddles: bool,
     /// Whether it knows the public keys of both sites, and so can form first flights.
     pub knows_public_keys: bool,
 }
 
-/// An adversary, and the account of what it did.
+/// An adversary, and the account of its actions.
 #[derive(Debug)]
 pub struct Adversary {
     config: AdversaryConfig,
@@ -45,7 +46,7 @@ pub struct Adversary {
     is_resting: bool,
     mood: Mood,
     mood_ends: Option<Instant>,
-    /// What is to be handed over, by time and then in order.
+    /// Datagrams to be delivered, by time and then in order.
     held: BTreeMap<(Instant, u64), Held>,
     order: u64,
     /// What each side has been handed as the other made it, the newest of it, and handshakes apart.
@@ -68,7 +69,7 @@ pub(super) struct Held {
     pub(super) is_original: bool,
 }
 
-/// What one stranger was sent, and may be.
+/// The bytes that one stranger received, and those that it may receive.
 #[derive(Debug, Default, Clone, Copy)]
 struct Account {
     bytes_owed: u64,
@@ -155,7 +156,7 @@ impl Adversary {
         }
     }
 
-    /// A datagram from one side comes out of its path.
+    /// A datagram of one site leaves its path.
     pub(super) fn take(
         &mut self,
         from: Side,
@@ -297,7 +298,7 @@ impl Adversary {
                 self.change(&mut datagram.bytes);
                 self.hand_over(to, datagram, false, now);
             }
-            // A handshake packet proves the address that it comes from.
+            // A handshake packet proves its source address.
             6 if datagram.bytes[0] != HANDSHAKE => {
                 self.count("redirected");
                 datagram.from = self.stranger();

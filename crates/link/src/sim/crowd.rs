@@ -55,7 +55,7 @@ pub struct Crowd {
 struct Flow {
     config: FlowConfig,
     traffic: Option<Traffic>,
-    /// The flow's own way to the path, at either end.
+    /// The flow's additional delay in front of the path, at either end.
     access: Option<[Path<Crossing>; 2]>,
     is_touched: bool,
     wake: Option<Instant>,
@@ -209,7 +209,7 @@ impl Crowd {
         &self.record
     }
 
-    /// What happened to the packets sent from one side.
+    /// Counters of the path for the packets of one site.
     pub fn path_counters(&self, from: Side) -> &Counters {
         self.paths.counters(from.way())
     }
@@ -232,7 +232,7 @@ impl Crowd {
         }
     }
 
-    /// What a pair's sender knows; `None` for TCP, and before it begins.
+    /// The view of a pair's sender; `None` for TCP, and before the flow begins.
     pub fn view(&self, flow: usize) -> Option<PeerView> {
         self.flows[flow].view()
     }

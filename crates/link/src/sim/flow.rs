@@ -18,7 +18,7 @@ pub struct FlowConfig {
     pub begins: Duration,
     /// End of the flow, without a close.
     pub ends: Option<Duration>,
-    /// What its round trip has beyond that of the path.
+    /// Round-trip time of the flow beyond that of the path.
     pub extra_rtt: Duration,
 }
 
@@ -36,14 +36,14 @@ pub enum FlowKind {
     Tcp {
         /// Makes the window law from a seed.
         law: MakeLaw,
-        /// What the receiver lets be in flight, in segments.
+        /// Receive window, in segments.
         window_max: Option<u64>,
         /// Whether the receiver acknowledges every second segment only.
         is_ack_delayed: bool,
     },
 }
 
-/// Makes a window law; the seed is for what a law draws at random.
+/// Makes a window law; the seed is for its random decisions.
 pub type MakeLaw = Arc<dyn Fn(u64) -> Box<dyn Law> + Send + Sync>;
 
 impl FlowKind {

@@ -53,7 +53,7 @@ pub struct World {
     marked: u64,
 }
 
-/// What the paths of a world make of congestion marks.
+/// Treatment of congestion marks (ECN) by the paths of a world.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Marking {
     /// They clear whatever packets say of them.
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// What happened to the packets sent from one side.
+    /// Counters of the path for the packets of one site.
     pub fn path_counters(&self, from: Side) -> &Counters {
         self.paths.counters(from.way())
     }
@@ -217,7 +217,7 @@ impl World {
         self.pair.endpoint(side)
     }
 
-    /// Restarts one side: everything it knew is gone, nobody was told.
+    /// Restarts one site without a close: its whole state is gone.
     pub fn restart(&mut self, side: Side, config: &WorldConfig) {
         self.pair.restart(side, config.pair(), self.now);
         if let Some(adversary) = &mut self.adversary {
@@ -271,12 +271,12 @@ impl World {
         self.pair.inject(to, from, bytes, self.now);
     }
 
-    /// Keeps what arrives at one side from now on.
+    /// Records the datagrams that arrive at one site from now on.
     pub fn record(&mut self, at: Side) {
         self.recording = Some(at);
     }
 
-    /// What arrived since [`record`](Self::record), and an end to recording.
+    /// Ends the recording, and returns the datagrams that arrived since [`record`](Self::record).
     pub fn take_recorded(&mut self) -> Vec<Vec<u8>> {
         self.recording = None;
         std::mem::take(&mut self.recorded)
@@ -287,7 +287,7 @@ impl World {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
 
-    /// An adversary stands at the end of the paths from now on.
+    /// Places an adversary at the ends of the paths.
     pub fn admit_adversary(&mut self, config: AdversaryConfig) {
         self.adversary = Some(Adversary::new(config));
     }
@@ -304,7 +304,7 @@ impl World {
         self.adversary.as_ref()
     }
 
-    /// What the paths make of congestion marks; at first they clear them.
+    /// Sets the treatment of congestion marks (ECN). By default the paths clear them.
     pub fn set_marking(&mut self, marking: Marking) {
         self.marking = marking;
     }
@@ -314,7 +314,7 @@ impl World {
         self.marked
     }
 
-    /// How many streams one side was told are lost.
+    /// Number of streams that one site's endpoint reported as lost.
     pub fn lost_streams(&self, side: Side) -> u64 {
         self.pair.lost_streams(side)
     }

@@ -69,7 +69,7 @@ pub struct Progress {
     pub lost: Option<LostReason>,
 }
 
-/// Makes a controller; what is known of the path and the cap on its rate are given.
+/// Makes a controller from earlier measurements of the path and the cap on its rate.
 pub type MakeController =
     Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
 
@@ -90,7 +90,7 @@ pub(super) struct Pair {
     by_stream: HashMap<(Side, StreamKey), usize>,
     seed: u64,
     scratch: Vec<u8>,
-    /// Streams that each side was told are lost.
+    /// Streams that each site's endpoint reported as lost.
     lost_streams: [u64; 2],
 }
 
@@ -292,7 +292,7 @@ impl Pair {
         self.sites[side as usize].address = address;
     }
 
-    /// Streams that a side was told are lost.
+    /// Streams that a site's endpoint reported as lost.
     pub(super) fn lost_streams(&self, side: Side) -> u64 {
         self.lost_streams[side as usize]
     }
@@ -583,11 +583,11 @@ pub(super) fn identity(side: Side) -> Identity {
     Identity::from_seed([1 + side as u8; 32])
 }
 
-/// The time of day at which sites start, unless they are told another.
+/// Default time of day at which sites start.
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const IP_UDP_HEADERS: usize = 28;
 /// Of all transfers whose time to drain is limited.
 const READER: u64 = 1;
 const WRITE_BYTES: usize = 256 * 1024;
-/// What is sent of a transfer that has still to go on.
+/// Bytes that a held transfer sends as its greeting.
 const GREETING_BYTES: u64 = 100;

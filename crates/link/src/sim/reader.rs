@@ -40,7 +40,7 @@ impl Reader {
         self.allowance -= bytes as f64;
     }
 
-    /// When it reads next what waits for it.
+    /// When the application reads the waiting bytes.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let wait_s = (self.lump() - self.allowance).max(0.0) / self.bytes_per_s;
         let is_waiting = self.is_behind && wait_s < 3600.0;
@@ -52,7 +52,7 @@ impl Reader {
     }
 }
 
-/// It reads what comes in 5 ms, between one slot and 64 KiB.
+/// Bytes of one read: those of 5 ms, between one slot and 64 KiB.
 const LUMP_S: f64 = 0.005;
 const LUMP_BYTES_MIN: f64 = 1448.0;
 const LUMP_BYTES_MAX: f64 = 65536.0;

@@ -54,7 +54,7 @@ impl Record {
         self.flows.push(vec![Sample::default(); self.len()]);
     }
 
-    /// Adds what the path is and did. A sample of each flow follows.
+    /// Begins a sample with the state and the counters of the path. A sample of each flow follows.
     pub fn begin_sample(&mut self, queue_delay: Duration, path: &Counters) {
         let drops = path.queue_drops + path.policer_drops;
         self.queue_delays.push(queue_delay);
@@ -63,7 +63,7 @@ impl Record {
         self.lost.push(path.dropped() - drops);
     }
 
-    /// Adds what a flow is and did, behind [`begin_sample`](Self::begin_sample).
+    /// Adds the state and the counters of a flow, after [`begin_sample`](Self::begin_sample).
     pub fn add_sample(&mut self, flow: usize, sample: Sample) {
         self.flows[flow].push(sample);
     }

@@ -37,10 +37,10 @@ const KEY_PHASE: u8 = 0b0000_0100;
 pub(crate) const HEADER_SIZE: usize = 1 + 4 + 4;
 /// Bytes of the authentication tag after the payload.
 pub(crate) const TAG_SIZE: usize = 16;
-/// What header and tag add to the frames of a packet.
+/// Bytes of header and tag around the frames of a packet.
 pub(crate) const OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
 
-/// What the first byte says a datagram is.
+/// The kind of a datagram, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Hello,
