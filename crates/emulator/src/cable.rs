@@ -1,4 +1,5 @@
-//! Two sites joined by a wire that does nothing: what a path without an emulator costs.
+//! Two sites joined by a plain veth, without an emulator between them: the baseline for the
+//! emulator's own cost.
 
 use std::{ffi::OsStr, net::Ipv4Addr, os::fd::AsFd, process::Command};
 
@@ -10,8 +11,8 @@ use super::{
     sys,
 };
 
-/// Two network namespaces joined by a veth, with segmentation offload as veths have it. Dropping it
-/// takes the wire away.
+/// Two network namespaces joined by a veth with its usual segmentation offload. Drop removes the
+/// veth.
 #[derive(Debug)]
 pub struct Cable {
     sites: [Netns; 2],
@@ -19,10 +20,9 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// The sites' addresses.
     pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 1, 2)];
 
-    /// Makes the two sites and joins them.
+    /// Makes the two sites and joins them. `mtu` is in bytes.
     ///
     /// # Errors
     /// [`WanError::Forbidden`] names the setting that keeps this user from making namespaces.
@@ -59,7 +59,7 @@ impl Cable {
     /// A command that will run `program` inside a site.
     ///
     /// # Errors
-    /// [`WanError::Io`] if there can be no more descriptors.
+    /// [`WanError::Io`] if no descriptors are left.
     pub fn command(&self, site: Site, program: impl AsRef<OsStr>) -> Result<Command, WanError> {
         let mut command = Command::new(program);
         sys::enter_before_exec(&mut command, self.sites[site.index()].clone_fd()?);
@@ -69,10 +69,10 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // Processes may keep the sites' namespaces; their way out of them ends here.
+        // Processes may outlive this value inside the sites, but their network ends here.
         let _ = self.links[0].delete_link(INDEX);
     }
 }
 
-/// Of the wire's end, in both sites.
+/// Interface index of the veth's end, in both sites.
 const INDEX: u32 = 100;

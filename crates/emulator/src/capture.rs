@@ -1,8 +1,8 @@
-//! Packets of the wire as a site's interface has them, written to a pcap file.
+//! Captures of a site's packets, written to a pcap file.
 //!
-//! The emulator's thread copies the first bytes of each packet and hands them on in batches; a thread
-//! of the capture writes them. Where the disk is slower than the traffic packets are left out and
-//! counted, so a capture never holds the traffic up.
+//! The emulator's thread copies the first bytes of each packet and passes them on in batches; a
+//! thread of the capture writes them. If the disk is slower than the traffic, packets are left out
+//! and counted, so a capture never delays the traffic.
 
 use std::{
     fmt,
@@ -24,27 +24,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{config::Site, error::WanError, run::Run};
 
-/// What to capture.
+/// Settings of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureOptions {
-    /// Bytes kept of each packet, from its Ethernet header on. Default 128: Ethernet 14, IPv6 40 and
-    /// UDP 8 leave more than 64 bytes of payload.
+    /// Bytes kept of each packet, from its Ethernet header on. Default 128: Ethernet 14, IPv6 40
+    /// and UDP 8 leave more than 64 bytes of payload.
     pub snap_bytes: u32,
-    /// Packets after which the capture ends by itself. Default: none.
+    /// Packets after which the capture ends by itself. Default: no limit.
     pub packets: Option<u64>,
 }
 
-/// What a capture holds.
+/// The size of a finished capture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureReport {
     /// Packets in the file.
     pub packets: u64,
-    /// Packets that the disk was too slow for.
+    /// Packets left out because the disk was too slow.
     pub left_out: u64,
 }
 
-/// A capture that is going on. Dropping it ends it.
+/// A running capture; drop ends it.
 #[derive(Debug)]
 pub struct Capture {
     writer: Option<thread::JoinHandle<Result<u64, PcapError>>>,
@@ -53,7 +53,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Whether it has ended by itself: all packets are there, the WAN is gone, or the file refuses.
+    /// Whether the capture has ended by itself: it has all its packets, the WAN is gone, or the
+    /// file cannot be written.
     pub fn has_ended(&self) -> bool {
         self.writer
             .as_ref()
@@ -63,7 +64,7 @@ impl Capture {
     /// Ends the capture and completes the file.
     ///
     /// # Errors
-    /// [`WanError::Io`] if the file could not be written; what it took until then is there.
+    /// [`WanError::Io`] if the file could not be written. The file keeps what was written before.
     pub fn finish(mut self) -> Result<CaptureReport, WanError> {
         let packets = self.end().map_err(failed)?;
         Ok(CaptureReport {
@@ -100,8 +101,8 @@ impl Default for CaptureOptions {
     }
 }
 
-/// Ends the tap of a capture. What it has seen until then still goes to the writer; a thread that is gone has
-/// ended its taps already.
+/// Ends the tap of a capture. Packets that it has copied still go to the writer. If the emulator's
+/// thread has ended, so have its taps.
 pub(super) struct EndTap(pub(super) Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for EndTap {
@@ -116,7 +117,8 @@ pub(super) struct Tap {
     pub(super) site: Site,
     snap: usize,
     wanted: u64,
-    /// One moment by both clocks. All times are by the steady one, so none runs backwards.
+    /// One moment by the monotonic clock and since 1970. All times are derived from the monotonic
+    /// clock, so that none runs backwards.
     epoch: (Instant, Duration),
     batch: Batch,
     batch_begun: Instant,
@@ -126,14 +128,14 @@ pub(super) struct Tap {
     is_writer_gone: bool,
 }
 
-/// Packets one after the other.
+/// A batch of packets, one after the other.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
     packets: Vec<Taken>,
 }
 
-/// A packet of a batch.
+/// A packet's position in a batch, and its time.
 #[derive(Debug)]
 struct Taken {
     at: Duration,
@@ -141,7 +143,7 @@ struct Taken {
     whole_bytes: usize,
 }
 
-/// Starts the thread that writes.
+/// Starts the writing thread.
 pub(super) fn start(
     site: Site,
     file: impl Write + Send + 'static,
@@ -149,7 +151,7 @@ pub(super) fn start(
     end: EndTap,
 ) -> Result<(Capture, Tap), WanError> {
     let header = PcapHeader {
-        // An upper bound for readers, some of which refuse packets that were longer on the wire.
+        // An upper bound for readers: some refuse packets that were longer on the wire.
         snaplen: LONGEST_SNAP,
         datalink: DataLink::ETHERNET,
         ts_resolution: TsResolution::NanoSecond,
@@ -190,7 +192,7 @@ pub(super) fn start(
 }
 
 impl Tap {
-    /// Notes the packets of a run.
+    /// Copies the packets of a run.
     pub(super) fn note(&mut self, run: &Run, now: Instant) {
         let at = self.epoch.1 + now.saturating_duration_since(self.epoch.0);
         for packet in run.packets() {
@@ -214,13 +216,13 @@ impl Tap {
         }
     }
 
-    /// When [`Self::turn`] has to be called next.
+    /// When [`Self::turn`] must be called next.
     pub(super) fn due(&self) -> Option<Instant> {
         let waits = !self.batch.packets.is_empty();
         waits.then(|| self.batch_begun + BATCH_TIME)
     }
 
-    /// Hands on what has waited long enough; false means that the capture has ended.
+    /// Passes on a batch that has waited long enough. Returns false after the end of the capture.
     pub(super) fn turn(&mut self, now: Instant) -> bool {
         let is_last = self.wanted == 0;
         if is_last || self.due().is_some_and(|due| due <= now) {
@@ -251,7 +253,7 @@ impl Drop for Tap {
     }
 }
 
-/// Writes batches until the tap is gone; returns the number of packets.
+/// Writes batches until the tap is gone. Returns the number of packets.
 fn write(
     mut file: PcapWriter<BufWriter<impl Write>>,
     batches: &mpsc::Receiver<Batch>,
@@ -283,15 +285,15 @@ fn failed(error: PcapError) -> WanError {
     WanError::io("writing captured packets")(source)
 }
 
-/// Longest frame, rounded up to what tcpdump takes for "all of it".
+/// Longest frame in bytes, rounded up to tcpdump's snapshot length for whole packets.
 const LONGEST_SNAP: u32 = 262_144;
 
-/// One hand-over for some hundred packets.
+/// Bytes of a batch: one hand-over for several hundred packets.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Longest time for which packets wait for a batch to fill.
+/// Longest time that a packet waits for its batch to fill.
 const BATCH_TIME: Duration = Duration::from_millis(20);
 
-/// 16 MB: what a disk may stall while the traffic goes on. At 128 bytes a packet and 1 Gbit/s that is
-/// most of a second.
+/// Batches that may wait for the disk, 16 MB in all: most of a second at 128 bytes of each packet
+/// and 1 Gbit/s.
 const BATCHES_WAITING: usize = 256;

@@ -1,4 +1,4 @@
-//! Changes to the settings of a path as people write them.
+//! Changes to a path's settings, and the text forms of these settings.
 
 use std::time::Duration;
 
@@ -7,32 +7,31 @@ use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
 
 use super::{config::Direction, error::WanError};
 
-/// What to change in the settings of one or both directions; what is `None` stays as it is.
+/// A change to the settings of one or both directions. `None` keeps a setting.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PathChange {
-    /// Bottleneck rate; `Some(None)` takes the bottleneck away.
+    /// Bottleneck rate; `Some(None)` removes the bottleneck.
     pub rate: Option<Option<BitRate>>,
-    /// Round-trip time, split evenly between the directions, whichever are being changed.
+    /// Round-trip time. Each direction gets one half, even if the change concerns one direction only.
     pub rtt: Option<Duration>,
     /// One-way delay.
     pub delay: Option<Duration>,
-    /// Size of the bottleneck's queue. Left out, a queue that has the default size keeps having it.
+    /// Size of the bottleneck's queue. `None` keeps a default queue at its default, also after a
+    /// change of rate.
     pub queue: Option<ByteCount>,
-    /// Variation of the delay.
     pub jitter: Option<Jitter>,
-    /// Random loss.
+    /// Share of packets lost at random.
     pub loss: Option<f64>,
     /// Loss in bursts; `Some(None)` ends it.
     pub bursts: Option<Option<GilbertElliott>>,
     /// Share of packets with one bit flipped.
     pub corruption: Option<f64>,
-    /// Packets that leave their order.
     pub reordering: Option<Reordering>,
     /// Share of packets that arrive twice.
     pub duplication: Option<f64>,
-    /// Whether everything is lost.
+    /// Whether every packet is lost.
     pub outage: Option<bool>,
-    /// Longest IP packet that passes.
+    /// Longest IP packet that passes, in bytes.
     pub mtu: Option<usize>,
 }
 
@@ -92,7 +91,7 @@ fn default_queue(path: &PathConfig, paths: &[PathConfig; 2]) -> Option<ByteCount
 /// Reads a rate such as `300 Mbit/s`, or `unlimited`.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for anything else, and for zero: an outage is a setting of its own.
+/// [`WanError::Invalid`] for other text, and for zero: an outage is a setting of its own.
 pub fn parse_rate(text: &str) -> Result<Option<BitRate>, WanError> {
     if text == "unlimited" {
         return Ok(None);
@@ -109,23 +108,23 @@ pub fn parse_rate(text: &str) -> Result<Option<BitRate>, WanError> {
 /// Reads a share such as `0.1%`.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for what [`units::parse_share`] does not read.
+/// [`WanError::Invalid`] for text that [`units::parse_share`] refuses.
 pub fn parse_share(text: &str) -> Result<f64, WanError> {
     units::parse_share(text).map_err(|error| WanError::Invalid(error.to_string()))
 }
 
-/// Reads a delay of the path such as `200ms`, a minute at most.
+/// Reads a path's delay such as `200ms`, a minute at most.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for what [`units::parse_duration`] does not read, and beyond a minute.
+/// [`WanError::Invalid`] for text that [`units::parse_duration`] refuses, and above a minute.
 pub fn parse_delay(text: &str) -> Result<Duration, WanError> {
     at_most(text, DELAY_MAX)
 }
 
-/// Reads how long something lasts, such as `90s` or `10 min`, a day at most.
+/// Reads a length of time such as `90s` or `10 min`, a day at most.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for what [`units::parse_duration`] does not read, and beyond a day.
+/// [`WanError::Invalid`] for text that [`units::parse_duration`] refuses, and above a day.
 pub fn parse_span(text: &str) -> Result<Duration, WanError> {
     at_most(text, SPAN_MAX)
 }
@@ -141,16 +140,16 @@ fn at_most(text: &str, most: Duration) -> Result<Duration, WanError> {
     }
 }
 
-/// The longest delay of a path: far above the 0.3 s of a geostationary satellite.
+/// Longest delay of a path: far above the 0.3 s of a geostationary satellite.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// The longest script, capture or test.
+/// Longest script, capture or test.
 const SPAN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Reads `5ms` (packets may overtake) or `5ms/in-order`.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for anything else.
+/// [`WanError::Invalid`] for other text.
 pub fn parse_jitter(text: &str) -> Result<Jitter, WanError> {
     let (spread, in_order) = match text.split_once('/') {
         Some((spread, "in-order")) => (spread, true),
@@ -167,10 +166,10 @@ pub fn parse_jitter(text: &str) -> Result<Jitter, WanError> {
     })
 }
 
-/// Reads `1%/10`: 1 % of packets lost in bursts of 10 on average; `off` ends it.
+/// Reads `1%/10` (1 % of packets lost in bursts with a mean length of 10), or `off`.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for anything else.
+/// [`WanError::Invalid`] for other text.
 pub fn parse_bursts(text: &str) -> Result<Option<GilbertElliott>, WanError> {
     if text == "off" || text == "0" {
         return Ok(None);
@@ -184,11 +183,11 @@ pub fn parse_bursts(text: &str) -> Result<Option<GilbertElliott>, WanError> {
     Ok(Some(GilbertElliott::bursts_of(burst, parse_share(loss)?)))
 }
 
-/// Reads `1%` (that share skips the delay), with a correlation as in `1%/50%`, or late instead of
-/// early by some time, as in `1%/late 5ms` and `1%/50%/late 5ms`.
+/// Reads `1%` (that share skips the delay), with a correlation as in `1%/50%`, or with extra delay
+/// instead, as in `1%/late 5ms` and `1%/50%/late 5ms`.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for anything else.
+/// [`WanError::Invalid`] for other text.
 pub fn parse_reordering(text: &str) -> Result<Reordering, WanError> {
     let mut parts = text.split('/');
     let probability = parse_share(parts.next().unwrap_or_default())?;

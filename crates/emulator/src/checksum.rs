@@ -2,7 +2,7 @@
 
 use super::frame::{ETHERNET_BYTES, IpVersion, Transport};
 
-/// The sum of big-endian words, to be [`fold`]ed. An odd last byte counts as a high byte.
+/// The sum of big-endian words, before [`fold`]. An odd last byte counts as a high byte.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     let (quads, rest) = bytes.as_chunks::<4>();
     let quads: u64 = quads
@@ -19,7 +19,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
     quads + rest
 }
 
-/// A sum in 16 bits, with carries added back.
+/// Reduces a sum to 16 bits, with the carries added back.
 pub(super) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
@@ -45,8 +45,8 @@ pub(super) fn pseudo_header(
     sum(addresses) + protocol + transport_bytes as u64
 }
 
-/// Completes a partial checksum: the field at `field` holds the pseudo-header's sum, and what is
-/// summed begins at `start`.
+/// Completes a partial checksum. The field at `field` holds the pseudo-header's sum, and the summed
+/// bytes begin at `start`.
 pub(super) fn complete(frame: &mut [u8], start: usize, field: usize) {
     let checksum = match !fold(sum(&frame[start..])) {
         // Zero means "no checksum" in UDP; both zeroes are equal in ones' complement (RFC 768).

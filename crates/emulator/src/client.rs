@@ -30,40 +30,40 @@ use super::{
     state::Place,
 };
 
-/// Speaks to the emulator of one name.
+/// Sends commands to the emulator of one name.
 #[derive(Debug, Clone)]
 pub struct Client {
     place: Place,
 }
 
-/// A capture by the emulator in the background. It ends with this.
+/// A capture by the emulator in the background; drop ends it.
 #[derive(Debug)]
 pub struct RemoteCapture {
     stream: UnixStream,
 }
 
-/// What [`Client::down`] found.
+/// What [`Client::down`] removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// A running emulator; it is gone.
+    /// A running emulator.
     Running,
-    /// What an emulator that died had left.
+    /// The remains of an emulator that had died.
     Remains,
 }
 
 impl Client {
-    /// For the emulator at `place`, running or not.
+    /// A client for the emulator at `place`, running or not.
     pub fn new(place: Place) -> Self {
         Self { place }
     }
 
-    /// Starts an emulator in the background and waits until it is ready. `daemon` is the command
+    /// Starts an emulator in the background and waits until it is ready. `daemon` is a command
     /// whose process calls [`daemon::run`](super::daemon::run).
     ///
     /// # Errors
-    /// [`WanError::AlreadyRunning`], or [`WanError::Refused`] with what the process said.
+    /// [`WanError::AlreadyRunning`], or [`WanError::Refused`] with the process's message.
     pub fn up(&self, config: WanConfig, mut daemon: Command) -> Result<(), WanError> {
-        // The process finds out by itself too; this says it before anything is started.
+        // The process checks this too; the check here comes before anything is started.
         if self.place.lock()?.is_none() {
             return Err(WanError::AlreadyRunning {
                 name: self.place.name().to_owned(),
@@ -87,7 +87,7 @@ impl Client {
         let text = serde_json::to_vec(&order).expect("plain data");
         let mut stdin = child.stdin.take().expect("piped");
         let mut said = Vec::new();
-        // A process that died early shows in what it did not say.
+        // A process that died early shows in its missing verdict.
         let _ = stdin.write_all(&text);
         drop(stdin);
         let mut stdout = child.stdout.take().expect("piped");
@@ -112,10 +112,10 @@ impl Client {
         }
     }
 
-    /// How the emulator was made.
+    /// The configuration and the process of the emulator.
     ///
     /// # Errors
-    /// [`WanError::NotRunning`], here and in all that follows.
+    /// [`WanError::NotRunning`], here and in the methods below.
     pub fn describe(&self) -> Result<Description, WanError> {
         match self.ask(&Request::Describe)?.0 {
             Answer::Description(description) => Ok(*description),
@@ -123,7 +123,7 @@ impl Client {
         }
     }
 
-    /// Settings in force and counters.
+    /// The settings in force, and the counters.
     ///
     /// # Errors
     /// See [`Self::describe`].
@@ -142,7 +142,7 @@ impl Client {
         self.done(&Request::Configure { direction, path })
     }
 
-    /// Changes some settings of the given directions and leaves the others as they are.
+    /// Changes some settings of the given directions, and keeps the others.
     ///
     /// # Errors
     /// See [`Self::describe`].
@@ -167,11 +167,11 @@ impl Client {
         self.done(&Request::Interface { site, up })
     }
 
-    /// Begins to capture a site's packets ([`Wan::capture`](super::Wan::capture)) to `file`, which must be
-    /// open for writing; the emulator writes it whoever may.
+    /// Starts a capture of a site's packets ([`Wan::capture`](super::Wan::capture)) to `file`. The
+    /// file must be open for writing; the emulator needs no right of its own to it.
     ///
     /// # Errors
-    /// See [`Self::describe`]; [`WanError::Refused`] if the emulator cannot.
+    /// See [`Self::describe`]; [`WanError::Refused`] if the emulator cannot capture.
     pub fn capture(
         &self,
         site: Site,
@@ -189,8 +189,8 @@ impl Client {
         }
     }
 
-    /// Replaces this process by a command inside a site; returns only if that fails. The process
-    /// must have one thread only if the emulator runs in a user namespace.
+    /// Replaces this process by a command inside a site. Returns only if that fails. If the
+    /// emulator runs in a user namespace, the process must have a single thread.
     ///
     /// # Errors
     /// See [`Self::describe`]; [`WanError::Io`] if the program cannot be started.
@@ -205,7 +205,7 @@ impl Client {
         };
         let entering = || WanError::io::<Errno>("entering the site");
         if user && !descriptors.is_empty() {
-            // First, for it brings the right to enter the other.
+            // The user namespace comes first, since it brings the right to enter the other one.
             setns(descriptors.remove(0), CloneFlags::CLONE_NEWUSER).map_err(entering())?;
         }
         for network in descriptors {
@@ -215,10 +215,10 @@ impl Client {
         Err(WanError::io(format!("running {program}"))(command.exec()))
     }
 
-    /// Ends the emulator and removes the sites, or what a dead one left.
+    /// Ends the emulator and removes the sites, or removes the remains of a dead emulator.
     ///
     /// # Errors
-    /// [`WanError::NotRunning`] if there is neither.
+    /// [`WanError::NotRunning`] if there is neither an emulator nor remains.
     pub fn down(&self) -> Result<Removed, WanError> {
         match self.done(&Request::Down) {
             Ok(()) => {}
@@ -238,13 +238,13 @@ impl Client {
             }
             Err(error) => return Err(error),
         }
-        // The process gives the lock back as its last act.
-        for _ in 0..500 {
+        // The process releases the lock as its last act.
+        for _ in 0..END_CHECKS {
             if let Some(lock) = self.place.lock()? {
                 self.place.forget(lock);
                 return Ok(Removed::Running);
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(END_CHECK_INTERVAL);
         }
         Err(WanError::Refused(
             "the emulator's process does not end".to_owned(),
@@ -279,11 +279,11 @@ impl Client {
 }
 
 impl RemoteCapture {
-    /// Lets it run until it ends by itself, for `time`, or until `stop` is readable; returns what it
-    /// holds.
+    /// Lets the capture run until it ends by itself, for `time`, or until `stop` is readable.
+    /// Returns the size of the capture.
     ///
     /// # Errors
-    /// [`WanError::Refused`] with what kept the emulator from writing the file.
+    /// [`WanError::Refused`] with the reason why the emulator could not write the file.
     pub fn run(
         self,
         time: Option<Duration>,
@@ -302,7 +302,7 @@ impl RemoteCapture {
                 }
             }
         }
-        // The emulator may have ended it already.
+        // The emulator may have closed the connection already.
         let _ = self.stream.shutdown(Shutdown::Write);
         let answer = hear(&self.stream).map_err(WanError::io(speaking()))?;
         match answer.0 {
@@ -318,3 +318,7 @@ fn unexpected(answer: &Answer) -> WanError {
         _ => WanError::Refused("the emulator is of another version".to_owned()),
     }
 }
+
+/// Checks for the end of an emulator's process: five seconds of them.
+const END_CHECKS: u32 = 500;
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! What an emulated WAN is made of.
+//! The configuration of an emulated WAN: sites, paths, medium, and the emulator's own settings.
 
 use std::{
     fmt,
@@ -16,72 +16,66 @@ use super::error::WanError;
 /// One end of the WAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Site {
-    /// The first site.
     A,
-    /// The second site.
     B,
 }
 
-/// One way across the WAN.
+/// One direction across the WAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// From site A to site B.
     AToB,
-    /// From site B to site A.
     BToA,
 }
 
-/// An emulated WAN before it is up.
+/// The configuration of an emulated WAN.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WanConfig {
-    /// The two sites, A first.
+    /// Site A, then site B.
     pub sites: [SiteConfig; 2],
-    /// What each direction does to packets: A to B, then B to A.
+    /// Impairments of each direction: A to B, then B to A.
     pub paths: [PathConfig; 2],
-    /// A half-duplex medium that both directions share, before what `paths` does. It stays as it is
-    /// while the emulator is up.
+    /// A half-duplex medium that both directions share, in front of `paths`. The medium cannot
+    /// change while the emulator runs.
     pub radio: Option<Radio>,
     /// Seed of the impairments. Default 1, so that runs can be repeated.
     pub seed: u64,
-    /// Name of the interface that leads to the WAN, in both sites.
+    /// Name of the WAN interface, in both sites.
     pub interface: String,
-    /// MTU of these interfaces. Default 1500, Ethernet's.
+    /// MTU of these interfaces in bytes. Default 1500, as Ethernet has.
     pub interface_mtu: u32,
-    /// Whether the sites may hand over and take super-packets of up to 64 KB, as through a network
-    /// card with segmentation offload. The path still treats each packet of the wire by itself.
-    /// Default true: it costs a fraction of the processor time.
+    /// Whether the sites exchange super-packets of up to 64 KB with the emulator, as with a network
+    /// card that has segmentation offload. The path still treats each packet of the wire by itself.
+    /// Default true, which needs a fraction of the processor time.
     pub offload: bool,
-    /// How long packets that are due may wait for others to leave with them, as in a network card
-    /// that moderates its interrupts. A packet after a pause is never held. Default 0.3 ms.
+    /// Longest time that a due packet waits for others to leave with it, as in a network card with
+    /// interrupt moderation. A packet after a pause never waits. Default 0.3 ms.
     pub coalesce: Duration,
-    /// Whether the namespaces appear in `ip netns` under the sites' names. Needs root.
+    /// Whether `ip netns` shows the namespaces under the sites' names. Needs root.
     pub visible: bool,
 }
 
-/// A site's name and addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SiteConfig {
-    /// Name, of the network namespace too.
+    /// Name of the site and of its network namespace.
     pub name: String,
-    /// IPv4 address. Both lie in one /24.
+    /// IPv4 address. Both sites are in one /24.
     pub ipv4: Ipv4Addr,
-    /// IPv6 address; `None` leaves IPv6 out. Both lie in one /64.
+    /// IPv6 address; `None` disables IPv6. Both sites are in one /64.
     pub ipv6: Option<Ipv6Addr>,
 }
 
 impl WanConfig {
-    /// The settings of one direction.
     pub fn path_mut(&mut self, direction: Direction) -> &mut PathConfig {
         &mut self.paths[direction.index()]
     }
 
-    /// Refuses what cannot work. [`Wan::up`](super::Wan::up) does it too.
+    /// Checks the settings. [`Wan::up`](super::Wan::up) does so too.
     ///
     /// # Errors
-    /// [`WanError::Invalid`] says what and why.
+    /// [`WanError::Invalid`] names the setting and the reason.
     pub fn validate(&self) -> Result<(), WanError> {
         let [a, b] = &self.sites;
         let invalid = |text: String| Err(WanError::Invalid(text));
@@ -115,13 +109,15 @@ impl WanConfig {
         {
             return invalid("a radio medium of rate zero, or without hops, passes nothing".into());
         }
-        if self.interface.is_empty() || self.interface.len() > 15 {
+        if self.interface.is_empty() || self.interface.len() > INTERFACE_NAME_MAX_BYTES {
             return invalid(format!("{:?} is no name for an interface", self.interface));
         }
-        if !(1280..=65_535).contains(&self.interface_mtu) {
+        if !INTERFACE_MTU.contains(&self.interface_mtu) {
             return invalid(format!(
-                "MTU {} is not within 1280 to 65535",
-                self.interface_mtu
+                "MTU {} is not within {} to {}",
+                self.interface_mtu,
+                INTERFACE_MTU.start(),
+                INTERFACE_MTU.end()
             ));
         }
         Ok(())
@@ -158,10 +154,8 @@ impl SiteConfig {
 }
 
 impl Site {
-    /// Both sites.
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// The site at the other end.
     pub fn other(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -175,10 +169,9 @@ impl Site {
 }
 
 impl Direction {
-    /// Both directions.
     pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
 
-    /// The site from which packets come.
+    /// The site that sends in this direction.
     pub fn from(self) -> Site {
         match self {
             Self::AToB => Site::A,
@@ -217,3 +210,8 @@ impl FromStr for Direction {
             .ok_or_else(|| WanError::Invalid(format!("{text:?} is not a-to-b or b-to-a")))
     }
 }
+
+/// MTUs that the sites may have: from IPv6's least (RFC 8200 section 5) to the longest IPv4 packet.
+const INTERFACE_MTU: std::ops::RangeInclusive<u32> = 1280..=65_535;
+/// `IFNAMSIZ` without the final zero.
+const INTERFACE_NAME_MAX_BYTES: usize = 15;

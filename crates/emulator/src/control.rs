@@ -1,6 +1,6 @@
-//! What commands and an emulator in the background say to each other: one line of JSON each way
-//! over a Unix socket, and descriptors beside it: of
-//! namespaces with an answer, of a file with a question.
+//! The protocol between commands and an emulator in the background: one line of JSON in each
+//! direction over a Unix socket. File descriptors travel with a message: those of namespaces with
+//! an answer, that of a file with a request.
 
 use std::{
     io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write},
@@ -34,12 +34,13 @@ pub(super) enum Request {
         site: Site,
         up: bool,
     },
-    /// The answer brings descriptors: the user namespace, if there is one, and the network's.
+    /// The answer carries descriptors: that of the user namespace, if there is one, and that of the
+    /// network namespace.
     Namespaces {
         site: Site,
     },
-    /// Comes with the descriptor of the file. The capture lasts until whoever asked says no more; then
-    /// a second answer brings its report.
+    /// The request carries the file's descriptor. The capture lasts until the client closes its
+    /// sending half; a second answer then has the report.
     Capture {
         site: Site,
         options: CaptureOptions,
@@ -62,11 +63,11 @@ pub(super) enum Answer {
 pub struct Description {
     /// Its process.
     pub pid: u32,
-    /// How it was made.
+    /// The configuration at its start.
     pub config: WanConfig,
 }
 
-/// Sends one message; descriptors travel with its first byte.
+/// Sends one message. Descriptors travel with its first byte.
 pub(super) fn say<T: Serialize>(
     mut stream: &UnixStream,
     message: &T,
@@ -99,8 +100,8 @@ pub(super) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<(T, V
     Ok((serde_json::from_slice(&line)?, descriptors))
 }
 
-/// Either side answers at once, or something is wrong.
+/// Longest wait for a message: both ends answer at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A message is a few kilobytes.
+/// Longest message: 1 MiB, where usual messages have a few kilobytes.
 const LONGEST_MESSAGE: u64 = 1 << 20;

@@ -1,7 +1,7 @@
-//! An emulator in the background: a process that keeps a [`Wan`] up and obeys commands.
+//! The background process: keeps a [`Wan`] up and obeys commands.
 //!
-//! The process is started by [`Client::up`](super::Client::up) with its order on standard input,
-//! says on standard output whether the WAN is up, and then lets go of both.
+//! [`Client::up`](super::Client::up) starts the process with its order on standard input. The
+//! process reports on standard output whether the WAN is up, and then closes both.
 
 use std::{
     fs, io,
@@ -35,7 +35,7 @@ use super::{
     state::{Lock, Place, Record},
 };
 
-/// What the process is to do.
+/// The order to the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) place: Place,
@@ -49,11 +49,11 @@ pub(super) enum Verdict {
     Failed(String),
 }
 
-/// Runs the background process until it is told to end, by a command or by SIGTERM. To be called
-/// before any thread is started, since an ordinary user has to enter a user namespace.
+/// Runs the background process until a command or SIGTERM ends it. The process must not have a
+/// second thread yet, since an ordinary user has to enter a user namespace.
 ///
 /// # Errors
-/// What keeps the WAN from coming up; it has been said on standard output too.
+/// Whatever keeps the WAN from coming up. The same text has gone to standard output.
 pub fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
@@ -67,7 +67,7 @@ pub fn run() -> anyhow::Result<()> {
     stdout.write_all(&serde_json::to_vec(&verdict)?)?;
     stdout.flush()?;
     let mut daemon = result?;
-    // The command that waits for the verdict reads to the end of the stream.
+    // The waiting command reads standard output to its end.
     let null = fs::File::options()
         .read(true)
         .write(true)
@@ -79,7 +79,7 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 struct Daemon {
-    // In this order: captures end with the WAN.
+    // Fields drop in this order: captures end with the WAN.
     wan: Wan,
     captures: Captures,
     user_namespace: Option<OwnedFd>,
@@ -95,7 +95,7 @@ impl Daemon {
         let name = place.name().to_owned();
         let lock = place.lock()?.ok_or(WanError::AlreadyRunning { name })?;
         place.clean(&lock)?;
-        // Before any thread exists, so that none of them takes these signals.
+        // Before any thread exists, so that no thread receives these signals.
         let mut mask = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             mask.add(signal);
@@ -121,8 +121,8 @@ impl Daemon {
         }
     }
 
-    /// Makes the WAN and what is needed to command it. What has to be removed is written down as
-    /// soon as it is ours: another's namespace of the same name must stay.
+    /// Makes the WAN and its command socket. Each thing to remove later is recorded as soon as it
+    /// is ours: another emulator's namespace of the same name must stay.
     fn raise(
         place: &Place,
         lock: &Lock,
@@ -170,7 +170,7 @@ impl Daemon {
                 return Ok(());
             }
             if asked && let Ok((stream, _)) = self.listener.accept() {
-                // A command that breaks off is its own affair.
+                // A broken connection concerns its command alone.
                 if let Ok(true) = self.answer(&stream) {
                     return Ok(());
                 }
@@ -178,7 +178,7 @@ impl Daemon {
         }
     }
 
-    /// Obeys one command; true means that it was the last.
+    /// Obeys one command. Returns true after the last one.
     fn answer(&mut self, stream: &UnixStream) -> io::Result<bool> {
         let (request, brought) = hear::<Request>(stream)?;
         let mut descriptors = Vec::new();
@@ -231,7 +231,7 @@ impl Daemon {
         Ok(false)
     }
 
-    /// Begins a capture, and a thread that ends it when the asker says no more.
+    /// Starts a capture, and a thread that ends it when the client closes its sending half.
     fn capture(
         &mut self,
         site: Site,
@@ -245,7 +245,7 @@ impl Daemon {
             .ok_or_else(|| WanError::Invalid("no file came with the request".to_owned()))?;
         let capture = self.wan.capture(site, fs::File::from(file), options)?;
         let attend = move || {
-            // An asker that is gone wants no answer, but has its file.
+            // A client that has gone needs no answer, and its file is complete.
             let _ = attend(&stream, capture);
         };
         let thread = thread::Builder::new()
@@ -258,7 +258,7 @@ impl Daemon {
     }
 }
 
-/// The threads that wait for the ends of captures. Dropped, it waits until their files are complete.
+/// The threads that wait for the ends of captures. Drop waits until their files are complete.
 #[derive(Default)]
 struct Captures(Vec<thread::JoinHandle<()>>);
 
@@ -270,8 +270,8 @@ impl Drop for Captures {
     }
 }
 
-/// Tells the asker that the capture runs, and its report when it has ended by itself or the asker says
-/// no more.
+/// Reports the start of a capture to the client. Reports its size when the capture has ended by
+/// itself, or when the client has closed its sending half.
 fn attend(mut stream: &UnixStream, capture: Capture) -> io::Result<()> {
     say(stream, &Answer::Done, &[])?;
     stream.set_read_timeout(Some(LOOK_AFTER))?;
@@ -296,7 +296,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The error and what caused it, in one line.
+/// The error and its causes in one line.
 fn with_causes(error: &WanError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -307,5 +307,5 @@ fn with_causes(error: &WanError) -> String {
     text
 }
 
-/// How soon a capture that has ended by itself is seen to have.
+/// Interval of the checks whether a capture has ended by itself.
 const LOOK_AFTER: Duration = Duration::from_millis(50);

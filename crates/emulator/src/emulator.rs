@@ -1,8 +1,9 @@
 //! The thread that carries packets between the sites: frames in, through the paths, frames out.
 //!
-//! It waits for frames and for the next arrival with nanosecond timeouts, as a real-time thread
-//! where the system allows. What arrives within [`WanConfig::coalesce`](super::WanConfig) of the
-//! last delivery waits for its end, so that at high rates several packets leave as one frame.
+//! The thread waits for frames and for the next arrival with nanosecond timeouts, with real-time
+//! priority if the system allows. Packets that arrive within
+//! [`WanConfig::coalesce`](super::WanConfig) of the last delivery wait for the end of that time, so
+//! that at high rates several packets leave as one frame.
 
 use std::{
     io::{self, IoSlice, Write},
@@ -39,21 +40,21 @@ use super::{
     sys,
 };
 
-/// The running thread. Dropping it stops the thread.
+/// The running thread; drop stops it.
 #[derive(Debug)]
 pub(super) struct Emulator {
     orders: Orders,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The way to the thread.
+/// Sends orders to the thread.
 #[derive(Debug, Clone)]
 struct Orders {
     sender: mpsc::Sender<Order>,
     wake: Arc<EventFd>,
 }
 
-/// What others ask of the thread.
+/// An order to the thread.
 enum Order {
     Configure(Direction, Box<PathConfig>, mpsc::Sender<()>),
     Report(mpsc::Sender<Report>),
@@ -63,7 +64,7 @@ enum Order {
 }
 
 impl Emulator {
-    /// Starts the thread on the sockets of the two wires, site A's first.
+    /// Starts the thread on the packet sockets of the two wires, site A's first.
     pub(super) fn start(sockets: [OwnedFd; 2], config: &WanConfig) -> Result<Self, WanError> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags)
@@ -81,17 +82,17 @@ impl Emulator {
         })
     }
 
-    /// Changes one direction; it is in force when this returns.
+    /// Changes one direction. The change is in force on return.
     pub(super) fn configure(&self, direction: Direction, config: PathConfig) {
         self.ask(|reply| Order::Configure(direction, Box::new(config), reply));
     }
 
-    /// What has happened so far.
+    /// The settings in force and the counters so far.
     pub(super) fn report(&self) -> Report {
         self.ask(Order::Report)
     }
 
-    /// Begins a capture at a site; it runs when this returns.
+    /// Starts a capture at a site. The capture runs on return.
     pub(super) fn capture(
         &self,
         site: Site,
@@ -118,7 +119,7 @@ impl Emulator {
 
 impl Orders {
     fn give(&self, order: Order) {
-        // A closed channel shows in the missing answer.
+        // A thread that has ended shows in the missing answer.
         let _ = self.sender.send(order);
         let _ = self.wake.write(1);
     }
@@ -143,11 +144,11 @@ struct Loop {
     last_flush: Option<Instant>,
     last_receive: Option<Instant>,
     buffer: Buffer,
-    /// Room for headers and corrupted packets.
+    /// Buffer for headers and corrupted packets.
     scratch: Vec<u8>,
     load: [Load; 2],
     meter: Meter,
-    /// Captures, by their numbers.
+    /// Captures by their numbers.
     taps: Vec<(u64, Tap)>,
 }
 
@@ -202,12 +203,12 @@ impl Loop {
         }
     }
 
-    /// Waits for frames, orders or the next arrival; returns which of the sockets and the wake-up
-    /// descriptor are ready.
+    /// Waits for frames, orders or the next arrival. Returns which of the two sockets and of the
+    /// wake-up descriptor are ready.
     fn wait(&self) -> [bool; 3] {
         let flush = self.next_flush();
         let now = Instant::now();
-        // One wake-up for each frame of a dense stream would take more time than carrying it.
+        // In a dense stream, a wake-up for each frame would take more time than the frame itself.
         if let Some(rest) = self.last_receive.map(|last| last + RECEIVE_GAP)
             && rest > now
         {
@@ -231,7 +232,7 @@ impl Loop {
         }
     }
 
-    /// When something is due, and may leave.
+    /// When the next packet is due and may leave.
     fn next_flush(&self) -> Option<Instant> {
         let due = self.paths.next_arrival()?;
         Some(
@@ -240,11 +241,11 @@ impl Loop {
         )
     }
 
-    /// Follows orders; false means the thread shall end.
+    /// Obeys the waiting orders. Returns false if the thread must end.
     fn obey(&mut self) -> bool {
         let _ = self.wake.read();
         while let Ok(order) = self.inbox.try_recv() {
-            // Whoever asked may have gone.
+            // The sender of an order may have gone.
             match order {
                 Order::Configure(direction, config, reply) => {
                     let way = direction.way();
@@ -276,11 +277,13 @@ impl Loop {
         self.meter.report(&self.paths, &self.load)
     }
 
-    /// Takes frames from a site into the path; bounded, so that the other side gets its turn.
+    /// Passes frames from a site to the path, [`FRAMES_PER_TURN`] at most, so that the other site
+    /// gets its turn.
     fn receive(&mut self, direction: Direction) {
         let index = direction.index();
         for _ in 0..FRAMES_PER_TURN {
-            // EAGAIN: no more for now. Other errors (an interface was taken down) last.
+            // EAGAIN: no further frame now. Other errors, such as that of an interface which is
+            // down, may last.
             let Ok(bytes) = self.buffer.receive(&self.sockets[index]) else {
                 return;
             };
@@ -313,7 +316,7 @@ impl Loop {
         }
     }
 
-    /// Delivers everything that is due.
+    /// Delivers all packets that are due.
     fn flush(&mut self, now: Instant) {
         self.last_flush = Some(now);
         for direction in Direction::BOTH {
@@ -364,14 +367,14 @@ impl Loop {
     }
 }
 
-/// Room for frames to be received into, handed out without copying.
+/// A buffer for received frames, which are handed out without a copy.
 #[derive(Default)]
 struct Buffer {
     room: BytesMut,
 }
 
 impl Buffer {
-    /// The next frame; `None` instead of one that was too long.
+    /// Receives the next frame; `None` stands for a frame that was too long.
     fn receive(&mut self, socket: &OwnedFd) -> io::Result<Option<Bytes>> {
         if self.room.len() < LONGEST_FRAME {
             self.room = BytesMut::zeroed(BUFFER_BYTES);
@@ -388,15 +391,17 @@ impl Buffer {
     }
 }
 
-/// Least time between two visits to the sockets while frames come in. A frame after a pause is taken
-/// at once; others are seen this much later at most.
+/// Least time between two reads of the sockets while frames arrive. A frame after a pause is read
+/// at once; others are read at most this much later.
 const RECEIVE_GAP: Duration = Duration::from_micros(100);
 
-/// Frames taken from one site before the other gets its turn.
+/// Most frames read from one site before the other gets its turn.
 const FRAMES_PER_TURN: usize = 64;
 
-/// `virtio_net_hdr`, Ethernet header with a VLAN tag, and the longest IP packet, rounded up.
+/// Longest frame in bytes: `virtio_net_hdr`, Ethernet header with a VLAN tag, and the longest IP
+/// packet, rounded up.
 const LONGEST_FRAME: usize = 66 << 10;
 
-/// Large enough that the remainder too short for a frame is little.
+/// Bytes of the receive buffer: large, so that its unused remainder, too short for a frame, is a
+/// small part.
 const BUFFER_BYTES: usize = 1 << 20;

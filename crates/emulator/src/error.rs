@@ -1,4 +1,4 @@
-//! What can go wrong with an emulated WAN.
+//! The errors of an emulated WAN.
 
 use std::{fs, io, path::PathBuf};
 
@@ -6,54 +6,46 @@ use std::{fs, io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WanError {
-    /// The system does not let this user make namespaces. The administrator can change it.
+    /// The system does not let this user make namespaces. The administrator can change that.
     #[error("this system forbids network namespaces to this user: {setting}")]
     Forbidden {
-        /// The setting that forbids it, as far as it can be told.
+        /// The responsible setting, as far as it can be found.
         setting: String,
         /// The refused call.
         #[source]
         source: io::Error,
     },
-    /// A name is taken. Choose another, or remove what has it.
+    /// A namespace of this name exists. Choose another name, or remove the namespace.
     #[error("a network namespace called {name} exists already ({})", path.display())]
     NameTaken {
-        /// The site's name.
         name: String,
-        /// Where the namespace is visible.
+        /// The namespace's file.
         path: PathBuf,
     },
-    /// A setting makes no sense.
+    /// A setting is out of bounds.
     #[error("{0}")]
     Invalid(String),
-    /// No emulator runs under this name.
+    /// No emulator of this name runs.
     #[error("no emulated WAN called {name} is up")]
-    NotRunning {
-        /// The name of the WAN.
-        name: String,
-    },
-    /// One runs already under this name.
+    NotRunning { name: String },
+    /// An emulator of this name runs already.
     #[error("an emulated WAN called {name} is already up")]
-    AlreadyRunning {
-        /// The name of the WAN.
-        name: String,
-    },
+    AlreadyRunning { name: String },
     /// The running emulator refused or failed.
     #[error("{0}")]
     Refused(String),
     /// A system call failed.
     #[error("{action}")]
     Io {
-        /// What was being done.
+        /// The purpose of the call.
         action: String,
-        /// The failure.
         #[source]
         source: io::Error,
     },
 }
 
 impl WanError {
-    /// For `map_err`: says what was being done when a system call failed.
+    /// For `map_err`: states the purpose of a failed system call.
     pub(super) fn io<E: Into<io::Error>>(action: impl Into<String>) -> impl FnOnce(E) -> Self {
         let action = action.into();
         move |source| Self::Io {
@@ -62,7 +54,7 @@ impl WanError {
         }
     }
 
-    /// For `map_err` where namespaces are made: names the setting that forbids it.
+    /// For `map_err` on calls that make namespaces: names the setting that forbids them.
     pub(super) fn namespace<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |source| {
             let source = source.into();
@@ -80,7 +72,7 @@ impl WanError {
     }
 }
 
-/// Looks for the setting that forbids namespaces.
+/// Finds the setting that forbids namespaces.
 fn forbidding_setting() -> String {
     let settings: [(&str, &str, &str); 4] = [
         (

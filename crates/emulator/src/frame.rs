@@ -1,15 +1,15 @@
-//! Frames as the kernel hands them over, and the packets of the wire that they stand for.
+//! Frames as the kernel delivers them, and the packets of the wire that a frame contains.
 //!
-//! With segmentation offload a frame is a super-packet: headers once, then the payloads of many
-//! packets. A [`Segment`] names one of them without copying anything, so that each can meet its own
-//! fate; `run` puts neighbours together again.
+//! With segmentation offload a frame is a super-packet: one header, and the payloads of many
+//! packets. A [`Segment`] names one of these packets without a copy, so that each packet can have
+//! its own fate. [`run`](super::run) joins consecutive segments again.
 
 use std::{ops::Range, rc::Rc};
 
 use bytes::Bytes;
 use wansim::Packet;
 
-/// `struct virtio_net_hdr`: what the kernel says about a frame's checksum and segments.
+/// `struct virtio_net_hdr`: the kernel's description of a frame's checksum and segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct VnetHeader {
     pub(super) flags: u8,
@@ -20,10 +20,9 @@ pub(super) struct VnetHeader {
     pub(super) checksum_offset: u16,
 }
 
-/// A frame and how it divides into packets.
+/// A frame and its division into packets.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// The Ethernet frame.
     pub(super) bytes: Bytes,
     pub(super) vnet: VnetHeader,
     pub(super) layout: Option<Layout>,
@@ -34,11 +33,11 @@ pub(super) struct Frame {
 pub(super) struct Layout {
     pub(super) transport: Transport,
     pub(super) ip_version: IpVersion,
-    /// Where the TCP or UDP header begins in the frame.
+    /// Offset of the TCP or UDP header in the frame.
     pub(super) transport_start: usize,
-    /// Where the payload begins in the frame.
+    /// Offset of the payload in the frame.
     pub(super) payload_start: usize,
-    /// Payload of every packet but the last.
+    /// Payload bytes of every packet but the last.
     pub(super) segment_bytes: usize,
     pub(super) segments: u32,
 }
@@ -60,7 +59,7 @@ pub(super) enum IpVersion {
 pub(super) struct Malformed;
 
 impl VnetHeader {
-    /// Bytes before each frame.
+    /// Bytes in front of each frame.
     pub(super) const BYTES: usize = 10;
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
@@ -92,7 +91,8 @@ impl VnetHeader {
         bytes
     }
 
-    /// Where the checksum that is still to be completed begins and lies, as offsets in the frame.
+    /// Offsets in the frame for a checksum that is still partial: where the summed bytes begin, and
+    /// the checksum's field.
     pub(super) fn partial_checksum(&self) -> Option<(usize, usize)> {
         let start = usize::from(self.checksum_start);
         let field = start + usize::from(self.checksum_offset);
@@ -101,7 +101,7 @@ impl VnetHeader {
 }
 
 impl Frame {
-    /// Reads what a packet socket delivered: `virtio_net_hdr` and Ethernet frame.
+    /// Reads the data of a packet socket: `virtio_net_hdr` and Ethernet frame.
     pub(super) fn read(mut bytes: Bytes) -> Result<Self, Malformed> {
         let vnet = VnetHeader::read(&bytes).ok_or(Malformed)?;
         let bytes = bytes.split_off(VnetHeader::BYTES);
@@ -125,19 +125,19 @@ impl Frame {
         })
     }
 
-    /// Whether a WAN carries it. Multicast stays at its site, except what finds neighbours (ARP,
-    /// and IPv6 neighbour solicitation by solicited-node addresses).
+    /// Whether a WAN carries the frame. Multicast stays at its site, except for address resolution:
+    /// ARP, and IPv6 neighbour solicitation to solicited-node addresses.
     pub(super) fn crosses_wan(&self) -> bool {
         let to = &self.bytes[..6];
         to[0] & 1 == 0 || to == [0xff; 6] || to[..3] == [0x33, 0x33, 0xff]
     }
 
-    /// Packets of the wire in this frame.
+    /// Number of packets in this frame.
     pub(super) fn segments(&self) -> u32 {
         self.layout.map_or(1, |layout| layout.segments)
     }
 
-    /// Length of a segment's IP packet.
+    /// Length of a segment's IP packet, in bytes.
     fn ip_bytes(&self, index: u32) -> usize {
         match &self.layout {
             None => self.bytes.len() - ETHERNET_BYTES,
@@ -192,7 +192,8 @@ impl Layout {
         })
     }
 
-    /// Where the payload of `count` segments from `first` lies in a frame of `frame_bytes`.
+    /// The payload of `count` segments from `first`, as a range of a frame with `frame_bytes`
+    /// bytes.
     pub(super) fn payload(&self, first: u32, count: u32, frame_bytes: usize) -> Range<usize> {
         let start = self.payload_start + first as usize * self.segment_bytes;
         let end = (start + count as usize * self.segment_bytes).min(frame_bytes);
@@ -200,7 +201,7 @@ impl Layout {
     }
 }
 
-/// One packet of the wire: a segment of a frame, or all of it.
+/// One packet of the wire: a segment of a frame, or a whole frame.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     pub(super) frame: Rc<Frame>,
@@ -221,11 +222,11 @@ impl Packet for Segment {
 
 pub(super) const ETHERNET_BYTES: usize = 14;
 
-/// Longest headers that a super-packet may have, in bytes: Ethernet 14, IP with options or
-/// extensions, TCP with options 60.
+/// Longest headers of a super-packet in bytes: Ethernet 14, IP with options or extensions, TCP with
+/// options 60.
 pub(super) const LONGEST_HEADER: usize = 256;
 
-/// linux/virtio_net.h.
+/// Flags and types of linux/virtio_net.h.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 pub(super) const GSO_TCPV4: u8 = 1;
 pub(super) const GSO_TCPV6: u8 = 4;

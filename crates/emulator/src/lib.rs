@@ -1,10 +1,10 @@
-//! The WAN emulator: two network namespaces, and between them a path that treats the packets of any
-//! program as its settings say.
+//! The WAN emulator: two network namespaces, and between them a path that impairs the packets of
+//! any program as its settings say.
 //!
-//! Each site is a namespace with an interface (a veth) whose other end a thread of this process
-//! holds by a packet socket. Every packet passes through [`wansim::Path`], one for each direction.
-//! It needs no traffic shaping from the kernel, and works for an ordinary user in a user namespace
-//! ([`privilege::acquire`]). Linux only.
+//! Each site is a namespace with a veth, whose other end a thread of this process reads and writes
+//! through a packet socket. Every packet passes through one [`wansim::Path`] for its direction. The
+//! emulator needs no traffic shaping from the kernel, and works for an ordinary user in a user
+//! namespace ([`privilege::acquire`]). Linux only.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives the kernel in real time: sockets, clocks and threads"
@@ -55,18 +55,18 @@ use wansim::PathConfig;
 use emulator::Emulator;
 use topology::Topology;
 
-/// An emulated WAN that is up. Dropping it stops the traffic and removes what was made; programs
-/// still inside find themselves without a network.
+/// A running emulated WAN. Drop stops the traffic and removes the sites; programs that still run
+/// inside lose their network.
 #[derive(Debug)]
 pub struct Wan {
-    // In this order: the emulator ends before its wires go.
+    // Fields drop in this order: the emulator ends before its wires.
     emulator: Emulator,
     topology: Topology,
     config: WanConfig,
 }
 
 impl Wan {
-    /// Makes the two sites and starts carrying packets between them.
+    /// Makes the two sites and starts to carry packets between them.
     ///
     /// # Errors
     /// [`WanError::Forbidden`] names the setting that keeps this user from making namespaces;
@@ -81,33 +81,34 @@ impl Wan {
         })
     }
 
-    /// How it was made. [`Self::report`] has the settings of the paths now in force.
+    /// The configuration at the start. [`Self::report`] has the settings in force.
     pub fn config(&self) -> &WanConfig {
         &self.config
     }
 
-    /// A site's address on the WAN.
     pub fn address(&self, site: Site) -> Ipv4Addr {
         self.config.sites[site.index()].ipv4
     }
 
-    /// Changes one direction while traffic flows; in force when this returns.
+    /// Changes one direction while traffic flows. The change is in force on return.
     pub fn set(&self, direction: Direction, path: PathConfig) {
         self.emulator.configure(direction, path);
     }
 
-    /// The settings in force, what happened to packets, and whether the machine kept up.
+    /// The settings in force, the counters, and whether the machine kept up.
     pub fn report(&self) -> Report {
         self.emulator.report()
     }
 
-    /// Writes what a site sends into the WAN and gets out of it to a pcap file, with times in
-    /// nanoseconds: each packet of the wire by itself, in the order in which the emulator took and
-    /// delivered them, which may be at most [`WanConfig::coalesce`] and 0.1 ms late. Packets cut short
-    /// keep the partial checksum that the kernel gave them.
+    /// Captures the packets that a site sends into the WAN and receives from it, in a pcap file
+    /// with times in nanoseconds.
+    ///
+    /// The file has each packet of the wire by itself, in the order in which the emulator took and
+    /// delivered them. Its times may be late by [`WanConfig::coalesce`] and 0.1 ms. A packet that
+    /// is cut short keeps the kernel's partial checksum.
     ///
     /// # Errors
-    /// [`WanError::Io`] if there can be no more threads.
+    /// [`WanError::Io`] if no threads are left.
     pub fn capture(
         &self,
         site: Site,
@@ -117,8 +118,8 @@ impl Wan {
         self.emulator.capture(site, file, options)
     }
 
-    /// Takes a site's WAN interface down, as when a cable is pulled, or up again. Meanwhile
-    /// programs of this site cannot send; what is on its way to it is lost when it arrives.
+    /// Takes a site's WAN interface down, as if its cable were pulled, or up again. While it is
+    /// down, programs of the site cannot send, and packets that arrive at the site are lost.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -126,17 +127,17 @@ impl Wan {
         self.topology.set_interface_up(site, up)
     }
 
-    /// Makes `name` (`cubic`, `bbr`, ...) the TCP congestion control of a site's connections over the
-    /// WAN by IPv4, those that it accepts included. Works for any user of the emulator.
+    /// Sets the TCP congestion control (`cubic`, `bbr`, ...) of a site's IPv4 connections over the
+    /// WAN, including those that the site accepts. Every user of the emulator may do so.
     ///
     /// # Errors
-    /// [`WanError::Io`] if the kernel does not have it.
+    /// [`WanError::Io`] if the kernel lacks this congestion control.
     pub fn set_congestion_control(&mut self, site: Site, name: &str) -> Result<(), WanError> {
         self.topology.set_congestion_control(site, name)
     }
 
-    /// Makes the kernel's TCP in both sites fit for comparisons: buffers of up to `buffer`, so that its
-    /// defaults hold nothing back, and nothing learned from the connection before.
+    /// Prepares the TCP of both sites for comparisons: buffers may grow to `buffer`, above any
+    /// default limit, and no connection starts from the metrics of an earlier one.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -146,8 +147,8 @@ impl Wan {
             self.write_tcp(
                 site,
                 &[
-                    ("tcp_rmem", format!("4096 131072 {bytes}")),
-                    ("tcp_wmem", format!("4096 16384 {bytes}")),
+                    ("tcp_rmem", format!("{TCP_BUFFER_MIN_BYTES} 131072 {bytes}")),
+                    ("tcp_wmem", format!("{TCP_BUFFER_MIN_BYTES} 16384 {bytes}")),
                     ("tcp_no_metrics_save", "1".to_owned()),
                 ],
             )?;
@@ -155,19 +156,19 @@ impl Wan {
         Ok(())
     }
 
-    /// Gives the TCP connections of a site buffers as of programs that ask for `bytes` in either direction:
-    /// the kernel takes twice as much, for what it adds to the data.
+    /// Gives the TCP connections of a site fixed buffers, as programs get them that ask for `size`
+    /// in each direction. The kernel allots twice as much, for its own overhead.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
     pub fn fix_tcp_buffers(&self, site: Site, size: ByteCount) -> Result<(), WanError> {
         let bytes = 2 * size.bytes();
-        let text = format!("4096 {bytes} {bytes}");
+        let text = format!("{TCP_BUFFER_MIN_BYTES} {bytes} {bytes}");
         self.write_tcp(site, &[("tcp_rmem", text.clone()), ("tcp_wmem", text)])
     }
 
-    /// Gives the TCP connections of a site receive buffers that do not grow, and that come to about `window` when
-    /// packets are full.
+    /// Gives the TCP connections of a site fixed receive buffers that allow a window of about
+    /// `window` with full packets.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -176,7 +177,10 @@ impl Wan {
         self.write_tcp(
             site,
             &[
-                ("tcp_rmem", format!("4096 {bytes} {bytes}")),
+                (
+                    "tcp_rmem",
+                    format!("{TCP_BUFFER_MIN_BYTES} {bytes} {bytes}"),
+                ),
                 ("tcp_moderate_rcvbuf", "0".to_owned()),
             ],
         )
@@ -192,8 +196,8 @@ impl Wan {
         written.map_err(WanError::io("setting up TCP"))
     }
 
-    /// Runs `work` inside a site and waits for it. Sockets that it opens belong to the site, even
-    /// when they are used outside later.
+    /// Runs `work` inside a site and waits for it. Sockets that `work` opens belong to the site,
+    /// also when they are used outside later.
     ///
     /// # Errors
     /// [`WanError::Io`] if the namespace cannot be entered.
@@ -208,8 +212,8 @@ impl Wan {
     /// Starts a thread inside a site.
     ///
     /// # Errors
-    /// [`WanError::Io`] if there can be no more threads or descriptors. A namespace that cannot be
-    /// entered shows as the thread's result.
+    /// [`WanError::Io`] if no threads or descriptors are left. If the namespace cannot be entered,
+    /// the thread's result says so.
     pub fn spawn_thread_in<T: Send + 'static>(
         &self,
         site: Site,
@@ -229,7 +233,7 @@ impl Wan {
     /// A command that will run `program` inside a site.
     ///
     /// # Errors
-    /// [`WanError::Io`] if there can be no more descriptors.
+    /// [`WanError::Io`] if no descriptors are left.
     pub fn command(&self, site: Site, program: impl AsRef<OsStr>) -> Result<Command, WanError> {
         let mut command = Command::new(program);
         sys::enter_before_exec(&mut command, self.namespace(site)?);
@@ -239,14 +243,16 @@ impl Wan {
     /// A descriptor of a site's network namespace, for `setns`.
     ///
     /// # Errors
-    /// [`WanError::Io`] if there can be no more descriptors.
+    /// [`WanError::Io`] if no descriptors are left.
     pub fn namespace(&self, site: Site) -> Result<std::os::fd::OwnedFd, WanError> {
         self.topology.netns(site).clone_fd()
     }
 }
 
-/// TCP's payload of a packet of 1500 bytes with timestamps.
+/// TCP payload of a 1500-byte packet with timestamps.
 const SEGMENT_BYTES: u64 = 1448;
 
-/// What the kernel counts for it against a receive buffer.
+/// Receive buffer that the kernel charges for such a packet, in bytes.
 const FULL_PACKET_MEMORY_BYTES: u64 = 2304;
+/// Least TCP buffer, as the kernel's default has it: a page.
+const TCP_BUFFER_MIN_BYTES: u64 = 4096;

@@ -1,4 +1,4 @@
-//! Just enough of rtnetlink to build two veths: blocking requests, each acknowledged.
+//! The part of rtnetlink that builds two veths: blocking requests, each with an acknowledgement.
 //!
 //! A connection belongs to the network namespace in which it was opened, whichever thread uses it.
 
@@ -18,7 +18,7 @@ pub(super) struct Netlink {
     sequence: u32,
 }
 
-/// One end of a veth pair, as it is to be made.
+/// One end of a veth pair to be made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VethEnd<'a> {
     pub(super) name: &'a str,
@@ -41,7 +41,7 @@ impl Netlink {
         })
     }
 
-    /// Makes a veth: `near` in this namespace, `far` in the one of `far_namespace`.
+    /// Makes a veth: `near` in this namespace, `far` in that of `far_namespace`.
     pub(super) fn add_veth(
         &mut self,
         near: VethEnd<'_>,
@@ -66,14 +66,13 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Removes an interface; of a veth both ends go.
+    /// Removes an interface; a veth loses both ends.
     pub(super) fn delete_link(&mut self, index: u32) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_DELLINK, 0);
         message.interface(index, 0, 0);
         self.request(message)
     }
 
-    /// Takes an interface up or down.
     pub(super) fn set_up(&mut self, index: u32, up: bool) -> io::Result<()> {
         let flag = libc::IFF_UP as u32;
         let mut message = Message::new(libc::RTM_NEWLINK, 0);
@@ -81,8 +80,8 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Stops the kernel from giving the interface an IPv6 address of its own, whose announcements
-    /// would be traffic that nobody sent.
+    /// Disables the interface's automatic IPv6 address, whose announcements would be traffic of no
+    /// program.
     pub(super) fn disable_link_local(&mut self, index: u32) -> io::Result<()> {
         const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
         let mut message = Message::new(libc::RTM_NEWLINK, 0);
@@ -95,7 +94,7 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Gives an interface an address, or does nothing if it has it.
+    /// Gives an interface an address. An address that it has already is no error.
     pub(super) fn add_address(
         &mut self,
         index: u32,
@@ -112,9 +111,9 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Gives the connections that use the route to the address's own network a congestion control,
-    /// in both directions of opening. Unlike the system's default this needs no right beyond the
-    /// namespace's.
+    /// Sets the congestion control of connections over the route to the address's own network, in
+    /// both directions of opening. Unlike the system's default, a route needs no right outside the
+    /// namespace.
     pub(super) fn set_route_congestion_control(
         &mut self,
         index: u32,
@@ -124,7 +123,8 @@ impl Netlink {
     ) -> io::Result<()> {
         let network = u32::from(address) & (u32::MAX << (32 - prefix));
         let mut message = Message::new(libc::RTM_NEWROUTE, REPLACE);
-        // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type.
+        // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope,
+        // type.
         message.bytes(&[libc::AF_INET as u8, prefix, 0, 0]);
         message.bytes(&[
             libc::RT_TABLE_MAIN,
@@ -141,7 +141,8 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Enters the neighbour's hardware address for good, so that none is asked for over the WAN.
+    /// Adds a permanent entry for the neighbour's hardware address, so that no address resolution
+    /// crosses the WAN.
     pub(super) fn add_neighbour(
         &mut self,
         index: u32,
@@ -159,7 +160,7 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Sends a request and waits for the kernel's verdict.
+    /// Sends a request, and waits for the kernel's acknowledgement or error.
     fn request(&mut self, message: Message) -> io::Result<()> {
         self.sequence += 1;
         let bytes = message.finish(self.sequence);

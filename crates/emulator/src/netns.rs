@@ -14,8 +14,8 @@ use nix::{
 
 use super::error::WanError;
 
-/// A network namespace. It lives as long as something refers to it: this, a process or a socket in
-/// it, or its file in `/run/netns`, which this removes when dropped.
+/// A network namespace. The namespace lives as long as something refers to it: this value, a
+/// process or a socket inside, or its file in `/run/netns`, which drop removes.
 #[derive(Debug)]
 pub(super) struct Netns {
     fd: OwnedFd,
@@ -23,7 +23,7 @@ pub(super) struct Netns {
 }
 
 impl Netns {
-    /// Makes a namespace that only this process sees.
+    /// Makes a namespace without a name.
     pub(super) fn anonymous() -> Result<Self, WanError> {
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -74,7 +74,7 @@ impl Netns {
             .map_err(WanError::io("entering a network namespace"))
     }
 
-    /// A descriptor of its own.
+    /// A duplicate of the descriptor.
     pub(super) fn clone_fd(&self) -> Result<OwnedFd, WanError> {
         self.fd
             .try_clone()
@@ -96,17 +96,17 @@ impl Drop for Netns {
     }
 }
 
-/// Removes the file of a namespace in `/run/netns`, whoever made it.
+/// Removes the file of a namespace from `/run/netns`, even if another process made it.
 pub(super) fn remove_visible(path: &Path) -> io::Result<()> {
-    // Not mounted (any more) is as good as unmounted.
+    // The file may not be mounted any more.
     let _ = umount2(path, MntFlags::MNT_DETACH);
     fs::remove_file(path)
 }
 
-/// Where a visible namespace called `name` would be.
+/// Path of a visible namespace called `name`.
 pub(super) fn visible_path(name: &str) -> PathBuf {
     Path::new(VISIBLE).join(name)
 }
 
-/// The folder of `ip netns`.
+/// Folder of `ip netns`.
 const VISIBLE: &str = "/run/netns";

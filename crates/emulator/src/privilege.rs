@@ -1,4 +1,5 @@
-//! The right to make network namespaces: root has it, others get it in a user namespace of their own.
+//! The right to make network namespaces: root has it; other users get it in a user namespace of
+//! their own.
 
 use std::fs;
 
@@ -12,25 +13,26 @@ use super::error::WanError;
 /// How this process may make network namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// As root of the machine: namespaces can be made visible to `ip netns`.
+    /// As root of the machine: `ip netns` can show the namespaces.
     Root,
-    /// As root of a user namespace: what is made here is seen by this process and its children.
+    /// As root of a user namespace: only this process and its children see the namespaces.
     UserNamespace,
 }
 
-/// Makes sure that this process may make network namespaces. Without the capabilities it enters a
-/// new user namespace, where it appears as root; that is for good, and concerns the whole process.
+/// Acquires the right to make network namespaces. A process without the capabilities enters a new
+/// user namespace, in which it appears as root. This cannot be undone, and concerns the whole
+/// process.
 ///
 /// # Errors
-/// [`WanError::Forbidden`] names the setting that forbids user namespaces. A process that has
-/// threads already cannot enter one (`EINVAL`), so call this first in `main`.
+/// [`WanError::Forbidden`] names the setting that forbids user namespaces. A process with several
+/// threads cannot enter one (`EINVAL`), so call this first in `main`.
 pub fn acquire() -> Result<Privilege, WanError> {
     if !has_capabilities() {
         let (uid, gid) = (geteuid(), getegid());
         unshare(CloneFlags::CLONE_NEWUSER).map_err(WanError::namespace(
             "making a user namespace (before any thread starts)",
         ))?;
-        // Without privileges, one's own group may be mapped only after setgroups is given up.
+        // An unprivileged process may map its own group only after it has given up setgroups.
         for (file, text) in [
             ("setgroups", "deny".to_owned()),
             ("uid_map", format!("0 {uid} 1")),

@@ -1,4 +1,4 @@
-//! What the emulator did, and whether the machine kept up.
+//! The counters of a running emulator, and whether the machine kept up.
 
 use std::time::{Duration, Instant};
 
@@ -7,35 +7,31 @@ use wansim::{Counters, Duplex, Packet, PathConfig};
 
 use super::{config::Direction, sys};
 
-/// A snapshot of a running emulator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// A to B, then B to A.
     pub directions: [DirectionReport; 2],
-    /// The emulator's thread.
     pub thread: ThreadReport,
 }
 
-/// One direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
     /// The settings in force.
     pub config: PathConfig,
     /// What the path did to packets.
     pub counters: Counters,
-    /// What the machine did.
+    /// Events outside the model.
     pub load: Load,
 }
 
-/// What happened outside the model, in one direction. `receive_drops`, `send_failures` and
-/// `late_packets` ought to be zero; what they count is not the path's doing but the machine's.
+/// Events outside the model, in one direction. `receive_drops`, `send_failures` and `late_packets`
+/// should be zero: they count effects of the machine, not of the path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// Frames received; one may hold many packets.
+    /// Frames received; one frame may hold many packets.
     pub frames_in: u64,
-    /// Frames delivered.
     pub frames_out: u64,
-    /// Frames that contradicted themselves, or were too long.
+    /// Frames that contradicted themselves or were too long.
     pub malformed: u64,
     /// Multicast frames that do not cross a WAN.
     pub local: u64,
@@ -43,67 +39,66 @@ pub struct Load {
     pub receive_drops: u64,
     /// Frames that the kernel did not take.
     pub send_failures: u64,
-    /// Packets delivered when the first of those due had waited more than 0.5 ms beyond the
+    /// Packets delivered in a batch whose first packet was more than 0.5 ms late, beyond the
     /// coalescing time.
     pub late_packets: u64,
-    /// Longest such wait beyond the coalescing time, in microseconds.
+    /// Longest lateness beyond the coalescing time, in microseconds.
     pub latest_us: u64,
 }
 
-/// The emulator's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// Time since the start.
     pub uptime: Duration,
-    /// Processor time used; the kernel's work of delivering to the receivers is part of it.
+    /// Processor time of the thread. It includes the kernel's work of delivery to the receivers.
     pub cpu_time: Duration,
-    /// Share of the last full second that the thread was at work.
+    /// Busy share of the last full second.
     pub busy: f64,
-    /// Highest value of `busy` so far. Near 1, the emulator limits the traffic and not the path.
+    /// Highest value of `busy` so far. Near 1, the emulator limits the traffic instead of the path.
     pub busy_max: f64,
-    /// Whether the thread precedes ordinary ones.
+    /// Whether the thread has real-time priority.
     pub real_time: bool,
 }
 
 impl Report {
     /// Whether the machine has distorted the path: packets lost outside the model, more than 1 % of
-    /// them late, or a thread that had no time left. Figures taken then say more about the machine
-    /// than about the path.
+    /// the packets late, or a thread without idle time. Figures taken then say more about the
+    /// machine than about the path.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions
             .iter()
             .any(|DirectionReport { counters, load, .. }| {
                 let lost = load.receive_drops + load.send_failures;
-                lost > 0 || load.late_packets * 100 > counters.delivered
+                lost > 0 || is_too_many_late(load.late_packets, counters.delivered)
             });
-        distorted || self.thread.busy_max > 0.95
+        distorted || self.thread.busy_max > BUSY_MAX
     }
 
-    /// Whether the machine has distorted the path since an earlier report of the same emulator: packets
-    /// lost outside the model, or more than 1 % of them late.
+    /// Whether the machine has distorted the path since an earlier report of the same emulator:
+    /// packets lost outside the model, or more than 1 % of the packets late.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {
             let lost = |load: &Load| load.receive_drops + load.send_failures;
             let late = after.load.late_packets - before.load.late_packets;
             let delivered = after.counters.delivered - before.counters.delivered;
-            lost(&after.load) > lost(&before.load) || late * 100 > delivered
+            lost(&after.load) > lost(&before.load) || is_too_many_late(late, delivered)
         })
     }
 }
 
 impl Load {
-    /// Notes that packets were delivered, the first of them `late` after it should have been.
+    /// Counts packets of a batch whose first packet was delivered `late` after its time.
     pub(super) fn delivered_late(&mut self, packets: u64, late: Duration) {
         self.latest_us = self.latest_us.max(late.as_micros() as u64);
-        if late > Duration::from_micros(500) {
+        if late > LATE {
             self.late_packets += packets;
         }
     }
 }
 
-/// Measures how much of its time the thread works.
+/// Measures the busy share of the thread.
 #[derive(Debug)]
 pub(super) struct Meter {
     started: Instant,
@@ -136,7 +131,7 @@ impl Meter {
     pub(super) fn sleeps(&mut self, now: Instant) {
         self.busy_in_window += now - self.woke;
         let window = now - self.window_start;
-        if window >= Duration::from_secs(1) {
+        if window >= BUSY_WINDOW {
             self.busy = self.busy_in_window.as_secs_f64() / window.as_secs_f64();
             self.busy_max = self.busy_max.max(self.busy);
             self.window_start = now;
@@ -162,3 +157,15 @@ impl Meter {
         }
     }
 }
+
+/// Whether late packets are more than one in a hundred of the delivered ones.
+fn is_too_many_late(late: u64, delivered: u64) -> bool {
+    late * 100 > delivered
+}
+
+/// Lateness above which a packet counts as late.
+const LATE: Duration = Duration::from_micros(500);
+/// Time over which the busy share is measured.
+const BUSY_WINDOW: Duration = Duration::from_secs(1);
+/// Busy share above which the thread counts as the bottleneck.
+const BUSY_MAX: f64 = 0.95;

@@ -1,7 +1,8 @@
-//! Neighbouring segments that leave together, written as one frame again.
+//! Runs: consecutive segments that leave together, written as one frame again.
 //!
-//! What a network card does with a super-packet, and a receiver's kernel with neighbours (LRO): the
-//! headers are adapted to the part that is left, and the payload is sent from where it lies.
+//! This is the work of a network card on a super-packet, and of a receiver's kernel on consecutive
+//! packets (LRO): the headers are adapted to the remaining part, and the payload is sent from its
+//! place.
 
 use std::{ops::Range, rc::Rc};
 
@@ -22,7 +23,7 @@ pub(super) struct Run {
     flipped_bit: Option<u32>,
 }
 
-/// A frame in three parts, to be sent one after the other.
+/// A frame in three parts, to be sent in this order.
 #[derive(Debug)]
 pub(super) struct Rendered<'a> {
     pub(super) vnet: [u8; VnetHeader::BYTES],
@@ -45,8 +46,8 @@ impl Run {
         }
     }
 
-    /// Takes the segment in, or gives it back if it does not continue this run. A corrupted segment
-    /// travels alone: only its own checksum can give it away.
+    /// Adds a segment, or returns it if it does not continue this run. A corrupted segment travels
+    /// alone: only its own checksum can reveal the error.
     pub(super) fn extend(&mut self, segment: Segment) -> Option<Segment> {
         let continues = Rc::ptr_eq(&self.frame, &segment.frame)
             && segment.index == self.first + self.count
@@ -59,7 +60,7 @@ impl Run {
         None
     }
 
-    /// Its packets, each by itself.
+    /// The packets of the run, each as a run of its own.
     pub(super) fn packets(&self) -> impl Iterator<Item = Self> {
         (self.first..self.first + self.count).map(|index| Self {
             frame: Rc::clone(&self.frame),
@@ -69,8 +70,9 @@ impl Run {
         })
     }
 
-    /// Writes the first `most` bytes of a run of one packet as the wire has it, and returns the length
-    /// of all of it. Only what is written whole has a complete checksum: nobody could check another.
+    /// Writes the first `most` bytes of a run of one packet, as the packet is on the wire, and
+    /// returns the packet's whole length. Only a packet that is written whole has a complete
+    /// checksum.
     pub(super) fn write_packet(&self, most: usize, packet: &mut Vec<u8>) -> usize {
         assert_eq!(self.count, 1, "a run of one packet");
         if self.flipped_bit.is_some() {
@@ -106,7 +108,7 @@ impl Run {
         whole_bytes
     }
 
-    /// Writes the run as a frame; `scratch` is room for what has to be written anew.
+    /// Writes the run as a frame. `scratch` holds the parts that differ from the original frame.
     pub(super) fn render<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Rendered<'a> {
         if self.flipped_bit.is_some() {
             self.write_corrupted(scratch);
@@ -135,7 +137,7 @@ impl Run {
         }
     }
 
-    /// One complete packet with a correct checksum, and then one bit wrong.
+    /// Writes one complete packet with a correct checksum, then flips one bit.
     fn write_corrupted(&self, packet: &mut Vec<u8>) {
         let bit = self.flipped_bit.expect("only asked for a corrupted one");
         let sound = Self {
@@ -152,8 +154,8 @@ impl Run {
         layout.payload(self.first, self.count, self.frame.bytes.len())
     }
 
-    /// What to tell the kernel. A partial checksum stays one: the receiving kernel knows that the
-    /// packet has not left the machine, and need not sum it.
+    /// The kernel's description of the run. A partial checksum stays partial: the receiving kernel
+    /// knows that the packet has not left the machine, and skips the sum.
     fn vnet(&self) -> VnetHeader {
         let from = &self.frame.vnet;
         let Some(layout) = &self.frame.layout else {
@@ -169,7 +171,7 @@ impl Run {
                 VnetHeader::default()
             };
         };
-        // Only the first packet of a window reduction says so (CWR), hence only runs with it.
+        // Only the first packet of a window reduction has CWR, hence only runs with that packet.
         let ecn = if self.first == 0 { 0 } else { GSO_ECN };
         let single = self.count == 1;
         VnetHeader {
@@ -186,8 +188,8 @@ impl Run {
         }
     }
 
-    /// The headers of the run: lengths, identification, sequence number, flags, and the checksum
-    /// over the pseudo-header.
+    /// Writes the headers of the run: lengths, identification, sequence number, flags, and the
+    /// checksum over the pseudo-header.
     fn write_header(&self, layout: &Layout, header: &mut Vec<u8>) {
         let &Layout {
             transport,
@@ -248,7 +250,7 @@ impl Run {
     }
 }
 
-/// Where the checksum lies in the header.
+/// Offset of the checksum in the transport header.
 fn checksum_offset(transport: Transport) -> usize {
     match transport {
         Transport::Tcp => 16,

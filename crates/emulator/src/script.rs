@@ -1,8 +1,7 @@
 //! Changes of a WAN at given times, read from a TOML file.
 //!
-//! A file is a list of `[[step]]`, each with the time `at` which it is applied, the `direction` that it
-//! concerns (both, if left out), and settings as on the command line of `longhaul wan set`,
-//! profiles and interfaces left out.
+//! A file is a list of `[[step]]`. Each step has its time `at`, its `direction` (both by default),
+//! and settings as on the command line of `longhaul wan set`, without profiles and interfaces.
 
 use std::{
     fmt, fs,
@@ -29,42 +28,35 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
-/// One change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// When, from the start of the script.
+    /// Time since the start of the script.
     pub at: Duration,
-    /// Which directions it concerns.
     pub directions: Vec<Direction>,
-    /// What it does.
     pub change: PathChange,
-    /// The settings as they are written.
+    /// The settings as written in the file.
     text: String,
 }
 
-/// What is wrong with a script, and where.
+/// A mistake in a script and its position.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScriptError {
-    /// The file cannot be read.
     #[error("reading {file}")]
     Unreadable {
-        /// Its name.
         file: String,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },
-    /// What it says makes no sense.
+    /// The text is not a valid script.
     #[error("{file}:{line}:{column}: {message}")]
     Wrong {
-        /// Its name.
         file: String,
-        /// From 1.
+        /// Counts from 1.
         line: usize,
-        /// From 1, in characters.
+        /// Counts from 1, in characters.
         column: usize,
-        /// What was expected.
+        /// The expected form.
         message: String,
     },
 }
@@ -101,7 +93,7 @@ impl Script {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ScriptError`] with the first thing that is wrong.
+    /// [`ScriptError`] with the first mistake.
     pub fn read(path: &Path) -> Result<Self, ScriptError> {
         let text = fs::read_to_string(path).map_err(|source| ScriptError::Unreadable {
             file: path.display().to_string(),
@@ -110,10 +102,10 @@ impl Script {
         Self::parse(&text, path)
     }
 
-    /// Checks a text; `path` is for messages.
+    /// Checks a text. `path` appears in messages.
     ///
     /// # Errors
-    /// [`ScriptError::Wrong`] with the first thing that is wrong.
+    /// [`ScriptError::Wrong`] with the first mistake.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScriptError> {
         let wrong = |(span, message): Problem| {
             let before = text.get(..span.start).unwrap_or(text);
@@ -145,10 +137,10 @@ impl Script {
         Ok(Self { steps })
     }
 
-    /// Waits for the time of each step and hands it to `apply`.
+    /// Waits for the time of each step and passes it to `apply`.
     ///
     /// # Errors
-    /// What `apply` returns; the steps after it are left out.
+    /// The error of `apply`, without the later steps.
     pub fn run<E>(&self, mut apply: impl FnMut(&Step) -> Result<(), E>) -> Result<(), E> {
         let start = Instant::now();
         for step in &self.steps {

@@ -1,5 +1,5 @@
-//! What emulators in the background leave in the file system, so that commands find them, and
-//! remove what a dead one left.
+//! The files of background emulators: commands find a running emulator by them, and clean up after
+//! a dead one.
 
 use std::{
     env, fs, io,
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{error::WanError, netns};
 
-/// Where one background emulator, by name, keeps its socket, its lock and its record.
+/// The folder and name of one background emulator: its socket, its lock and its record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Place {
     name: String,
     folder: PathBuf,
 }
 
-/// What has to be removed if the emulator cannot do it.
+/// What must be removed after an emulator that died.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) pid: u32,
@@ -30,14 +30,14 @@ pub(super) struct Record {
     pub(super) namespaces: Vec<PathBuf>,
 }
 
-/// Held by a running emulator, and by whoever cleans up after one.
+/// The lock of a running emulator, or of a command that cleans up after one.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: Flock<fs::File>,
 }
 
 impl Place {
-    /// The place of the emulator called `name`, for this user.
+    /// The place of this user's emulator called `name`.
     ///
     /// # Errors
     /// [`WanError::Invalid`] for a name that is not a plain word; [`WanError::Io`] if there is no
@@ -55,7 +55,7 @@ impl Place {
         {
             return Err(WanError::io(format!("making {}", folder.display()))(error));
         }
-        // In /tmp another user may have been first.
+        // In /tmp another user may have made the folder first.
         let metadata = fs::symlink_metadata(&folder)
             .map_err(WanError::io(format!("reading {}", folder.display())))?;
         if !metadata.is_dir()
@@ -71,22 +71,21 @@ impl Place {
         })
     }
 
-    /// The emulator's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the emulator listens for commands.
+    /// The socket for commands.
     pub(super) fn socket(&self) -> PathBuf {
         self.file("sock")
     }
 
-    /// Where the emulator's messages go.
+    /// The file for the emulator's messages.
     pub fn log(&self) -> PathBuf {
         self.file("log")
     }
 
-    /// Takes the lock, unless a running emulator has it.
+    /// Takes the lock; `None` if a running emulator has it.
     pub(super) fn lock(&self) -> Result<Option<Lock>, WanError> {
         let path = self.file("lock");
         let action = || format!("locking {}", path.display());
@@ -103,14 +102,14 @@ impl Place {
         }
     }
 
-    /// Writes down what has to be removed.
+    /// Records what must be removed later.
     pub(super) fn write(&self, _lock: &Lock, record: &Record) -> Result<(), WanError> {
         let path = self.file("json");
         let text = serde_json::to_vec(record).expect("plain data");
         fs::write(&path, text).map_err(WanError::io(format!("writing {}", path.display())))
     }
 
-    /// Removes what an emulator left; returns whether there was anything.
+    /// Removes the remains of an emulator. Returns whether there were any.
     pub(super) fn clean(&self, _lock: &Lock) -> Result<bool, WanError> {
         let path = self.file("json");
         let Ok(text) = fs::read(&path) else {
@@ -126,8 +125,8 @@ impl Place {
         Ok(true)
     }
 
-    /// Removes the files that outlive an emulator. Who waits for the lock meanwhile is told that one
-    /// is running, and may try again.
+    /// Removes the files that outlive an emulator. A command that waits for the lock meanwhile
+    /// reports a running emulator, and may try again.
     pub(super) fn forget(&self, lock: Lock) {
         let _ = fs::remove_file(self.log());
         let _ = fs::remove_file(self.file("lock"));
@@ -139,7 +138,7 @@ impl Place {
     }
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file, which may be gone already.
 fn remove(path: &Path, remove: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), WanError> {
     match remove(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -149,7 +148,7 @@ fn remove(path: &Path, remove: impl FnOnce(&Path) -> io::Result<()>) -> Result<(
     }
 }
 
-/// The folder of this user's emulators. Not all sessions have `XDG_RUNTIME_DIR`, and some hand down
+/// The folder of this user's emulators. Some sessions have no `XDG_RUNTIME_DIR`, and some inherit
 /// another user's.
 fn folder() -> PathBuf {
     let uid = geteuid().as_raw();

@@ -1,4 +1,4 @@
-//! The few system calls that no safe wrapper offers. All `unsafe` of the emulator is here.
+//! System calls without a safe wrapper. All `unsafe` code of the emulator is here.
 #![expect(
     unsafe_code,
     reason = "packet sockets, ethtool and pre_exec have no safe wrapper"
@@ -18,10 +18,10 @@ use std::{
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
-/// Opens a packet socket on an interface of the current network namespace: raw Ethernet frames,
-/// each behind a `virtio_net_hdr` (10 bytes), without what the socket itself sends.
+/// Opens a packet socket on an interface of the current network namespace. It carries raw Ethernet
+/// frames, each behind a `virtio_net_hdr` of 10 bytes, and does not receive what it sent itself.
 pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
-    // Protocol 0: nothing is received before the socket is bound to its interface.
+    // Protocol 0: the socket receives nothing before it is bound to its interface.
     let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers are passed; a non-negative result is a new descriptor that we own.
     let socket = unsafe {
@@ -39,7 +39,7 @@ pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
-        // Beyond the system's maximum for root; others take what the system grants.
+        // Root may exceed the system's maximum; other users get what the system grants.
         set_int(&socket, libc::SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
             .or_else(|_| set_int(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER_BYTES))?;
     }
@@ -77,7 +77,7 @@ pub(super) fn packets_dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::from(stats.tp_drops))
 }
 
-/// Turns checksum and segmentation offload of an interface in the socket's network namespace off,
+/// Turns off checksum and segmentation offload of an interface in the socket's network namespace,
 /// so that the kernel hands over single packets with complete checksums.
 pub(super) fn disable_offload(socket: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
     const ETHTOOL_STXCSUM: u32 = 0x17;
@@ -99,8 +99,8 @@ pub(super) fn disable_offload(socket: BorrowedFd<'_>, interface: &str) -> io::Re
     Ok(())
 }
 
-/// Lets the calling thread wake up on time: no timer slack, and ahead of ordinary threads where
-/// the system allows. Returns whether it does.
+/// Lets the calling thread wake up on time: without timer slack, and with real-time priority if the
+/// system allows. Returns whether it has that priority.
 pub(super) fn make_real_time() -> bool {
     // SAFETY: PR_SET_TIMERSLACK takes a number; it concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
@@ -111,7 +111,7 @@ pub(super) fn make_real_time() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 
-/// Processor time that the calling thread has used.
+/// Processor time of the calling thread.
 pub(super) fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -122,7 +122,7 @@ pub(super) fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Receives bytes and the descriptors that travel with them; at least one byte.
+/// Receives at least one byte, and the descriptors that travel with it.
 pub(super) fn receive_with_descriptors(
     stream: &UnixStream,
     into: &mut [IoSliceMut<'_>],
@@ -146,7 +146,7 @@ pub(super) fn receive_with_descriptors(
     Ok(descriptors)
 }
 
-/// Lets the command's process enter the network namespace before it starts its program.
+/// Makes the command's process enter the network namespace before it starts its program.
 pub(super) fn enter_before_exec(command: &mut Command, namespace: OwnedFd) {
     // SAFETY: setns is one system call; it neither allocates nor takes locks.
     unsafe {
@@ -185,8 +185,8 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Room for about 100 ms at 1 Gbit/s, with the kernel's own overhead per packet.
+/// Receive buffer in bytes: about 100 ms at 1 Gbit/s, with the kernel's overhead for each packet.
 const SOCKET_BUFFER_BYTES: i32 = 32 << 20;
 
-/// Any real-time priority precedes ordinary threads; a low one leaves the kernel's own ahead.
+/// Real-time priority of the emulator's thread: ahead of ordinary threads, behind the kernel's own.
 const REAL_TIME_PRIORITY: i32 = 5;

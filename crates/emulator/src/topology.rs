@@ -1,4 +1,4 @@
-//! The two sites and the wires to the emulator: namespaces, veths, addresses.
+//! The two sites and their wires to the emulator: namespaces, veths, addresses.
 
 use std::{
     fs, io,
@@ -15,12 +15,12 @@ use super::{
     sys,
 };
 
-/// Two sites, each on a veth whose other end lies in the emulator's own namespace. Dropping it
-/// takes the veths away, and the namespaces as far as nothing else uses them.
+/// Two sites, each on a veth whose other end is in the emulator's own namespace, the hub. Drop
+/// removes the veths, and the namespaces unless something else uses them.
 #[derive(Debug)]
 pub(super) struct Topology {
     sites: [Netns; 2],
-    /// Connections to rtnetlink inside the sites.
+    /// rtnetlink connections inside the sites.
     site_links: [Netlink; 2],
     hub_link: Netlink,
     /// Keeps the emulator's namespace.
@@ -29,7 +29,7 @@ pub(super) struct Topology {
 }
 
 impl Topology {
-    /// Builds everything and returns it with the emulator's sockets, site A's first.
+    /// Builds the topology, and returns it with the emulator's packet sockets, site A's first.
     pub(super) fn build(config: &WanConfig) -> Result<(Self, [OwnedFd; 2]), WanError> {
         config.validate()?;
         let make = |site: Site| {
@@ -68,7 +68,6 @@ impl Topology {
         Ok((topology, sockets))
     }
 
-    /// The namespace of a site.
     pub(super) fn netns(&self, site: Site) -> &Netns {
         &self.sites[site.index()]
     }
@@ -82,7 +81,7 @@ impl Topology {
         if !up {
             return Ok(());
         }
-        // Taking an interface down removes IPv6 addresses and all neighbours.
+        // An interface that goes down loses its IPv6 addresses and all neighbours.
         for (address, prefix) in self.config.sites[site.index()].addresses() {
             link.add_address(SITE_INDEX, address, prefix)
                 .map_err(failed("addressing"))?;
@@ -96,7 +95,7 @@ impl Topology {
         self.wait_for_ipv6(site)
     }
 
-    /// Makes `name` the congestion control of the site's connections over the WAN by IPv4.
+    /// Sets the congestion control of the site's IPv4 connections over the WAN.
     pub(super) fn set_congestion_control(
         &mut self,
         site: Site,
@@ -111,8 +110,8 @@ impl Topology {
             )))
     }
 
-    /// Waits until the site takes packets to its IPv6 address: the kernel enters the route to it
-    /// some time after it has taken the address.
+    /// Waits until the site accepts packets to its IPv6 address: the kernel adds the route some
+    /// time after the address.
     fn wait_for_ipv6(&self, site: Site) -> Result<(), WanError> {
         let Some(address) = self.config.sites[site.index()].ipv6 else {
             return Ok(());
@@ -125,7 +124,7 @@ impl Topology {
         let route = format!("{address} 80 ");
         let action = || WanError::io("waiting for a site's IPv6 address");
         self.sites[site.index()].run(|| {
-            for _ in 0..IPV6_PATIENCE_MS {
+            for _ in 0..IPV6_CHECKS {
                 let routes = fs::read_to_string("/proc/thread-self/net/ipv6_route");
                 if routes
                     .map_err(action())?
@@ -134,13 +133,14 @@ impl Topology {
                 {
                     return Ok(());
                 }
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(IPV6_CHECK_INTERVAL);
             }
             Err(action()(io::Error::from(io::ErrorKind::TimedOut)))
         })?
     }
 
-    /// The veth from the hub to one site, up at the hub's end, and the site's loopback.
+    /// Adds the veth between the hub and one site, up at the hub's end, and takes the site's
+    /// loopback up.
     fn add_wire(&mut self, site: Site) -> Result<(), WanError> {
         let SiteEnds { near, far } = ends(site, &self.config.interface);
         let namespace = &self.sites[site.index()];
@@ -148,7 +148,7 @@ impl Topology {
         hub_link
             .add_veth(near, far, namespace.as_fd(), self.config.interface_mtu)
             .map_err(WanError::io("making a veth"))?;
-        // A kernel without IPv6 has nothing to switch off.
+        // A kernel without IPv6 has nothing to disable.
         let _ = hub_link.disable_link_local(near.index);
         hub_link
             .set_up(near.index, true)
@@ -172,7 +172,7 @@ impl Topology {
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        // Processes may keep the sites' namespaces; their way out of them ends here.
+        // Processes may outlive this value inside the sites, but their network ends here.
         for site in Site::BOTH {
             let _ = self.hub_link.delete_link(hub_index(site));
         }
@@ -204,13 +204,13 @@ fn ends(site: Site, interface: &str) -> SiteEnds<'_> {
     }
 }
 
-/// Hardware address of a site: locally administered, "LH".
+/// Hardware address of a site: locally administered, with the letters "LH".
 fn mac(site: Site) -> [u8; 6] {
     [0x02, 0x4c, 0x48, 0, 0, site.index() as u8 + 1]
 }
 
-/// Indices are ours to choose in namespaces of our own; the first few may be taken by tunnels that
-/// the kernel makes in every namespace.
+/// Interface index in the hub. In a namespace of our own every index is free, except for the first
+/// few, which the kernel may give to its default tunnels.
 fn hub_index(site: Site) -> u32 {
     101 + site.index() as u32
 }
@@ -218,5 +218,6 @@ fn hub_index(site: Site) -> u32 {
 const SITE_INDEX: u32 = 100;
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Longer than the kernel's worker threads are kept waiting on a busy machine.
-const IPV6_PATIENCE_MS: u32 = 5000;
+/// Checks for the IPv6 route, five seconds of them: longer than a busy machine delays the kernel's worker threads.
+const IPV6_CHECKS: u32 = 5000;
+const IPV6_CHECK_INTERVAL: Duration = Duration::from_millis(1);

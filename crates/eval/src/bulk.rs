@@ -1,8 +1,9 @@
-//! Bulk data over TCP, acknowledged end to end: a source that sends so many bytes, or for so long, and
-//! a sink that counts them and echoes the last.
+//! A bulk transfer over TCP with an acknowledgement from end to end: a source sends a number of
+//! bytes, and a sink counts the bytes and echoes the last eight.
 //!
-//! The last bytes differ from connection to connection, so an echo is proof of this transfer. What
-//! lies between the two, the kernel alone or a pair of gateways, is the caller's business.
+//! The last bytes differ from connection to connection, so an echo proves that this very transfer
+//! arrived. The path between source and sink, the kernel alone or a pair of gateways, is the
+//! caller's business.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -22,8 +23,8 @@ use units::ByteCount;
 
 use emulator::{Site, Wan};
 
-/// Takes connections at a site, reads what they announce, and answers with its last eight bytes.
-/// Dropped, it takes no more.
+/// Accepts connections at a site, counts the bytes that arrive, and echoes the last eight bytes of
+/// each connection. A dropped sink accepts no more connections.
 #[derive(Debug)]
 pub struct Sink {
     listener: TcpListener,
@@ -31,23 +32,24 @@ pub struct Sink {
     received: Arc<AtomicU64>,
 }
 
-/// What a source sends.
+/// The sending end of a transfer.
 #[derive(Debug, Clone)]
 pub struct Bulk {
-    /// A sink, or what leads to one.
+    /// A sink, or a gateway in front of a sink.
     pub to: SocketAddr,
-    /// How much.
     pub size: ByteCount,
-    /// After this time it is cut off; how much arrived is the sink's word.
+    /// Longest time from connecting to the echo. A transfer that takes longer is cut off;
+    /// [`Sink::received`] says how much arrived.
     pub limit: Duration,
-    /// Congestion control of this connection; `None` is the system's choice.
+    /// Congestion control of this connection, by the kernel's name; `None` keeps the system's
+    /// choice.
     pub congestion_control: Option<String>,
 }
 
 /// How a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// From connecting to the echo, or until it was cut off.
+    /// Time from connecting to the echo, or to the cut.
     pub elapsed: Duration,
     /// Whether the echo came.
     pub is_complete: bool,
@@ -57,7 +59,7 @@ impl Sink {
     /// Listens at a site's IPv4 address.
     ///
     /// # Errors
-    /// If the port is taken.
+    /// If the kernel does not give the address and port, for example because the port is taken.
     pub fn start(wan: &Wan, site: Site, port: u16) -> anyhow::Result<Self> {
         let address = SocketAddr::from((wan.address(site), port));
         let listener = wan
@@ -69,7 +71,7 @@ impl Sink {
         thread::spawn(move || {
             while let Ok((stream, _)) = accepting.accept() {
                 let count = count.clone();
-                // What breaks off shows at the source.
+                // The source notices a broken connection.
                 thread::spawn(move || swallow(stream, &count));
             }
         });
@@ -80,17 +82,16 @@ impl Sink {
         })
     }
 
-    /// Gives connections that come from now on a receive buffer of this size, as programs do that
-    /// know no better, instead of one that grows.
+    /// Gives later connections a receive buffer of this fixed size, as programs do that set
+    /// `SO_RCVBUF`. Without this call the kernel lets the buffer grow.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel refuses the size.
     pub fn set_buffer(&self, size: ByteCount) -> anyhow::Result<()> {
         setsockopt(&self.listener, sockopt::RcvBuf, &(size.bytes() as usize))
             .context("receive buffer")
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -103,13 +104,13 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 }
 
 impl Bulk {
-    /// `size` bytes to `to`, however long it takes.
+    /// A transfer of `size` bytes to `to` without a time limit.
     pub fn new(to: SocketAddr, size: ByteCount) -> Self {
         Self {
             to,
@@ -119,10 +120,10 @@ impl Bulk {
         }
     }
 
-    /// Sends, from where the calling thread is, and waits for the echo.
+    /// Sends from the calling thread's network namespace, and waits for the echo.
     ///
     /// # Errors
-    /// If the connection fails, or the echo is not what was sent last.
+    /// If the connection fails, or the echo differs from the last bytes.
     pub fn send(&self) -> anyhow::Result<Ended> {
         let began = Instant::now();
         let mut stream = self.connect()?;
@@ -132,7 +133,7 @@ impl Bulk {
         let is_over = || began.elapsed() >= self.limit;
         let cut_off = |stream: &TcpStream| -> anyhow::Result<Ended> {
             let elapsed = began.elapsed();
-            // What is still queued must not disturb what comes after.
+            // Queued bytes would disturb the next trial, so the connection ends with a reset.
             SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
             Ok(Ended {
                 elapsed,
@@ -184,13 +185,13 @@ impl Bulk {
         }
         let connected = socket.connect_timeout(&self.to.into(), CONNECT_PATIENCE);
         connected.with_context(|| format!("connecting to {}", self.to))?;
-        // A timeout leaves it non-blocking.
+        // `connect_timeout` leaves the socket non-blocking.
         socket.set_nonblocking(false)?;
         Ok(socket.into())
     }
 }
 
-/// Reads what a connection announces and answers.
+/// Reads an announced number of bytes and echoes the last eight.
 fn swallow(mut stream: TcpStream, count: &AtomicU64) -> io::Result<()> {
     let mut size = [0; 8];
     stream.read_exact(&mut size)?;
@@ -210,7 +211,7 @@ fn swallow(mut stream: TcpStream, count: &AtomicU64) -> io::Result<()> {
     stream.write_all(&tail)
 }
 
-/// Keeps the last bytes of a stream that comes in parts of any size.
+/// Updates `tail`, the last bytes of a stream that arrives in parts of any size.
 fn push(tail: &mut [u8; 8], bytes: &[u8]) {
     let new = &bytes[bytes.len().saturating_sub(tail.len())..];
     tail.rotate_left(new.len());
@@ -235,10 +236,10 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Bytes handed to the kernel, or taken from it, at once.
+/// Bytes of one read or write.
 const STEP_BYTES: usize = 1 << 20;
-/// How long a source waits for room or bytes before it looks at the clock.
+/// Longest wait for room or bytes before the source checks its time limit.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Longer than a first packet takes over any path here, lost a few times.
+/// Longest wait for a connection: time for several lost SYNs on any path of a plan.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
 const STREAM: socket2::Type = socket2::Type::STREAM;

@@ -1,4 +1,4 @@
-//! What a trial is about: a path, a piece of work, and who does it.
+//! A cell of a plan: one combination of path and work. Each trial measures one side in one cell.
 
 use std::{fmt, time::Duration};
 
@@ -10,103 +10,98 @@ pub use crate::ftp::Direction;
 
 use probe::calc::Transfer;
 
-/// A path and a piece of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The path.
     pub path: PathSpec,
-    /// The work.
     pub work: Work,
 }
 
-/// A path as plans name it; both directions alike, but for `rate_back`.
+/// An emulated path. Both directions are alike, except for `rate_back_bits_per_s`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathSpec {
-    /// The profile whose medium it has; rate and round-trip time are then what the medium makes of packets
-    /// of 1500 bytes.
+    /// Name of a profile with a shared radio medium. Rate and round-trip time are then those of
+    /// 1500-byte packets on that medium.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<String>,
-    /// Rate of the bottleneck from B to A, where downloads go, Ethernet framing included; bits per second.
+    /// Rate of the bottleneck from B to A, the direction of downloads, in bits per second with
+    /// Ethernet framing.
     pub rate_bits_per_s: u64,
-    /// Of the other direction, where it differs.
+    /// Rate from A to B, if it differs.
     pub rate_back_bits_per_s: Option<u64>,
-    /// Round-trip time, milliseconds.
     pub rtt_ms: f64,
-    /// Share of packets lost at random, each way.
+    /// Share of packets lost at random in each direction, from 0 to 1.
     pub loss: f64,
-    /// Share of packets with one bit flipped.
+    /// Share of packets with one flipped bit.
     pub corruption: f64,
-    /// Share of packets that skip the delay.
+    /// Share of packets that skip the propagation delay and so overtake others.
     pub reordering: f64,
     /// Share of packets that arrive twice.
     pub duplication: f64,
 }
 
-/// A piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// What is done.
     #[serde(default)]
     pub job: Job,
-    /// Seen from the client.
     pub direction: Direction,
-    /// Bytes of each file, or of each answer.
+    /// Bytes of each file, or of each answer of a transaction.
     pub size_bytes: u64,
-    /// Files, one after the other unless there are several clients; sessions or transactions of the other jobs.
+    /// Number of files, sessions or transactions. Files move one after the other, unless there are
+    /// several clients.
     pub files: u32,
-    /// Clients at once, which share the files.
+    /// Concurrent clients, which share the files.
     pub clients: u32,
-    /// Largest TCP window over the WAN; `None`: enough.
+    /// Largest TCP window over the WAN; `None` means a window that fills the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_bytes: Option<u64>,
-    /// How the server's machine is set up; `None`: buffers that grow, and the embedded server.
+    /// Fixed buffers at the server; `None` means growing buffers and the embedded server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerBuffers>,
-    /// What sends in the same direction all the while.
+    /// A competing flow in the same direction during the whole trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Neighbour>,
-    /// The path carries nothing for so long, from [`OUTAGE_AFTER`] on.
+    /// Length of an outage that begins [`OUTAGE_AFTER`] into the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_ms: Option<u64>,
 }
 
-/// Kinds of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Job {
-    /// Files move, as fast as they can.
+    /// Files move as fast as possible.
     #[default]
     Files,
-    /// Users come and say the script of 35 commands (`longhaul probe ftp`), with small files.
+    /// Users log in and run the script of 35 commands (`longhaul probe ftp`) with small files.
     Sessions,
-    /// Users come with a short request each (`longhaul probe transaction`).
+    /// Users send short requests (`longhaul probe transaction`).
     Transactions,
 }
 
-/// Buffers of the server's machine, as a study varied them.
+/// Buffers at the server, as the study of `plans/oodt.toml` varied them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerBuffers {
-    /// Of a socket, in either direction.
+    /// Send and receive buffer of each socket.
     pub socket_bytes: u64,
-    /// What the server reads from a file and sends at once.
+    /// Bytes that the server reads from a file and sends with one call.
     pub block_bytes: u64,
 }
 
-/// Another user of the path: a TCP connection with endless data.
+/// A competing TCP connection with endless data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Neighbour {
-    /// With the kernel's CUBIC.
+    /// The kernel's CUBIC.
     Cubic,
-    /// With the kernel's BBR.
+    /// The kernel's BBR.
     Bbr,
 }
 
-/// How long after its beginning a trial is struck by an outage.
+/// Time from the beginning of a trial to its outage.
 pub const OUTAGE_AFTER: Duration = Duration::from_secs(2);
 
 impl PathSpec {
-    /// A path with the medium of a profile, without any loss; `None` if no profile of this name has one.
+    /// A lossless path over the medium of a profile; `None` if no profile of this name has a
+    /// medium.
     pub fn of_medium(name: &str) -> Option<Self> {
         let radio = Profile::named(name)?.radio?;
         let airtime_s = radio.airtime(FULL_PACKET_BYTES).as_secs_f64();
@@ -118,7 +113,7 @@ impl PathSpec {
         })
     }
 
-    /// The medium that both directions share.
+    /// The medium that both directions share, if there is one.
     pub fn radio(&self) -> Option<Radio> {
         self.medium
             .as_deref()
@@ -126,13 +121,13 @@ impl PathSpec {
             .and_then(|profile| profile.radio)
     }
 
-    /// Settings of the emulator: A to B, then B to A.
+    /// Settings of the emulator: from A to B, then from B to A.
     pub fn configs(&self) -> [PathConfig; 2] {
         let rtt = Duration::from_secs_f64(self.rtt_ms / 1e3);
         let config = |bits_per_s: u64| {
             let rate = BitRate::bits_per_s(bits_per_s);
             PathConfig {
-                // A medium has a rate and a queue of its own.
+                // A medium brings its own rate and queue.
                 rate: self.medium.is_none().then_some(rate),
                 queue: PathConfig::default_queue(rate, rtt),
                 delay: rtt / 2,
@@ -154,25 +149,27 @@ impl PathSpec {
 }
 
 impl Work {
-    /// Bytes of all files together.
     pub fn bytes(&self) -> ByteCount {
         ByteCount::new(self.size_bytes * u64::from(self.files))
     }
 
-    /// How long the path carries nothing.
     pub fn outage(&self) -> Duration {
         Duration::from_millis(self.outage_ms.unwrap_or(0))
     }
 }
 
 impl Cell {
-    /// How long a neighbour sends before a trial begins: until it has found its rate, without loss.
+    /// Time that a neighbour sends before a trial begins, so that its congestion control has found
+    /// its rate on a path without loss; `None` without a neighbour.
     pub fn neighbour_head_start(&self) -> Option<Duration> {
         let rtt = Duration::from_secs_f64(self.path.rtt_ms / 1e3);
-        self.work.beside.map(|_| NEIGHBOUR_HEAD_START.max(30 * rtt))
+        self.work
+            .beside
+            .map(|_| NEIGHBOUR_HEAD_START.max(NEIGHBOUR_HEAD_START_ROUND_TRIPS * rtt))
     }
 
-    /// The cell as one transfer, for formulas. Packets with a flipped bit are lost to everybody.
+    /// The cell as one transfer, for the formulas of [`probe::calc`]. A packet with a flipped bit
+    /// counts as lost.
     pub fn transfer(&self) -> Transfer {
         let path = &self.path;
         let rate = match self.work.direction {
@@ -189,8 +186,11 @@ impl Cell {
     }
 }
 
-/// Least time that a neighbour is ahead.
+/// Shortest head start of a neighbour, for short paths.
 const NEIGHBOUR_HEAD_START: Duration = Duration::from_secs(3);
+/// Head start of a neighbour in round trips: enough for its congestion control to find its rate
+/// on a path without loss.
+const NEIGHBOUR_HEAD_START_ROUND_TRIPS: u32 = 30;
 
 impl fmt::Display for PathSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,7 +273,7 @@ impl fmt::Display for Neighbour {
 const FULL_PACKET_BYTES: usize = 1500;
 const ETHERNET_BYTES: usize = 38;
 
-/// In few digits: shares come from text.
+/// A share in percent, rounded to six decimals: shares come from text and keep its digits.
 fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }

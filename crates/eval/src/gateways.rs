@@ -1,7 +1,8 @@
-//! A pair of gateways, started as users start them: two keys, two files, two processes.
+//! A pair of gateways, started as users start them: two key files, two configuration files, two
+//! processes.
 //!
-//! A [`GatewayPlan`] goes in. Where the processes run, and so in which network namespaces, is the caller's
-//! business: the caller brings the command for each.
+//! A [`GatewayPlan`] describes both gateways. The caller brings the command for each process, and
+//! so decides in which network namespace a gateway runs.
 
 use std::{
     ffi::OsString,
@@ -22,35 +23,35 @@ use nix::{
     unistd::Pid,
 };
 
-/// Two gateways, of which each may run; ended when dropped.
+/// Two gateways, each running or not. Drop ends the running ones.
 #[derive(Debug)]
 pub struct Gateways {
     folder: PathBuf,
-    /// In the order of the sites.
+    /// Indexed by site.
     children: [Option<Child>; 2],
 }
 
-/// How a pair is set up: gateway A is near, gateway B is far.
+/// The settings of a pair: gateway A is the near one, gateway B the far one.
 #[derive(Debug, Clone)]
 pub struct GatewayPlan {
-    /// Where gateway A's link listens.
+    /// UDP address of gateway A's link.
     pub listen_a: SocketAddr,
-    /// Where gateway B's link listens.
+    /// UDP address of gateway B's link.
     pub listen_b: SocketAddr,
-    /// Where gateway A finds gateway B.
+    /// UDP address that gateway A uses for gateway B: its own, or that of a relay on the path.
     pub endpoint_b: SocketAddr,
-    /// What gateway B serves, as patterns; everything if there are none.
+    /// Patterns of the servers that gateway B serves; an empty list means every server.
     pub serves: Vec<String>,
-    /// Further sections of gateway A's file: its doors.
+    /// Further sections of gateway A's configuration, for its doors.
     pub doors: String,
-    /// What gateway B may dial: addresses or patterns with ports.
+    /// Addresses or patterns with ports that gateway B may dial.
     pub allow: Vec<String>,
-    /// The admin address of both.
+    /// Address of the admin interface of both gateways.
     pub admin: SocketAddr,
 }
 
 impl GatewayPlan {
-    /// The text of each gateway's file; `keys` are the public keys, gateway A's first.
+    /// The configuration files of gateway A and gateway B, given their public keys.
     fn files(&self, [key_a, key_b]: [String; 2]) -> [String; 2] {
         let list = |items: &[String]| {
             let quoted: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
@@ -82,7 +83,7 @@ impl GatewayPlan {
 }
 
 impl Gateways {
-    /// Writes keys and files, and starts neither.
+    /// Writes keys and configuration files without starting a gateway.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -104,11 +105,11 @@ impl Gateways {
         Ok(gateways)
     }
 
-    /// Writes keys and files and starts both. `command` makes the command that runs the `longhaul` program at
-    /// a site.
+    /// Writes keys and configuration files, and starts both gateways. `command` makes the command
+    /// that runs the `longhaul` program at a site.
     ///
     /// # Errors
-    /// If a file cannot be written or a process not started.
+    /// If a file cannot be written or a process cannot be started.
     pub fn start(
         plan: &GatewayPlan,
         command: impl Fn(Site) -> anyhow::Result<Command>,
@@ -120,17 +121,16 @@ impl Gateways {
         Ok(gateways)
     }
 
-    /// The configuration file of a site's gateway.
     pub fn file(&self, site: Site) -> PathBuf {
         self.folder.join(format!("{}.toml", NAMES[site as usize]))
     }
 
-    /// What follows the program's name to run a site's gateway.
+    /// The arguments of the `longhaul` program that run a site's gateway.
     pub fn arguments(&self, site: Site) -> [OsString; 3] {
         ["gateway".into(), "--config".into(), self.file(site).into()]
     }
 
-    /// Starts a site's gateway; `command` runs the program there. What the gateway says goes to its log.
+    /// Starts a site's gateway with `command`. Its output goes to its log.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -154,7 +154,7 @@ impl Gateways {
     /// Sends a signal to a site's gateway.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If the gateway does not run.
     pub fn signal(&self, site: Site, signal: Signal) -> anyhow::Result<()> {
         let child = self.children[site as usize].as_ref();
         let child =
@@ -162,10 +162,10 @@ impl Gateways {
         kill(Pid::from_raw(child.id() as i32), signal).context("sending a signal")
     }
 
-    /// Ends a site's gateway by a signal, and waits for its end.
+    /// Ends a site's gateway by a signal, and waits for its exit.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If the gateway does not run.
     pub fn stop(&mut self, site: Site, signal: Signal) -> anyhow::Result<()> {
         self.signal(site, signal)?;
         if let Some(mut child) = self.children[site as usize].take() {
@@ -177,12 +177,12 @@ impl Gateways {
     /// Waits until `is_ready`, 10 s at most.
     ///
     /// # Errors
-    /// If a gateway ends, or the time is over; the message has what the gateways said.
+    /// If a gateway exits, or after 10 s. The message quotes the logs of the gateways.
     pub fn wait_until(
         &mut self,
         mut is_ready: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + READY_PATIENCE;
         while Instant::now() < deadline {
             for child in self.children.iter_mut().flatten() {
                 let status = child.try_wait()?;
@@ -195,19 +195,19 @@ impl Gateways {
             if is_ready()? {
                 return Ok(());
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(READY_CHECK_INTERVAL);
         }
         bail!(
-            "the gateways are not ready after 10 s; {}",
+            "the gateways are not ready after {} s; {}",
+            READY_PATIENCE.as_secs(),
             self.last_words()
         )
     }
 
-    /// Processor time that each gateway has used, its link's thread counted apart, in the order of the
-    /// sites.
+    /// Processor time of both gateways, indexed by site. The thread of the link is counted apart.
     ///
     /// # Errors
-    /// If a gateway is gone.
+    /// If a gateway does not run.
     pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
         let of = |site: Site| -> anyhow::Result<ProcessTime> {
             let child = self.children[site as usize].as_ref();
@@ -240,10 +240,13 @@ impl Drop for Gateways {
     }
 }
 
-/// The driver of a gateway's link.
+/// Longest wait until the gateways are ready.
+const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Name of the thread that drives a gateway's link.
 const LINK_THREAD: &str = "longhaul-link";
 const NAMES: [&str; 2] = ["site-a", "site-b"];
-/// An admin address with any free port, for who does not ask it.
+/// An admin address with any free port, for trials that do not query it.
 pub const ADMIN_ANYWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(
     std::net::Ipv4Addr::LOCALHOST,
     0,

@@ -1,8 +1,9 @@
-//! Programs of others on this machine.
+//! Lookup of other programs on this machine.
 
 use std::path::PathBuf;
 
-/// Where a program is. Ordinary users have no path to the programs of the system.
+/// Path of an installed program. The `sbin` folders count too, although the `PATH` of ordinary
+/// users lacks them.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/local/sbin")];

@@ -1,4 +1,4 @@
-//! Another user of the path: a TCP connection with endless data, for as long as it is kept.
+//! A competing flow on the path: one TCP connection that sends endless data until it is dropped.
 
 use std::{
     io::{ErrorKind, Write},
@@ -20,18 +20,18 @@ use super::cell::{Direction, Neighbour};
 use crate::bulk::Sink;
 use emulator::{Site, Wan};
 
-/// A connection that sends; it ends when dropped.
+/// A sending connection; drop ends it.
 #[derive(Debug)]
 pub(crate) struct Running {
     stop: Arc<AtomicBool>,
-    /// When, and how many bytes had arrived then.
+    /// Samples of the received bytes, with the time of each.
     counts: Arc<Mutex<Vec<(Instant, ByteCount)>>>,
     sender: Option<JoinHandle<std::io::Result<anyhow::Result<()>>>>,
     counter: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Starts it in the direction of the work, and gives it time to find its rate.
+    /// Starts a flow in the direction of the work, and waits for its head start.
     pub(crate) fn start(
         wan: &Wan,
         neighbour: Neighbour,
@@ -63,7 +63,7 @@ impl Running {
         })
     }
 
-    /// What it received in the time until now, bits per second.
+    /// Rate of the received bytes over the last `time`, in bits per second.
     pub(crate) fn bits_per_s(&self, time: Duration) -> f64 {
         let counts = lock(&self.counts);
         let Some(&(end, last)) = counts.last() else {
@@ -79,14 +79,14 @@ impl Running {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked has left whole entries.
+    // Entries are pushed whole, so a panic elsewhere leaves none half-written.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // What became of them shows in what has been received.
+        // A failed sender shows in the received bytes.
         if let Some(sender) = self.sender.take() {
             let _ = sender.join();
         }
@@ -113,7 +113,7 @@ fn send(to: SocketAddr, neighbour: Neighbour, stop: &AtomicBool) -> anyhow::Resu
             Err(error) => return Err(error).context("sending"),
         }
     }
-    // What is still queued must not disturb what comes after.
+    // Queued bytes would disturb the next trial, so the connection ends with a reset.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     Ok(())
 }

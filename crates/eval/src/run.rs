@@ -1,4 +1,5 @@
-//! Runs a plan: cell by cell, the sides by turns, and each trial recorded as soon as it is over.
+//! Runs a plan cell by cell. In a cell the sides alternate. Each trial is recorded as soon as it
+//! ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,14 +24,14 @@ use super::{
 use bench_kit::machine;
 use emulator::WanError;
 
-/// What a run needs beside its plan.
+/// Settings of a run besides its plan.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The `longhaul` program, from which gateways are started.
+    /// The `longhaul` program that runs as both gateways.
     pub program: PathBuf,
-    /// Where records go; what those that are there already say is not tried again.
+    /// The file of records. Trials that it already holds are not run again.
     pub records: PathBuf,
-    /// Version and commit.
+    /// Version and commit of the program.
     pub version: String,
     /// Version of the records' format.
     pub schema: u32,
@@ -38,11 +39,13 @@ pub struct Setting {
     pub shows_progress: bool,
 }
 
-/// Runs what the records do not have yet, and returns all of them. Trials that were not tried, or cut off by a
-/// shorter limit, are tried again. Call it before the process has any thread.
+/// Runs the trials that the records lack, and returns all records of the plan. Trials that were not
+/// tried, or that a shorter limit cut off, run again. The process must not have a second thread
+/// yet, since the namespaces of the sites are made here.
 ///
 /// # Errors
-/// If sites cannot be made or records not kept. A trial that fails is a record.
+/// If the sites cannot be made or the records cannot be written. A failed trial is a record, not an
+/// error.
 pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
     let (mut file, known) = Records::open(&setting.records)?;
     let by_others = known
@@ -77,9 +80,9 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
         tell(&task.cell.to_string());
         let mut stage = match Stage::set_up(&task.cell, &setting.program, SEED) {
             Ok(stage) => Ok(stage),
-            // Without sites there is no cell at all.
+            // No cell can run without sites.
             Err(error) if error.is::<WanError>() => return Err(error.context("the sites")),
-            // This cell is too much for this machine, or its gateways do not start.
+            // The path exceeds this machine, or the gateways do not start.
             Err(error) => Err(format!("{error:#}")),
         };
         for (repetition, side) in turns {
@@ -121,7 +124,8 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
     Ok(in_order(plan, record::read(&setting.records)?))
 }
 
-/// The records of a plan's trials in its order; what an earlier, longer version of it left is not this one's.
+/// The records of a plan's trials, in the plan's order. Records of cells that the plan no longer
+/// has are left out.
 pub fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
     let wanted = plan.tasks.iter().flat_map(|task| {
         task.sides.iter().flat_map(move |side| {
@@ -134,7 +138,7 @@ pub fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
-/// What came of a trial, and what happened meanwhile.
+/// The outcome of a trial, with the counters of its time.
 struct Tried {
     outcome: Outcome,
     moved: Moved,
@@ -202,7 +206,7 @@ fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
     })
 }
 
-/// An outage, unless the trial is over before; the path is open again when this returns.
+/// Runs the outage of a cell, unless the trial ends earlier. The path is open again on return.
 fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
     for (time, outage) in [(OUTAGE_AFTER, true), (cell.work.outage(), false)] {
         let over = is_over.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
@@ -213,7 +217,7 @@ fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
     }
 }
 
-/// Above the bar, or to standard error where there is none.
+/// Prints a line above the progress bar, or to standard error without a bar.
 fn say(bar: &ProgressBar, text: &str) {
     if bar.is_hidden() {
         eprintln!("{text}");
@@ -255,5 +259,5 @@ fn progress(trials: usize, is_shown: bool) -> ProgressBar {
     bar
 }
 
-/// Of the impairments: the same for all sides.
+/// Seed of the emulator's impairments, the same for all sides.
 const SEED: u64 = 1;

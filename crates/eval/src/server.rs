@@ -1,5 +1,5 @@
-//! The FTP server at site B: the one inside this program, or vsftpd where a cell says how the server is set up or
-//! what it must understand.
+//! The FTP server at site B: the embedded one, or vsftpd for cells that need fixed buffers or a
+//! full command set.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use super::{
 use bench_kit::ftp_server;
 use emulator::{Site, Wan};
 
-/// A running server; it ends when dropped.
+/// A running server; drop ends it.
 #[derive(Debug)]
 pub(super) enum Server {
     Embedded {
@@ -34,26 +34,26 @@ pub(super) enum Server {
     },
 }
 
-/// What keeps a cell from being tried here.
+/// Why this machine cannot run the cell, if it cannot.
 pub(super) fn missing(work: &Work) -> Option<String> {
     let needed = needs_vsftpd(work) && installed::find("vsftpd").is_none();
     needed.then(|| "vsftpd is not installed".to_owned())
 }
 
-/// The embedded server has no such buffers, and does not understand all that sessions say.
+/// The embedded server has no fixed buffers, and lacks commands of the session script.
 fn needs_vsftpd(work: &Work) -> bool {
     work.job == Job::Sessions || work.server.is_some()
 }
 
 impl Server {
-    /// Serves `folder` and waits until it answers.
+    /// Serves `folder`, and waits until the server accepts connections.
     pub(super) fn start(
         wan: &Wan,
         folder: &Path,
         address: SocketAddr,
         work: &Work,
     ) -> anyhow::Result<Self> {
-        // Without it nothing is tried, as the records then say.
+        // Without vsftpd the cell's records say that it was not tried.
         let mut server = if needs_vsftpd(work) && missing(work).is_none() {
             Self::vsftpd(wan, folder, address, work.server)?
         } else {
@@ -119,7 +119,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Either may have ended by itself.
+        // Either server may have ended by itself.
         match self {
             Self::Embedded { stop, thread } => {
                 if let Some(stop) = stop.take() {
@@ -138,7 +138,7 @@ impl Drop for Server {
     }
 }
 
-/// The settings of vsftpd that conformance tests have, too.
+/// Settings of vsftpd, shared with the conformance tests.
 const VSFTPD: &str = include_str!("vsftpd.conf");
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Who does the work: plain FTP, Longhaul, and other movers found on the machine.
+//! The sides of a comparison: plain FTP, Longhaul, and other movers of files.
 
 use std::time::Duration;
 
@@ -6,30 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 
-/// A way to move files; its name in plans and records is that of the variant, `ftp-cubic`.
+/// A mover of files. Plans and records use the variant's name in kebab case, as in `ftp-cubic`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// Plain FTP over the kernel's CUBIC.
     FtpCubic,
-    /// Plain FTP over the kernel's BBR.
     FtpBbr,
     /// FTP through a pair of gateways.
     Longhaul,
-    /// `lftp pget -n 8`: one file in eight parts at once, over CUBIC; downloads only.
+    /// `lftp pget -n 8` over CUBIC: one file in eight concurrent parts. Downloads only.
     LftpPget,
-    /// `iperf3`: no files, one TCP connection over CUBIC.
+    /// `iperf3` over one CUBIC connection, without files.
     Iperf3,
-    /// UFTP, a paced UDP protocol, told what the path carries of its packets.
+    /// UFTP, a paced UDP protocol, set to the rate of the path.
     Uftp,
-    /// TFTP with blocks of 1428 bytes and a window of 64.
+    /// TFTP with blocks of 1428 bytes and a window of 64 blocks.
     Tftp,
-    /// A stream of a QUIC library with its default controller.
+    /// One stream of a QUIC library with the library's default controller.
     Quic,
 }
 
 impl Side {
-    /// Its name in tables and plots.
+    /// Name in tables and plots.
     pub const fn title(self) -> &'static str {
         match self {
             Self::FtpCubic => "FTP, CUBIC",
@@ -43,19 +41,22 @@ impl Side {
         }
     }
 
-    /// About how long it will take; no more than a guess for progress.
+    /// Expected time of a cell's trial: a guess for the progress display.
     pub fn estimate(self, cell: &Cell) -> Duration {
         let transfer = cell.transfer();
         match self {
             Self::FtpCubic | Self::LftpPget | Self::Iperf3 | Self::Quic => transfer.plain().time,
             Self::FtpBbr | Self::Longhaul | Self::Uftp => transfer.ideal_time() * 3 / 2,
             Self::Tftp => {
-                let windows = cell.work.bytes().bytes() / TFTP_WINDOW_BYTES + 1;
+                let windows =
+                    cell.work.bytes().bytes() / (TFTP_WINDOW_BLOCKS * TFTP_BLOCK_BYTES) + 1;
                 Duration::from_secs_f64(windows as f64 * cell.path.rtt_ms / 1e3)
             }
         }
     }
 }
 
-/// Bytes in flight of a TFTP transfer.
-const TFTP_WINDOW_BYTES: u64 = 64 * 1428;
+/// Payload of a TFTP block: 1500 less the headers of TFTP (4), UDP (8) and IP (60 at most), as in RFC 2348.
+pub(crate) const TFTP_BLOCK_BYTES: u64 = 1428;
+/// Blocks in flight of a TFTP transfer (RFC 7440).
+pub(crate) const TFTP_WINDOW_BLOCKS: u64 = 64;

@@ -1,5 +1,5 @@
-//! Where the trials of a cell take place: two sites with the cell's path between them, files in memory, an
-//! FTP server at site B, and a pair of gateways.
+//! The set-up for the trials of a cell: two sites with the cell's path between them, files in
+//! memory, an FTP server at site B, and a pair of gateways.
 
 use std::{
     collections::BTreeMap,
@@ -25,29 +25,29 @@ use bench_kit::{content::Content, machine::ProcessTime, scratch};
 use emulator::{Site, Wan, WanConfig};
 use probe::peer::Peer;
 
-/// The sites of one cell; all of it goes when dropped.
+/// The sites of one cell and the processes there. Drop ends them.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    // In this order: what uses the sites ends before them.
+    // Fields drop in this order, so the processes end before the sites.
     gateways: Gateways,
     server: Option<Server>,
-    /// Answers transactions, where the cell is about them.
+    /// Answers transactions, in cells that measure these.
     _peer: Option<Peer>,
     pub(crate) wan: Wan,
     pub(crate) content: Content,
     folder: PathBuf,
     program: PathBuf,
-    /// FTP at site B.
+    /// The FTP server at site B.
     pub(crate) server_address: SocketAddr,
-    /// The near gateway's door, at site A.
+    /// The near gateway's door to the FTP server, at site A.
     pub(crate) front_door: SocketAddr,
-    /// A probe's peer at site B.
+    /// The probe's peer at site B.
     pub(crate) peer_address: SocketAddr,
-    /// The near gateway's door to it.
+    /// The near gateway's door to the peer, at site A.
     pub(crate) peer_door: SocketAddr,
 }
 
-/// What counters said at a moment.
+/// A reading of all counters.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     cpu: BTreeMap<String, Duration>,
@@ -56,7 +56,7 @@ pub(crate) struct Reading {
     report: emulator::Report,
 }
 
-/// More than any path of a plan holds.
+/// Limit of the kernel's TCP buffers: more than the bandwidth-delay product of any path of a plan.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 
 const FTP_PORT: u16 = 21;
@@ -124,7 +124,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The files that are downloaded.
+    /// Makes the files for downloads at the server.
     fn prepare(&self, cell: &Cell) -> anyhow::Result<()> {
         let size = ByteCount::new(cell.work.size_bytes);
         if cell.work.job == Job::Files && cell.work.direction == Direction::Down {
@@ -158,7 +158,7 @@ impl Stage {
         self.folder.join("server")
     }
 
-    /// A file of the cell where its sender has it; uploads are made here.
+    /// Path of a cell's file at its sender. Files for uploads are made here.
     pub(crate) fn source(&self, name: &str, cell: &Cell) -> anyhow::Result<PathBuf> {
         if cell.work.direction == Direction::Down {
             return Ok(self.server_file(name));
@@ -175,7 +175,8 @@ impl Stage {
         self.wan.address(site)
     }
 
-    /// An example program that was built with the `longhaul` program, at a site; `None` if it was not built.
+    /// An example program beside the `longhaul` program, as a command at a site; `None` if it was
+    /// not built.
     pub(crate) fn example(&self, site: Site, name: &str) -> anyhow::Result<Option<Command>> {
         let folder = self.program.parent().unwrap_or(Path::new("."));
         let path = folder.join("examples").join(name);
@@ -183,21 +184,22 @@ impl Stage {
         Ok(command.transpose()?)
     }
 
-    /// A command that runs at a site; `None` if there is no such program.
+    /// A command at a site; `None` if the program is not installed.
     pub(crate) fn command(&self, site: Site, program: &str) -> anyhow::Result<Option<Command>> {
         let program = installed::find(program);
         let command = program.map(|program| self.wan.command(site, program));
         Ok(command.transpose()?)
     }
 
-    /// Whether some program waits at a port of a site, by TCP or UDP.
+    /// Whether a program listens at a port of a site, by TCP or UDP.
     pub(crate) fn is_served(&self, site: Site, port: u16) -> anyhow::Result<bool> {
         let port = format!(":{port:04X}");
         Ok(self.wan.enter(site, || {
             ["tcp", "tcp6", "udp", "udp6"].iter().any(|protocol| {
                 let path = format!("/proc/thread-self/net/{protocol}");
                 let sockets = fs::read_to_string(path).unwrap_or_default();
-                // proc_pid_net(5): number, own address, the other one's, which none has that waits.
+                // proc_pid_net(5): number, local address, remote address; a listening socket has no
+                // remote one.
                 sockets.lines().skip(1).any(|line| {
                     let mut fields = line.split_whitespace().skip(1);
                     fields.next().is_some_and(|own| own.ends_with(&port))
@@ -207,7 +209,7 @@ impl Stage {
         })?)
     }
 
-    /// Runs `work` at a site, in a thread of its own.
+    /// Runs `work` at a site, in a new thread.
     pub(crate) fn at<T: Send + 'static>(
         &self,
         site: Site,
@@ -216,7 +218,7 @@ impl Stage {
         Ok(self.wan.spawn_thread_in(site, work)?)
     }
 
-    /// Lets nothing through, or again what the cell says.
+    /// Begins or ends an outage of the cell's path.
     pub(crate) fn set_outage(&self, cell: &Cell, outage: bool) {
         let configs = cell.path.configs();
         for (direction, config) in emulator::Direction::BOTH.into_iter().zip(configs) {
@@ -224,7 +226,7 @@ impl Stage {
         }
     }
 
-    /// What the gateways said last, for errors.
+    /// The last lines of the gateways' logs, for errors.
     pub(crate) fn last_words(&self) -> String {
         self.gateways.last_words()
     }
@@ -258,7 +260,8 @@ impl Drop for Stage {
 }
 
 impl Reading {
-    /// Processor seconds by process since `earlier`; those that did next to nothing are left out.
+    /// Processor seconds of each process since `earlier`. Processes that used no measurable time
+    /// are left out.
     pub(crate) fn cpu_seconds_since(&self, earlier: &Self) -> BTreeMap<String, f64> {
         let used = self.cpu.iter().map(|(process, time)| {
             let before = earlier.cpu.get(process).copied().unwrap_or_default();
@@ -276,12 +279,12 @@ impl Reading {
     }
 }
 
-/// Name of a file of a trial.
+/// Name of a trial's file.
 pub(crate) fn name(direction: Direction, number: u32) -> String {
     format!("{direction}-{number}.bin")
 }
 
-/// The file that warms a link up: four bandwidth-delay products.
+/// Size of the file for the warm-up of the link: four bandwidth-delay products.
 pub(crate) fn warm_up_size(cell: &Cell) -> ByteCount {
     let transfer = cell.transfer();
     let product = transfer.rate.bytes_in(transfer.rtt).bytes();

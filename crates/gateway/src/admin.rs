@@ -1,4 +1,4 @@
-//! The admin address: `/status.json` and `/metrics`, both read from one [`Snapshot`].
+//! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`].
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A control connection: lines in, lines out, under TLS from the start or from some line on.
+//! A control connection: reads and writes lines, under TLS from the start or from a later line on.
 
 use std::io;
 
@@ -37,7 +37,7 @@ impl Control {
     /// Reads once; all lines have been taken. Whether there was anything: `false` at the end.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The errors of the connection.
     pub(crate) async fn read(&mut self) -> io::Result<bool> {
         let Some(leg) = &mut self.leg else {
             return Ok(false);
@@ -51,7 +51,7 @@ impl Control {
     /// orderly end, although what came before it has not been read.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The errors of the connection.
     pub(crate) async fn read_if(&mut self, wanted: bool, or_end: bool) -> io::Result<bool> {
         if wanted {
             return self.read().await;
@@ -68,17 +68,17 @@ impl Control {
         }
     }
 
-    /// Writes whole lines, in one write.
+    /// Writes whole lines with one call.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The errors of the connection.
     pub(crate) async fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let leg = self.leg.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         leg.write_all(lines).await?;
         leg.flush().await
     }
 
-    /// Puts TLS on by `handshake`.
+    /// Starts TLS with `handshake`.
     ///
     /// # Errors
     /// Those of the handshake; `InvalidData` if the other side has sent more than TLS may follow:

@@ -1,4 +1,4 @@
-//! A gateway from start to end, as a function of its inputs.
+//! A gateway from its start to its end, as a function of its inputs.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the sockets and the clock of the daemon"
@@ -33,7 +33,7 @@ use crate::{
     truncation::Truncations,
 };
 
-/// The sockets of a configuration, bound.
+/// The bound sockets of a configuration.
 #[derive(Debug)]
 pub struct Bound {
     /// The link's socket.
@@ -65,7 +65,7 @@ pub enum RunError {
     /// The link did not start.
     #[error("the link did not start")]
     Link(#[from] LinkError),
-    /// The link's driver has ended without being told to.
+    /// The link's driver has ended without a shutdown.
     #[error("the link has ended by itself")]
     LinkEnded,
     /// Connections to servers cannot be intercepted.
@@ -74,9 +74,8 @@ pub enum RunError {
     /// The certificate of a front door cannot be used.
     #[error("the front door on {listen} has no certificate")]
     Certificate {
-        /// Which front door.
         listen: SocketAddr,
-        /// What is wrong.
+        /// The mistake in its certificate.
         source: CertError,
     },
     /// A bound socket could not be used.
@@ -84,7 +83,7 @@ pub enum RunError {
     Socket(#[from] io::Error),
 }
 
-/// What a shutdown ended before its time.
+/// The connections that a shutdown cut short.
 #[derive(Debug, Default)]
 pub struct CutShort {
     /// Transfers and forwards that were still under way.
@@ -94,10 +93,10 @@ pub struct CutShort {
 }
 
 impl Bound {
-    /// Binds everything that `config` names.
+    /// Binds all addresses of `config`.
     ///
     /// # Errors
-    /// [`BindError`] names the first address that cannot be had.
+    /// [`BindError`] names the first address that could not be bound.
     pub fn bind(config: &Config) -> Result<Self, BindError> {
         let tcp = |what, address| {
             TcpListener::bind(address).map_err(|source| BindError {
@@ -271,7 +270,7 @@ pub async fn run(
     Ok(cut_short)
 }
 
-/// For each FTP front door who takes its TLS handshakes, where there is TLS.
+/// The TLS acceptor of each FTP front door, if the door has TLS.
 fn acceptors(config: &Config) -> Result<Vec<Option<Arc<Acceptor>>>, RunError> {
     let doors = config.ftp.iter().map(|door| match &door.tls {
         DoorTls::Explicit(source) | DoorTls::Implicit(source) => {
@@ -324,5 +323,5 @@ fn warn_about_buffers(link: &Link) {
     }
 }
 
-/// Time for what was cut to say so to its client, and for the link to say goodbye.
+/// Time for cut sessions to inform their clients, and for the link to close.
 const CUT_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What the clients of a gateway may take of it, so that none takes all.
+//! Limits on what the clients of a gateway use, so that no client uses everything.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: failed logins in a minute"
@@ -14,11 +14,11 @@ use std::{
 /// The limits of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Control connections at once.
+    /// Concurrent control connections.
     pub sessions_max: usize,
     /// Of these, from one client: an IPv4 address, or an IPv6 network of 64 bits.
     pub sessions_per_client_max: usize,
-    /// Data connections at once.
+    /// Concurrent data connections.
     pub transfers_max: usize,
     /// Logins of one client that servers refuse within a minute.
     pub failed_logins_per_minute_max: u32,
@@ -46,7 +46,7 @@ impl Default for Limits {
     }
 }
 
-/// A limit that is reached; as text, what the reply says.
+/// A limit that is reached. Its text is that of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Reached {
     #[error("clients from your address are not served")]
@@ -59,7 +59,7 @@ pub(crate) enum Reached {
     FailedLogins,
 }
 
-/// What is taken at the moment.
+/// The current use.
 #[derive(Debug)]
 pub(crate) struct Usage {
     limits: Limits,
@@ -70,7 +70,7 @@ pub(crate) struct Usage {
 struct State {
     sessions: usize,
     of_client: HashMap<IpAddr, usize>,
-    /// Since when, and how many.
+    /// The time of the first failed login, and the number of failures.
     failed_logins: HashMap<IpAddr, (Instant, u32)>,
 }
 
@@ -170,7 +170,8 @@ impl Drop for Place {
     }
 }
 
-/// What counts as one client: everybody can have any address of his IPv6 network.
+/// The address or network that counts as one client: a client can have any address of its IPv6
+/// network.
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
@@ -180,7 +181,7 @@ fn network(client: IpAddr) -> IpAddr {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Clients whose failed logins are remembered.
+/// Clients whose failed logins are kept in memory.
 const FAILED_LOGINS_KEPT: usize = 10_000;
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! Bytes between a TCP connection and a link stream: two directions that end independently.
+//! Relays bytes between a TCP connection and a link stream, in two directions that end
+//! independently.
 //!
-//! An orderly end on one leg becomes an orderly end on the other; anything else becomes a reset.
-//! Backpressure is the absence of reading: a pump holds one buffer. Where the far side limits the time
-//! in which an upload drains, pumps and the kernel's buffers hold what the stream asks for.
+//! An orderly end of one connection becomes an orderly end of the other. Any other end becomes a
+//! reset. Backpressure works without messages: a pump that cannot write stops reading, and holds
+//! one buffer. If the far gateway limits the time in which an upload drains, the pumps and the
+//! kernel's buffers hold only what the stream asks for.
 
 use std::io;
 
@@ -17,7 +19,7 @@ use crate::{
     wire::reset,
 };
 
-/// Which leg broke.
+/// The broken leg and its error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PumpError {
     /// The TCP connection.
@@ -56,11 +58,11 @@ pub(crate) async fn to_link(
     }
 }
 
-/// Writes what has come from the link to TCP.
+/// Writes bytes from the link to TCP.
 pub(crate) async fn write(tcp: &mut Writer, bytes: Bytes, meter: &Meter) -> Result<(), PumpError> {
     meter.waits_for_tcp();
     tcp.write_all(&bytes).await?;
-    // TLS keeps what the socket did not take.
+    // TLS keeps the bytes that the socket did not take.
     tcp.flush().await?;
     meter.moved(bytes.len());
     Ok(())

@@ -1,5 +1,6 @@
-//! What a running gateway takes on from a changed configuration: the caps on rates, and the certificates of
-//! front doors, whose files are read again. All else waits for a restart, and a log line says so.
+//! Reloading: a running gateway takes the rate caps and the certificates of front doors from a
+//! changed configuration, and reads the certificate files again. Every other change waits for a
+//! restart, and a log line says so.
 
 use std::sync::Arc;
 

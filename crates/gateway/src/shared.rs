@@ -1,4 +1,4 @@
-//! What every session of a running gateway shares.
+//! State that all sessions of a running gateway share.
 
 use std::{
     net::SocketAddr,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Vec<SocketAddr>,
     pub(crate) next_session: AtomicU64,
-    /// True once the gateway is shutting down and what is open must end now.
+    /// True once a shutdown's time for draining is over: open connections must end now.
     pub(crate) cut: watch::Receiver<bool>,
     /// Held by every session; the daemon waits until all are dropped.
     pub(crate) alive: mpsc::WeakSender<()>,
@@ -62,7 +62,7 @@ pub(crate) enum ReachError {
 }
 
 impl Shared {
-    /// Resolves when what is open must end.
+    /// Resolves when open connections must end.
     pub(crate) async fn cut_short(&self) {
         let mut cut = self.cut.clone();
         // A dropped sender is as good as an order.

@@ -1,4 +1,4 @@
-//! Options of the TCP sockets that a gateway relays: what is set, and why.
+//! Options of the TCP sockets that a gateway relays, with the reason for each.
 #![allow(clippy::disallowed_methods, reason = "drives sockets: bounds a wait")]
 
 use std::{
@@ -49,7 +49,7 @@ pub(crate) fn tune_data(stream: &TcpStream) -> io::Result<()> {
 /// A listener for one data connection; port 0 is any.
 ///
 /// # Errors
-/// That of the system.
+/// The error of the system call.
 pub(crate) fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
     let address = SocketAddr::new(ip, port);
     let socket = socket2::Socket::new(
@@ -65,7 +65,7 @@ pub(crate) fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
 /// Connects from `local`, which the other end compares with the control connection's address.
 ///
 /// # Errors
-/// That of the system; [`io::ErrorKind::TimedOut`] after `patience`.
+/// The error of the system call; [`io::ErrorKind::TimedOut`] after `patience`.
 pub(crate) async fn connect_from(
     local: IpAddr,
     to: SocketAddr,
@@ -132,7 +132,7 @@ impl PacedBuffer {
         }
     }
 
-    /// Bounds what the kernel takes ahead of the gateway.
+    /// Bounds the bytes that the kernel receives ahead of the gateway.
     pub(crate) fn bound_unread(
         &mut self,
         stream: &TcpStream,
@@ -144,7 +144,7 @@ impl PacedBuffer {
         }
     }
 
-    /// Bounds what the kernel has from the gateway and has not sent.
+    /// Bounds the bytes that the kernel has from the gateway and has not sent.
     pub(crate) fn bound_unsent(
         &mut self,
         stream: &TcpStream,
@@ -175,7 +175,7 @@ fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Closes with a reset, so that the other end never takes what it got for everything.
+/// Closes with a reset, so that the other end never takes a part for the whole.
 pub(crate) fn abort(stream: TcpStream) {
     mark_abort(&stream);
     drop(stream);
@@ -194,7 +194,7 @@ pub(crate) fn end_without_notify(writer: &Writer) -> io::Result<()> {
     socket.shutdown(Shutdown::Write)
 }
 
-/// Makes the coming close a reset.
+/// Turns the next close into a reset.
 pub(crate) fn mark_abort(stream: &TcpStream) {
     // Fails only on a socket that is gone already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
@@ -252,7 +252,7 @@ async fn closed(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => {
-                // What it sent before is for others to read.
+                // The bytes before it are read elsewhere.
                 tokio::time::sleep(PAUSE_MIN).await;
             }
             _ => return,
@@ -289,7 +289,7 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
         })
 }
 
-/// Between two looks at what is acknowledged.
+/// Interval of checks for acknowledgements.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 

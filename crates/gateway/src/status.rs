@@ -1,5 +1,5 @@
-//! What the gateway is doing: one [`Snapshot`], which `/status.json`, `/metrics` and `longhaul
-//! status` all read, and the counters that it is taken from.
+//! The state of the gateway: one [`Snapshot`], which `/status.json`, `/metrics` and `longhaul
+//! status` all read, and the counters behind it.
 
 mod registry;
 mod render;
@@ -11,17 +11,16 @@ use serde::{Deserialize, Serialize};
 /// A gateway at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Version of the software.
     pub version: String,
     /// Unix time of the start, in seconds.
     pub started_unix_s: u64,
     /// Address of the link's socket.
     pub link_listen: String,
-    /// Bytes of socket buffer asked for.
+    /// Requested socket buffer, in bytes.
     pub socket_buffer_asked_bytes: u64,
-    /// Bytes of receive buffer granted.
+    /// Granted receive buffer, in bytes.
     pub socket_buffer_receive_bytes: u64,
-    /// Bytes of send buffer granted.
+    /// Granted send buffer, in bytes.
     pub socket_buffer_send_bytes: u64,
     /// Datagrams dropped unanswered, by reason.
     pub dropped: Dropped,
@@ -29,13 +28,13 @@ pub struct Snapshot {
     pub peers: Vec<PeerStatus>,
     /// Control connections and forwards open now, near and far.
     pub sessions_open: u64,
-    /// Sessions since the start.
+    /// Sessions since the start, open ones included.
     pub sessions_total: u64,
     /// Logons refused, by the gateway and not by a server: targets not allowed, peers down.
     pub refused_total: u64,
     /// Transfers since the start that ended in an orderly way.
     pub transfers_completed_total: u64,
-    /// Transfers since the start that broke.
+    /// Transfers since the start that broke after their first byte.
     pub transfers_failed_total: u64,
     /// Transfers and forwards open now.
     pub transfers: Vec<TransferStatus>,
@@ -48,9 +47,9 @@ pub struct Dropped {
     pub unknown_key: u64,
     /// First flights with a wrong authentication code.
     pub bad_mac: u64,
-    /// First flights seen before.
+    /// First flights that had arrived before.
     pub replayed: u64,
-    /// First flights beside others of the same peer, asked for a cookie or dropped.
+    /// First flights during other handshakes of the same peer: asked for a cookie, or dropped.
     pub crowded: u64,
     /// Not a datagram of the link at all.
     pub malformed: u64,
@@ -60,10 +59,8 @@ pub struct Dropped {
     pub undecryptable: u64,
 }
 
-/// A peer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PeerStatus {
-    /// Its name.
     pub name: String,
     /// `never-answered`, `connecting`, `up` or `silent`.
     pub state: String,
@@ -71,7 +68,7 @@ pub struct PeerStatus {
     pub attempts: u64,
     /// Unix time since which it is up or silent, in seconds.
     pub since_unix_s: Option<u64>,
-    /// Where it is, or was last.
+    /// Current address, or the last known one.
     pub endpoint: Option<String>,
     /// Unix time of its last answer, in seconds.
     pub last_answer_unix_s: Option<u64>,
@@ -79,15 +76,15 @@ pub struct PeerStatus {
     pub rtt_ms: Option<f64>,
     /// Least round-trip time, in milliseconds.
     pub base_rtt_ms: Option<f64>,
-    /// Time spent in queues, in milliseconds.
+    /// Queueing delay, in milliseconds.
     pub queue_delay_ms: Option<f64>,
     /// Share of packets lost, 0 to 1.
     pub loss: f64,
-    /// Sent now, in bits per second.
+    /// Current sending rate, in bits per second.
     pub send_bits_per_s: u64,
-    /// Received now, in bits per second.
+    /// Current receiving rate, in bits per second.
     pub receive_bits_per_s: u64,
-    /// What congestion control allows now, in bits per second.
+    /// Rate that congestion control allows now, in bits per second.
     pub allowed_bits_per_s: u64,
     /// Datagrams sent.
     pub sent_datagrams: u64,
@@ -107,7 +104,7 @@ pub struct PeerStatus {
     pub retransmitted_bytes: u64,
     /// Streams open.
     pub streams_open: u64,
-    /// What the congestion controller is doing.
+    /// State of the congestion controller.
     pub controller_state: String,
 }
 
@@ -120,11 +117,9 @@ pub struct TransferStatus {
     pub kind: String,
     /// `near` or `far`.
     pub side: String,
-    /// Name of the peer.
     pub peer: String,
     /// The client's address; empty on the far side.
     pub client: String,
-    /// The server.
     pub target: String,
     /// Bytes from the client's side to the server's.
     pub up_bytes: u64,
@@ -134,6 +129,6 @@ pub struct TransferStatus {
     pub bits_per_s: u64,
     /// Seconds since it was set up.
     pub age_s: f64,
-    /// What limits it: `client`, `WAN` or `server`; empty while nothing moves.
+    /// The bottleneck: `client`, `WAN` or `server`; empty while no byte moves.
     pub limit: String,
 }

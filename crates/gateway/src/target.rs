@@ -1,8 +1,8 @@
-//! Which servers may be reached, and through whom: hosts as they may be written, the `serves`
-//! patterns of peers, and the `allow` list of the far side.
+//! The servers that may be reached, and the peers that reach them: the syntax of hosts, the
+//! `serves` patterns of peers, and the `allow` list of the far gateway.
 //!
-//! Nothing here resolves names or opens sockets. The far side resolves a name once, asks
-//! [`AllowList::check`] about each address, and dials exactly what was allowed.
+//! Nothing here resolves names or opens sockets. The far gateway resolves a name once, asks
+//! [`AllowList::check`] about each address, and dials exactly an allowed one.
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
@@ -21,7 +21,6 @@ pub enum Host {
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// The host.
     pub host: Host,
     /// The TCP port, never zero.
     pub port: u16,
@@ -34,7 +33,7 @@ pub struct Network {
     prefix_bits: u8,
 }
 
-/// A text that is not what it should be.
+/// A text with wrong syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct TargetSyntaxError {
@@ -62,7 +61,7 @@ pub enum Fit {
     Prefix(u8),
     /// A wildcard with a suffix of this length matches.
     Wildcard(usize),
-    /// The very name or address.
+    /// The pattern is this name or address.
     Exact,
 }
 
@@ -79,7 +78,7 @@ enum AllowHost {
     Network(Network),
 }
 
-/// What a gateway dials for its peers; empty: nothing.
+/// The servers that a gateway dials for its peers. An empty list allows none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList(pub Vec<AllowEntry>);
 
@@ -358,7 +357,7 @@ impl AllowList {
     /// the gateway itself listens there.
     ///
     /// # Errors
-    /// [`Denied`] says why not.
+    /// [`Denied`] with the reason.
     pub fn check(&self, asked: &Endpoint, address: IpAddr, own: bool) -> Result<(), Denied> {
         let networks = || {
             self.0
@@ -438,7 +437,7 @@ macro_rules! deserialize_from_str {
 }
 deserialize_from_str!(Endpoint, Network, ServesPattern, AllowEntry);
 
-/// Addresses that no general entry opens.
+/// Networks that no general entry of `allow` opens.
 const SPECIAL: [(&str, &str); 10] = [
     ("unspecified", "0.0.0.0/8"),
     ("loopback", "127.0.0.0/8"),

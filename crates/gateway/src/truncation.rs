@@ -1,8 +1,10 @@
-//! Data that ends under TLS by a FIN without close_notify, which anybody on the way could have sent: it ends so on
-//! the other side's TLS too, and client and server judge by themselves whether what came is everything.
+//! Truncated data: data under TLS that ends with a FIN without close_notify, which anybody on the
+//! path could have sent. The data ends in the same way on the other gateway's TLS, and client and
+//! server judge by themselves whether it is complete.
 //!
-//! The end of a link stream is the same either way. So the gateway that sees such an end first tells the other, on a
-//! stream of its own, since the session's may be gone already; waits until it knows; and only then ends the data's.
+//! Both kinds of end look the same on a link stream. The gateway that sees such an end therefore
+//! first tells the other gateway, on a stream of its own, since the session's stream may be gone
+//! already. It ends the data stream only after the other gateway has confirmed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -33,7 +35,8 @@ pub(crate) struct SessionKey {
     pub(crate) session: u64,
 }
 
-/// The sessions of a gateway, and of which of their data connections it has been told.
+/// The sessions of a gateway, and their data connections that the other gateway reported as
+/// truncated.
 #[derive(Debug, Default)]
 pub(crate) struct Truncations(Mutex<HashMap<SessionKey, Known>>);
 
@@ -74,7 +77,7 @@ impl Truncations {
     }
 }
 
-/// A session whose data connections may be told of, while it is held.
+/// A session that accepts reports about its data connections, until drop.
 pub(crate) struct KnownSession {
     shared: Arc<Shared>,
     key: SessionKey,
@@ -100,7 +103,7 @@ impl Drop for KnownSession {
     }
 }
 
-/// What one data connection with TLS has to do with it.
+/// The truncation of one data connection with TLS: reported here, or by the other gateway.
 pub(crate) struct Truncation {
     shared: Arc<Shared>,
     session: SessionKey,
@@ -109,7 +112,7 @@ pub(crate) struct Truncation {
 }
 
 impl Truncation {
-    /// Holds what may have been told of it already.
+    /// Takes over a report that came before the data connection.
     pub(crate) fn new(shared: Arc<Shared>, session: SessionKey, transfer: TransferId) -> Self {
         let told = {
             let mut sessions = shared.truncations.lock();
@@ -129,7 +132,7 @@ impl Truncation {
     /// If the data has ended so here, tells the other gateway of it and waits until it knows.
     ///
     /// # Errors
-    /// Why it does not: then the data must not seem to have ended.
+    /// The reason why the other gateway does not know. The data must then not seem to have ended.
     pub(crate) async fn tell(&self, reader: &Reader) -> Result<(), String> {
         if !reader.leg().closed_without_notify() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! When things are tried: one after the other, or as independent users come (a Poisson process).
+//! When tasks start: one after the other, or as a Poisson process, which models independent users.
 
 use std::{rc::Rc, time::Duration};
 
@@ -11,23 +11,23 @@ use tokio::{
 
 use super::ProbeError;
 
-/// How many, how often, and how many at once.
+/// The number, the rate and the concurrency of tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrivals {
-    /// How many things are tried.
+    /// Number of tasks.
     pub count: u64,
-    /// Mean number of arrivals per second, at intervals that are distributed exponentially. `None`: each
+    /// Mean arrivals per second, at exponentially distributed intervals. `None`: each task starts
     /// as soon as there is a place.
     pub rate_per_s: Option<f64>,
-    /// Of the intervals; the same seed makes the same ones.
+    /// Seed of the intervals; the same seed gives the same intervals.
     pub seed: u64,
-    /// Most that are under way at once. Who comes when all places are taken waits, and what is measured
-    /// begins when the wait is over.
+    /// Largest number of concurrent tasks. A task that arrives when all places are taken waits. Its
+    /// measured time begins after the wait.
     pub at_once: usize,
 }
 
 impl Default for Arrivals {
-    /// One thing.
+    /// A single task.
     fn default() -> Self {
         Self {
             count: 1,
@@ -39,7 +39,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// When each comes, counted from the beginning; all at zero without a rate.
+    /// Arrival times from the beginning of the run, in order; all zero without a rate.
     pub fn times(&self) -> impl Iterator<Item = Duration> + use<> {
         let (count, rate) = (self.count, self.rate_per_s);
         let mut random = Pcg64::seed_from_u64(self.seed);
@@ -52,10 +52,10 @@ impl Arrivals {
         })
     }
 
-    /// Whether it can be done.
+    /// Checks the settings against their bounds.
     ///
     /// # Errors
-    /// [`ProbeError::Invalid`] names what cannot.
+    /// [`ProbeError::Invalid`] names the setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ProbeError> {
         let invalid = |what: &str| Err(ProbeError::Invalid(what.to_owned()));
         if self.at_once == 0 || self.at_once > AT_ONCE_MAX {
@@ -69,8 +69,9 @@ impl Arrivals {
         }
     }
 
-    /// Starts `task(probe, n)` for each arrival, with the probes by turns; the count is for each of them. Each
-    /// record is handed over when it is there, and all are returned in the order of their numbers.
+    /// Starts `task(probe, n)` for each arrival, with the probes in turn, `count` times for each
+    /// probe. Calls back with each record as soon as it exists, and returns all records in the
+    /// order of their numbers.
     pub(crate) fn drive_by_turns<P, R, F>(
         &self,
         probes: &[&P],
@@ -101,8 +102,8 @@ impl Arrivals {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// Starts `task(n)` for each arrival and hands over each result when it is there. All of it runs on
-    /// this thread.
+    /// Starts `task(n)` for each arrival, on this thread, and calls back with each result as soon
+    /// as it exists.
     pub(crate) fn drive<T, F>(
         &self,
         mut task: impl FnMut(u64) -> F,
@@ -151,16 +152,16 @@ impl Arrivals {
     }
 }
 
-/// A draw of the exponential distribution with mean 1.
+/// One draw of the exponential distribution with mean 1.
 pub(crate) fn exponential(random: &mut Pcg64) -> f64 {
-    // 53 bits make a number below 1, so the logarithm is finite.
+    // 53 bits give a number below 1, so the logarithm is finite.
     let uniform = (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     -(1.0 - uniform).ln()
 }
 
-/// Each takes some descriptors of this process.
+/// Largest concurrency: each task takes several descriptors of this process.
 const AT_ONCE_MAX: usize = 10_000;
-/// Once in eleven days.
+/// Lowest rate: one arrival in eleven days.
 const RATE_MIN_PER_S: f64 = 1e-6;
 const RATE_MAX_PER_S: f64 = 1e6;
 

@@ -1,7 +1,8 @@
-//! Throughput that the other end vouches for: it returns the last bytes, which differ each time.
+//! Throughput with an acknowledgement from end to end: the peer returns the last bytes of a
+//! transfer, which differ each time.
 //!
-//! Where something on the way ends TCP connections, that the kernel took the last byte, or even that it was
-//! acknowledged, says nothing of the other end (the study of middleboxes, section 6).
+//! If a middlebox ends TCP connections, neither the sender's kernel nor a TCP acknowledgement says
+//! anything about the peer (M. Allman, "On the Performance of Middleboxes", IMC 2003, section 6).
 
 use std::{
     net::SocketAddr,
@@ -26,24 +27,24 @@ use super::{
 };
 use bench_kit::stats;
 
-/// What is sent, and how often.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct BulkProbe {
-    /// A probe's peer, or what leads to one.
+    /// A probe's peer, or a forward to a peer.
     pub peer: SocketAddr,
-    /// A proxy that is asked for the peer.
+    /// A proxy through which the probe reaches the peer.
     pub proxy: Option<Proxy>,
-    /// What records call this way.
+    /// Name of this route in records.
     pub label: String,
     /// Bytes of each transfer. Default 1 MB, as in the study.
     pub size: ByteCount,
-    /// Longest silence. Default 30 s.
+    /// Longest silence before a transfer fails. Default 30 s.
     pub timeout: Duration,
-    /// How many, and when.
+    /// The number of transfers and their times.
     pub arrivals: Arrivals,
 }
 
-/// How a proxy is asked to connect.
+/// The protocol and address of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proxy {
     /// SOCKS version 5 without authentication (RFC 1928).
@@ -55,39 +56,37 @@ pub enum Proxy {
 /// One transfer. Times count from its beginning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// The probe's label.
     pub side: String,
-    /// From 0, in the order of arrival.
+    /// Counts from 0 in the order of arrival.
     pub number: u64,
-    /// When it began, microseconds since 1970.
+    /// Begin, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// When there was a connection, with the proxy's consent if there is one.
+    /// When the connection was open, including the proxy's consent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
     /// When the kernel had taken the last byte.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub taken_us: Option<u64>,
-    /// When the echo was there, or it had failed.
+    /// When the echo had arrived or the transfer had failed.
     pub ended_us: u64,
     /// Bytes that the kernel took.
     pub bytes: u64,
-    /// Why it did not succeed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// What many transfers say together.
+/// Figures over many transfers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Those that were tried.
     pub tried: usize,
-    /// Those whose echo came.
+    /// Transfers with a correct echo.
     pub complete: usize,
-    /// The others.
+    /// The other transfers, by kind of failure.
     pub failures: std::collections::BTreeMap<FailureKind, usize>,
     /// Bits per second from the beginning to the echo.
     pub goodput_bits_per_s: Option<stats::Summary>,
-    /// Bits per second as one would think who believes the kernel.
+    /// Bits per second until the kernel had taken the last byte: what a program sees that waits for
+    /// no echo.
     pub apparent_bits_per_s: Option<stats::Summary>,
 }
 
@@ -106,13 +105,13 @@ impl BulkProbe {
 }
 
 impl Transfer {
-    /// Bits per second from the beginning to the echo, if it came.
+    /// Bits per second from the beginning to the echo; `None` without an echo.
     pub fn goodput_bits_per_s(&self) -> Option<f64> {
         let rate = self.bytes as f64 * 8e6 / self.ended_us as f64;
         (self.failure.is_none() && rate.is_finite()).then_some(rate)
     }
 
-    /// Bits per second until the kernel had taken everything.
+    /// Bits per second until the kernel had taken the last byte.
     pub fn apparent_bits_per_s(&self) -> Option<f64> {
         let rate = self.bytes as f64 * 8e6 / self.taken_us? as f64;
         (self.failure.is_none() && rate.is_finite()).then_some(rate)
@@ -120,7 +119,7 @@ impl Transfer {
 }
 
 impl Summary {
-    /// Of transfers, in any order.
+    /// Summarises transfers in any order.
     pub fn of<'a>(transfers: impl Iterator<Item = &'a Transfer> + Clone) -> Self {
         let rates = |of: fn(&Transfer) -> Option<f64>| {
             stats::Summary::of(&transfers.clone().filter_map(of).collect::<Vec<_>>())
@@ -137,10 +136,10 @@ impl Summary {
     }
 }
 
-/// Runs all transfers; each is handed over as soon as it has ended.
+/// Runs all transfers, and calls back with each one as soon as it has ended.
 ///
 /// # Errors
-/// [`ProbeError`] if nothing could be tried. What failed is in the records.
+/// [`ProbeError`] if no transfer could be tried. A failed transfer is a record, not an error.
 pub fn run(
     probe: &BulkProbe,
     on_record: impl FnMut(&Transfer),
@@ -267,7 +266,7 @@ async fn ask_http(stream: &mut TcpStream, peer: SocketAddr) -> Result<(), Failur
     let request = format!("CONNECT {peer} HTTP/1.1\r\nHost: {peer}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.map_err(failed)?;
     let mut head = Vec::new();
-    // Byte by byte: what follows the head is the peer's.
+    // Reads byte by byte, since the bytes after the head belong to the peer.
     while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX_BYTES {
         head.push(stream.read_u8().await.map_err(failed)?);
     }
@@ -281,7 +280,7 @@ async fn ask_http(stream: &mut TcpStream, peer: SocketAddr) -> Result<(), Failur
     Err(Failure::new(FailureKind::UnexpectedReply, "proxy", words))
 }
 
-/// Bytes handed to the kernel at once.
+/// Bytes of one write.
 const STEP_BYTES: usize = 128 * 1024;
-/// Of a proxy's answer.
+/// Longest head of a proxy's answer.
 const HEAD_MAX_BYTES: usize = 16 * 1024;

@@ -1,25 +1,25 @@
-//! Formulas of transfers over long paths. Seconds, bytes and bits per second; nothing here measures.
+//! Formulas for transfers over long paths, in seconds, bytes and bits per second. Nothing here
+//! measures.
 
 use std::time::Duration;
 
 use units::{BitRate, ByteCount};
 
-/// What a megabit is to somebody: the same line has other figures with each.
+/// Bits of a megabit, by definition: the same line has another figure with each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mega {
-    /// 1000 x 1000, the standard (IEC 80000-13), and what rates are sold by.
+    /// 1000 x 1000: the standard (IEC 80000-13), and the unit in which rates are sold.
     Decimal,
     /// 1024 x 1024.
     Binary,
-    /// 1000 x 1024, which some calculators use.
+    /// 1000 x 1024, as some calculators have it.
     Mixed,
 }
 
 impl Mega {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Decimal, Self::Binary, Self::Mixed];
 
-    /// How many.
+    /// Bits of one megabit.
     pub const fn value(self) -> f64 {
         match self {
             Self::Decimal => 1_000_000.0,
@@ -29,32 +29,34 @@ impl Mega {
     }
 }
 
-/// Bandwidth-delay product: the bytes that are under way on a full path, and the least window that
-/// fills it.
+/// Bandwidth-delay product: the bytes in flight on a full path, and the smallest window that fills
+/// the path.
 pub fn bandwidth_delay_product_bytes(rate_bits_per_s: f64, rtt: Duration) -> f64 {
     rate_bits_per_s / 8.0 * rtt.as_secs_f64()
 }
 
-/// Rate of a sender that sends a window in each round trip; infinite at an RTT of zero.
+/// Rate of a sender that sends one window each round trip; infinite if `rtt` is zero.
 pub fn window_rate_bits_per_s(window: ByteCount, rtt: Duration) -> f64 {
     window.bytes() as f64 * 8.0 / rtt.as_secs_f64()
 }
 
-/// The shift of the TCP window scale option that a window needs (RFC 7323 section 2.3); `None` above
-/// the most that TCP can announce.
+/// Smallest shift of the TCP window scale option (RFC 7323 section 2.3) that can announce a window;
+/// `None` above the largest window of TCP.
 pub fn window_scale_shift(window_bytes: f64) -> Option<u32> {
     (0..=WINDOW_SHIFT_MAX).find(|shift| f64::from(WINDOW_MAX << shift) >= window_bytes)
 }
 
-/// Most that a TCP with this loss reaches by Reno's law, acknowledging each segment: `MSS / RTT x
-/// sqrt(3 / (2 p))`. M. Mathis, J. Semke, J. Mahdavi, T. Ott: The macroscopic behavior of the TCP
-/// congestion avoidance algorithm, 1997.
+/// Upper bound of Reno's rate at a loss rate, with an acknowledgement for each segment: `MSS / RTT
+/// x sqrt(3 / (2 p))`.
+///
+/// Source: M. Mathis, J. Semke, J. Mahdavi, T. Ott: The macroscopic behavior of the TCP congestion
+/// avoidance algorithm, 1997.
 pub fn mathis_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     segment.bytes() as f64 * 8.0 / rtt.as_secs_f64() * (1.5 / loss).sqrt()
 }
 
-/// The same for CUBIC: its mean window (RFC 9438 section 5.1, equation 5), or Reno's where that is
-/// larger, by round trip.
+/// Upper bound of CUBIC's rate at a loss rate: its mean window (RFC 9438 section 5.1, equation 5),
+/// or Reno's if that is larger, divided by the RTT.
 pub fn cubic_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     let factor = (CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA))).powf(0.25);
     let window_segments = factor * (rtt.as_secs_f64() / loss).powf(0.75);
@@ -62,51 +64,48 @@ pub fn cubic_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     cubic.max(mathis_bits_per_s(segment, rtt, loss))
 }
 
-/// A path and what is sent over it.
+/// A path and a file to send over it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfer {
     /// Bytes of the file.
     pub size: ByteCount,
     /// Rate of the bottleneck, Ethernet framing included.
     pub rate: BitRate,
-    /// Round-trip time.
     pub rtt: Duration,
-    /// Share of the packets that is lost, from 0 to below 1.
+    /// Share of lost packets, from 0 to below 1.
     pub loss: f64,
-    /// Most that the sender or the receiver keeps under way; `None`: enough.
+    /// Largest window of sender and receiver; `None`: a window that fills the path.
     pub window: Option<ByteCount>,
 }
 
-/// What holds a plain transfer back.
+/// The limit that sets a plain transfer's goodput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The line.
     Rate,
-    /// The window.
     Window,
-    /// Loss, which congestion control answers by slowing down.
+    /// Loss, to which congestion control answers with a lower rate.
     Loss,
 }
 
-/// How long a plain transfer takes.
+/// A plain transfer as the formulas predict it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plain {
-    /// Goodput once under way, bits per second.
+    /// Goodput after slow start, in bits per second.
     pub goodput_bits_per_s: f64,
-    /// What that is set by.
+    /// The limit that sets this goodput.
     pub limit: Limit,
-    /// From the transfer's command to its final reply.
+    /// Time from the transfer command to the final reply.
     pub time: Duration,
 }
 
 impl Transfer {
-    /// Goodput of the line: what headers and loss leave.
+    /// Goodput of the line: its rate less headers and lost packets.
     pub fn line_goodput_bits_per_s(&self) -> f64 {
         self.rate.as_bits_per_s() as f64 * PAYLOAD_SHARE * (1.0 - self.loss)
     }
 
-    /// By FTP with one CUBIC connection: three round trips to set the data connection up, slow start from ten
-    /// segments, then the rate that the first of line, window and loss allows.
+    /// FTP over one CUBIC connection: three round trips of set-up, slow start from ten segments,
+    /// then the lowest of the rates that line, window and loss allow.
     pub fn plain(&self) -> Plain {
         let rtt_s = self.rtt.as_secs_f64();
         let mut candidates = vec![(self.line_goodput_bits_per_s(), Limit::Rate)];
@@ -141,8 +140,8 @@ impl Transfer {
         }
     }
 
-    /// The ideal of `docs/measuring.md`, which a warm link comes close to: all of the line, and a round trip
-    /// until the end is known to have arrived; with loss two.
+    /// The ideal time of `docs/measuring.md`, which a warm link approaches: the whole line, and one
+    /// round trip until the end is acknowledged, or two on a path with loss.
     pub fn ideal_time(&self) -> Duration {
         let trips = if self.loss > 0.0 { 2.0 } else { 1.0 };
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
@@ -150,7 +149,7 @@ impl Transfer {
     }
 }
 
-/// Longer than any transfer that matters where a rate is next to nothing.
+/// A duration from seconds, bounded for rates near zero.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -158,23 +157,24 @@ fn seconds(seconds: f64) -> Duration {
 /// Payload of a TCP segment in a packet of 1500 bytes, with timestamps.
 pub const SEGMENT: ByteCount = ByteCount::new(1448);
 
-/// Of the 1538 bytes that a packet of 1500 takes on Ethernet.
+/// Payload share of Ethernet's rate: 1448 of the 1538 bytes that a full packet takes.
 pub const PAYLOAD_SHARE: f64 = 0.94;
 
-/// RFC 6928.
+/// Initial window of TCP in bytes: ten segments (RFC 6928).
 const INITIAL_WINDOW_BYTES: f64 = 14_480.0;
 
-/// `PASV`, the connection, the transfer's command.
+/// Round trips before the first byte of a plain transfer: `PASV`, the data connection, the transfer
+/// command.
 const SETUP_ROUND_TRIPS: f64 = 3.0;
 
-/// RFC 9438 section 4.6 and 5.1.
+/// CUBIC's constants (RFC 9438 sections 4.6 and 5.1).
 const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
 
-/// The header's field has 16 bits.
+/// Largest unscaled window: the header's field has 16 bits.
 const WINDOW_MAX: u32 = 0xffff;
 
-/// RFC 7323.
+/// Largest shift of a window (RFC 7323 section 2.3).
 const WINDOW_SHIFT_MAX: u32 = 14;
 
 #[cfg(test)]

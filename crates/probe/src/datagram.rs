@@ -1,36 +1,35 @@
-//! Datagrams of the probe: a header, and bytes without a meaning.
+//! The probe's datagrams: a header of fixed length, then padding.
 
-/// What a datagram is for.
+/// The purpose of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// One of a numbered stream.
+    /// Part of a numbered stream.
     Data,
-    /// Tells the peer where a client's port is, also through address translation.
+    /// Shows the peer a client's address and port as they are after address translation.
     Open,
-    /// Is to come back.
+    /// The peer sends this datagram back.
     Echo,
-    /// Has come back.
+    /// An echo on its way back.
     Answer,
 }
 
-/// The beginning of each datagram.
+/// The header of each datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What it is for.
     pub kind: Kind,
-    /// Of the test that it belongs to.
+    /// Identifies the test.
     pub id: u64,
-    /// From 0.
+    /// Counts from 0.
     pub number: u64,
-    /// The sender's clock, nanoseconds since 1970.
+    /// Time of sending by the sender's clock, in nanoseconds since 1970.
     pub sent_ns: u64,
 }
 
-/// Length of a header: the least that a datagram of the probe has.
+/// Length of a header, and shortest datagram of the probe.
 pub const HEADER_BYTES: usize = 32;
 
 impl Header {
-    /// Reads the beginning of a datagram; `None` if it is not one of the probe's.
+    /// Reads a header; `None` if the datagram is not one of the probe's.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
         if header[..4] != MAGIC {
@@ -55,10 +54,10 @@ impl Header {
         })
     }
 
-    /// Writes it over the beginning of a datagram.
+    /// Writes the header over the beginning of `into`.
     ///
     /// # Panics
-    /// If there is not room for [`HEADER_BYTES`].
+    /// If `into` is shorter than [`HEADER_BYTES`].
     pub fn write(&self, into: &mut [u8]) {
         into[..4].copy_from_slice(&MAGIC);
         into[4] = match self.kind {
@@ -74,7 +73,7 @@ impl Header {
     }
 }
 
-/// The last one is the version.
+/// Marks the probe's datagrams; the last byte is the version.
 const MAGIC: [u8; 4] = *b"LHP\x01";
 
 #[cfg(test)]

@@ -1,32 +1,31 @@
-//! Why nothing could be measured; what was tried and failed is in the records.
+//! Errors that prevent a measurement. A failed trial is part of a record instead.
 
 use std::io;
 
 use super::Failure;
 
-/// A measurement could not be made at all.
+/// Nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The settings make no sense; the text says which.
+    /// The settings make no sense; the text names the wrong one.
     #[error("{0}")]
     Invalid(String),
-    /// A test of a single thing could not be made: the peer has no part in it, or cannot be reached.
+    /// A test with a single trial failed: the peer is unreachable, or refuses to take part.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The system gives no threads, descriptors or sockets.
+    /// The system has no threads, descriptors or sockets left.
     #[error("{what}")]
     System {
-        /// What was wanted.
+        /// The missing resource.
         what: String,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
 }
 
 impl ProbeError {
-    /// For `map_err`: what was wanted, as a fragment.
+    /// For `map_err`: `what` is a fragment that names the missing resource.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }

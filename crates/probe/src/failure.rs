@@ -1,18 +1,17 @@
-//! What went wrong with one thing that was tried, so that it can be counted.
+//! The failure of one trial, by kind, so that failures can be counted.
 
 use std::{collections::BTreeMap, fmt, io, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// Why something that was tried did not succeed.
+/// The failure of one trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{during}: {kind}: {detail}")]
 pub struct Failure {
-    /// By which failures are counted.
     pub kind: FailureKind,
-    /// The step, such as `RETR` or `connecting`.
+    /// The step that failed, such as `RETR` or `connecting`.
     pub during: String,
-    /// The error's or the server's own words.
+    /// The text of the error or of the server.
     pub detail: String,
 }
 
@@ -21,23 +20,23 @@ pub struct Failure {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// Nobody listens there.
+    /// No program listens at the address.
     Refused,
-    /// No way leads there.
+    /// No route leads to the address.
     Unreachable,
-    /// Nothing came for longer than the time that was allowed.
+    /// Silence for longer than the time limit.
     TimedOut,
-    /// The other side, or something on the way, broke the connection.
+    /// The peer or a middlebox reset the connection.
     Reset,
-    /// The connection ended in good order where more had to come.
+    /// The connection was closed in good order before the expected end.
     Ended,
-    /// A reply with another code or content than the one that had to come.
+    /// A reply with an unexpected code or content.
     UnexpectedReply,
-    /// Other bytes came than those that were stored or sent.
+    /// The received bytes differ from those that were stored or sent.
     WrongData,
-    /// Fewer bytes came than there are.
+    /// Fewer bytes arrived than expected.
     TooShort,
-    /// The operating system refuses something on this side.
+    /// The operating system of this machine refused an operation.
     Local,
 }
 
@@ -54,7 +53,7 @@ impl Failure {
         }
     }
 
-    /// Of an error of a socket.
+    /// The failure for a socket's error.
     pub(crate) fn io(during: &str, error: &io::Error) -> Self {
         use io::ErrorKind as E;
         let kind = match error.kind() {
@@ -68,14 +67,14 @@ impl Failure {
         Self::new(kind, during, error.to_string())
     }
 
-    /// Nothing came in time.
+    /// The failure for silence of `after`.
     pub(crate) fn timed_out(during: &str, after: Duration) -> Self {
         let detail = format!("nothing for {} s", after.as_secs_f64());
         Self::new(FailureKind::TimedOut, during, detail)
     }
 }
 
-/// Waits for a socket, and no longer than `patience`.
+/// Waits for a socket operation, for `patience` at most.
 pub(super) async fn within<T>(
     during: &str,
     patience: Duration,
@@ -87,7 +86,7 @@ pub(super) async fn within<T>(
     }
 }
 
-/// How many there are of each kind.
+/// The number of failures of each kind.
 pub(super) fn count<'a>(
     failures: impl Iterator<Item = &'a Failure>,
 ) -> BTreeMap<FailureKind, usize> {

@@ -1,7 +1,8 @@
-//! The first line of each connection to a probe's peer: what the connection is for.
+//! The first line of each connection to a probe's peer. It tells the peer the purpose of the
+//! connection.
 //!
-//! `longhaul-probe/1 ` and a JSON object, ended by a newline. It travels through anything that forwards
-//! TCP. What a peer answers is the business of each measurement.
+//! The line is `longhaul-probe/1 `, a JSON object and a newline. It passes through anything that
+//! forwards TCP. Each kind of measurement defines the peer's answer.
 
 use std::time::Duration;
 
@@ -12,44 +13,45 @@ use super::{
     task::{tcp, udp},
 };
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Hello {
-    /// A short request: the peer answers with the token and so many bytes, and ends the connection.
+    /// A short request: the peer answers with the token and `answer_bytes` bytes, and closes the
+    /// connection.
     Transaction {
-        /// Comes back in front of the answer.
+        /// Precedes the answer.
         token: u64,
-        /// Bytes of the answer behind the token.
+        /// Bytes of the answer after the token.
         answer_bytes: u64,
     },
-    /// So many bytes follow, and the peer returns the last [`ECHO_BYTES`] of them.
-    Bulk {
-        /// How many.
-        bytes: u64,
-    },
-    /// Datagrams of this client come back as long as this connection lasts. The peer answers with [`Ready`].
+    /// `bytes` bytes follow, and the peer returns the last [`ECHO_BYTES`] of them.
+    Bulk { bytes: u64 },
+    /// The peer echoes this client's datagrams as long as this connection lasts. The peer answers
+    /// with [`Ready`].
     Ping {},
-    /// A test of bulk TCP. The peer answers with [`Ready`], and at the end with its part of the record.
+    /// A bulk TCP test. The peer answers with [`Ready`], and at the end with its part of the
+    /// record.
     Tcp(tcp::Task),
-    /// A stream of such a test.
+    /// A stream of a bulk TCP test.
     Stream {
-        /// From [`Ready`].
+        /// The test's number, from [`Ready`].
         id: u64,
-        /// From 0.
+        /// The stream's number, from 0.
         index: u16,
     },
-    /// A test of UDP. The peer answers with [`Ready`], and at the end with its part of the record.
+    /// A UDP test. The peer answers with [`Ready`], and at the end with its part of the record.
     Udp(udp::Task),
 }
 
-/// The peer's answer where a test has several parts.
+/// The peer's answer to a test that has several connections or datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Belongs to all parts; nobody else can know it.
+    /// Identifies the test. The number is random, so nobody but the client knows it.
     pub id: u64,
-    /// Where streams with the test's window are taken, if the way leads there: a window's scale is chosen
-    /// while a connection is made, from the buffers of the socket that listens.
+    /// Port for streams with the test's window, if the client can reach it. The kernel chooses the
+    /// shift of a connection's window from the listening socket's buffers, so this port has a
+    /// listening socket of its own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub port: Option<u16>,
 }
@@ -60,28 +62,29 @@ impl Ready {
     }
 }
 
-/// The peer's answer when all streams of a test of TCP are there. [`GO`] from the client starts them.
+/// The peer's answer after all streams of a bulk TCP test have joined. [`GO`] from the client then
+/// starts the streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
-    /// Why one cannot be used.
+    /// Why a stream cannot be used.
     pub failure: Option<Failure>,
 }
 
-/// The peer's answer to [`GO`], when its own streams begin.
+/// The peer's answer to [`GO`], sent when the peer's own streams begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {}
 
-/// Why a line is no hello.
+/// Why a peer refuses a first line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloError {
-    /// It is not of this protocol, or of another version of it.
+    /// Another protocol, or another version of this one.
     #[error("not a probe of this version")]
     Foreign,
-    /// It names nothing that a peer does.
+    /// Not the JSON of a known purpose.
     #[error("not understood: {0}")]
     Malformed(String),
-    /// It asks for more than any peer gives.
+    /// A request beyond a peer's limits.
     #[error("out of bounds: {0}")]
     OutOfBounds(&'static str),
 }
@@ -90,7 +93,7 @@ impl Hello {
     /// Reads a line without its newline.
     ///
     /// # Errors
-    /// [`HelloError`] if a peer must not do what it says.
+    /// [`HelloError`] if a peer must refuse the line.
     pub fn parse(line: &[u8]) -> Result<Self, HelloError> {
         let json = line
             .strip_prefix(PREFIX.as_bytes())
@@ -101,7 +104,7 @@ impl Hello {
         Ok(hello)
     }
 
-    /// The line, with its newline.
+    /// The line with its newline.
     pub fn line(&self) -> String {
         let json = serde_json::to_string(self).expect("plain values");
         format!("{PREFIX}{json}\n")
@@ -128,17 +131,17 @@ impl Hello {
     }
 }
 
-/// Longest line, newline included.
+/// Longest line, with its newline.
 pub const LINE_MAX_BYTES: usize = 1024;
-/// What starts all streams of a test of TCP, over its control connection.
+/// Starts all streams of a bulk TCP test, over its control connection.
 pub const GO: &str = "go\n";
-/// How long a peer waits for the line.
+/// Longest time that a peer waits for the line.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that come back at the end of a bulk transfer.
+/// Bytes that the peer returns at the end of a bulk transfer.
 pub const ECHO_BYTES: usize = 16;
-/// Of a transaction.
+/// Longest answer of a transaction.
 pub const ANSWER_MAX_BYTES: u64 = 1 << 20;
-/// A tebibyte: hours at 1 Gbit/s.
+/// Longest bulk transfer, a tebibyte: 2.4 hours at 1 Gbit/s.
 const BULK_MAX_BYTES: u64 = 1 << 40;
 const BULK_BOUNDS: &str = "size: from 16 B to 1 TiB";
 const PREFIX: &str = "longhaul-probe/1 ";

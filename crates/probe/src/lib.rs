@@ -1,11 +1,11 @@
-//! Measurements between two places, made as their users' programs would make them.
+//! Measurements between two hosts, made as users' programs would make them.
 //!
-//! Each module is one kind of measurement: its settings go in, and a record comes out for each thing
-//! that was tried, whatever became of it. Summaries and plots are made from records alone. What lies on the
-//! way, the network alone or a pair of gateways, is the caller's business.
+//! Each module is one kind of measurement: settings go in, and a record comes out for each trial,
+//! whether it succeeded or failed. Summaries and plots are made from records alone. The path, the
+//! network alone or a pair of gateways, is the caller's business.
 //!
-//! Everything happens on the calling thread and on threads that it starts, and so in its network
-//! namespace. Names are not resolved here.
+//! All work happens on the calling thread and on threads that it starts, and so in its network
+//! namespace. Nothing here resolves names.
 #![allow(
     clippy::disallowed_methods,
     reason = "measures in real time: sockets, clocks and threads"

@@ -1,4 +1,4 @@
-//! Lines over TCP connections that block, with a time after which they must be there.
+//! Lines over blocking TCP connections, each with a deadline.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Failure, FailureKind, hello::Hello};
 
-/// Reads up to the first newline, and nothing behind it. Returns the line without it.
+/// Reads up to the first newline and not beyond. Returns the line without the newline.
 pub(super) fn read(
     stream: &mut TcpStream,
     max_bytes: usize,
@@ -34,7 +34,7 @@ pub(super) fn read(
         let mine = end.map_or(count, |end| end + 1);
         stream.read_exact(&mut buffer[..mine])?;
         line.extend_from_slice(&buffer[..mine]);
-        // With its newline, as the limit is.
+        // The limit includes the newline.
         if line.len() > max_bytes {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
@@ -48,14 +48,14 @@ pub(super) fn read(
     }
 }
 
-/// Writes a value as a line of JSON.
+/// Writes a value as one line of JSON.
 pub(super) fn write(stream: &mut TcpStream, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_string(value).expect("plain values");
     line.push('\n');
     stream.write_all(line.as_bytes())
 }
 
-/// Connects to a peer and says what for.
+/// Connects to a peer and sends the first line.
 pub(super) fn connect(
     peer: SocketAddr,
     hello: &Hello,
@@ -97,7 +97,7 @@ pub(super) fn answer<T: DeserializeOwned>(
     })
 }
 
-/// Begins what a peer says instead of an answer.
+/// Begins a peer's refusal.
 pub(super) const COMPLAINT: &str = "longhaul-probe: ";
-/// Of a peer: an hour of intervals of all streams.
+/// Longest answer of a peer: the intervals of all streams over an hour.
 const ANSWER_MAX_BYTES: usize = 16 << 20;

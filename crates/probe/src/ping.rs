@@ -1,4 +1,4 @@
-//! Round-trip times, by UDP to a probe's peer or by connecting to any open TCP port.
+//! Round-trip times, by UDP echo from a probe's peer or by connecting to any open TCP port.
 
 use std::{
     collections::HashMap,
@@ -17,24 +17,22 @@ use super::{
 };
 use bench_kit::stats;
 
-/// What is asked, and how often.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct PingProbe {
-    /// A probe's peer; by TCP any open port.
+    /// A probe's peer; with [`By::Tcp`], any open TCP port.
     pub target: SocketAddr,
-    /// How.
     pub by: By,
-    /// How many.
     pub count: u64,
-    /// From one to the next.
+    /// Time from one packet to the next.
     pub interval: Duration,
-    /// What has no answer after this time is lost.
+    /// An answer later than this counts as lost.
     pub timeout: Duration,
-    /// UDP payload, bytes.
+    /// UDP payload in bytes.
     pub payload_bytes: u16,
 }
 
-/// What makes the round trip.
+/// The packets of a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -44,39 +42,36 @@ pub enum By {
     Tcp,
 }
 
-/// One round trip.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping {
-    /// From 0.
+    /// Counts from 0.
     pub number: u64,
-    /// When it was sent, microseconds since 1970.
+    /// Time of sending, in microseconds since 1970.
     pub sent_unix_us: u64,
-    /// Until the first answer; `None` if there was none in time.
+    /// Time to the first answer; `None` without an answer in time.
     pub rtt_us: Option<u64>,
     /// Further answers within a second of the first.
     pub duplicates: u64,
-    /// Why there is none, where anything is known of it.
+    /// Why there is no answer, if the kernel said so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// What many say together.
+/// Figures over many round trips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many were sent.
     pub sent: usize,
-    /// Of them, those without an answer.
+    /// Packets without an answer.
     pub lost: usize,
     /// Answers beyond the first.
     pub duplicates: u64,
-    /// Seconds.
     pub rtt_s: Option<stats::Summary>,
-    /// Mean difference from one answer to the next, seconds.
+    /// Mean difference between consecutive round-trip times, in seconds.
     pub jitter_s: Option<f64>,
 }
 
 impl PingProbe {
-    /// Ten datagrams, one a second.
+    /// Ten datagrams, one each second.
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
@@ -90,7 +85,7 @@ impl PingProbe {
 }
 
 impl Summary {
-    /// Of round trips in their order.
+    /// Summarises round trips in their order.
     pub fn of(pings: &[Ping]) -> Self {
         let times: Vec<f64> = pings
             .iter()
@@ -111,10 +106,11 @@ impl Summary {
     }
 }
 
-/// Makes the round trips; each is handed over when it is known what became of it, a second after its answer.
+/// Makes the round trips, and calls back with each one when it is final: a second after its answer.
 ///
 /// # Errors
-/// [`ProbeError::Invalid`] for a payload that holds no header, [`ProbeError::Failed`] if the peer cannot be
+/// [`ProbeError::Invalid`] if the payload is shorter than a header, [`ProbeError::Failed`] if the
+/// peer is unreachable.
 /// reached at all.
 pub fn run(probe: &PingProbe, on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>, ProbeError> {
     match probe.by {
@@ -134,7 +130,7 @@ fn by_tcp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Vec<Ping> {
         let connected = TcpStream::connect_timeout(&probe.target, probe.timeout);
         let rtt = began.elapsed().as_micros() as u64;
         let failure = match connected {
-            // Its time would be that of the kernel's timer.
+            // A retransmitted SYN measures the kernel's timer, not the path.
             Ok(stream) if TcpInfo::of(&stream).is_ok_and(|info| info.retransmissions > 0) => {
                 let detail = "the first SYN, or its answer, was lost";
                 Some(Failure::new(FailureKind::TimedOut, "connecting", detail))
@@ -189,7 +185,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
             header.write(&mut bytes);
             sent_at.insert(next, Instant::now());
             let sent_unix_us = clock::unix_us();
-            // An ICMP message about an earlier one comes as an error here.
+            // The socket reports an ICMP message about an earlier datagram here.
             let failure = socket.send(&bytes).err();
             pings.push(Ping {
                 number: next,
@@ -200,7 +196,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
             });
             continue;
         }
-        // In order, and each as soon as it is known.
+        // In order, and each as soon as it is final.
         while let Some(ping) = pings.get(told) {
             let since = sent_at[&ping.number].elapsed();
             let known = match ping.rtt_us {
@@ -232,7 +228,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         let header = Header::parse(&buffer[..count]);
         let header = header.filter(|header| (header.kind, header.id) == (Kind::Answer, ready.id));
         let number = header.and_then(|header| usize::try_from(header.number).ok());
-        // What was handed over does not change any more.
+        // A round trip that was handed over no longer changes.
         let number = number.filter(|number| *number >= told);
         if let Some(ping) = number.and_then(|number| pings.get_mut(number)) {
             let rtt = now - sent_at[&ping.number];
@@ -246,7 +242,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
 }
 
 const LOOK_AROUND: Duration = Duration::from_millis(50);
-/// Copies are awaited so long behind an answer: longer than any path here delays one of two.
+/// Longest wait for copies of an answer: no path here delays one of two copies longer.
 const COPIES_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

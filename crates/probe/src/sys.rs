@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection: no safe wrapper has all of it.
+//! The kernel's view of a TCP connection. No safe wrapper has all of these fields.
 #![expect(unsafe_code, reason = "TCP_INFO has no safe wrapper")]
 
 use std::{
@@ -8,26 +8,25 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// What the kernel knows of a connection (`TCP_INFO`, linux/tcp.h).
+/// The kernel's view of a connection (`TCP_INFO`, linux/tcp.h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpInfo {
-    /// Shift of the windows that the other side announces, as its SYN said here; `None` if window scaling
-    /// was not agreed upon.
+    /// Window shift in the SYN that this host received; `None` without window scaling.
     pub received_wscale: Option<u8>,
-    /// Shift of the windows that this side announces, as its SYN said when it left.
+    /// Window shift in the SYN that this host sent.
     pub sent_wscale: Option<u8>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u32,
-    /// Least round-trip time that was seen, microseconds.
+    /// Least round-trip time so far, in microseconds.
     pub min_rtt_us: u32,
-    /// Smoothed round-trip time, microseconds.
+    /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
-    /// Payload of a segment at most, bytes.
+    /// Largest payload of a segment, in bytes.
     pub mss_bytes: u32,
 }
 
 impl TcpInfo {
-    /// Of a connection as it is now.
+    /// Reads the current state of a connection.
     pub(super) fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut bytes = [0u8; 256];
         let mut length = bytes.len() as libc::socklen_t;
@@ -51,7 +50,7 @@ impl TcpInfo {
         let word =
             |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let (low, high) = (bytes[6] & 0xf, bytes[6] >> 4);
-        // A bit field: the first one is in the low bits where the first byte is the least.
+        // The first field of a bit field is in the low bits on little-endian machines.
         let (snd, rcv) = if cfg!(target_endian = "little") {
             (low, high)
         } else {

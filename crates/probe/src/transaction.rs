@@ -1,5 +1,6 @@
-//! Short requests and answers, each over a connection of its own: how long it takes until there is a
-//! connection, and until the answer is there. The study of middleboxes did so with finger (RFC 1288).
+//! Short requests and answers, each over a connection of its own: the time until the connection is
+//! open, and until the answer is complete. The middlebox study measured finger (RFC 1288) in this
+//! way.
 
 use std::{
     net::SocketAddr,
@@ -20,74 +21,68 @@ use super::{
 };
 use bench_kit::stats;
 
-/// What is asked, and how often.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct TransactionProbe {
-    /// Who answers, or what leads there.
+    /// The server, or a forward to the server.
     pub server: SocketAddr,
-    /// What records call this way.
+    /// Name of this route in records.
     pub label: String,
-    /// What is sent.
     pub request: Request,
-    /// Longest silence while something is awaited. Default 30 s.
+    /// Longest silence before a transaction fails. Default 30 s.
     pub timeout: Duration,
-    /// How many, and when.
+    /// The number of transactions and their times.
     pub arrivals: Arrivals,
 }
 
-/// What is sent. The answer goes until the other side ends the connection.
+/// The request of a transaction. The answer ends with the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// To a probe's peer, which answers with so many bytes; they are verified.
+    /// A request to a probe's peer. The probe verifies the answer.
     Peer {
-        /// How many: 1 MiB at most.
+        /// Bytes of the answer, 1 MiB at most.
         answer_bytes: u64,
     },
-    /// These bytes, to any server; there must be an answer.
+    /// These bytes, to any server. An empty answer is a failure.
     Bytes(Vec<u8>),
 }
 
 /// One transaction. Times count from its beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
-    /// The probe's label.
     pub side: String,
-    /// From 0, in the order of arrival.
+    /// Counts from 0 in the order of arrival.
     pub number: u64,
-    /// When it began, microseconds since 1970.
+    /// Begin, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// When the connection was up.
+    /// When the connection was open.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
-    /// When the first byte of the answer came.
+    /// When the first byte of the answer arrived.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_byte_us: Option<u64>,
-    /// When the answer was whole and the connection had ended, or it had failed.
+    /// When the server had closed the connection after the answer, or the transaction had failed.
     pub ended_us: u64,
-    /// Bytes of the answer.
     pub answer_bytes: u64,
-    /// Why it did not succeed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// What many transactions say together.
+/// Figures over many transactions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Those that were tried.
     pub tried: usize,
-    /// Those that succeeded.
     pub complete: usize,
-    /// The others.
+    /// Failures by kind.
     pub failures: std::collections::BTreeMap<FailureKind, usize>,
-    /// Seconds until the connection was up.
+    /// Seconds until the connection was open.
     pub setup_s: Option<stats::Summary>,
-    /// Seconds until all was over, of those that succeeded.
+    /// Seconds of the successful transactions.
     pub total_s: Option<stats::Summary>,
 }
 
 impl TransactionProbe {
-    /// One transaction with a probe's peer: an answer of 1000 bytes.
+    /// One transaction with a probe's peer, whose answer has 1000 bytes.
     pub fn new(server: SocketAddr) -> Self {
         Self {
             server,
@@ -100,19 +95,19 @@ impl TransactionProbe {
 }
 
 impl Transaction {
-    /// Seconds until the connection was up.
+    /// Seconds until the connection was open.
     pub fn setup_seconds(&self) -> Option<f64> {
         Some(self.connected_us? as f64 / 1e6)
     }
 
-    /// Seconds until all was over, if it succeeded.
+    /// Seconds of the transaction; `None` if it failed.
     pub fn total_seconds(&self) -> Option<f64> {
         self.failure.is_none().then_some(self.ended_us as f64 / 1e6)
     }
 }
 
 impl Summary {
-    /// Of transactions, in any order.
+    /// Summarises transactions in any order.
     pub fn of<'a>(transactions: impl Iterator<Item = &'a Transaction> + Clone) -> Self {
         let seconds = |of: fn(&Transaction) -> Option<f64>| {
             stats::Summary::of(&transactions.clone().filter_map(of).collect::<Vec<_>>())
@@ -129,11 +124,11 @@ impl Summary {
     }
 }
 
-/// Runs all transactions; each is handed over as soon as it has ended. They are returned in the order of
-/// arrival.
+/// Runs all transactions, and calls back with each one as soon as it has ended. Returns the
+/// transactions in the order of arrival.
 ///
 /// # Errors
-/// [`ProbeError`] if nothing could be tried. What failed is in the records.
+/// [`ProbeError`] if no transaction could be tried. A failed transaction is a record, not an error.
 pub fn run(
     probe: &TransactionProbe,
     on_record: impl FnMut(&Transaction),
@@ -141,11 +136,11 @@ pub fn run(
     run_by_turns(&[probe], on_record)
 }
 
-/// Runs several probes by turns, in one stream of arrivals: that of the first, whose count is for each of
-/// them.
+/// Runs several probes in turn. The arrivals are those of the first probe, and its count applies to
+/// each probe.
 ///
 /// # Errors
-/// [`ProbeError`] if nothing could be tried.
+/// [`ProbeError`] if no transaction could be tried.
 pub fn run_by_turns(
     probes: &[&TransactionProbe],
     on_record: impl FnMut(&Transaction),
@@ -230,7 +225,7 @@ async fn exchange(
     }
 }
 
-/// What a peer answers.
+/// A peer's answer.
 pub(super) fn peer_answer(token: u64, bytes: u64) -> Vec<u8> {
     let mut answer = token.to_be_bytes().to_vec();
     answer.extend((0..bytes).map(|at| (at % 251) as u8));
@@ -247,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers each connection with the same, after what comes first.
+    /// A server that reads a first part of each request, and answers with `answer`.
     fn server(answer: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -1,13 +1,13 @@
-//! A model of BBR's first version (draft-cardwell-iccrg-bbr-congestion-control-00): a rate from the
-//! greatest delivery rate of ten rounds, a window of twice what that rate has in flight over the
-//! least round-trip time. Loss is ignored but for a timeout. Without the policer detection and the
-//! packet conservation of the kernel's.
+//! A model of BBR version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
+//!
+//! The sending rate follows the greatest delivery rate of the last ten rounds. The window is twice
+//! the bandwidth-delay product of that rate and the least round-trip time. BBR ignores loss, except
+//! for a timeout. The model lacks the kernel's policer detection and packet conservation.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::law::{Delivery, Law};
 
-/// BBR, version 1.
 #[derive(Debug)]
 pub struct Bbr {
     phase: Phase,
@@ -16,12 +16,12 @@ pub struct Bbr {
     /// Rounds and their delivery rates, descending: the front is the greatest of the window.
     rates: VecDeque<(u64, f64)>,
     rtt_min: Option<(Duration, Duration)>,
-    /// The rate that start-up last saw grow, and the rounds since.
+    /// The rate at the last growth during start-up, and the rounds since.
     full_rate: f64,
     full_rounds: u32,
     is_filled: bool,
     after_timeout: bool,
-    /// Turns the cycle of each flow to another start.
+    /// Offset in the cycle of gains, which differs from flow to flow.
     phase_offset: usize,
 }
 
@@ -34,15 +34,15 @@ enum Phase {
         index: usize,
         began: Duration,
     },
-    /// Nearly nothing in flight, so that queues show their bottom.
+    /// Almost nothing is in flight, so that the queue drains and the least round-trip time shows.
     ProbeRtt {
         ends: Option<Duration>,
     },
 }
 
 impl Bbr {
-    /// A new connection. `phase_offset` says where in the cycle of gains it begins, which the
-    /// kernel draws at random.
+    /// A new connection. `phase_offset` is the first phase in the cycle of gains; the kernel draws
+    /// it at random.
     pub fn new(phase_offset: usize) -> Self {
         Self {
             phase: Phase::Startup,
@@ -66,7 +66,7 @@ impl Bbr {
         self.rtt_min.map(|(rtt, _)| rtt)
     }
 
-    /// Rate times least round-trip time, in segments.
+    /// The bandwidth-delay product in segments: rate times least round-trip time.
     fn in_flight_ideal(&self) -> Option<f64> {
         Some(self.rate()? * self.rtt_min()?.as_secs_f64())
     }
@@ -86,7 +86,7 @@ impl Bbr {
     }
 
     fn probe_rate(&self, now: Duration) -> Phase {
-        // Any phase but the one that drains.
+        // Any phase except the draining one.
         let index = match self.phase_offset % (CYCLE.len() - 1) {
             0 => 0,
             offset => offset + 1,
@@ -202,7 +202,7 @@ impl Law for Bbr {
             Phase::ProbeRate { index, .. } => CYCLE[index],
             Phase::ProbeRtt { .. } => 1.0,
         };
-        // Before any measurement: the first window within a millisecond, as the kernel does.
+        // Before any measurement: the initial window within a millisecond, as in the kernel.
         Some(gain * self.rate().unwrap_or(WINDOW_INITIAL / 0.001))
     }
 

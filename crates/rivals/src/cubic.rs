@@ -1,4 +1,4 @@
-//! CUBIC's window law (RFC 9438), with the delay exit from slow start of HyStart++ (RFC 9406,
+//! CUBIC's window law (RFC 9438), with the delay-based exit from slow start of HyStart++ (RFC 9406,
 //! without its second chance).
 
 use std::time::Duration;
@@ -8,16 +8,15 @@ use crate::{
     reno::{WINDOW_INITIAL, WINDOW_MIN},
 };
 
-/// CUBIC.
 #[derive(Debug)]
 pub struct Cubic {
     window: f64,
     threshold: f64,
-    /// Window before the last cut, lowered where it had not regained the one before.
+    /// Window before the last cut, lowered if it had not reached the previous maximum.
     window_max: f64,
-    /// Since when the window follows the curve.
+    /// Since when the window follows the cubic curve.
     epoch: Option<Epoch>,
-    /// Window before the cut, for Reno's growth after it.
+    /// Window before the cut, for Reno's growth afterwards.
     window_prior: f64,
     rtt: Duration,
     exit: Exit,
@@ -26,13 +25,13 @@ pub struct Cubic {
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     began: Duration,
-    /// Seconds until the curve is back at `window_max`.
+    /// Seconds until the curve reaches `window_max` again.
     k_s: f64,
-    /// The window that Reno would have.
+    /// Reno's window in the same situation.
     window_reno: f64,
 }
 
-/// Watches for the delay that ends slow start.
+/// The delay measurement that ends slow start.
 #[derive(Debug, Default)]
 struct Exit {
     round_ends_at: u64,
@@ -42,7 +41,6 @@ struct Exit {
 }
 
 impl Cubic {
-    /// A new connection.
     pub fn new() -> Self {
         Self {
             window: WINDOW_INITIAL,
@@ -70,7 +68,7 @@ impl Cubic {
         let window = self.window;
         let window_max = &mut self.window_max;
         let epoch = self.epoch.get_or_insert_with(|| {
-            // Slow start that ended without a loss has left no maximum.
+            // After a slow start without a loss there is no maximum.
             *window_max = window_max.max(window);
             Epoch {
                 began: now,
@@ -146,7 +144,7 @@ impl Law for Cubic {
 }
 
 impl Exit {
-    /// Whether the least round-trip time of this round is well above that of the round before.
+    /// Whether the least round-trip time of this round clearly exceeds that of the previous round.
     fn is_due(&mut self, delivery: &Delivery, window: f64) -> bool {
         if delivery.delivered_before >= self.round_ends_at {
             self.round_ends_at = delivery.delivered;

@@ -1,46 +1,47 @@
-//! What a congestion control law is told, and what it answers.
+//! The interface of a congestion control law: the events that it receives, and the window and rate
+//! that it returns.
 
 use std::time::Duration;
 
-/// A law: what came back goes in, a window comes out, and a pacing rate from those that pace.
+/// A congestion control law. Acknowledgements and losses go in; a window comes out, and a pacing
+/// rate from the laws that pace.
 pub trait Law: Send + std::fmt::Debug {
-    /// Segments were delivered.
     fn on_delivery(&mut self, delivery: &Delivery);
-    /// Loss was found, for the first time since the last recovery ended.
+    /// A loss was found, the first one since the last recovery ended.
     fn on_loss(&mut self, in_flight: u64, now: Duration);
-    /// Everything sent before the loss was found has been delivered.
+    /// All segments sent before the loss was found have been delivered.
     fn on_recovered(&mut self) {}
-    /// Nothing came back for a retransmission timeout.
+    /// No acknowledgement arrived for a retransmission timeout.
     fn on_timeout(&mut self, in_flight: u64, now: Duration);
-    /// What may be in flight, in segments.
+    /// Largest number of segments in flight.
     fn window(&self) -> f64;
-    /// The rate to send at, in segments per second; `None`: as acknowledgements arrive.
+    /// Pacing rate in segments per second; `None` for a law that sends as acknowledgements arrive.
     fn pacing_rate(&self) -> Option<f64> {
         None
     }
-    /// Name of the state, for people.
+    /// Name of the state, for display.
     fn state(&self) -> &'static str;
 }
 
-/// What one acknowledgement says.
+/// The content of one acknowledgement, as the sender evaluates it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Delivery {
-    /// When it came.
+    /// Arrival of the acknowledgement.
     pub now: Duration,
-    /// Segments that it tells of for the first time.
+    /// Segments that are acknowledged for the first time.
     pub segments: u64,
-    /// Segments delivered so far, these included.
+    /// Segments delivered so far, including these.
     pub delivered: u64,
-    /// As much when the newest of them was sent.
+    /// Segments that had been delivered when the newest of these was sent.
     pub delivered_before: u64,
-    /// Round-trip time of the newest of them, unless it was sent twice.
+    /// Round-trip time of the newest of these, unless it was retransmitted.
     pub rtt: Option<Duration>,
-    /// Rate of delivery over that round trip, in segments per second.
+    /// Delivery rate over that round trip, in segments per second.
     pub rate: Option<f64>,
-    /// Segments whose fate is unknown.
+    /// Segments that are neither acknowledged nor lost.
     pub in_flight: u64,
-    /// A loss has been found and is not repaired yet.
+    /// Whether a loss has been found and not yet repaired.
     pub is_recovering: bool,
-    /// The window, not the application nor the receiver, holds the sender back.
+    /// Whether the window limits the sender, rather than the application or the receiver.
     pub is_window_limited: bool,
 }

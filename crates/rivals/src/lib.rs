@@ -1,12 +1,14 @@
-//! Models of the TCP senders that share bottlenecks with the link: CUBIC, Reno, BBR, and any of them
+//! Models of the TCP senders that share bottlenecks with the link: CUBIC, Reno and BBR, each also
 //! with a bounded window.
 //!
-//! A connection is a [`Sender`] that always has data and a [`Receiver`] that answers every segment, or
-//! every second. Segments and the time go in, segments and the next deadline come out; there is no
-//! socket, no clock and no chance, so equal paths give equal runs. What is modelled is what decides
-//! about shares: selective acknowledgements, loss detection by time (RFC 8985), proportional rate
-//! reduction (RFC 9937), retransmission timeouts, and the window laws. What is not: the handshake,
-//! segmentation offload, ECN, undoing of cuts, the receiver's window.
+//! A connection is a [`Sender`] that always has data, and a [`Receiver`] that acknowledges every
+//! segment or every second one. Segments and the time go in; segments and the next deadline come
+//! out. There is no socket, no clock and no randomness, so equal paths give equal runs.
+//!
+//! The models have the mechanisms that decide about shares: selective acknowledgements, loss
+//! detection by time (RFC 8985), proportional rate reduction (RFC 9937), retransmission timeouts,
+//! and the window laws. They lack the handshake, segmentation offload, ECN, the undoing of cuts,
+//! and the receiver's window.
 //!
 //! Time is a `Duration` since any origin. Windows count segments of one size.
 

@@ -1,19 +1,20 @@
-//! The receiving end: answers each segment with what has arrived.
+//! The receiver: acknowledges segments, with selective acknowledgements.
 
 use std::time::Duration;
 
 use crate::segment::{Ack, Range, Segment};
 
-/// A TCP receiver that reads at once. It acknowledges every segment at once
-/// ([`Self::handle_segment`]), or delays that as most do ([`Self::handle_segment_delayed`]).
+/// A TCP receiver whose application reads at once. It acknowledges every segment
+/// ([`Self::handle_segment`]), or delays acknowledgements as most receivers do
+/// ([`Self::handle_segment_delayed`]).
 #[derive(Debug, Default)]
 pub struct Receiver {
     cumulative: u64,
-    /// What lies above `cumulative`: disjoint, not adjacent, ascending.
+    /// Segments above `cumulative`: disjoint, not adjacent, ascending.
     islands: Vec<Range>,
-    /// Starts of the islands that grew last, the newest first.
+    /// Starts of the ranges that grew last, newest first.
     recent: [u64; 3],
-    /// When the segment that came last is acknowledged at the latest, if it has not been.
+    /// Deadline of the delayed acknowledgement, if one is due.
     ack_by: Option<Duration>,
 }
 
@@ -23,7 +24,7 @@ impl Receiver {
         self.cumulative
     }
 
-    /// Takes a segment and answers it.
+    /// Accepts a segment and acknowledges it.
     pub fn handle_segment(&mut self, segment: Segment) -> Ack {
         let number = segment.number;
         if number == self.cumulative {
@@ -40,9 +41,9 @@ impl Receiver {
         self.ack()
     }
 
-    /// Takes a segment and answers it, unless it came in order and the one before was answered:
-    /// then the next one is, or [`Self::handle_timeout`] at [`Self::next_timeout`]
-    /// (RFC 5681 section 4.2).
+    /// Accepts a segment. Acknowledges it at once if it is out of order, or if the previous segment
+    /// was not acknowledged. Otherwise the acknowledgement waits for the next segment, or for
+    /// [`Self::handle_timeout`] at [`Self::next_timeout`] (RFC 5681 section 4.2).
     pub fn handle_segment_delayed(&mut self, segment: Segment, now: Duration) -> Option<Ack> {
         let is_next = segment.number == self.cumulative && self.islands.is_empty();
         let ack = self.handle_segment(segment);
@@ -54,12 +55,12 @@ impl Receiver {
         Some(ack)
     }
 
-    /// When a delayed acknowledgement is due.
+    /// Deadline of the delayed acknowledgement.
     pub fn next_timeout(&self) -> Option<Duration> {
         self.ack_by
     }
 
-    /// The acknowledgement that was delayed until now.
+    /// Returns the delayed acknowledgement if it is due.
     pub fn handle_timeout(&mut self, now: Duration) -> Option<Ack> {
         self.ack_by.filter(|at| *at <= now)?;
         self.ack_by = None;
@@ -72,7 +73,7 @@ impl Receiver {
             Some(island) if island.start <= number && number < island.end => island.start,
             Some(island) if island.end == number => {
                 self.islands[after].end += 1;
-                // The gap to the next one may be closed.
+                // The gap to the next range may be closed.
                 if let Some(next) = self.islands.get(after + 1).copied()
                     && next.start == number + 1
                 {
@@ -121,7 +122,7 @@ impl Receiver {
     }
 }
 
-/// As long as Linux waits at least; the standard allows 500 ms.
+/// Longest delay of an acknowledgement: the least of Linux; the standard allows 500 ms.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(40);
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Reno's window law (RFC 5681, RFC 6582): one segment more a round trip, half after a loss.
+//! Reno's window law (RFC 5681, RFC 6582): one more segment each round trip, half the window after
+//! a loss.
 
 use std::time::Duration;
 
 use crate::law::{Delivery, Law};
 
-/// Reno.
 #[derive(Debug)]
 pub struct Reno {
     window: f64,
@@ -12,7 +12,6 @@ pub struct Reno {
 }
 
 impl Reno {
-    /// A new connection.
     pub fn new() -> Self {
         Self {
             window: WINDOW_INITIAL,
@@ -63,9 +62,9 @@ impl Law for Reno {
     }
 }
 
-/// RFC 6928.
+/// Initial window in segments (RFC 6928).
 pub(crate) const WINDOW_INITIAL: f64 = 10.0;
-/// RFC 5681 section 3.1.
+/// Least window after a cut, in segments (RFC 5681 section 3.1).
 pub(crate) const WINDOW_MIN: f64 = 2.0;
 
 #[cfg(test)]
@@ -75,7 +74,8 @@ mod tests {
 
     #[test]
     fn rate_under_random_loss_follows_the_formula_of_mathis() {
-        // M. Mathis et al., 1997: rate = sqrt(3 / (2 p)) / RTT segments a second, acknowledging each.
+        // M. Mathis et al., 1997: rate = sqrt(3 / (2 p)) / RTT segments per second, with an
+        // acknowledgement for each.
         for (loss, seed) in [(0.001, 1), (0.003, 2), (0.01, 3)] {
             let mut line = Line::new(100e6, Duration::from_millis(50), 10.0);
             line.lose(loss, seed);

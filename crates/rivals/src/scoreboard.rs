@@ -1,5 +1,5 @@
-//! What a sender knows of each segment between the cumulative acknowledgement and the newest, and
-//! which of them are lost by the rule of RACK (RFC 8985).
+//! The sender's record of each segment between the cumulative acknowledgement and the newest
+//! transmission, and loss detection by RACK (RFC 8985).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,22 +8,22 @@ use std::{
 
 use crate::segment::{Ack, Range};
 
-/// Segments on their way.
+/// The segments in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// The first segment not acknowledged cumulatively.
+    /// The first segment without a cumulative acknowledgement.
     pub(crate) first: u64,
     segments: VecDeque<Sent>,
-    /// Ranges above `first` that have arrived, start to end.
+    /// Ranges above `first` that have arrived: start to end.
     arrived: BTreeMap<u64, u64>,
     arrived_count: u64,
-    /// Transmissions in their order, some of segments that have arrived since.
+    /// Transmissions in their order, including those of segments that have arrived since.
     order: VecDeque<(u64, u64)>,
     transmissions: u64,
-    /// Numbers of segments found lost, in the order to repeat them.
+    /// Numbers of lost segments, in the order of retransmission.
     lost: VecDeque<u64>,
     in_flight: u64,
-    /// The newest transmission that arrived.
+    /// The newest transmission that has arrived.
     newest: u64,
     newest_rtt: Duration,
     saw_reordering: bool,
@@ -36,10 +36,10 @@ pub(crate) struct Scoreboard {
 struct Sent {
     transmission: u64,
     at: Duration,
-    /// What had been delivered, and when the last of it was, when this was sent.
+    /// Segments delivered before this transmission, and the time of the last delivery.
     delivered: u64,
     delivered_at: Duration,
-    /// When the segment was sent whose delivery was the last known then.
+    /// When the segment was sent whose delivery was the last known one at this transmission.
     first_at: Duration,
     is_repeated: bool,
     state: State,
@@ -52,16 +52,16 @@ enum State {
     Arrived,
 }
 
-/// What an acknowledgement brought.
+/// The news of one acknowledgement.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct News {
     /// Segments that arrived.
     pub(crate) segments: u64,
-    /// The one of them sent last.
+    /// The one that was sent last.
     pub(crate) newest: Option<Newest>,
 }
 
-/// The transmission sent last among those that arrived.
+/// The last transmission among those that arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newest {
     transmission: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Newest {
     pub(crate) is_repeated: bool,
 }
 
-/// What is noted of the sender's past at each transmission.
+/// The sender's state at a transmission.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Past {
     pub(crate) delivered: u64,
@@ -81,17 +81,17 @@ pub(crate) struct Past {
 }
 
 impl Scoreboard {
-    /// The number that the next new segment gets.
+    /// Number of the next new segment.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.segments.len() as u64
     }
 
-    /// Segments whose fate is unknown.
+    /// Segments that are neither acknowledged nor lost.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// Takes note of a transmission: of a lost segment if there is one, else of a new one.
+    /// Records a transmission: of a lost segment if there is one, otherwise of a new one.
     pub(crate) fn transmit(&mut self, past: Past, now: Duration) -> u64 {
         self.transmissions += 1;
         let mut sent = Sent {
@@ -133,7 +133,7 @@ impl Scoreboard {
         None
     }
 
-    /// Takes an acknowledgement in.
+    /// Evaluates an acknowledgement.
     pub(crate) fn acknowledge(&mut self, ack: &Ack, now: Duration) -> News {
         let mut news = News::default();
         for range in ack.ranges {
@@ -156,7 +156,7 @@ impl Scoreboard {
         }
         if let Some(newest) = news.newest {
             let rtt = now.saturating_sub(newest.at);
-            // A repeated segment's answer may be to its first transmission.
+            // The acknowledgement of a retransmitted segment may belong to the first transmission.
             let is_plausible = !newest.is_repeated || self.rtt_min.is_none_or(|least| rtt >= least);
             if is_plausible {
                 self.rtt_min = Some(self.rtt_min.map_or(rtt, |least| least.min(rtt)));
@@ -169,7 +169,7 @@ impl Scoreboard {
         news
     }
 
-    /// Marks what is new in `range`.
+    /// Records the segments of `range` that are new.
     fn arrive(&mut self, range: Range, news: &mut News) {
         let mut at = range.start.max(self.first);
         let end = range.end.min(self.next());
@@ -241,7 +241,8 @@ impl Scoreboard {
         }
     }
 
-    /// Finds what is lost by `now`. Returns how many segments, and when to look again.
+    /// Finds the segments that are lost by `now`. Returns their number, and the time of the next
+    /// check.
     pub(crate) fn find_lost(
         &mut self,
         is_recovering: bool,
@@ -280,7 +281,7 @@ impl Scoreboard {
         (count, None)
     }
 
-    /// After a timeout all that has not arrived counts as lost, oldest first.
+    /// Marks all segments in flight as lost after a timeout, oldest first.
     pub(crate) fn lose_all(&mut self) {
         self.lost.clear();
         for (index, sent) in self.segments.iter_mut().enumerate() {

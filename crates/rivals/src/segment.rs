@@ -1,41 +1,40 @@
-//! What travels between a sender and a receiver.
+//! The packets between sender and receiver.
 
-/// A full segment. Its payload is not carried along.
+/// A full segment, without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Its place in the stream, counted in segments.
+    /// Position in the stream, counted in segments.
     pub number: u64,
 }
 
-/// An answer to a segment.
+/// An acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
-    /// Every segment below this number has arrived.
+    /// All segments below this number have arrived.
     pub cumulative: u64,
-    /// Ranges above it that have arrived, the one that grew last first (RFC 2018 section 4); empty
-    /// ones are unused.
+    /// Ranges above `cumulative` that have arrived, the most recently grown first (RFC 2018 section
+    /// 4). Empty ranges are unused.
     pub ranges: [Range; 3],
 }
 
-/// Segments from `start` up to, and without, `end`.
+/// The segments from `start` up to, but without, `end`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Range {
-    /// The first.
     pub start: u64,
-    /// The one after the last.
     pub end: u64,
 }
 
 impl Range {
-    /// Whether it holds no segment.
     pub fn is_empty(&self) -> bool {
         self.start >= self.end
     }
 }
 
-/// A segment with its IP header: a full Ethernet frame's payload.
+/// Bytes of a segment with its IP header: the payload of a full Ethernet frame.
 pub const SEGMENT_IP_BYTES: usize = 1500;
-/// What is left of it for data: less 20 of IP, 20 of TCP and 12 of timestamps (RFC 7323).
+/// Payload bytes of a segment: its IP packet less 20 of IP, 20 of TCP and 12 of timestamps (RFC
+/// 7323).
 pub const SEGMENT_PAYLOAD_BYTES: usize = 1448;
-/// An acknowledgement with three ranges: 20 of IP, 20 of TCP, 12 of timestamps, 28 of ranges.
+/// Bytes of an acknowledgement with three ranges: 20 of IP, 20 of TCP, 12 of timestamps, 28 of
+/// ranges.
 pub const ACK_IP_BYTES: usize = 80;

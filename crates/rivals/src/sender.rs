@@ -1,4 +1,4 @@
-//! The sending end: what may go when, and what goes again.
+//! The sender: decides which segment may be sent at which time, and which segment is retransmitted.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Sender {
     law: Box<dyn Law>,
-    /// Segments that the receiver's window or the sender's buffer lets be in flight.
+    /// Most segments in flight, by the receiver's window or the sender's buffer.
     window_max: u64,
     board: Scoreboard,
     past: Past,
@@ -21,20 +21,19 @@ pub struct Sender {
     look_again: Option<Duration>,
     timeout_at: Option<Duration>,
     timeouts_in_row: u32,
-    /// When the pacer lets the next segment go.
+    /// Earliest time of the next segment, by the pacer.
     next_send: Duration,
     is_window_limited: bool,
     counts: Counts,
 }
 
-/// What a sender has done.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Segments sent, again included.
+    /// Transmissions, including retransmissions.
     pub sent: u64,
-    /// Recoveries begun.
+    /// Loss recoveries.
     pub recoveries: u64,
-    /// Retransmission timeouts.
     pub timeouts: u64,
 }
 
@@ -44,10 +43,10 @@ struct Smoothed {
     deviation: Duration,
 }
 
-/// Proportional rate reduction (RFC 9937): spreads the cut of the window over a round trip.
+/// Proportional rate reduction (RFC 9937): spreads a cut of the window over a round trip.
 #[derive(Debug, Clone, Copy)]
 struct Recovery {
-    /// It lasts until all below this number is acknowledged.
+    /// The recovery lasts until all segments below this number are acknowledged.
     ends_at: u64,
     in_flight_before: u64,
     delivered: u64,
@@ -56,7 +55,7 @@ struct Recovery {
 }
 
 impl Sender {
-    /// A connection under a law. `window_max` bounds what is in flight, in segments.
+    /// A connection under a law. `window_max` bounds the segments in flight.
     pub fn new(law: Box<dyn Law>, window_max: Option<u64>) -> Self {
         Self {
             law,
@@ -74,17 +73,15 @@ impl Sender {
         }
     }
 
-    /// The law.
     pub fn law(&self) -> &dyn Law {
         &*self.law
     }
 
-    /// What it has done.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The next segment to send now.
+    /// The next segment that may be sent at `now`.
     pub fn poll_transmit(&mut self, now: Duration) -> Option<Segment> {
         if self.next_send > now || !self.may_send() {
             return None;
@@ -109,7 +106,7 @@ impl Sender {
         Some(Segment { number })
     }
 
-    /// Takes an acknowledgement in.
+    /// Evaluates an acknowledgement.
     pub fn handle_ack(&mut self, ack: &Ack, now: Duration) {
         let news = self.board.acknowledge(ack, now);
         let Some(newest) = news.newest else {
@@ -151,7 +148,7 @@ impl Sender {
         self.note_limit();
     }
 
-    /// Lets time pass.
+    /// Handles the deadlines up to `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
         if self.look_again.is_some_and(|at| at <= now) {
             self.detect(0, now);
@@ -169,7 +166,8 @@ impl Sender {
         }
     }
 
-    /// When to call [`Self::handle_timeout`] and [`Self::poll_transmit`] if nothing comes.
+    /// When to call [`Self::handle_timeout`] and [`Self::poll_transmit`] if no acknowledgement
+    /// arrives.
     pub fn next_timeout(&mut self) -> Option<Duration> {
         let paced = self.may_send().then_some(self.next_send);
         [self.look_again, self.timeout_at, paced]
@@ -189,14 +187,14 @@ impl Sender {
         }
     }
 
-    /// Whether the law's window is what held the sender back when the last acknowledgement came.
+    /// Notes whether the law's window limited the sender at the last acknowledgement.
     fn note_limit(&mut self) {
         let window = self.law.window();
         self.is_window_limited =
             window <= self.window_max as f64 && self.board.in_flight() as f64 + 1.0 >= window / 2.0;
     }
 
-    /// Looks for losses after `delivered` segments arrived.
+    /// Finds losses after `delivered` segments have arrived.
     fn detect(&mut self, delivered: u64, now: Duration) {
         let in_flight_before = self.board.in_flight() + delivered;
         let (lost, look_again) = self.board.find_lost(self.recovery.is_some(), now);
@@ -228,7 +226,7 @@ impl Sender {
 }
 
 impl Smoothed {
-    /// RFC 6298.
+    /// Updates the estimate as in RFC 6298.
     fn with(before: Option<Self>, rtt: Duration) -> Self {
         let Some(before) = before else {
             return Self {
@@ -251,11 +249,11 @@ impl Recovery {
                 .div_ceil(self.in_flight_before.max(1))
                 .saturating_sub(self.sent)
         } else {
-            // What was delivered, and one more a time to catch up without a burst.
+            // The delivered segments, and one more each time, to catch up without a burst.
             let limit = self.delivered.saturating_sub(self.sent).max(delivered) + 1;
             (target - in_flight).min(limit)
         };
-        // The first repetition goes at once.
+        // The first retransmission leaves at once.
         if self.sent == 0 {
             self.allowance = self.allowance.max(1);
         }
@@ -267,7 +265,7 @@ const TIMEOUT_FIRST: Duration = Duration::from_secs(1);
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 const TIMEOUT_MAX: Duration = Duration::from_secs(120);
 const BACKOFFS_MAX: u32 = 10;
-/// What a late timer may make up for.
+/// Longest delay of a timer that the pacer makes up for.
 const PACER_CATCH_UP: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

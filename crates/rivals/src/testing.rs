@@ -1,5 +1,5 @@
-//! A line with a queue and a round-trip time, for the tests of the laws. It is as small as can be;
-//! the benches use `wansim`.
+//! A line with a queue and a round-trip time, for the tests of the laws. It is minimal; the benches
+//! use `wansim`.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,13 +14,13 @@ pub(crate) struct Line {
     jitter_is_on: bool,
     now: Duration,
     free_at: Duration,
-    /// Departures from the queue.
+    /// Departure times from the queue.
     queue: VecDeque<Duration>,
     queue_samples: Vec<(Duration, Duration)>,
     flows: Vec<Flow>,
-    /// Arrivals of acknowledgements.
+    /// Arrival times of acknowledgements at the senders.
     acks: VecDeque<(Duration, usize, Ack)>,
-    /// Arrivals at the receivers.
+    /// Arrival times of segments at the receivers.
     segments: VecDeque<(Duration, usize, Segment)>,
     drops: u64,
     drop_next: u64,
@@ -66,7 +66,7 @@ impl Line {
         self.dice = seed;
     }
 
-    /// Drops are spread among the flows by chance, as other traffic would do.
+    /// Spreads drops among the flows at random, as other traffic would do.
     pub(crate) fn jitter(&mut self, seed: u64) {
         self.jitter_is_on = true;
         self.dice = seed;
@@ -172,7 +172,7 @@ impl Line {
     }
 
     fn chance(&mut self) -> f64 {
-        // D. Knuth's multiplier for 64 bits; the upper bits are good enough for tests.
+        // D. Knuth's multiplier for 64 bits; the upper bits are random enough for tests.
         self.dice = self
             .dice
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -188,12 +188,12 @@ impl Line {
         self.drops
     }
 
-    /// Segments a second that fit on the line.
+    /// Capacity of the line, in segments per second.
     pub(crate) fn capacity(&self) -> f64 {
         1.0 / self.segment_time.as_secs_f64()
     }
 
-    /// Segments a second that arrived, of each flow, since `from`.
+    /// Segments per second of each flow that arrived since `from`.
     pub(crate) fn rates(&self, from: Duration) -> Vec<f64> {
         let span_s = (self.now - from).as_secs_f64();
         let count = |flow: &Flow| {
@@ -203,7 +203,7 @@ impl Line {
         self.flows.iter().map(count).collect()
     }
 
-    /// Share of the line in use since `from`.
+    /// Used share of the line since `from`.
     pub(crate) fn used(&self, from: Duration) -> f64 {
         self.rates(from).iter().sum::<f64>() / self.capacity()
     }

@@ -1,4 +1,4 @@
-//! What the emulator itself carries on this machine, and what it costs.
+//! The emulator's own capacity on this machine, and its processor time.
 
 use std::time::Duration;
 
@@ -12,29 +12,30 @@ use crate::{
     load::{LoadError, tcp_goodput},
 };
 
-/// As much as goes through the emulator, sender and receiver on the same processors.
+/// The emulator's capacity for one kind of traffic, with sender and receiver on the same
+/// processors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ceiling {
     /// TCP or UDP.
     pub traffic: &'static str,
-    /// Whether the sites hand over super-packets.
+    /// Whether the sites send super-packets.
     pub offload: bool,
-    /// What was delivered, IP headers included.
+    /// Delivered bits per second, IP headers included.
     pub bits_per_s: f64,
-    /// Packets of the wire delivered, those of acknowledgements included.
+    /// Delivered packets per second on the wire, acknowledgements included.
     pub packets_per_s: f64,
-    /// Processor time of the emulator's thread for 10^9 bytes, in seconds.
+    /// Processor seconds of the emulator's thread for each 10^9 bytes.
     pub cpu_s_per_gb: f64,
-    /// Share of a processor that its thread used.
+    /// Share of a processor that the emulator's thread used.
     pub busy: f64,
-    /// Whether the thread precedes ordinary ones.
+    /// Whether the thread has real-time priority.
     pub real_time: bool,
 }
 
-/// Measures all kinds; `done` is told each one's name before it begins.
+/// Measures all kinds of traffic. Calls `begin` with the name of each before it starts.
 ///
 /// # Errors
-/// [`LoadError`] if there can be no namespaces, or the traffic fails.
+/// [`LoadError`] if the namespaces cannot be made, or the traffic fails.
 pub fn ceilings(mut begin: impl FnMut(&str)) -> Result<Vec<Ceiling>, LoadError> {
     let mut all = Vec::new();
     for offload in [false, true] {
@@ -57,7 +58,7 @@ fn ceiling(traffic: &'static str, offload: bool) -> Result<Ceiling, LoadError> {
     let directions = || report.directions.iter().map(|way| &way.counters);
     let bytes: u64 = directions().map(|way| way.delivered_bytes).sum();
     let packets: u64 = directions().map(|way| way.delivered).sum();
-    if packets < 1000 {
+    if packets < PACKETS_MIN {
         return Err(LoadError::Nothing(format!("{packets} packets passed")));
     }
     let cpu_s = (report.thread.cpu_time - before.thread.cpu_time).as_secs_f64();
@@ -73,7 +74,7 @@ fn ceiling(traffic: &'static str, offload: bool) -> Result<Ceiling, LoadError> {
     })
 }
 
-/// Sends more than can pass, and returns the time during which packets arrived.
+/// Sends more than the emulator can carry, and returns the time from the first arrival to the last.
 fn flood(wan: &Wan, offload: bool) -> Result<Duration, LoadError> {
     let packets = if offload { 600_000 } else { 150_000 };
     let received = load(offload, BitRate::gbit(100), packets).run(wan)?;
@@ -85,3 +86,5 @@ fn flood(wan: &Wan, offload: bool) -> Result<Duration, LoadError> {
 }
 
 const TIME: Duration = Duration::from_millis(1500);
+/// Fewest packets that make a measurement.
+const PACKETS_MIN: u64 = 1000;

@@ -1,4 +1,4 @@
-//! What becomes of single packets: lost, spoiled, doubled, too long.
+//! Calibration of what happens to single packets: loss, corruption, duplication, MTU, outage.
 
 use std::{thread, time::Duration, time::SystemTime};
 
@@ -11,7 +11,7 @@ use crate::{
     load::{LoadError, UdpLoad},
 };
 
-/// Of single packets, in super-packets and by themselves.
+/// Random loss, with and without super-packets.
 pub(super) fn loss() -> Result<Vec<Row>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
@@ -24,7 +24,7 @@ pub(super) fn loss() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// Loss in bursts: how much, and how long the gaps are.
+/// Loss in bursts: the share of lost packets, and the mean length of the gaps.
 pub(super) fn bursts() -> Result<Vec<Row>, LoadError> {
     const N: u64 = 60_000;
     const SHARE: f64 = 0.05;
@@ -46,7 +46,7 @@ pub(super) fn bursts() -> Result<Vec<Row>, LoadError> {
         .filter(|stretch| !stretch[0])
         .count()
         .max(1) as f64;
-    // Lengths are geometrically distributed; states of neighbours are correlated.
+    // Lengths are geometrically distributed, and the states of consecutive packets are correlated.
     let length_error = LENGTH * (1.0 - 1.0 / LENGTH).sqrt() / gaps.sqrt();
     Ok(vec![
         Row::share(
@@ -65,7 +65,7 @@ pub(super) fn bursts() -> Result<Vec<Row>, LoadError> {
     ])
 }
 
-/// How many bits flip, and that all such packets die in the receiver's checksums.
+/// The share of corrupted packets, and that the receiver's checksums reject all of them.
 pub(super) fn corruption() -> Result<Vec<Row>, LoadError> {
     const N: u64 = 20_000;
     const SHARE: f64 = 0.05;
@@ -93,7 +93,6 @@ pub(super) fn corruption() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// Second copies.
 pub(super) fn duplication() -> Result<Vec<Row>, LoadError> {
     let path = PathConfig {
         duplication: 0.01,
@@ -102,7 +101,7 @@ pub(super) fn duplication() -> Result<Vec<Row>, LoadError> {
     lost_and_doubled(true, false, path)
 }
 
-/// Everything at once by IPv6.
+/// Loss and duplication together over IPv6.
 pub(super) fn ipv6() -> Result<Vec<Row>, LoadError> {
     let path = PathConfig {
         loss: 0.02,
@@ -112,7 +111,7 @@ pub(super) fn ipv6() -> Result<Vec<Row>, LoadError> {
     lost_and_doubled(true, true, path)
 }
 
-/// The longest packet that passes.
+/// The longest packet that passes the path's MTU.
 pub(super) fn mtu() -> Result<Vec<Row>, LoadError> {
     const MTU: usize = 1000;
     let wan = up(
@@ -145,7 +144,7 @@ pub(super) fn mtu() -> Result<Vec<Row>, LoadError> {
     )])
 }
 
-/// An outage on demand: as many packets are lost, and those, as were sent meanwhile.
+/// An outage on command: the packets sent during the outage are lost, and no others.
 pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
     let path = PathConfig {
         delay: Duration::from_millis(20),
@@ -157,7 +156,7 @@ pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
         ..load(false, BitRate::mbit(1), 900)
     };
     let flow = load.start(&wan)?;
-    // When it was asked for, and when it was in force.
+    // When the outage was requested, and when it was in force.
     let set = |outage| {
         let asked = SystemTime::now();
         let path = PathConfig {
@@ -167,9 +166,9 @@ pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
         wan.set(Direction::AToB, path);
         [asked, SystemTime::now()]
     };
-    thread::sleep(Duration::from_millis(400));
+    thread::sleep(OUTAGE_STEP);
     let cut = set(true);
-    thread::sleep(Duration::from_millis(400));
+    thread::sleep(OUTAGE_STEP);
     let mended = set(false);
     let received = flow.wait()?;
     let has_arrived = received.has_arrived();
@@ -193,7 +192,7 @@ pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
     ])
 }
 
-/// Of small packets: the share that is lost, and the share of the others that come twice.
+/// Small packets: the share of lost packets, and the share of the others that arrive twice.
 fn lost_and_doubled(offload: bool, ipv6: bool, path: PathConfig) -> Result<Vec<Row>, LoadError> {
     let n = if offload { 40_000 } else { 20_000 };
     let wan = up(offload, &path)?;
@@ -235,7 +234,7 @@ fn lost_and_doubled(offload: bool, ipv6: bool, path: PathConfig) -> Result<Vec<R
             0.0,
         ));
     }
-    // Each packet counts by itself, and nothing else took any.
+    // Each packet counts by itself, and no other impairment removed any.
     let counters = &report.directions[0].counters;
     let came = received.numbers.len() as u64;
     let name = |text| format!("{ending}: {text}");
@@ -254,7 +253,7 @@ fn lost_and_doubled(offload: bool, ipv6: bool, path: PathConfig) -> Result<Vec<R
     Ok(rows)
 }
 
-/// `n` packets of 64 bytes of payload at so many Mbit/s.
+/// `n` packets of 64 bytes of payload, at `mbit` Mbit/s.
 fn small(offload: bool, n: u64, mbit: u64) -> UdpLoad {
     UdpLoad {
         payload: 64,
@@ -262,7 +261,7 @@ fn small(offload: bool, n: u64, mbit: u64) -> UdpLoad {
     }
 }
 
-/// Packets that a site's kernel took for damaged.
+/// Packets that a site's kernel discarded because of a wrong checksum.
 fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
     let text = wan
@@ -287,6 +286,8 @@ fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
     Ok(refused)
 }
 
-/// Packets on their way into the emulator, about which the sender's clock does not say whether they
-/// met a change: those of a burst by which a sender makes up for 13 ms without a processor.
+/// Packets in flight into the emulator around a change, which may or may not meet it. A sender that
+/// catches up after 13 ms without a processor sends this many at once.
 const EDGE_PACKETS: f64 = 10.0;
+/// Time before the outage, and length of the outage: a third of the load each.
+const OUTAGE_STEP: Duration = Duration::from_millis(400);

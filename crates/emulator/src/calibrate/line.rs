@@ -1,4 +1,4 @@
-//! Rates, queues and the delay.
+//! Calibration of rates, queues, the radio medium, and delay.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::{
     load::{FULL_PAYLOAD, LoadError, Received, UDP_OVERHEAD, UdpLoad},
 };
 
-/// A bottleneck of 100 Mbit/s with twice that in front of it.
+/// A bottleneck of 100 Mbit/s under twice that load.
 pub(super) fn rate() -> Result<Vec<Row>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
@@ -29,7 +29,7 @@ pub(super) fn rate() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// Ten times as much one way as the other, both at once.
+/// Different rates in the two directions, ten to one, both loaded at once.
 pub(super) fn asymmetric() -> Result<Vec<Row>, LoadError> {
     let rates = [BitRate::mbit(10), BitRate::mbit(100)];
     let wan = Wan::up(WanConfig {
@@ -62,8 +62,8 @@ pub(super) fn asymmetric() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// How much arrives of a burst that finds the line idle: what the queue holds, and what leaves it
-/// while the burst comes.
+/// Arrivals from a burst that meets an idle line: the queue's capacity, and the packets that leave
+/// the queue during the burst.
 pub(super) fn queue() -> Result<Vec<Row>, LoadError> {
     const QUEUE_BYTES: u64 = 100_000;
     let rate = BitRate::mbit(2);
@@ -99,8 +99,8 @@ pub(super) fn queue() -> Result<Vec<Row>, LoadError> {
     ])
 }
 
-/// Both stations have more to send than the medium carries: full frames one way, short ones back.
-/// One of each passes in the sum of their airtimes.
+/// Both stations have more to send than the medium carries: full frames one way, short frames back.
+/// In the sum of their airtimes one frame of each passes.
 pub(super) fn radio() -> Result<Vec<Row>, LoadError> {
     const SHORT_PAYLOAD: usize = 84;
     let profile = Profile::wifi_11b();
@@ -111,7 +111,7 @@ pub(super) fn radio() -> Result<Vec<Row>, LoadError> {
         ..WanConfig::default()
     })?;
     let full = load(false, BitRate::mbit(8), 2000);
-    // 1,500 a second; 178 can pass.
+    // 1,500 frames per second are offered; 178 can pass.
     let short = UdpLoad {
         from: Site::B,
         payload: SHORT_PAYLOAD,
@@ -130,7 +130,7 @@ pub(super) fn radio() -> Result<Vec<Row>, LoadError> {
             "short"
         };
         full_queue(&report, load.from)?;
-        // After both have begun, and before the first to end has.
+        // Between the later of the two beginnings and the earlier of the two ends.
         let since = |at: &SystemTime| at.duration_since(received.sent[0]).unwrap_or_default();
         let span = Duration::from_millis(500)..Duration::from_millis(2500);
         let within = received.at.iter().map(since).filter(|at| span.contains(at));
@@ -149,7 +149,7 @@ pub(super) fn radio() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// Packets of a stream so thin that none waits for another.
+/// Delay of a stream so thin that no packet waits for another.
 pub(super) fn delay() -> Result<Vec<Row>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
@@ -176,8 +176,8 @@ pub(super) fn delay() -> Result<Vec<Row>, LoadError> {
         let report = wan.report();
         let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
         let name = offloaded(offload);
-        // An emulator that may not precede ordinary threads waits with them for a processor; its least
-        // late tenth must be on time.
+        // Without real-time priority the emulator waits for a processor as ordinary threads do;
+        // then only its least late tenth must be on time.
         let (share, rank) = if report.thread.real_time {
             ("median", delays.len() / 2)
         } else {
@@ -200,8 +200,8 @@ pub(super) fn delay() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// A bottleneck whose queue lasts for 160 ms, so that a sender that waits for a processor hardly ever
-/// leaves it empty.
+/// A bottleneck whose queue lasts 160 ms, so that a sender that waits for a processor hardly ever
+/// lets it run empty.
 fn bottleneck(rate: BitRate) -> PathConfig {
     PathConfig {
         rate: Some(rate),
@@ -211,7 +211,7 @@ fn bottleneck(rate: BitRate) -> PathConfig {
     }
 }
 
-/// The rate at which full packets arrived while the queue of a [`bottleneck`] was full.
+/// The arrival rate of full packets while the queue of a [`bottleneck`] was full.
 fn saturated_rate(
     name: String,
     report: &Report,
@@ -241,7 +241,7 @@ fn saturated_rate(
     ))
 }
 
-/// Makes sure that more was sent than passes.
+/// Checks that the sender offered more than the bottleneck carries.
 fn full_queue(report: &Report, from: Site) -> Result<(), LoadError> {
     let drops = report.directions[from.index()].counters.queue_drops;
     if drops < 100 {

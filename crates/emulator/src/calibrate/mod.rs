@@ -1,9 +1,9 @@
-//! Calibration: what each impairment of the emulator does to packets of the kernel, beside what it is
-//! set to.
+//! Calibration: measures each impairment of the emulator with packets of the kernel, and compares
+//! the result with the setting.
 //!
-//! Each measurement raises an emulated WAN of its own. What else runs on the machine makes packets late,
-//! never early, so times are judged by those that are least late. A value out of bounds counts against
-//! the emulator unless the emulator itself says that the machine was too slow for it.
+//! Each measurement makes an emulated WAN of its own. Other load on the machine makes packets late,
+//! never early, so times are judged by the least late packets. A value out of bounds counts against
+//! the emulator, unless the emulator reports that the machine was too slow.
 
 mod ceiling;
 mod fates;
@@ -21,46 +21,42 @@ use crate::{
     load::{FULL_PAYLOAD, LoadError, UdpLoad},
 };
 
-/// An impairment, and how it is measured.
+/// An impairment and its measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
-    /// In a word or two.
     pub name: &'static str,
     measure: fn() -> Result<Vec<Row>, LoadError>,
 }
 
-/// One quantity: as set, and as measured.
+/// A quantity as set and as measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The impairment and under which circumstances.
+    /// The impairment and the circumstances.
     pub name: String,
-    /// Of all figures.
+    /// Unit of `set`, `measured` and `bound`.
     pub unit: &'static str,
-    /// What it is set to.
     pub set: f64,
-    /// What it is.
     pub measured: f64,
-    /// How far the two may be apart.
+    /// Largest allowed distance between `set` and `measured`.
     pub bound: f64,
-    /// Whether they are closer than that.
     pub verdict: Verdict,
 }
 
-/// What a measurement says of the emulator.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It does what it is set to.
+    /// The distance is within the bound.
     Within,
-    /// It does not.
+    /// The distance is beyond the bound.
     Beyond,
-    /// Nothing: the value is out of bounds, but the emulator reports that the machine was late or lost
-    /// packets.
+    /// No result: the value is out of bounds, but the emulator reports that the machine was late or
+    /// lost packets.
     MachineLate,
 }
 
 impl Subject {
-    /// All, in the order in which a table has them.
+    /// All impairments, in the order of the table.
     pub fn all() -> Vec<Self> {
         let all: [(_, fn() -> _); 14] = [
             ("rate", line::rate),
@@ -81,10 +77,11 @@ impl Subject {
         all.map(|(name, measure)| Self { name, measure }).into()
     }
 
-    /// Measures it, again if the machine was late.
+    /// Measures the impairment, and again if the machine was late.
     ///
     /// # Errors
-    /// [`WanError::Forbidden`] inside, if there can be no namespaces; others if the traffic fails.
+    /// A [`WanError::Forbidden`] inside if the namespaces cannot be made; another error if the
+    /// traffic fails.
     pub fn measure(&self) -> Result<Vec<Row>, LoadError> {
         let mut result = (self.measure)();
         for _ in 1..ATTEMPTS {
@@ -99,7 +96,7 @@ impl Subject {
 }
 
 impl Row {
-    /// Judges what was measured over a WAN whose last word is `report`.
+    /// Compares a value that was measured over a WAN with the final report `report`.
     fn judge(
         report: &Report,
         name: impl Into<String>,
@@ -123,8 +120,8 @@ impl Row {
         }
     }
 
-    /// A share of `n` packets in percent, which may be 3 standard errors off. Where the fate of a packet
-    /// follows that of the one before, `correlation` tells how much.
+    /// A share of `n` packets in percent, with a bound of three standard errors. `correlation` is
+    /// that between the fates of consecutive packets.
     fn share(
         report: &Report,
         name: impl Into<String>,
@@ -139,13 +136,13 @@ impl Row {
         Self::judge(report, name, "%", percent)
     }
 
-    /// A count that has to be right.
+    /// A count that must be exact.
     fn exact(report: &Report, name: impl Into<String>, set: u64, measured: u64) -> Self {
         Self::judge(report, name, "packets", [set as f64, measured as f64, 0.0])
     }
 }
 
-/// A WAN with the same path both ways.
+/// A WAN with the same path in both directions.
 fn up(offload: bool, path: &PathConfig) -> Result<Wan, WanError> {
     let paths = [path.clone(), path.clone()];
     Wan::up(WanConfig {
@@ -155,7 +152,7 @@ fn up(offload: bool, path: &PathConfig) -> Result<Wan, WanError> {
     })
 }
 
-/// From site A, in full packets.
+/// A load from site A in full packets.
 fn load(offload: bool, rate: BitRate, packets: u64) -> UdpLoad {
     UdpLoad {
         from: Site::A,
@@ -167,7 +164,7 @@ fn load(offload: bool, rate: BitRate, packets: u64) -> UdpLoad {
     }
 }
 
-/// The end of a row's name.
+/// The end of a row's name for this setting.
 fn offloaded(offload: bool) -> &'static str {
     if offload {
         "with offload"
@@ -176,5 +173,5 @@ fn offloaded(offload: bool) -> &'static str {
     }
 }
 
-/// A machine that is late three times in a row is late.
+/// Attempts until a late machine counts as the result.
 const ATTEMPTS: u32 = 3;

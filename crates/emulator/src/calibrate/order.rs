@@ -1,4 +1,4 @@
-//! Jitter and reordering: who overtakes whom.
+//! Calibration of jitter and reordering: which packets overtake which.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     load::{LoadError, Received, UdpLoad},
 };
 
-/// The spread of the kind that lets packets overtake, and the order of the kind that does not.
+/// The spread of jitter that reorders packets, and the order under jitter that does not.
 pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
     const N: u64 = 3000;
     let spread = Duration::from_millis(5);
@@ -25,7 +25,7 @@ pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
                 ..PathConfig::default()
             },
         )?;
-        // One each half millisecond.
+        // One packet each half millisecond.
         let load = UdpLoad {
             payload: 100,
             ..load(false, BitRate::kbit(2656), N)
@@ -46,8 +46,9 @@ pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
         let mut delays = received.delays();
         delays.sort();
         let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
-        // Half of a uniform distribution lies within a quarter of its width to either side. The quarters'
-        // distance is estimated with a standard error of spread / sqrt(n); late packets hardly move it.
+        // Half of a uniform distribution lies within a quarter of its width on either side of the
+        // middle. The distance of the quartiles has a standard error of spread / sqrt(n); late
+        // packets hardly move it.
         let quarter = |quarters: usize| ms(delays[delays.len() * quarters / 4]);
         let error = 3.0 * ms(spread) / (N as f64).sqrt();
         rows.push(Row::judge(
@@ -66,7 +67,7 @@ pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// Both kinds, the early one with and without correlation.
+/// Early and late reordering; the early kind with and without correlation.
 pub(super) fn reordering() -> Result<Vec<Row>, LoadError> {
     const N: u64 = 60_000;
     const SHARE: f64 = 0.05;
@@ -113,7 +114,8 @@ pub(super) fn reordering() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// How much more often the follower of one that strays strays, too.
+/// Judges the correlation of consecutive packets: how much the reordering of one packet raises the
+/// probability for the next, as a share of the largest possible rise.
 fn correlation_row(
     report: &Report,
     strayed: &[bool],
@@ -130,7 +132,7 @@ fn correlation_row(
     Row::judge(report, "reordering: correlation", "%", percent)
 }
 
-/// By number: whether a packet arrived before one sent earlier.
+/// For each number: whether the packet arrived before one that was sent earlier.
 fn early_by_order(received: &Received) -> Vec<bool> {
     let mut early = vec![false; received.sent.len()];
     let mut least = u64::MAX;
@@ -141,7 +143,7 @@ fn early_by_order(received: &Received) -> Vec<bool> {
     early
 }
 
-/// By number: whether a packet arrived after one sent later.
+/// For each number: whether the packet arrived after one that was sent later.
 fn late_by_order(received: &Received) -> Vec<bool> {
     let mut late = vec![false; received.sent.len()];
     let mut greatest = 0;

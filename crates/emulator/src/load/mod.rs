@@ -1,7 +1,7 @@
-//! Traffic that shows what a path does: paced UDP with numbered packets, and bulk TCP.
+//! Test traffic that shows a path's properties: paced UDP with numbered packets, and bulk TCP.
 //!
-//! When a packet arrived is the kernel's word (`SO_TIMESTAMPNS`): the emulator's own thread passes it
-//! there, so a receiver that waits for a processor does not make the path look slow.
+//! Arrival times come from the kernel (`SO_TIMESTAMPNS`), which takes them on the emulator's own
+//! thread. A receiver that waits for a processor therefore does not make the path look slow.
 
 mod tcp;
 mod udp;
@@ -17,25 +17,22 @@ use crate::{Site, Wan, WanError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The emulator failed.
     #[error(transparent)]
     Wan(#[from] WanError),
-    /// A socket failed.
     #[error("{action}")]
     Io {
-        /// What was being done.
+        /// The purpose of the call.
         action: &'static str,
-        /// The failure.
         #[source]
         source: io::Error,
     },
-    /// The traffic did not bring about what was to be measured, as on a machine without time for it.
+    /// The traffic did not reach the state to measure, for example on an overloaded machine.
     #[error("nothing to measure: {0}")]
     Nothing(String),
 }
 
 impl LoadError {
-    /// For `map_err`: says what was being done when a system call failed.
+    /// For `map_err`: states the purpose of a failed system call.
     pub(crate) fn io<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Io {
             action,
@@ -44,7 +41,7 @@ impl LoadError {
     }
 }
 
-/// A site's address; that of IPv4 where it has no other.
+/// A site's address; the IPv4 address if the site has no other.
 pub fn address(wan: &Wan, site: Site, ipv6: bool, port: u16) -> SocketAddr {
     let config = &wan.config().sites[site.index()];
     match config.ipv6.filter(|_| ipv6) {

@@ -1,4 +1,4 @@
-//! Bulk data by one TCP connection.
+//! Bulk data over one TCP connection.
 
 use std::{
     io::{Read, Write},
@@ -12,7 +12,7 @@ use units::{BitRate, ByteCount};
 use super::{LoadError, address};
 use crate::{Site, Wan};
 
-/// Sends for `time` and returns the rate at which the receiver's program got data.
+/// Sends for `time`, and returns the rate at which the receiving program got data.
 ///
 /// # Errors
 /// [`LoadError`] if the connection fails.

@@ -23,35 +23,34 @@ use crate::{Site, Wan};
 /// A stream of equal UDP packets at a steady rate.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpLoad {
-    /// Where it comes from; it goes to the other site.
+    /// The sending site; the other site receives.
     pub from: Site,
-    /// By IPv6 instead of IPv4.
+    /// IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// Payload of each packet, in bytes; 8 at least.
+    /// Payload of each packet in bytes, 8 at least.
     pub payload: usize,
-    /// Rate on the wire, Ethernet included.
+    /// Rate on the wire, with Ethernet framing.
     pub rate: BitRate,
-    /// How many.
     pub packets: u64,
-    /// Whether super-packets are sent and received (UDP_SEGMENT, UDP_GRO).
+    /// Whether sender and receiver use super-packets (UDP_SEGMENT, UDP_GRO).
     pub offload: bool,
 }
 
-/// What was sent and what arrived.
+/// The sent and the received packets of a load.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// The number of each packet that arrived.
+    /// The number of each packet that arrived, in the order of arrival.
     pub numbers: Vec<u64>,
-    /// When the kernel got it; the packets of a super-packet share one time.
+    /// Arrival times by the kernel; the packets of a super-packet share one time.
     pub at: Vec<SystemTime>,
-    /// When the packet of each number was given to the kernel.
+    /// When the kernel took the packet of each number.
     pub sent: Vec<SystemTime>,
-    /// Packets whose content is not what was sent.
+    /// Packets with wrong content.
     pub wrong: u64,
 }
 
 impl Received {
-    /// How long each packet took, in the order of arrival.
+    /// Delay of each packet, in the order of arrival.
     pub fn delays(&self) -> Vec<Duration> {
         let times = self.numbers.iter().zip(&self.at);
         times
@@ -60,7 +59,7 @@ impl Received {
             .collect()
     }
 
-    /// By number, whether a packet arrived.
+    /// For each number: whether the packet arrived.
     pub fn has_arrived(&self) -> Vec<bool> {
         let mut arrived = vec![false; self.sent.len()];
         for &number in &self.numbers {
@@ -69,10 +68,10 @@ impl Received {
         arrived
     }
 
-    /// What arrived while a queue, which drops only when it is full, cannot have run empty: the
-    /// longest stretch in which loss followed upon loss in less than half the time that the queue
-    /// lasts. It is sent time that counts, so a sender that had no processor for a while ends a
-    /// stretch. Nothing, if nothing was lost.
+    /// The arrivals during which a drop-tail queue cannot have run empty: the longest stretch in
+    /// which each loss follows the previous one within half the time that the queue lasts. The
+    /// times are those of sending, so a sender that had no processor for a while ends a stretch.
+    /// Empty if nothing was lost.
     pub fn while_queue_lasts(mut self, queue: Duration) -> Self {
         let arrived = self.has_arrived();
         let lost: Vec<usize> = (0..arrived.len()).filter(|&n| !arrived[n]).collect();
@@ -90,10 +89,11 @@ impl Received {
         self
     }
 
-    /// The rate of arrival on the wire, where packets should come at `rate`.
+    /// The rate of arrival on the wire, in bits per second, for packets that should arrive at
+    /// `rate`.
     ///
-    /// The machine makes packets late and never early, so it is taken between the least late packet
-    /// of the first quarter and that of the last.
+    /// The machine makes packets late and never early, so the rate is taken between the least late
+    /// packet of the first quarter and that of the last.
     pub fn rate_bits_per_s(&self, payload: usize, rate: BitRate) -> f64 {
         let count = self.at.len();
         if count < 8 {
@@ -119,15 +119,15 @@ impl Received {
     }
 }
 
-/// A load on its way.
+/// A load in progress.
 #[derive(Debug)]
 pub struct UdpFlow {
     receiver: thread::JoinHandle<Result<Received, LoadError>>,
 }
 
 impl UdpLoad {
-    /// Starts the load. It ends when the sender has, and nothing has arrived for half a second longer
-    /// than the path's delay.
+    /// Starts the load. The load ends when the sender has ended and nothing has arrived for the
+    /// path's delay and another half second.
     ///
     /// # Errors
     /// [`LoadError`] if the sockets cannot be made.
@@ -157,7 +157,7 @@ impl UdpLoad {
         Ok(UdpFlow { receiver })
     }
 
-    /// Starts the load and waits for its end.
+    /// Runs the load to its end.
     ///
     /// # Errors
     /// [`LoadError`] if a socket fails.
@@ -167,9 +167,14 @@ impl UdpLoad {
 
     fn prepare(&self, sender: &UdpSocket, receiver: &UdpSocket) -> io::Result<()> {
         sender.connect(receiver.local_addr()?)?;
-        receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
-        setsockopt(receiver, sockopt::RcvBufForce, &(64 << 20))
-            .or_else(|_| setsockopt(receiver, sockopt::RcvBuf, &(4 << 20)))?;
+        receiver.set_read_timeout(Some(RECEIVE_PATIENCE))?;
+        setsockopt(receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).or_else(|_| {
+            setsockopt(
+                receiver,
+                sockopt::RcvBuf,
+                &RECEIVE_BUFFER_UNPRIVILEGED_BYTES,
+            )
+        })?;
         if self.offload {
             setsockopt(sender, sockopt::UdpGsoSegment, &(self.payload as i32))?;
             setsockopt(receiver, sockopt::UdpGroSegment, &true)?;
@@ -180,7 +185,7 @@ impl UdpLoad {
 }
 
 impl UdpFlow {
-    /// Waits for its end.
+    /// Waits for the end of the load.
     ///
     /// # Errors
     /// [`LoadError::Io`] if the receiver's socket fails.
@@ -190,7 +195,7 @@ impl UdpFlow {
     }
 }
 
-/// Returns when each packet was sent.
+/// Sends the load, and returns the time of each packet.
 fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
     let start = Instant::now();
     let bytes = ByteCount::new((load.payload + UDP_OVERHEAD) as u64);
@@ -207,7 +212,7 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
         let due = start + gap.mul_f64(number as f64);
         let now = Instant::now();
         if due > now {
-            thread::sleep((due - now).max(Duration::from_micros(100)));
+            thread::sleep((due - now).max(SLEEP_MIN));
             continue;
         }
         let count = per_call.min(load.packets - number);
@@ -217,13 +222,13 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
             number += 1;
         }
         sent.resize(number as usize, SystemTime::now());
-        // A full queue at an interface that is down is the path's business.
+        // An interface that is down has a full queue: that is part of the test.
         let _ = socket.send(&buffer[..load.payload * count as usize]);
     }
     sent
 }
 
-/// Receives until the sender is done and has been silent for `patience`.
+/// Receives until the sender has ended and nothing arrives for `patience`.
 fn receive_all(
     socket: &UdpSocket,
     load: UdpLoad,
@@ -232,7 +237,7 @@ fn receive_all(
 ) -> io::Result<Received> {
     let mut received = Received::default();
     let mut buffer = vec![0; 1 << 16];
-    // A time, and the size of the segments of a super-packet.
+    // A timestamp, and the segment size of a super-packet.
     let mut control = nix::cmsg_space!(TimeSpec, i32);
     let mut heard = Instant::now();
     loop {
@@ -274,12 +279,21 @@ fn receive_all(
     }
 }
 
-/// UDP payload of a packet that fills Ethernet's MTU with IPv4.
+/// UDP payload of a 1500-byte IPv4 packet, in bytes.
 pub const FULL_PAYLOAD: usize = 1472;
 
-/// What a UDP packet adds to its payload on the wire, in bytes: UDP and IPv4 headers 28, Ethernet with
+/// Bytes that a UDP packet adds to its payload on the wire: UDP and IPv4 headers 28, Ethernet with
 /// preamble and gap 38.
 pub const UDP_OVERHEAD: usize = 28 + 38;
 
-/// Longer than a machine keeps the emulator's thread from delivering.
+/// Silence that ends a load: longer than a busy machine keeps the emulator's thread from
+/// delivering.
 const SILENCE: Duration = Duration::from_millis(500);
+/// Longest wait for a packet before the receiver checks whether the load has ended.
+const RECEIVE_PATIENCE: Duration = Duration::from_millis(50);
+/// Shortest sleep of the sender: the kernel's timer makes shorter ones about as long.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+/// Receive buffer as root: room for a burst while the receiver waits for a processor.
+const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
+/// Receive buffer as another user, who gets what the system grants of it.
+const RECEIVE_BUFFER_UNPRIVILEGED_BYTES: usize = 4 << 20;

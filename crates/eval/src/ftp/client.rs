@@ -1,4 +1,4 @@
-//! An FTP client that times one transfer, from RETR or STOR to the final reply.
+//! An FTP client that times one transfer, from `RETR` or `STOR` to the final reply.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -15,37 +15,35 @@ use xxhash_rust::xxh3::Xxh3;
 use super::Direction;
 use bench_kit::content::Content;
 
-/// One transfer to be done.
 #[derive(Debug, Clone)]
 pub(crate) struct Transfer {
     pub(crate) address: SocketAddr,
     pub(crate) direction: Direction,
     pub(crate) name: String,
     pub(crate) size: ByteCount,
-    /// What logging in may take, and after it the transfer.
+    /// Longest time for the login, and again for the transfer.
     pub(crate) limit: Duration,
 }
 
-/// How it went.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
     pub(crate) bytes: ByteCount,
     pub(crate) elapsed: Duration,
     pub(crate) is_complete: bool,
-    /// Of the bytes received.
+    /// Hash of the received bytes.
     pub(crate) hash: u64,
 }
 
-/// Bytes moved by one call.
+/// Bytes of one read or write.
 const STEP: usize = 256 * 1024;
-/// How long the client waits for a reply or for bytes before it looks at the clock.
+/// Longest wait for a reply or for bytes before the client checks its time limit.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the reply to QUIT is waited for, after everything.
+/// Longest wait for the reply to `QUIT`.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Does one transfer in a session of its own. `source` is what an upload sends.
+/// Runs one transfer in a session of its own. An upload sends `source`.
 ///
-/// A session that is not logged in within the limit is a transfer of nothing that was cut off.
+/// A login that exceeds the limit counts as a transfer of zero bytes that was cut off.
 pub(crate) fn run(
     transfer: &Transfer,
     source: &Content,
@@ -105,7 +103,7 @@ pub(crate) fn run(
         }
     };
     if is_complete {
-        // Our clone keeps the connection open otherwise.
+        // Without a shutdown our clone of the socket would keep the data connection open.
         if transfer.direction == Direction::Up {
             socket
                 .shutdown(Shutdown::Write)
@@ -131,8 +129,10 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-/// A session before its transfer, and its control connection. Whatever takes longer than the
-/// watch's time ends with an error.
+/// Logs in, and returns the session with a clone of its control connection.
+///
+/// # Errors
+/// If the login fails, or takes longer than the limit of `watch`.
 fn log_in(transfer: &Transfer, watch: &Stopwatch) -> anyhow::Result<(FtpStream, TcpStream)> {
     let address = transfer.address;
     let connecting = || format!("connecting to {address}");
@@ -163,8 +163,7 @@ fn outcome(bytes: u64, watch: &Stopwatch, is_complete: bool, hash: &Xxh3) -> Out
     }
 }
 
-/// Ends connections at once, with what they still hold, so that nothing of this transfer
-/// disturbs the next one.
+/// Resets connections and discards their queued bytes, which would disturb the next transfer.
 fn cut_off(connections: &[&TcpStream]) -> anyhow::Result<()> {
     for connection in connections {
         connection.set_read_timeout(Some(Stopwatch::LEAST))?;
@@ -173,7 +172,7 @@ fn cut_off(connections: &[&TcpStream]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A clock for transfers: when it began and whether its time is over.
+/// Measures a transfer and knows its time limit.
 #[derive(Debug, Clone, Copy)]
 struct Stopwatch {
     began: Instant,
@@ -181,7 +180,7 @@ struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// The shortest time that a socket is given.
+    /// Shortest timeout of a socket: a timeout of zero would mean no timeout.
     const LEAST: Duration = Duration::from_millis(10);
 
     fn start(limit: Duration) -> Self {
@@ -195,7 +194,7 @@ impl Stopwatch {
         self.began.elapsed()
     }
 
-    /// What is left of its time, as a socket's timeout: never nothing.
+    /// Time until the limit, as a socket's timeout: never zero.
     fn left(&self) -> Duration {
         self.limit.saturating_sub(self.elapsed()).max(Self::LEAST)
     }
@@ -215,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a download from a server that gives these answers and no more.
+    /// Downloads from a server that sends these replies and nothing else.
     fn download(answers: &'static [&'static str], limit: Duration) -> anyhow::Result<Outcome> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -224,7 +223,7 @@ mod tests {
             let mut commands = BufReader::new(&connection).lines();
             for answer in answers {
                 let mut connection = &connection;
-                // A client whose time is over has left.
+                // The client has left because its time limit is over.
                 if connection.write_all(answer.as_bytes()).is_err() {
                     return;
                 }

@@ -1,16 +1,16 @@
-//! Which way files go.
+//! The direction of a transfer.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which way files go, seen from the client at site A.
+/// The direction of a transfer, seen from the client at site A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// From the server at site B.
+    /// From the server at site B to the client.
     Down,
-    /// To it.
+    /// From the client to the server.
     Up,
 }
 

@@ -1,4 +1,5 @@
-//! Users of a server who wait for answers: the two jobs that are not about bytes.
+//! The two kinds of work that measure waiting times instead of goodput: FTP sessions and short
+//! transactions.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use probe::{
     transaction::{self, Request, Transaction, TransactionProbe},
 };
 
-/// Users who say the script of 35 commands.
+/// Users run the script of 35 commands.
 pub(super) fn sessions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, Unmoved> {
     let server = way(side, stage.server_address, stage.front_door)?;
     let mut probe = FtpProbe::new(server);
@@ -63,7 +64,7 @@ pub(super) fn sessions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, 
     Ok(answered(answers, time))
 }
 
-/// Users with a short request each, over a connection of its own.
+/// Users send a short request each, over a connection of its own.
 pub(super) fn transactions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, Unmoved> {
     let server = way(side, stage.peer_address, stage.peer_door)?;
     let mut probe = TransactionProbe::new(server);

@@ -1,4 +1,4 @@
-//! FTP by the client of this program, plainly or through the gateways.
+//! File transfers with this program's FTP client, directly to the server or through the gateways.
 
 use std::{
     net::SocketAddr,
@@ -18,12 +18,11 @@ use crate::{
 use bench_kit::content::hash_file;
 use emulator::Site;
 
-/// Directly.
 pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
     transfer_all(stage, cell, stage.server_address, limit)
 }
 
-/// Warms the gateways' link up.
+/// Runs one uncounted transfer, so that the gateways' link knows the path.
 pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     let warm_up = Transfer {
         address: stage.front_door,
@@ -44,12 +43,11 @@ pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Through the gateways.
 pub(super) fn accelerated(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
     transfer_all(stage, cell, stage.front_door, limit).with_context(|| stage.last_words())
 }
 
-/// All files of the cell, its clients at once.
+/// Moves all files of the cell with the cell's number of clients.
 fn transfer_all(
     stage: &Stage,
     cell: &Cell,
@@ -60,7 +58,7 @@ fn transfer_all(
     let size = ByteCount::new(work.size_bytes);
     for number in 0..work.files {
         if work.direction == Direction::Up {
-            // What an earlier trial brought.
+            // An earlier trial may have stored a file of this name.
             let _ = std::fs::remove_file(stage.server_file(&stage::name(Direction::Up, number)));
         }
     }
@@ -88,13 +86,14 @@ fn transfer_all(
         })
     });
     let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
-    // All of them, before the first error: nobody must go on into the next trial.
+    // Waits for all clients before the first error is returned: a client that still runs would
+    // disturb the next trial.
     let joined: Vec<_> = clients.into_iter().map(JoinHandle::join).collect();
     let mut outcomes = Vec::new();
     for of_client in joined {
         outcomes.extend(of_client.map_err(|_| anyhow!("a client panicked"))???);
     }
-    // A single transfer is timed by its client, from the command on.
+    // A single transfer has the time of its client, which excludes the login.
     let time = match (&outcomes[..], work.files) {
         ([(_, only)], 1) => only.elapsed,
         _ => begun.elapsed(),
@@ -105,7 +104,7 @@ fn transfer_all(
     let expected = stage.content.hash(size);
     for (number, outcome) in outcomes {
         let uploaded = stage.server_file(&stage::name(Direction::Up, number));
-        // What a client handed to its kernel is not what arrived.
+        // Bytes in the client's kernel have not arrived: the server's file counts.
         bytes += match (work.direction, outcome.is_complete) {
             (Direction::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),
             _ => outcome.bytes.bytes(),
@@ -126,5 +125,5 @@ fn transfer_all(
     })
 }
 
-/// A warm link's four bandwidth-delay products take no longer than this anywhere.
+/// Longest warm-up: far more than the time of four bandwidth-delay products on a path of a plan.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! How each side moves the files of a cell.
+//! The movers: for each side, the programs that move the files of a cell.
 
 mod answers;
 mod ftp;
@@ -15,23 +15,23 @@ use super::{
 };
 use emulator::Site;
 
-/// What came of it.
+/// The outcome of one trial.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
     pub(crate) time: Duration,
-    /// All bytes, with the right hash.
+    /// Whether all bytes arrived with the right hash.
     pub(crate) is_complete: bool,
-    /// Of jobs that are not about bytes.
+    /// Waiting times, if the cell measures these instead of goodput.
     pub(crate) answers: Option<Answers>,
 }
 
-/// Why there is nothing to count.
+/// Why a trial has no figures.
 #[derive(Debug)]
 pub(crate) enum Unmoved {
-    /// It cannot be tried here.
+    /// The side cannot run in this cell or on this machine.
     NotTried(String),
-    /// It went wrong.
+    /// The side ran and failed.
     Failed(anyhow::Error),
 }
 
@@ -41,7 +41,7 @@ impl From<anyhow::Error> for Unmoved {
     }
 }
 
-/// Sets the kernel up for a side, and says what keeps it from being tried here.
+/// Prepares the kernel for a side. Returns why the side cannot run in this cell, if it cannot.
 pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<String> {
     let congestion_control = match side {
         Side::FtpBbr => "bbr",
@@ -55,7 +55,7 @@ pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<Stri
     server::missing(&cell.work).or(missing)
 }
 
-/// What goes before a trial and is not measured.
+/// The uncounted part of a trial: for Longhaul, the warm-up of the link.
 pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), Unmoved> {
     match (side, cell.work.job) {
         (Side::Longhaul, Job::Files) => Ok(ftp::warm_up(stage, cell)?),
@@ -63,7 +63,7 @@ pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), Unmo
     }
 }
 
-/// Moves the files of `cell`, `limit` long at most.
+/// Moves the files of `cell`, within `limit`.
 pub(crate) fn run(
     side: Side,
     stage: &Stage,

@@ -1,4 +1,4 @@
-//! Programs of others, as they are found on the machine.
+//! Movers that are separate programs: lftp, iperf3, UFTP, TFTP, and a QUIC library.
 
 use std::{
     fs::File,
@@ -16,12 +16,14 @@ use units::ByteCount;
 use super::{Moved, Unmoved};
 use crate::{
     cell::{Cell, Direction},
+    side::{TFTP_BLOCK_BYTES, TFTP_WINDOW_BLOCKS},
     stage::{self, Stage},
 };
 use bench_kit::content::hash_file;
 use emulator::Site;
+use probe::calc::SEGMENT;
 
-/// One file in eight parts at once.
+/// Moves one file in eight concurrent parts.
 pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let work = cell.work;
     if (work.direction, work.files) != (Direction::Down, 1) {
@@ -49,7 +51,7 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     }
     ended.succeeded()?;
     compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
-    // From the command on, as of the other clients: logging in is not counted.
+    // Time counts from the command, as with the other clients: the login is excluded.
     let marks = ended
         .said
         .lines()
@@ -61,7 +63,7 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     Ok(complete(cell, Duration::from_secs_f64(over - begun)))
 }
 
-/// One TCP connection without files.
+/// Sends over one TCP connection, without files.
 pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let before = stage.read()?;
     let port = IPERF3_PORT.to_string();
@@ -79,8 +81,8 @@ pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Move
     if !ended.is_over {
         let index = usize::from(cell.work.direction == Direction::Down);
         let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
-        // The payload of packets of 1500 bytes.
-        return Ok(cut_off(passed * 1448 / 1500, ended.time));
+        let payload = passed * SEGMENT.bytes() / FULL_PACKET_BYTES;
+        return Ok(cut_off(payload, ended.time));
     }
     ended.succeeded()?;
     let said: Value = serde_json::from_str(&ended.said).context("what iperf3 printed")?;
@@ -97,13 +99,13 @@ pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Move
     })
 }
 
-/// A paced UDP protocol without congestion control: told what the line carries.
+/// Moves files with UFTP, a paced UDP protocol without congestion control, at the path's rate.
 pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let work = cell.work;
     if work.clients > 1 {
         return Err(Unmoved::NotTried("one sender has one rate".to_owned()));
     }
-    // The sender has the files.
+    // The sender runs where the files are.
     let (sender, receiver) = match work.direction {
         Direction::Down => (Site::B, Site::A),
         Direction::Up => (Site::A, Site::B),
@@ -145,18 +147,18 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     Ok(complete(cell, ended.time))
 }
 
-/// What the path carries of UFTP's packets, counted as it counts: without headers. A little less, for the way
-/// back: told more, it loses what is too much.
+/// The rate to set in UFTP: a little less than the path carries of its payload. UFTP's rate counts
+/// payload alone, and a higher rate overflows the queue.
 fn uftp_rate_kbit_per_s(cell: &Cell) -> f64 {
     let wire_bytes = ByteCount::new(UFTP_PACKET_BYTES as u64 + ETHERNET_BYTES);
     let packet_time = match cell.path.radio() {
         Some(radio) => radio.airtime(UFTP_PACKET_BYTES),
         None => cell.transfer().rate.time_to_send(wire_bytes),
     };
-    0.97 * UFTP_BLOCK_BYTES * 8.0 / packet_time.as_secs_f64() / 1e3
+    UFTP_RATE_SHARE * UFTP_BLOCK_BYTES * 8.0 / packet_time.as_secs_f64() / 1e3
 }
 
-/// Blocks in windows of 64 (RFC 7440).
+/// Moves one file with TFTP in windows of 64 blocks (RFC 7440).
 pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let work = cell.work;
     if (work.direction, work.files) != (Direction::Down, 1) {
@@ -176,8 +178,8 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     let local = stage.client_file("tftp.bin");
     let _ = std::fs::remove_file(&local);
     let mut command = at(stage, Site::A, "atftp")?;
-    command.args(["--get", "--option", "blksize 1428"]);
-    command.args(["--option", "windowsize 64"]);
+    command.args(["--get", "--option", &format!("blksize {TFTP_BLOCK_BYTES}")]);
+    command.args(["--option", &format!("windowsize {TFTP_WINDOW_BLOCKS}")]);
     command
         .args(["-r", &stage::name(Direction::Down, 0), "-l"])
         .arg(&local)
@@ -192,7 +194,7 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     Ok(complete(cell, ended.time))
 }
 
-/// The example program of this crate.
+/// Moves files with the QUIC example program of this crate.
 pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
     let example = |site: Site| {
         let why = "the example is not built: cargo build --release -p eval --example quic";
@@ -216,7 +218,7 @@ pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     command.arg(&certificate);
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
-        // The receiver tells how far it is.
+        // The receiver reports its progress.
         let said = match cell.work.direction {
             Direction::Down => ended.said,
             Direction::Up => std::fs::read_to_string(&server_said).context("a log")?,
@@ -243,7 +245,7 @@ fn complete(cell: &Cell, time: Duration) -> Moved {
     }
 }
 
-/// Bytes of a file whose parts come in any order: its length says nothing.
+/// Stored bytes of a file whose parts arrive in any order. The file's length would count holes.
 fn stored_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.blocks() * 512)
 }
@@ -263,7 +265,7 @@ fn cut_off(bytes: u64, time: Duration) -> Moved {
     }
 }
 
-/// A program that ended, or was ended.
+/// A program that exited, or that was killed at its limit.
 struct Ended {
     is_over: bool,
     success: bool,
@@ -281,13 +283,13 @@ impl Ended {
     }
 }
 
-/// A program at a site.
+/// A command that runs a program at a site.
 fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, Unmoved> {
     let command = stage.command(site, program)?;
     command.ok_or_else(|| Unmoved::NotTried(format!("{program} is not installed")))
 }
 
-/// Runs a program, and ends it after `limit`.
+/// Runs a program, and kills it after `limit`.
 fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> {
     let log = bench_kit::scratch::folder("program")?;
     let path = log.join("said");
@@ -307,7 +309,7 @@ fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> 
                 said: String::new(),
             };
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(END_CHECK_INTERVAL);
     };
     drop(child);
     let said = std::fs::read_to_string(&path).unwrap_or_default();
@@ -315,7 +317,7 @@ fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> 
     Ok(Ended { said, ..ended })
 }
 
-/// A program that is ended when dropped.
+/// A child process that is killed on drop.
 struct Background(Child);
 
 impl Background {
@@ -324,7 +326,8 @@ impl Background {
         Ok(Self(command.spawn().context(program)?))
     }
 
-    /// Starts a server, and waits until it is there. One that does not come up is nobody's failed transfer.
+    /// Starts a server and waits until it listens. A server that does not come up makes a trial
+    /// that was not tried, not a failed one.
     fn serve(command: Command, stage: &Stage, site: Site, port: u16) -> Result<Self, Unmoved> {
         let program = command.get_program().to_string_lossy().into_owned();
         let mut server = Self::start(command)?;
@@ -335,7 +338,7 @@ impl Background {
                 let why = format!("{program} does not come up");
                 return Err(Unmoved::NotTried(why));
             }
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(READY_CHECK_INTERVAL);
         }
         Ok(server)
     }
@@ -348,15 +351,24 @@ impl Drop for Background {
     }
 }
 
-/// Before a time in what lftp prints.
+/// Stands in front of a time in lftp's output.
 const MARK: &str = "time:";
-/// UFTP's default, and with it its headers, UDP's and IP's.
+/// UFTP's default block of payload.
 const UFTP_BLOCK_BYTES: f64 = 1300.0;
+/// IP packet of a block: 1300 of payload, 28 of UFTP, 8 of UDP, 20 of IP.
 const UFTP_PACKET_BYTES: usize = 1356;
+/// Share of the path's rate that UFTP sends at: the rest is for packets in the other direction.
+const UFTP_RATE_SHARE: f64 = 0.97;
+/// Ethernet framing of a packet: header 14, check sequence 4, preamble 8, gap 12.
 const ETHERNET_BYTES: u64 = 38;
+/// A full IP packet, whose TCP payload is a [`SEGMENT`].
+const FULL_PACKET_BYTES: u64 = 1500;
 const UFTP_PORT: u16 = 1044;
 const QUIC_PORT: u16 = 4433;
 const IPERF3_PORT: u16 = 5201;
 const TFTP_PORT: u16 = 69;
-/// How long a server may take until it is there.
+/// Longest wait until a server listens.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval of checks for a program's end, and so the resolution of its time.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);

@@ -1,7 +1,8 @@
-//! Plans: which cells, by whom, how often. Read from a TOML file and checked once.
+//! Plans: the cells, the sides and the number of repetitions. A plan is read from a TOML file and
+//! checked once.
 //!
-//! Lists multiply: each `[[cells]]` stands for all combinations of what it lists. A cell that occurs twice
-//! counts once.
+//! Each `[[cells]]` section stands for all combinations of the values that it lists. A cell that
+//! occurs twice counts once.
 
 mod section;
 
@@ -9,33 +10,30 @@ use std::{ops::Range, path::Path, time::Duration};
 
 use super::{cell::Cell, side::Side};
 
-/// A plan, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Names files: letters, digits and hyphens.
+    /// Begins the names of the result files: letters, digits and hyphens.
     pub name: String,
-    /// In a line.
+    /// Heading of the report.
     pub title: String,
-    /// What it is about and where it comes from.
+    /// Subject and source of the plan, for the report.
     pub about: String,
-    /// In the order in which they are tried.
+    /// In the order of the trials.
     pub tasks: Vec<Task>,
 }
 
-/// A cell, and who tries it.
+/// A cell with the sides that are compared in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Path and work.
     pub cell: Cell,
-    /// Who is compared.
     pub sides: Vec<Side>,
-    /// How often each side does it.
+    /// Trials of each side.
     pub repetitions: u32,
-    /// A trial is cut off after this time and scored at the rate that it reached.
+    /// Longest trial. A trial that takes longer is cut off, and its score is the rate until then.
     pub limit: Duration,
 }
 
-/// What is wrong with a plan, and where.
+/// A mistake in a plan and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct PlanError {
@@ -45,14 +43,14 @@ pub struct PlanError {
     message: String,
 }
 
-/// Where in the text, and what.
+/// A mistake and its byte range in the plan's text.
 type Problem = (Range<usize>, String);
 
 impl Plan {
-    /// Reads and checks a plan. `published` takes the subset that is meant for publication.
+    /// Reads and checks a plan. With `published`, only the subset for publication.
     ///
     /// # Errors
-    /// [`PlanError`] with the first thing that is wrong.
+    /// [`PlanError`] with the first mistake.
     pub fn parse(text: &str, path: &Path, published: bool) -> Result<Self, PlanError> {
         let problem = |(span, message): Problem| {
             let before = text.get(..span.start).unwrap_or(text);
@@ -71,20 +69,19 @@ impl Plan {
         file.plan(published).map_err(problem)
     }
 
-    /// How many trials there are.
     pub fn trials(&self) -> usize {
         let of_task = |task: &Task| task.sides.len() * task.repetitions as usize;
         self.tasks.iter().map(of_task).sum()
     }
 
-    /// How long all trials will take, by the formulas of [`probe::calc`].
+    /// Expected time of all trials, by the formulas of [`probe::calc`].
     pub fn estimate(&self) -> Duration {
         self.tasks.iter().map(Task::estimate).sum()
     }
 }
 
 impl Task {
-    /// The sides in the order of one repetition: each comes first in its turn.
+    /// The sides in the order of one repetition. The order rotates from repetition to repetition.
     pub fn turn(&self, repetition: u32) -> impl Iterator<Item = Side> + '_ {
         let first = repetition as usize % self.sides.len();
         let (last, rest) = self.sides.split_at(first);
@@ -103,10 +100,10 @@ impl Task {
     }
 }
 
-/// Sites, servers and gateways.
+/// Expected time to start the sites, servers and gateways of a cell.
 const CELL_SETUP: Duration = Duration::from_secs(2);
 
-/// Logging in, looking at counters, the link's warm-up.
+/// Expected time of login, counter readings and warm-up around a trial.
 const TRIAL_SETUP: Duration = Duration::from_millis(900);
 
 #[cfg(test)]

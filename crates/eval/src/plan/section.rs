@@ -1,4 +1,4 @@
-//! A plan as its file has it.
+//! The TOML form of a plan, and the expansion of its sections into cells.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) struct File {
     published: Option<Published>,
 }
 
-/// What the published subset has of its own: it leaves out sections that say so.
+/// Settings of the published subset, which also leaves out sections with `published = false`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Published {
@@ -35,16 +35,16 @@ struct Published {
     limit: Option<Spanned<String>>,
 }
 
-/// Paths and works, all combinations.
+/// One `[[cells]]` section: all combinations of its values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Section {
-    /// Whether the published subset has it.
+    /// Whether the published subset has this section.
     #[serde(default = "yes")]
     published: bool,
     rate: Option<Spanned<BitRate>>,
     rate_back: Option<Spanned<BitRate>>,
-    /// Instead of rate and RTT: a profile's medium.
+    /// A profile's medium, in place of rate and RTT.
     medium: Option<Spanned<String>>,
     rtt: Option<Spanned<Many>>,
     loss: Option<Spanned<Many>>,
@@ -64,13 +64,12 @@ struct Section {
     server: Option<Spanned<Many>>,
     beside: Option<Spanned<Many>>,
     outage: Option<Spanned<Many>>,
-    /// Instead of the plan's.
+    /// In place of the plan's sides.
     sides: Option<Spanned<Vec<Side>>>,
     repetitions: Option<Spanned<u32>>,
     limit: Option<Spanned<String>>,
 }
 
-/// One value or a list of them.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts")]
 enum Many {
@@ -78,11 +77,11 @@ enum Many {
     List(Vec<String>),
 }
 
-/// How long a trial may take.
+/// Longest trial, as the plan states it.
 #[derive(Clone, Copy)]
 enum Limit {
     Time(Duration),
-    /// So many times the ideal's, at least [`LIMIT_MIN`].
+    /// This multiple of the ideal time, at least [`LIMIT_MIN`].
     Ideals(f64),
 }
 
@@ -153,7 +152,7 @@ impl File {
 }
 
 impl Section {
-    /// All combinations of what is listed.
+    /// All combinations of the section's values.
     fn cells(&self) -> Result<Vec<Cell>, Problem> {
         if self.job != Job::Files
             && let Some(limit) = &self.limit
@@ -251,7 +250,7 @@ impl Limit {
     }
 }
 
-/// Takes each cell once for each of the values.
+/// Replaces each cell by one cell for each value.
 fn vary<'a, T: Copy>(
     cells: &mut Vec<Cell>,
     many: impl Into<Option<&'a Spanned<Many>>>,
@@ -369,5 +368,6 @@ fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, Problem> {
     Ok(sides.get_ref().clone())
 }
 
-/// A small file takes no time by itself; whoever is slow shall be seen to be.
+/// Shortest limit relative to the ideal: a small file has an ideal time near zero, and a slow side
+/// should still finish.
 const LIMIT_MIN: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use bench_kit::{stats::median, table::Table};
 use serde::Serialize;
 
 use super::{
-    Report, Row,
+    Report, Row, Share,
     table::{NONE, fraction},
 };
 use crate::{
@@ -41,9 +41,8 @@ struct Compared {
     after: Option<f64>,
     /// After by before.
     ratio: Option<f64>,
-    /// How many were complete, and of how many.
-    complete_before: Option<[u64; 2]>,
-    complete_after: Option<[u64; 2]>,
+    complete_before: Option<Share>,
+    complete_after: Option<Share>,
 }
 
 /// The same cell and side in two files; one may be missing.
@@ -102,8 +101,10 @@ impl Compared {
             (Some(seconds), Some(_)) => format!("{:.1}", seconds * 1e3),
             (Some(share), None) => format!("{share:.3}"),
         };
-        let counted = |counts: Option<[u64; 2]>| {
-            counts.map_or(NONE.to_owned(), |[part, all]| format!("{part} of {all}"))
+        let counted = |counts: Option<Share>| {
+            counts.map_or(NONE.to_owned(), |Share { complete, wanted }| {
+                format!("{complete} of {wanted}")
+            })
         };
         let what = self.wait.as_ref();
         vec![
@@ -142,7 +143,10 @@ fn files(pair: Pair<'_>) -> Option<Compared> {
         let complete = records
             .iter()
             .filter(|record| record.outcome == Outcome::Complete);
-        Some([complete.count() as u64, records.len() as u64])
+        Some(Share {
+            complete: complete.count() as u64,
+            wanted: records.len() as u64,
+        })
     };
     Some(compared(row, None, pair.map(reached), pair.map(complete)))
 }
@@ -165,7 +169,7 @@ fn compared(
     row: &Row,
     wait: Option<String>,
     [before, after]: [Option<f64>; 2],
-    [complete_before, complete_after]: [Option<[u64; 2]>; 2],
+    [complete_before, complete_after]: [Option<Share>; 2],
 ) -> Compared {
     let ratio = before.zip(after).map(|(before, after)| after / before);
     Compared {

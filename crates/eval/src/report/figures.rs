@@ -1,4 +1,5 @@
-//! Plots: each quantity that varies within a plan makes one, for each combination of the others.
+//! The plots of a report: one for each quantity that varies within a plan, for each combination of
+//! the other quantities.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +7,14 @@ use super::{Report, Row};
 use crate::cell::{Cell, Job};
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 
-/// A quantity of cells that a plot may run over.
+/// A quantity of cells that can be the horizontal axis of a plot.
 struct Dimension {
     name: &'static str,
     axis: fn() -> Axis,
     value: fn(&Cell) -> Option<f64>,
-    /// Takes the quantity out of a cell; what is left is what the cells of a plot have in common.
+    /// Removes the quantity from a cell. Cells that are equal afterwards share a plot.
     clear: fn(&mut Cell),
-    /// What a cell without the quantity says of it.
+    /// Text that a cell without the quantity has in its place.
     cleared: &'static str,
 }
 
@@ -88,7 +89,7 @@ impl Report {
                     None => groups.push((common, vec![cell])),
                 }
             }
-            // Cells are different: several of them differ in this.
+            // Cells of a group differ in this quantity alone.
             let vary = groups.into_iter().filter(|(_, group)| group.len() > 1);
             plots.extend(vary.map(|(common, group)| {
                 let label = common.to_string().replacen(dimension.cleared, "", 1);
@@ -124,7 +125,7 @@ impl Report {
         }
     }
 
-    /// The distribution of waits, for each cell and what was waited for.
+    /// The distribution of waits, for each cell and kind of wait.
     fn waits(&self) -> Vec<Plot> {
         let mut plots = Vec::new();
         for cell in self.cells() {
@@ -140,7 +141,7 @@ impl Report {
         plots
     }
 
-    /// All fractions of the ideal that each side reached; `None` if nothing was about bytes.
+    /// All fractions of the ideal that each side reached; `None` if no trial measured goodput.
     pub(super) fn distribution(&self) -> Option<Plot> {
         let samples = self.sides.iter().map(|side| {
             let rows = self.rows.iter().filter(|row| row.side == *side);

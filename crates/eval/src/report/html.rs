@@ -1,11 +1,10 @@
-//! The report as one page that needs nothing beside itself, light, dark and on paper.
+//! The report as one self-contained HTML page, for light and dark screens and for paper.
 
 use bench_kit::page::Page;
 
 use super::Report;
 
 impl Report {
-    /// The report as a page.
     pub fn html(&self) -> String {
         let mut page = Page::open(&self.title);
         if !self.about.is_empty() {

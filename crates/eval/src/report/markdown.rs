@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::Report;
 
 impl Report {
-    /// The report as Markdown: tables and what failed; plots are in the page.
+    /// The report as Markdown: the tables and the trials that did not complete. Plots are in the
+    /// HTML page only.
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n\n", self.title);
         if !self.about.is_empty() {
@@ -28,7 +29,7 @@ impl Report {
         text
     }
 
-    /// The sides in a few lines, for a terminal.
+    /// The table over all cells, for a terminal.
     pub fn summary(&self) -> String {
         let first = self.tables().into_iter().next();
         let table = first.map(|(_, table)| table.markdown()).unwrap_or_default();
@@ -39,7 +40,7 @@ impl Report {
         format!("\n{table}\n{plot}")
     }
 
-    /// Under which conditions the figures were taken.
+    /// The conditions of the measurement: machine, version, number of trials.
     pub(super) fn conditions(&self) -> Vec<String> {
         let mut lines = vec![
             format!("{} trials; figures of a cell are medians of its repetitions", self.trials),

@@ -21,7 +21,7 @@ use bench_kit::stats::{Summary, median};
 
 pub use compare::Comparison;
 
-/// What the records of one plan say.
+/// The evaluated records of one plan.
 #[derive(Debug, Clone)]
 pub struct Report {
     title: String,
@@ -42,16 +42,23 @@ pub(crate) struct Row {
     pub(crate) records: Vec<Record>,
 }
 
-/// There is nothing to report.
+/// A count of successes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Share {
+    pub(crate) complete: u64,
+    pub(crate) wanted: u64,
+}
+
+/// The file of records is empty.
 #[derive(Debug, thiserror::Error)]
 #[error("there are no records to report")]
 pub struct NoRecords;
 
 impl Report {
-    /// Of the records of a plan.
+    /// Groups the records of a plan by cell and side.
     ///
     /// # Errors
-    /// [`NoRecords`] without any.
+    /// [`NoRecords`] for an empty slice.
     pub fn new(title: &str, about: &str, records: &[Record]) -> Result<Self, NoRecords> {
         if records.is_empty() {
             return Err(NoRecords);
@@ -105,7 +112,7 @@ impl Report {
         rows.find(|row| row.side == side && row.cell == *cell)
     }
 
-    /// What did not complete, in sentences.
+    /// The trials and waits that did not complete, as sentences.
     fn misses(&self) -> Vec<String> {
         let mut misses = Vec::new();
         for row in &self.rows {
@@ -154,7 +161,7 @@ impl Row {
         median(&rates)
     }
 
-    /// What its users waited for.
+    /// The kinds of waits of the row's users.
     pub(crate) fn awaited(&self) -> BTreeSet<String> {
         let answers = self
             .records
@@ -178,19 +185,22 @@ impl Row {
             .collect()
     }
 
-    /// How many of one kind were complete, and of how many.
-    pub(crate) fn complete(&self, what: &str) -> Option<[u64; 2]> {
+    /// How many waits of one kind ended well; `None` if no trial counted any.
+    pub(crate) fn complete(&self, what: &str) -> Option<Share> {
         let answers = self
             .records
             .iter()
             .filter_map(|record| record.answers.as_ref());
-        let counts = answers.filter_map(|answers| answers.complete.get(what));
-        counts
-            .copied()
-            .reduce(|one, other| [one[0] + other[0], one[1] + other[1]])
+        answers
+            .filter_map(|answers| answers.complete.get(what))
+            .map(|&[complete, wanted]| Share { complete, wanted })
+            .reduce(|sum, trial| Share {
+                complete: sum.complete + trial.complete,
+                wanted: sum.wanted + trial.wanted,
+            })
     }
 
-    /// What failed, in words.
+    /// The failures and their numbers, as text.
     pub(crate) fn failures(&self) -> String {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         for answers in self
@@ -220,7 +230,8 @@ impl Row {
         median(&rates)
     }
 
-    /// Processor seconds of both gateways by 1e9 bytes; `None` if none was used.
+    /// Processor seconds of the near and the far gateway for each 10^9 bytes; `None` without
+    /// measured gateways.
     pub(crate) fn gateway_cpu_s_per_gb(&self) -> Option<[f64; 2]> {
         let of = |name: &str| {
             let shares = self.records.iter().filter_map(|record| {
@@ -232,7 +243,8 @@ impl Row {
         (self.side == Side::Longhaul).then_some([of("near gateway")?, of("far gateway")?])
     }
 
-    /// Bytes that went against the data, by 1e9 bytes of data. Beside a neighbour some are the neighbour's.
+    /// Bytes on the wire against the data's direction, for each 10^9 bytes of data. `None` with a
+    /// neighbour, whose acknowledgements would count.
     pub(crate) fn feedback_bytes_per_gb(&self) -> Option<f64> {
         if self.cell.work.beside.is_some() {
             return None;
@@ -248,7 +260,7 @@ impl Row {
     }
 }
 
-/// Failures in words, with none nothing.
+/// Failures as text; empty without any.
 fn by_kind(counts: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>) -> String {
     let all: Vec<_> = counts
         .map(|(kind, count)| format!("{count} {kind}"))

@@ -1,6 +1,6 @@
 //! The tables of a report.
 
-use super::{Report, Row};
+use super::{Report, Row, Share};
 use crate::{
     cell::{Cell, Job},
     record::{Outcome, Record},
@@ -11,11 +11,11 @@ use bench_kit::{
     table::Table,
 };
 
-/// What nothing is known of.
+/// Stands in a table where a value is unknown.
 pub(super) const NONE: &str = "-";
 
 impl Report {
-    /// Those that have anything to say, with their titles.
+    /// All tables that have at least one line, with their titles.
     pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
         let all = [
             ("All cells together", self.headline()),
@@ -29,8 +29,7 @@ impl Report {
             .collect()
     }
 
-    /// Each side in a line, over all cells that are about bytes alone: beside a neighbour the larger share is not
-    /// the better one.
+    /// One line for each side, over all cells that compare sides by their goodput.
     fn headline(&self) -> Table {
         let head = [
             "",
@@ -43,62 +42,102 @@ impl Report {
             "complete",
             "trials",
         ];
-        let mut cells = self.cells();
-        cells.retain(|cell| cell.work.job == Job::Files && cell.work.beside.is_none());
-        let reached = |cell: &Cell, side: Side| Some(self.row(cell, side)?.efficiency()?.median);
-        let best = |cell: &Cell, of: &dyn Fn(Side) -> bool| {
-            let sides = self.sides.iter().filter(|side| of(**side));
-            let all = sides.filter_map(|side| reached(cell, *side));
-            all.reduce(f64::max)
-        };
-        let line = |name: &str, of: &dyn Fn(&Cell) -> Option<f64>, counts: [String; 3]| {
-            let there = || cells.iter().filter(|cell| of(cell).is_some());
-            let values: Vec<f64> = there().filter_map(|cell| of(cell)).collect();
-            let ours = there().filter_map(|cell| reached(cell, Side::Longhaul));
-            let ours = median(&ours.collect::<Vec<_>>());
-            let summary = Summary::of(&values)?;
-            let mut line = vec![name.to_owned()];
-            line.extend([summary.median, summary.min, summary.max].map(|x| fraction(Some(x))));
-            let [ahead, complete, trials] = counts;
-            line.extend([
-                fraction(ours),
-                ahead,
-                values.len().to_string(),
-                complete,
-                trials,
-            ]);
-            Some(line)
-        };
-        let of_side = |side: Side| {
-            let is_ahead = |cell: &&&Cell| {
-                let others = best(cell, &|other| other != side);
-                reached(cell, side)
-                    .zip(others)
-                    .is_some_and(|(mine, others)| mine > others)
-            };
-            let ahead = cells.iter().filter(is_ahead).count();
-            let trials = || {
-                self.records(side)
-                    .filter(|record| cells.contains(&&record.cell))
-            };
-            let complete = trials().filter(|record| record.outcome == Outcome::Complete);
-            let counts = [ahead, complete.count(), trials().count()].map(|count| count.to_string());
-            line(side.title(), &|cell| reached(cell, side), counts)
-        };
-        let mut rows: Vec<_> = self
+        let cells = self.goodput_cells();
+        let mut lines: Vec<Headline> = self
             .sides
             .iter()
-            .filter_map(|side| of_side(*side))
+            .filter_map(|side| self.side_headline(*side, &cells))
             .collect();
         if self.sides.contains(&Side::Longhaul) && self.sides.len() > 2 {
-            let none = [(); 3].map(|()| NONE.to_owned());
-            let of_others = |cell: &Cell| best(cell, &|side| side != Side::Longhaul);
-            rows.extend(line("best of the others in each cell", &of_others, none));
+            lines.extend(self.others_headline(&cells));
         }
-        Table::new(&head, rows)
+        Table::new(&head, lines.iter().map(Headline::columns))
     }
 
-    /// Every cell: the fraction of the ideal of each side, and its rate.
+    /// Cells that compare sides by their goodput: files move, and no neighbour has a claim to a share.
+    fn goodput_cells(&self) -> Vec<&Cell> {
+        let mut cells = self.cells();
+        cells.retain(|cell| cell.work.job == Job::Files && cell.work.beside.is_none());
+        cells
+    }
+
+    /// The line of one side; `None` if the side was not tried in any cell.
+    fn side_headline(&self, side: Side, cells: &[&Cell]) -> Option<Headline> {
+        let counts = HeadlineCounts {
+            cells_ahead: cells
+                .iter()
+                .filter(|cell| self.is_ahead(cell, side))
+                .count(),
+            trials_complete: self
+                .trials(side, cells)
+                .filter(|record| record.outcome == Outcome::Complete)
+                .count(),
+            trials: self.trials(side, cells).count(),
+        };
+        self.line_of(side.title(), cells, Some(counts), |cell| {
+            self.reached(cell, side)
+        })
+    }
+
+    /// The line of the best side of each cell without Longhaul.
+    fn others_headline(&self, cells: &[&Cell]) -> Option<Headline> {
+        self.line_of("best of the others in each cell", cells, None, |cell| {
+            self.best_other(cell, Side::Longhaul)
+        })
+    }
+
+    /// A line over the cells where `reached` is known; `None` if `reached` is known nowhere.
+    fn line_of(
+        &self,
+        name: &'static str,
+        cells: &[&Cell],
+        counts: Option<HeadlineCounts>,
+        reached: impl Fn(&Cell) -> Option<f64>,
+    ) -> Option<Headline> {
+        let mut fractions = Vec::new();
+        let mut longhaul = Vec::new();
+        for cell in cells {
+            if let Some(fraction) = reached(cell) {
+                fractions.push(fraction);
+                longhaul.extend(self.reached(cell, Side::Longhaul));
+            }
+        }
+        Some(Headline {
+            name,
+            reached: Summary::of(&fractions)?,
+            longhaul: median(&longhaul),
+            counts,
+        })
+    }
+
+    /// Fraction of the ideal that a side reached in a cell: the median of its trials.
+    fn reached(&self, cell: &Cell, side: Side) -> Option<f64> {
+        Some(self.row(cell, side)?.efficiency()?.median)
+    }
+
+    /// Largest fraction of the ideal that a side other than `left_out` reached in a cell.
+    fn best_other(&self, cell: &Cell, left_out: Side) -> Option<f64> {
+        let others = self.sides.iter().filter(|side| **side != left_out);
+        others
+            .filter_map(|side| self.reached(cell, *side))
+            .reduce(f64::max)
+    }
+
+    /// Whether a side reached more than every other side in a cell. A side without a rival is not ahead.
+    fn is_ahead(&self, cell: &Cell, side: Side) -> bool {
+        let reached = self.reached(cell, side);
+        reached
+            .zip(self.best_other(cell, side))
+            .is_some_and(|(own, other)| own > other)
+    }
+
+    /// All trials of a side in these cells.
+    fn trials<'a>(&'a self, side: Side, cells: &'a [&Cell]) -> impl Iterator<Item = &'a Record> {
+        self.records(side)
+            .filter(|record| cells.contains(&&record.cell))
+    }
+
+    /// One line for each cell of files: the fraction of the ideal and the goodput of each side.
     fn cells_table(&self) -> Table {
         let mut head = vec!["cell".to_owned()];
         head.extend(
@@ -125,7 +164,7 @@ impl Report {
         }
     }
 
-    /// How long users waited, and what they got of what they wanted.
+    /// One line for each kind of wait of a cell and side: how many waits ended well, and how long they were.
     fn answers(&self) -> Table {
         let head = [
             "cell",
@@ -147,16 +186,17 @@ impl Report {
                         .as_ref()
                         .map_or(NONE.to_owned(), |waits| format!("{:.1}", of(waits) * 1e3))
                 };
-                let counts = row
-                    .complete(&what)
-                    .map(|counts| counts.map(|count| count.to_string()));
-                let [complete, all] = counts.unwrap_or([NONE, NONE].map(str::to_owned));
+                let share = row.complete(&what);
+                let count = |of: fn(&Share) -> u64| {
+                    let share = share.as_ref();
+                    share.map_or(NONE.to_owned(), |share| of(share).to_string())
+                };
                 rows.push(vec![
                     row.cell.to_string(),
                     row.side.title().to_owned(),
                     what.clone(),
-                    complete,
-                    all,
+                    count(|share| share.complete),
+                    count(|share| share.wanted),
                     ms(|waits| waits.median),
                     ms(|waits| waits.p99),
                     ms(|waits| waits.max),
@@ -167,7 +207,9 @@ impl Report {
         Table::new(&head, rows)
     }
 
-    /// What is left to a neighbour, by cell and side.
+    /// One line for each cell and side with a neighbour: both rates, and Jain's index of fairness.
+    ///
+    /// Jain, Chiu, Hawe (DEC-TR-301, 1984): the square of the sum over twice the sum of squares.
     fn company(&self) -> Table {
         let head = [
             "cell",
@@ -197,7 +239,7 @@ impl Report {
         Table::new(&head, rows)
     }
 
-    /// What Longhaul costs, by cell.
+    /// Longhaul's processor time and feedback traffic, by cell.
     fn cost(&self) -> Table {
         let head = [
             "cell",
@@ -220,22 +262,65 @@ impl Report {
     }
 }
 
+/// One line of the table over all cells.
+struct Headline {
+    name: &'static str,
+    /// Fractions of the ideal, one for each cell.
+    reached: Summary,
+    /// Median of the fractions that Longhaul reached in the same cells.
+    longhaul: Option<f64>,
+    /// `None` for the best of the others: another side in each cell, so trials do not add up.
+    counts: Option<HeadlineCounts>,
+}
+
+struct HeadlineCounts {
+    /// Cells where the side reached more than every other side.
+    cells_ahead: usize,
+    trials_complete: usize,
+    trials: usize,
+}
+
+impl Headline {
+    /// The columns of the table in their order.
+    fn columns(&self) -> Vec<String> {
+        let count = |of: fn(&HeadlineCounts) -> usize| {
+            let counts = self.counts.as_ref();
+            counts.map_or(NONE.to_owned(), |counts| of(counts).to_string())
+        };
+        vec![
+            self.name.to_owned(),
+            fraction(Some(self.reached.median)),
+            fraction(Some(self.reached.min)),
+            fraction(Some(self.reached.max)),
+            fraction(self.longhaul),
+            count(|counts| counts.cells_ahead),
+            self.reached.count.to_string(),
+            count(|counts| counts.trials_complete),
+            count(|counts| counts.trials),
+        ]
+    }
+}
+
+/// A side's entry in the table of cells: fraction of the ideal, goodput in Mbit/s, and a mark for
+/// trials that were cut off (`c`), failed (`f`) or met a saturated machine (`m`).
 fn shown(row: &Row) -> String {
     let Some(summary) = row.efficiency() else {
         return "not tried".to_owned();
     };
     let rate = row.goodput_bits_per_s().unwrap_or_default() / 1e6;
     let any = |is: fn(&Record) -> bool| row.records.iter().any(is);
-    let marks = [
-        (" c", any(|record| record.outcome == Outcome::CutOff)),
-        (
-            " f",
-            any(|record| matches!(record.outcome, Outcome::Failed(_))),
-        ),
+    let is_cut_off = |record: &Record| record.outcome == Outcome::CutOff;
+    let has_failed = |record: &Record| matches!(record.outcome, Outcome::Failed(_));
+    let mut marks = String::new();
+    for (mark, is_there) in [
+        (" c", any(is_cut_off)),
+        (" f", any(has_failed)),
         (" m", any(|record| record.saturated)),
-    ];
-    let marks = marks.into_iter().filter(|(_, is_so)| *is_so);
-    let marks: String = marks.map(|(mark, _)| mark).collect();
+    ] {
+        if is_there {
+            marks += mark;
+        }
+    }
     match summary.count {
         1 => format!("{:.3}, {rate:.1}{marks}", summary.median),
         _ => format!(
@@ -245,6 +330,7 @@ fn shown(row: &Row) -> String {
     }
 }
 
+/// A fraction with three decimals.
 pub(super) fn fraction(value: Option<f64>) -> String {
     value.map_or(NONE.to_owned(), |value| format!("{value:.3}"))
 }

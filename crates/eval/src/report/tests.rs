@@ -31,9 +31,9 @@ fn records() -> Vec<Record> {
 fn figures_are_medians_of_the_records() {
     let report = Report::new("Small", "About <this>", &records()).expect("records");
     let text = report.markdown();
-    // 3.2 s ideal by 4, 5 and 6 s.
+    // The ideal 3.2 s divided by 4, 5 and 6 s.
     assert!(text.contains("0.640 (0.533..0.800), 160.0"), "{text}");
-    // Cut off with a tenth after as long.
+    // Cut off with a tenth of the bytes, after the same times.
     assert!(text.contains("0.064 (0.053..0.080), 16.0"), "{text}");
     assert!(text.contains("13 trials"), "{text}");
     assert!(
@@ -108,7 +108,7 @@ fn two_runs_are_compared_cell_by_cell() {
     assert!(nothing.contains("no records"), "{nothing}");
 }
 
-/// Ten sessions, some of which failed.
+/// Ten sessions, of which `failed` failed.
 fn session(seconds: f64, failed: u64) -> Record {
     let mut record = record(Side::Longhaul, 0);
     record.cell.work.job = Job::Sessions;

@@ -1,4 +1,5 @@
-//! What one key cannot say by itself: references, contradictions, features that do not exist yet.
+//! Checks across keys of the configuration: references between sections, contradictions, and
+//! features that do not exist yet.
 
 use std::{
     collections::HashSet,
@@ -330,7 +331,7 @@ fn listen_once(
 /// The link's UDP port unless the file names one.
 const LINK_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 4810);
 
-/// Where `longhaul status` looks unless told otherwise.
+/// Default admin address, which `longhaul status` also assumes.
 pub(super) const ADMIN_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
 
@@ -349,7 +350,7 @@ const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// Shorter, and a command over a long path is not answered in time.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
-/// Longer than a router's restart.
+/// Default silence after which a session ends: longer than a router's restart.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Longest name of a peer; it is repeated in replies and metrics.

@@ -1,5 +1,5 @@
-//! A front door with `tls = { mode = "pass-through" }`: what it needs, and what it cannot have because it
-//! reads nothing.
+//! Checks of a front door with `tls = { mode = "pass-through" }`: the keys that it needs, and the
+//! keys that it cannot honour because it does not read the control connection.
 
 use std::{collections::HashSet, net::SocketAddr};
 
@@ -12,7 +12,7 @@ use super::{
     problem::{Problem, problem},
 };
 
-/// Whether the section is one.
+/// Whether the section asks for pass-through.
 pub(super) fn is_asked(section: &FtpSection) -> bool {
     let mode = section.tls.as_ref().map(|tls| tls.mode.get_ref().as_str());
     mode == Some("pass-through")
@@ -94,5 +94,5 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     )
 }
 
-/// Each is a listening socket.
+/// Most data ports of a pass-through door: each is a listening socket.
 const DATA_PORTS_MAX: usize = 1024;

@@ -1,4 +1,5 @@
-//! TLS of an `[[ftp]]` section: certificates that can be read, keys that do not contradict.
+//! Checks of the TLS keys of an `[[ftp]]` section: certificates that can be read, and keys without
+//! contradictions.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,7 @@ pub(super) fn door(
     }
 }
 
-/// TLS with the server.
+/// Reads the settings of TLS towards the server.
 pub(super) fn server(section: &FtpSection, folder: &Path) -> Result<Option<ServerTls>, Problem> {
     let Some(tls) = &section.server_tls else {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! A transparent front door: what contradicts it, and whether it can intercept anything.
+//! Checks of a transparent front door: keys that contradict it, and whether any server can be
+//! intercepted.
 
 use toml::Spanned;
 

@@ -1,4 +1,4 @@
-//! Keys that several kinds of doors have.
+//! Keys that several kinds of front doors share.
 
 use std::ops::RangeInclusive;
 

@@ -1,7 +1,8 @@
-//! The configuration file as it is written: keys, shapes, and nothing checked across keys.
+//! The configuration file as written: keys and the shapes of their values. Nothing is checked
+//! across keys here.
 //!
-//! The keys are a contract; `docs/configuration.md` lists them. Values that need another value to be
-//! judged carry their place in the file.
+//! The keys are a contract; `docs/configuration.md` lists them. A value that can be judged only
+//! with another value carries its position in the file.
 
 use std::{
     net::SocketAddr,

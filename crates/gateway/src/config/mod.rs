@@ -1,7 +1,7 @@
-//! The configuration: read once, checked, and then only ever right.
+//! The configuration: read once, checked once, and valid from then on.
 //!
-//! Every error names the file, the line, the column and what was expected. Keys of the contract
-//! whose feature does not exist yet are refused with a message that says so.
+//! Every error names the file, the line, the column and the expected form. A key of the contract
+//! whose feature does not exist yet is refused with a message that says so.
 
 mod check;
 mod check_pass_through;
@@ -27,16 +27,16 @@ use crate::{
     tls::{CertSource, ServerTls},
 };
 
-/// A gateway's configuration, checked.
+/// A checked configuration of a gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where the private key came from.
+    /// The file of the private key.
     pub key_file: PathBuf,
     /// Address and port of the link's UDP socket.
     pub link_listen: SocketAddr,
-    /// What the link needs: identity, peers, policy, limits. The peers stand in file order.
+    /// Settings of the link: identity, peers, policy, limits. The peers are in file order.
     pub link: link::LinkConfig,
-    /// What the gateway adds to each peer of `link`, in the same order.
+    /// The gateway's own settings of each peer of `link`, in the same order.
     pub peers: Vec<Peer>,
     /// FTP front doors.
     pub ftp: Vec<FtpDoor>,
@@ -44,9 +44,9 @@ pub struct Config {
     pub pass_through: Vec<PassThrough>,
     /// Front doors for any other TCP service.
     pub forwards: Vec<Forward>,
-    /// What clients may take.
+    /// Limits on what clients use.
     pub limits: Limits,
-    /// Where status is served.
+    /// Address of the admin interface.
     pub admin_listen: SocketAddr,
     /// The file names the admin address, so its port being taken is an error.
     pub admin_explicit: bool,
@@ -55,18 +55,17 @@ pub struct Config {
 /// A peer, seen from the gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
-    /// Its name.
     pub name: String,
     /// Which servers are reached through it; `None`: any.
     pub serves: Option<Vec<ServesPattern>>,
-    /// What is dialled for it: its own `allow`, or the one of `[far]`.
+    /// Servers that the gateway dials for this peer: its own `allow`, or that of `[far]`.
     pub allow: AllowList,
 }
 
 /// One FTP front door.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FtpDoor {
-    /// Where clients connect.
+    /// Address for clients.
     pub listen: SocketAddr,
     /// The server; `None`: named by the client in `USER name@host[:port]`, or by the address that an
     /// intercepted client connects to.
@@ -79,7 +78,7 @@ pub struct FtpDoor {
     pub via: Option<usize>,
     /// Ports to listen on for data; `None`: whatever the system gives.
     pub passive_ports: Option<RangeInclusive<u16>>,
-    /// What the gateways may do beside relaying.
+    /// What the gateways may do besides relaying.
     pub mode: Mode,
     /// Which side opens the data connections between far gateway and server.
     pub server_data: DataWay,
@@ -94,11 +93,11 @@ pub struct FtpDoor {
 /// TLS between the clients of a front door and the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DoorTls {
-    /// None; `AUTH TLS` is refused.
+    /// No TLS; `AUTH TLS` is refused.
     Off,
     /// From `AUTH TLS` on, for clients that ask for it.
     Explicit(CertSource),
-    /// From the first byte on.
+    /// TLS from the first byte.
     Implicit(CertSource),
 }
 
@@ -106,9 +105,8 @@ pub enum DoorTls {
 /// also on the data connections, for which the client takes the ports that the server announces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PassThrough {
-    /// Where clients connect.
+    /// Address for clients.
     pub listen: SocketAddr,
-    /// The server.
     pub target: Endpoint,
     /// Who may connect; `None`: loopback and private ranges.
     pub clients: Option<Vec<Network>>,
@@ -121,15 +119,15 @@ pub struct PassThrough {
 /// One front door for any TCP service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
-    /// Where clients connect.
+    /// Address for clients.
     pub listen: SocketAddr,
-    /// What the far side connects to.
+    /// The address that the far gateway connects to.
     pub target: Endpoint,
     /// The peer to go through; `None`: chosen by `serves`.
     pub via: Option<usize>,
 }
 
-/// What is wrong with a configuration file, and where.
+/// A mistake in a configuration file and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     file: PathBuf,
@@ -142,7 +140,7 @@ impl Config {
     /// Reads and checks a configuration file and the key file that it names.
     ///
     /// # Errors
-    /// [`ConfigError`] with the first thing that is wrong.
+    /// [`ConfigError`] with the first mistake.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
             file: path.to_owned(),
@@ -155,7 +153,7 @@ impl Config {
     /// Checks the text of the configuration file at `path`.
     ///
     /// # Errors
-    /// [`ConfigError`] with the first thing that is wrong.
+    /// [`ConfigError`] with the first mistake.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let problem = |span: Option<std::ops::Range<usize>>, message: String| ConfigError {
             file: path.to_owned(),
@@ -179,7 +177,7 @@ impl Config {
 }
 
 impl Config {
-    /// What a transparent front door takes.
+    /// The servers that a transparent front door intercepts.
     pub(crate) fn intercepted(&self, door: &FtpDoor) -> Intercepted {
         let clients = door.clients.as_deref().unwrap_or_default();
         Intercepted::new(&self.peers, door.via, door.listen, clients)

@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where.
+//! A mistake in a configuration file and its position.
 
 use std::ops::Range;
 

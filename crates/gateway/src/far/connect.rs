@@ -1,5 +1,6 @@
-//! The server's control connection: connected, with implicit TLS if that is to be, and a second time to a server
-//! that takes TLS 1.3 only. Explicit TLS on the first connection is for the session.
+//! Connects to a server for a control connection, with implicit TLS if configured. A server that
+//! has TLS 1.3 only is connected a second time. Explicit TLS on the first connection belongs to the
+//! session.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -105,7 +106,7 @@ async fn success(control: &mut Control) -> io::Result<()> {
     }
 }
 
-/// What a client is told when the handshake with its server has failed.
+/// The reply to a client after a failed handshake with its server.
 pub(super) fn no_tls(error: &io::Error) -> (u16, String) {
     (530, format!("no TLS with the server: {error}"))
 }

@@ -1,5 +1,6 @@
-//! The server's data connection: connected as soon as the server announces its port, or accepted, and
-//! joined with the link stream that the near side opened for it.
+//! The data connection between the far gateway and the server. The gateway dials as soon as the
+//! server announces its port, or accepts, and joins the connection with the link stream that the
+//! near gateway opened for it.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -33,14 +34,14 @@ use crate::{
 pub(super) struct Orders {
     /// The server has been sent the command of a transfer.
     pub(super) commanded: bool,
-    /// Who sends, where the command tells.
+    /// The sender of the data, if the command determines it.
     pub(super) direction: Option<Direction>,
     /// The transfer has begun: the server awaits TLS.
     pub(super) begun: bool,
     pub(super) abort: Abort,
 }
 
-/// An abort that was ordered.
+/// An ordered abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Abort {
     #[default]
@@ -54,7 +55,7 @@ pub(super) enum Abort {
 
 /// How the server's data connection comes about.
 pub(super) enum ServerLeg {
-    /// The server listens there.
+    /// The server listens at this address.
     Dial(SocketAddr),
     /// The server connects here, from this address.
     Accept(TcpListener, IpAddr),
@@ -73,14 +74,14 @@ impl ServerLeg {
     }
 }
 
-/// Everything that one data connection needs.
+/// The parts of one data connection.
 pub(super) struct DataConnection {
     pub(super) id: TransferId,
     pub(super) leg: ServerLeg,
     /// Where the control connection comes from: servers compare.
     pub(super) local: SocketAddr,
     pub(super) streams: oneshot::Receiver<DataStream>,
-    /// With TLS, who begins it, and the server's name.
+    /// The TLS connector and the server's name, if the data connection has TLS.
     pub(super) tls: Option<(Arc<Connector>, String)>,
     pub(super) truncation: Option<Truncation>,
     pub(super) orders: watch::Receiver<Orders>,

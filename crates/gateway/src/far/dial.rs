@@ -1,4 +1,5 @@
-//! Connecting to a server for a peer: resolve once, check, dial exactly what was allowed.
+//! Connects to a server on behalf of a peer: resolves the name once, checks each address, and dials
+//! exactly an allowed one.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns sockets: asks which addresses are local"
@@ -21,10 +22,10 @@ use crate::{
 /// Why there is no connection; the text is part of a reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    /// The peer asks for what it may not have.
+    /// The peer asks for a target that its `allow` does not have.
     #[error("{target} is {denied}")]
     Denied { target: Endpoint, denied: Denied },
-    /// The name means nothing here.
+    /// The name does not resolve here.
     #[error("the name in {target} is unknown: {source}")]
     Unknown { target: Endpoint, source: io::Error },
     /// Nobody answers there, or not in time.
@@ -33,7 +34,7 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
-    /// Trying again is of no use.
+    /// Whether another attempt is useless.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Denied { .. })
     }

@@ -1,4 +1,4 @@
-//! The far side: accepts the streams that peers open, and dials servers for them.
+//! The far gateway: accepts the streams that peers open, and connects to servers for them.
 
 mod connect;
 mod data;
@@ -39,7 +39,7 @@ struct DataStream {
     transfer: TransferId,
     send: SendStream,
     recv: RecvStream,
-    /// What has come of the data together with the first message.
+    /// Data that arrived together with the first message.
     first: Bytes,
 }
 

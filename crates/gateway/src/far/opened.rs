@@ -1,4 +1,4 @@
-//! A session that a near gateway asks for.
+//! The opening of a session, as a near gateway requests it.
 
 use ftp::session::{CommandId, Mode, far::DataWay};
 use link::{PeerId, RecvStream, SendStream};

@@ -1,4 +1,5 @@
-//! One server's control connection: drives [`ftp::session::far`] over a socket and a link stream.
+//! The control connection with one server: drives [`ftp::session::far`] over a socket and a link
+//! stream.
 
 use std::{
     collections::BTreeMap,
@@ -83,7 +84,7 @@ struct Session<'a> {
     server: SocketAddr,
     local: SocketAddr,
     control: Control,
-    /// Who begins TLS, where there is TLS.
+    /// The TLS connector, if the session has TLS.
     tls: Option<Arc<Connector>>,
     far: FarSession,
     send: SendStream,
@@ -203,7 +204,7 @@ impl Session<'_> {
                     return self.refuse(421, text.to_owned()).await;
                 }
             }
-            // What comes behind the answer to AUTH must not be taken for something said under TLS.
+            // Bytes after the reply to AUTH must not count as received under TLS.
             self.drain().await?;
         }
         Ok(())
@@ -280,7 +281,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Does what the state machine asks for.
+    /// Carries out the orders of the state machine.
     async fn drain(&mut self) -> Result<(), SessionError> {
         while let Some(output) = self.far.poll() {
             match output {
@@ -340,7 +341,7 @@ impl Session<'_> {
         }
         line.extend_from_slice(b"\r\n");
         match self.control.write(&line).await {
-            // What the server said before it went is still to be read.
+            // The server's last lines are still unread.
             Err(error) if is_gone(&error) => Ok(()),
             result => result,
         }
@@ -348,7 +349,7 @@ impl Session<'_> {
 
     async fn tell_near(&mut self, message: &FarMessage) -> Result<(), SessionError> {
         match self.send.write(encode(message)).await {
-            // The client left without reading on; what it sent is still finished.
+            // The client left without reading on; its commands are still finished.
             Err(StreamError::Stopped { .. }) => Ok(()),
             result => Ok(result?),
         }
@@ -443,7 +444,7 @@ impl Session<'_> {
         self.order(id, |orders| orders.abort = abort);
     }
 
-    /// Whatever is under way must not look complete.
+    /// Resets open transfers, so that none looks complete.
     fn abort_all(&self) {
         for data in self.data.values() {
             data.orders.send_modify(|orders| orders.abort = Abort::Now);
@@ -456,7 +457,7 @@ impl Session<'_> {
         }
     }
 
-    /// Says what the transfers of this session wait for here.
+    /// Reports the bottleneck of each transfer of this session to the near gateway.
     async fn tell_limits(&mut self) -> Result<(), SessionError> {
         let limits: Vec<_> = self
             .data
@@ -488,8 +489,8 @@ const TELNET_DATA_MARK: &[u8] = &[0xf2];
 /// asked for ahead.
 const EARLY_MAX: usize = PIPELINED_MAX;
 
-/// Refusals that wait for the session.
+/// Most refusals that wait for the session.
 const REFUSALS_MAX: usize = 8;
 
-/// How often the near side hears what limits a transfer.
+/// Interval of reports of a transfer's bottleneck to the near gateway.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);

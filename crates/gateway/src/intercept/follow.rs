@@ -1,4 +1,4 @@
-//! Tells the kernel which peers are up, as long as the gateway runs.
+//! Keeps the kernel informed which peers are up, as long as the gateway runs.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
@@ -69,8 +69,8 @@ fn refresh(rulesets: &[Ruleset], up: &[bool]) -> Result<(), InterceptError> {
     Ok(())
 }
 
-/// How soon a change of a peer's state is seen; the link tells it a tenth of a second late at most.
+/// Interval of checks of the peers' states. The link reports a change 0.1 s late at most.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often what expires is told again.
+/// Interval in which the kernel's expiring elements are renewed.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
-//! Which servers' connections a transparent front door takes, and the peers through which each is reached.
+//! The servers whose connections a transparent front door intercepts, and the peers that reach each
+//! of them.
 //!
-//! Packets carry addresses, so of `serves` only addresses and networks count. The closest network decides,
-//! as for any other target.
+//! Packets carry addresses, so only the addresses and networks of `serves` count. The most specific
+//! network decides, as for any other target.
 
 use std::{
     cmp::Reverse,
@@ -61,7 +62,6 @@ impl Intercepted {
         Self { networks }
     }
 
-    /// Whether there is no such server.
     pub(crate) fn is_empty(&self) -> bool {
         self.networks.is_empty()
     }
@@ -73,7 +73,7 @@ impl Intercepted {
             .map(|(network, peers)| (network, peers.as_slice()))
     }
 
-    /// All peers that are needed.
+    /// The peers of all intercepted servers.
     pub(super) fn peers(&self) -> BTreeSet<usize> {
         self.networks
             .iter()

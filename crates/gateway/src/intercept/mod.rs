@@ -1,11 +1,12 @@
-//! Transparent front doors: connections that clients make to the servers themselves, and that cross this
-//! machine, are taken by the gateway while the peer is up, and pass directly while it is not.
+//! Transparent front doors. Clients connect to the servers themselves, and their connections cross
+//! this machine. The gateway intercepts these connections while the peer is up; they pass directly
+//! while the peer is down.
 //!
-//! What the kernel needs for that is installed and removed here: a table of nftables rules
-//! (`ruleset`) and policy routing (`routing`) for each transparent door. It is done by the programs `nft`
-//! and `ip`: an administrator finds there what he could have typed, `nft` changes everything or nothing,
-//! and what is needed once in a second is no reason for a netlink library. What comes of an intercepted
-//! connection is the business of `near`.
+//! This module installs and removes what the kernel needs for that: a table of nftables rules
+//! (`ruleset`) and policy routing (`routing`) for each transparent door. The programs `nft` and
+//! `ip` do the work: an administrator finds there what they could have typed, and `nft` applies all
+//! changes or none. One call each second does not justify a netlink library. The intercepted
+//! connections themselves belong to `near`.
 
 mod follow;
 mod intercepted;
@@ -29,20 +30,21 @@ pub use self::program::InterceptError;
 use self::ruleset::Ruleset;
 use crate::config::{Config, FtpDoor};
 
-/// The interception of a running gateway. Dropping it removes what was installed.
+/// The interception of a running gateway. Drop removes the rules and the routing.
 #[derive(Debug)]
 pub(crate) struct Interception {
     rulesets: Vec<Ruleset>,
-    /// The thread that follows the peers, and what its end is told by.
+    /// The thread that follows the peers, and the channel that ends it.
     follower: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Interception {
-    /// Installs what the transparent doors of `config` need, in place of what a killed gateway has left.
+    /// Installs the rules and routing of `config`'s transparent doors, and replaces those of a
+    /// killed gateway.
     /// Connections are intercepted from the moment their peer is up.
     ///
     /// # Errors
-    /// [`InterceptError`] says what is missing; nothing is left behind then.
+    /// [`InterceptError`] names what is missing. Nothing stays installed then.
     pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
         let mut interception = Self {
             rulesets: Vec::new(),
@@ -85,10 +87,11 @@ impl Drop for Interception {
     }
 }
 
-/// Removes what a killed gateway with this configuration has left. Returns a line about each door.
+/// Removes the rules and routing that a killed gateway with this configuration has left. Returns a
+/// line about each door.
 ///
 /// # Errors
-/// [`InterceptError`] says what is missing, or that the gateway runs.
+/// [`InterceptError`] names what is missing, or says that the gateway still runs.
 pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
     let mut lines = Vec::new();
     for rules in rulesets(config) {
@@ -116,7 +119,7 @@ fn install(rules: &Ruleset) -> Result<(), InterceptError> {
 }
 
 fn uninstall(rules: &Ruleset) -> Result<(), InterceptError> {
-    // One of the programs may be missing; what the other has made must go.
+    // One of the programs may be missing; the changes of the other must still go.
     let removed = program::nft(&rules.remove());
     routing::remove(rules)?;
     removed

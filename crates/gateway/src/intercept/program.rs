@@ -1,4 +1,4 @@
-//! The programs that change the kernel's tables: `nft` of nftables and `ip` of iproute2.
+//! Runs the programs that change the kernel's tables: `nft` of nftables and `ip` of iproute2.
 
 use std::{
     env,
@@ -8,57 +8,51 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Interception cannot be installed or removed.
+/// Interception could not be installed or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterceptError {
-    /// A program is not there.
+    /// A program is not installed.
     #[error(
         "transparent = true needs the program {program}: install the package {package} (Debian's name)"
     )]
     Missing {
-        /// Its name.
         program: &'static str,
-        /// Where it is.
+        /// The Debian package that has the program.
         package: &'static str,
     },
-    /// The user may not.
+    /// The user lacks the right.
     #[error("transparent = true needs CAP_NET_ADMIN: {program} says {said:?}")]
     Forbidden {
-        /// What tried.
         program: &'static str,
-        /// Its words.
+        /// The program's message.
         said: String,
     },
-    /// The kernel cannot.
+    /// The kernel lacks a feature.
     #[error(
         "the kernel lacks what transparent = true needs (CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET, \
          CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} says {said:?}"
     )]
     Unsupported {
-        /// What tried.
         program: &'static str,
-        /// Its words.
+        /// The program's message.
         said: String,
     },
-    /// Anything else that a program says.
+    /// Another message of a program.
     #[error("{program} failed: {said:?}")]
     Failed {
-        /// Which program.
         program: &'static str,
-        /// Its words.
+        /// The program's message.
         said: String,
     },
     /// A program could not be run.
     #[error("{program} cannot be run")]
     Run {
-        /// Which program.
         program: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A gateway runs, and would install what is removed again.
+    /// A gateway runs, and would install the removed rules again.
     #[error("a gateway listens on {0}: stop it, and it removes its interception itself")]
     Running(std::net::SocketAddr),
 }
@@ -68,7 +62,7 @@ pub(super) fn nft(script: &str) -> Result<(), InterceptError> {
     run("nft", "nftables", &["-f", "-"], script)
 }
 
-/// Runs `ip` for one family.
+/// Runs `ip` for one address family.
 pub(super) fn ip(ipv4: bool, arguments: &str) -> Result<(), InterceptError> {
     let family = if ipv4 { "-4" } else { "-6" };
     let arguments: Vec<_> = [family]

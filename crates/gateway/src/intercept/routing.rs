@@ -1,4 +1,5 @@
-//! Policy routing: what the rules have marked is delivered to this machine, whatever its address.
+//! Policy routing: delivers the packets that the rules have marked to this machine, whatever their
+//! address.
 
 use super::{
     program::{InterceptError, ip},

@@ -1,15 +1,16 @@
 //! The nftables rules of one transparent front door, as text for `nft`.
 //!
-//! One table for each door, named after its port, so that it can be removed whole. Only packets that cross
-//! this machine towards the servers are looked at: its own connections are never intercepted.
+//! Each door has a table that is named after its port, so that the whole table can be removed. The
+//! rules see only packets that cross this machine towards the servers. The machine's own
+//! connections are never intercepted.
 //!
-//! - A connection begins with a SYN. It goes to the door if its server's peer is up; otherwise it passes. A
-//!   connection that began by passing is never taken over later.
-//! - What belongs to a socket with a server's address is delivered here: the further packets of control
-//!   connections, and data connections, which need no rule of their own.
-//! - Whether a peer is up stands in a set whose one element expires. A gateway that hangs intercepts
-//!   nothing a few seconds later. One that was killed has no socket, and without a socket `tproxy` does not
-//!   match: its connections pass at once.
+//! - A connection begins with a SYN. The SYN goes to the door if the server's peer is up, and
+//!   passes otherwise. A connection that passed at its beginning is never intercepted later.
+//! - Packets that belong to a local socket with a server's address are delivered here: the later
+//!   packets of control connections, and data connections, which need no rule of their own.
+//! - A set has one element while the peer is up, and the element expires. A gateway that hangs
+//!   therefore intercepts nothing after a few seconds. A killed gateway has no socket, and without
+//!   a socket `tproxy` does not match, so its connections pass at once.
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
@@ -42,17 +43,15 @@ impl Ruleset {
     }
 
     /// The mark of packets that are to be delivered here, and the number of the routing table that does it:
-    /// "LH", and the door's port.
+    /// The packet mark: "LH" and the door's port.
     pub(super) fn mark(&self) -> u32 {
         u32::from_be_bytes([b'L', b'H', 0, 0]) | u32::from(self.listen.port())
     }
 
-    /// Where the door listens.
     pub(super) fn listen(&self) -> SocketAddr {
         self.listen
     }
 
-    /// The servers that it takes.
     pub(super) fn intercepted(&self) -> &Intercepted {
         &self.intercepted
     }
@@ -63,7 +62,7 @@ impl Ruleset {
         networks.any(|(network, _)| network.is_ipv4() == ipv4)
     }
 
-    /// Installs the table in place of what an earlier run may have left; no peer is up.
+    /// Installs the table, without any peer up, and replaces that of an earlier run.
     pub(super) fn install(&self) -> String {
         let mut text = self.remove();
         // Writing to a String cannot fail.

@@ -1,4 +1,4 @@
-//! Sockets that have the address of a server or a client. They need CAP_NET_ADMIN.
+//! Sockets bound to the address of a server or a client. They need CAP_NET_ADMIN.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 /// it has every address of IPv6.
 ///
 /// # Errors
-/// That of the system.
+/// The error of the system call.
 pub(crate) fn listen_for_control(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
@@ -29,7 +29,7 @@ pub(crate) fn listen_for_control(address: SocketAddr) -> io::Result<std::net::Tc
 /// A listener for one data connection to `server`, at any port.
 ///
 /// # Errors
-/// That of the system.
+/// The error of the system call.
 pub(crate) fn listen_for_data(server: IpAddr) -> io::Result<TcpListener> {
     let address = SocketAddr::new(server, 0);
     let socket = Socket::new(
@@ -46,7 +46,7 @@ pub(crate) fn listen_for_data(server: IpAddr) -> io::Result<TcpListener> {
 /// Connects to a client from `server`, and from its port for data if that can be had.
 ///
 /// # Errors
-/// That of the system; [`io::ErrorKind::TimedOut`] after `patience`.
+/// The error of the system call; [`io::ErrorKind::TimedOut`] after `patience`.
 pub(crate) async fn connect_from(
     server: IpAddr,
     client: SocketAddr,
@@ -66,7 +66,7 @@ pub(crate) async fn connect_from(
 /// Connects to a server from the address `client`.
 ///
 /// # Errors
-/// As [`connect_from`].
+/// Those of [`connect_from`].
 pub(crate) async fn connect_as(
     client: IpAddr,
     server: SocketAddr,

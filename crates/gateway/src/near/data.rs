@@ -1,5 +1,5 @@
-//! The client's data connection: waits for the client, moves bytes once the session says so, and
-//! tells the session how it ended.
+//! The data connection between the near gateway and the client: waits for the client, moves bytes
+//! when the session orders it, and reports the end to the session.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: deadlines for clients"
@@ -47,9 +47,9 @@ pub(super) enum Event {
 
 /// How the client's data connection comes about.
 pub(super) enum ClientLeg {
-    /// The client connects here.
+    /// The client connects to this listener.
     Accept(TcpListener),
-    /// The client listens there.
+    /// The client listens at this address.
     Dial(SocketAddr),
 }
 
@@ -79,12 +79,12 @@ impl Orders {
     }
 }
 
-/// Everything that one data connection needs.
+/// The parts of one data connection.
 pub(super) struct DataConnection {
     pub(super) id: TransferId,
     /// Taken when it is connected.
     pub(super) leg: Option<ClientLeg>,
-    /// With TLS, who takes the handshake.
+    /// The TLS acceptor, if the data connection has TLS.
     pub(super) tls: Option<Arc<Acceptor>>,
     /// Where client and server both have TLS.
     pub(super) truncation: Option<Truncation>,
@@ -187,10 +187,10 @@ impl DataConnection {
         }
     }
 
-    /// The client's data connection, or what to tell the session.
+    /// The client's data connection, or the report to the session.
     async fn connect(&mut self) -> Result<Leg, Event> {
         let stream = match self.leg.take() {
-            // One-shot: whoever comes next is refused by the kernel.
+            // One connection only: the kernel refuses a second one.
             Some(ClientLeg::Accept(listener)) => {
                 let mut orders = self.orders.clone();
                 tokio::select! {
@@ -350,7 +350,7 @@ async fn ended_early(
     }
 }
 
-/// The server has refused the upload, or what never became a transfer.
+/// The server has refused the upload, or the transfer never began.
 async fn refused(mut orders: watch::Receiver<Orders>) {
     let over = |o: &Orders| o.finished == Some(true) && o.direction != Some(Direction::Download);
     ordered(&mut orders, over).await;
@@ -363,7 +363,7 @@ async fn lingered(mut orders: watch::Receiver<Orders>) {
     sleep(LINGER).await;
 }
 
-/// Discards what the client still sends, until [`LINGER`] after the final reply.
+/// Discards further bytes of the client, until [`LINGER`] after the final reply.
 async fn drain(reader: &mut Reader, mut orders: watch::Receiver<Orders>) {
     let over = async {
         let _ = timeout(REPLY_PATIENCE, orders.wait_for(|o| o.finished.is_some())).await;
@@ -387,7 +387,7 @@ async fn uploaded(up_ended: oneshot::Receiver<()>, mut orders: watch::Receiver<O
     }
     let over = |o: &Orders| o.finished == Some(false) && o.direction == Some(Direction::Upload);
     ordered(&mut orders, over).await;
-    // Most have closed before they answer, and the end is on its way.
+    // Most clients have closed already, and their FIN is in flight.
     sleep(SERVER_END).await;
 }
 
@@ -446,7 +446,7 @@ async fn down(
             Err(error) => return Err(format!("TCP connection: {error}")),
         },
         Err(PumpError::Stream(StreamError::Reset { .. })) if is_upload => {
-            // The server dropped its data connection. What counts is its reply.
+            // The server dropped its data connection. Its reply decides.
             let _ = timeout(REPLY_PATIENCE, orders.wait_for(|o| o.finished.is_some())).await;
         }
         Err(error) => return Err(error.to_string()),

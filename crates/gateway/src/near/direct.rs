@@ -1,5 +1,6 @@
-//! An intercepted client whose peer turned out to be dead: the gateway connects to its server, with the
-//! client's address, and relays. Nothing is accelerated, and data connections do not come by here.
+//! The fallback for an intercepted client whose peer turns out to be dead: the gateway connects to
+//! the server with the client's address, and relays. Nothing is accelerated, and data connections
+//! do not pass through this module.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::{intercept, socket};
 
-/// Relays between a client that has not been told anything and `server` until both have ended.
+/// Relays between a client that has received nothing yet and `server`, until both have ended.
 pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
     let connected = match stream.peer_addr() {
         Ok(client) => intercept::socket::connect_as(client.ip(), server, PATIENCE).await,

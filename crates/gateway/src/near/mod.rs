@@ -1,4 +1,4 @@
-//! The near side: front doors for clients.
+//! The near gateway: front doors for clients.
 
 mod data;
 mod direct;
@@ -117,7 +117,7 @@ async fn accept(listener: TcpListener, mut start: impl FnMut(TcpStream, SocketAd
 
 /// How a connection is forwarded.
 struct Passage<'a> {
-    /// What `status` calls it.
+    /// The kind's name in `status`.
     kind: &'static str,
     class: Class,
     /// Time without a byte after which it is reset, unless `is_needed` says otherwise.

@@ -1,5 +1,5 @@
-//! FTPS that the gateway does not read: the control connection and each data connection are forwards, the
-//! data connections by the server's own port numbers.
+//! FTPS that the gateway does not read: forwards the control connection and each data connection.
+//! Data connections keep the server's port numbers.
 
 use std::{
     collections::HashMap,
@@ -23,14 +23,15 @@ use crate::{
     target::Endpoint,
 };
 
-/// A door, and what its clients have open.
+/// A door and the open connections of its clients.
 struct Door {
     config: PassThrough,
     shared: Arc<Shared>,
     open: Mutex<HashMap<IpAddr, Open>>,
 }
 
-/// What one client has open. Without a control connection nobody gets at the server's data ports.
+/// The open connections of one client. A client without a control connection cannot reach the
+/// server's data ports.
 #[derive(Default)]
 struct Open {
     controls: usize,

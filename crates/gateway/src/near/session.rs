@@ -1,4 +1,5 @@
-//! One client's control connection: drives [`ftp::session::near`] over a socket and link streams.
+//! The control connection with one client: drives [`ftp::session::near`] over a socket and link
+//! streams.
 
 mod data_connections;
 mod far_half;
@@ -48,7 +49,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Door {
     pub(super) config: FtpDoor,
-    /// Who takes TLS handshakes, where there is TLS.
+    /// The TLS acceptor, if the door has TLS.
     pub(super) tls: Option<Arc<Acceptor>>,
 }
 
@@ -228,7 +229,7 @@ impl Session {
         Ok(())
     }
 
-    /// Does what the state machine asks for.
+    /// Carries out the orders of the state machine.
     async fn drain(&mut self) {
         while let Some(output) = self.near.poll() {
             match output {

@@ -1,4 +1,4 @@
-//! Counters of what is open and what was, and the snapshot taken from them.
+//! Counters of open and finished sessions and transfers, and the snapshot of them.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: rates and ages"
@@ -18,13 +18,13 @@ use link::{LinkSnapshot, PeerState};
 use super::{Dropped, PeerStatus, Snapshot, TransferStatus};
 use crate::wire::Limit;
 
-/// Counts one direction of a transfer, and what it waits for.
+/// Counts the bytes and the waiting time of one direction of a transfer.
 #[derive(Debug)]
 pub(crate) struct Meter {
     started: Instant,
     bytes: AtomicU64,
     is_on_link: AtomicBool,
-    /// Since when it waits for what it waits for now.
+    /// When the current wait began.
     since_ns: AtomicU64,
     tcp_ns: AtomicU64,
     link_ns: AtomicU64,
@@ -111,7 +111,7 @@ struct Entry {
     started: Instant,
     completed: AtomicBool,
     sample: Mutex<Sample>,
-    /// What the other side says, see [`limit_code`].
+    /// The other gateway's report, see [`limit_code`].
     told: AtomicU8,
 }
 
@@ -123,7 +123,7 @@ struct Sample {
     limit: Option<Limit>,
 }
 
-/// Everything that the gateway counts.
+/// All counters of the gateway.
 #[derive(Debug)]
 pub(crate) struct Registry {
     started: SystemTime,
@@ -152,17 +152,17 @@ impl Transfer {
         &self.entry.meters
     }
 
-    /// It ended in an orderly way.
+    /// Counts the transfer as completed in an orderly way.
     pub(crate) fn completed(&self) {
         self.entry.completed.store(true, Relaxed);
     }
 
-    /// The other side says what it waits for.
+    /// Takes the other gateway's report of the bottleneck.
     pub(crate) fn told(&self, limit: Limit) {
         self.entry.told.store(limit_code(limit), Relaxed);
     }
 
-    /// What this side waited for since the last call or tick.
+    /// The bottleneck at this gateway since the last call or tick.
     pub(crate) fn limit(&self) -> Option<Limit> {
         lock(&self.entry.sample).limit
     }
@@ -278,7 +278,7 @@ impl Registry {
         self.refused_total.fetch_add(1, Relaxed);
     }
 
-    /// Enters a transfer.
+    /// Registers a transfer.
     pub(crate) fn transfer(
         self: &Arc<Self>,
         kind: &'static str,
@@ -324,7 +324,7 @@ impl Registry {
         }
     }
 
-    /// The transfers open now, in words.
+    /// The transfers that are open now.
     pub(crate) fn open_transfers(&self) -> Vec<TransferStatus> {
         let now = Instant::now();
         lock(&self.transfers)

@@ -1,4 +1,4 @@
-//! The snapshot as Prometheus text and as lines for a person.
+//! The snapshot as Prometheus text, and as text for a terminal.
 
 use std::fmt::{self, Write as _};
 

@@ -1,9 +1,10 @@
 //! TLS towards clients: the gateway's certificate, and sessions that data connections resume.
 //!
-//! Clients offer the ticket of their control connection on each data connection, and some take a
-//! full handshake there for an attack (FileZilla). Tickets are therefore stateless and as good the
-//! fiftieth time as the first. On data connections none are sent: a client that only writes never
-//! reads them, and closing a socket with unread bytes destroys what it wrote before.
+//! A client offers the ticket of its control connection on each data connection. Some clients take
+//! a full handshake there for an attack (FileZilla). The tickets are therefore stateless, and a
+//! ticket can be used any number of times. The gateway sends no tickets on data connections: a
+//! client that only writes never reads them, and a socket that is closed with unread bytes destroys
+//! what it wrote before.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -48,7 +49,7 @@ impl Acceptor {
     /// Reads the certificate, or makes it, if it is self-signed and missing.
     ///
     /// # Errors
-    /// [`CertError`] if there is none that can be used.
+    /// [`CertError`] if there is no usable certificate.
     pub fn new(source: CertSource) -> Result<Self, CertError> {
         let current = Arc::new(Current::new(source)?);
         let ticketer = Ticketer::new().expect("the system's randomness works");
@@ -137,7 +138,7 @@ impl Configs {
     }
 }
 
-/// Says in the client's terms what the TLS library says in its own.
+/// Translates an error of the TLS library into one about the client.
 fn explained(error: io::Error) -> io::Error {
     let message = match error.get_ref().and_then(|e| e.downcast_ref::<Error>()) {
         Some(Error::InvalidMessage(_)) => "what the client sends is no TLS",

@@ -1,4 +1,4 @@
-//! The certificate that clients are shown, and its key: two PEM files that must fit each other.
+//! The certificate for clients and its key: two PEM files that must match.
 
 use std::{
     fs, io,
@@ -19,7 +19,7 @@ use super::provider;
 pub struct CertSource {
     /// The certificate, and behind it those that lead to a root.
     pub cert_file: PathBuf,
-    /// Its private key, unencrypted.
+    /// The unencrypted private key.
     pub key_file: PathBuf,
     /// The gateway makes both files itself if there are none.
     pub self_signed: bool,
@@ -29,45 +29,36 @@ pub struct CertSource {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertError {
-    /// The file system said no.
+    /// The file could not be read or written.
     #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the file system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The file holds no certificate, or a broken one.
     #[error("{path}: expected certificates in PEM: {why}")]
     NotACertificate {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The file holds no private key, or one of no use.
     #[error("{path}: expected an unencrypted private key in PEM: {why}")]
     NotAKey {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// Each is well, but not with the other.
     #[error("{key_file}: this key does not fit the certificate in {cert_file}")]
     Mismatch {
-        /// The certificate's file.
         cert_file: PathBuf,
-        /// The key's file.
         key_file: PathBuf,
     },
 }
 
 impl CertSource {
-    /// Whether both files can be used.
+    /// Checks that both files can be used.
     ///
     /// # Errors
-    /// [`CertError`] names the file that is wrong.
+    /// [`CertError`] names the unusable file.
     pub fn check(&self) -> Result<(), CertError> {
         self.load().map(drop)
     }
@@ -75,7 +66,7 @@ impl CertSource {
     /// Reads both files.
     ///
     /// # Errors
-    /// [`CertError`] names the file that is wrong. Certificates out of date are none: clients judge
+    /// [`CertError`] names the unusable file. An expired certificate is no error: clients judge
     /// that.
     pub(super) fn load(&self) -> Result<Arc<CertifiedKey>, CertError> {
         let chain = certificates(&self.cert_file)?;
@@ -103,7 +94,7 @@ impl CertSource {
 }
 
 impl CertError {
-    /// The file that is to blame.
+    /// The unusable file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Io { path, .. }

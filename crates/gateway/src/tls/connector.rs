@@ -1,5 +1,5 @@
-//! TLS towards a server: its certificate judged, and one session for all connections of an FTP
-//! session.
+//! TLS towards a server: verifies the certificate, and keeps one TLS session for all connections of
+//! an FTP session.
 
 use std::{io, net::Ipv4Addr, sync::Arc};
 
@@ -41,7 +41,7 @@ impl Connector {
     /// For TLS 1.3 and 1.2. The first for the system's roots reads them from files.
     ///
     /// # Errors
-    /// [`RootsError`] if there is nothing to verify the server by.
+    /// [`RootsError`] if there are no roots to verify the server by.
     pub fn new(tls: &ServerTls) -> Result<Self, RootsError> {
         Self::for_versions(tls, BOTH)
     }
@@ -146,7 +146,8 @@ impl Connector {
 #[error("the server closes the connection instead of answering: {0}")]
 struct Unanswered(io::Error);
 
-/// Takes a [`Distrust`] out of what the TLS library wraps around it, and tells an end without any answer.
+/// Unwraps a [`Distrust`] from the TLS library's error, and recognises a connection that ended
+/// without an answer.
 fn explained(error: io::Error, has_answered: bool) -> io::Error {
     let is_end = matches!(
         error.kind(),

@@ -1,5 +1,5 @@
-//! The certificate in use: read again when its files have changed, and kept when the new ones are
-//! broken.
+//! The certificate in use. It is read again after its files have changed; unusable new files leave
+//! the old certificate in use.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use super::{
     self_signed,
 };
 
-/// What clients are shown now.
+/// The certificate that clients get now.
 #[derive(Debug)]
 pub(super) struct Current {
     source: CertSource,
@@ -46,7 +46,7 @@ impl Current {
     /// Reads the files of `source`, which are made if it is self-signed and they are missing.
     ///
     /// # Errors
-    /// [`CertError`] if there is no certificate to begin with.
+    /// [`CertError`] if the first certificate is unusable.
     pub(super) fn new(source: CertSource) -> Result<Self, CertError> {
         if source.self_signed {
             self_signed::ensure(&source)?;
@@ -68,7 +68,7 @@ impl Current {
 
     /// Reads the files again.
     pub(super) fn reload(&self) {
-        // Before the contents: what changes in between is read once more.
+        // Before the contents: a change in between leads to another read.
         let stamps = stamps(&self.source);
         let loaded = self.source.load();
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Why a server's certificate is not accepted, in words that tell an operator what to do.
+//! Why a server's certificate is not accepted, in text that tells an operator what to do.
 
 use rustls::{CertificateError, Error};
 
@@ -9,33 +9,34 @@ use crate::time::utc;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// No root vouches for it.
+    /// No root vouches for the certificate.
     #[error("the server's certificate is not trusted: {why}; its fingerprint is {fingerprint}")]
     Untrusted {
-        /// What the verification says.
+        /// The verifier's reason.
         why: String,
-        /// What a pin would be, once somebody has compared it with the server's.
+        /// A pin for the configuration, once somebody has compared it with the server's
+        /// fingerprint.
         fingerprint: Fingerprint,
     },
-    /// It is out of date.
+    /// The certificate has expired.
     #[error("the server's certificate is not trusted: it expired on {not_after}")]
     Expired {
-        /// Its last moment, UTC.
+        /// End of its validity, in UTC.
         not_after: String,
     },
     /// It is of the future, or our clock is of the past.
     #[error("the server's certificate is not trusted: it is valid only from {not_before}")]
     NotYetValid {
-        /// Its first moment, UTC.
+        /// Begin of its validity, in UTC.
         not_before: String,
     },
-    /// It is somebody else's.
+    /// The certificate has other names.
     #[error(
         "the server's certificate is not trusted: name mismatch, it is for {presented}, \
          not for {expected}"
     )]
     Name {
-        /// The names in it.
+        /// The names in the certificate.
         presented: String,
         /// The server as the target names it.
         expected: String,
@@ -43,15 +44,15 @@ pub enum Distrust {
     /// It is another one than the configuration says.
     #[error("the server's certificate is not trusted: pin differs: got {got}, expected {expected}")]
     Pin {
-        /// The fingerprint of what the server showed.
+        /// The fingerprint of the server's certificate.
         got: Fingerprint,
-        /// The pin.
+        /// The configured pin.
         expected: Fingerprint,
     },
 }
 
 impl Distrust {
-    /// What the verification by roots found wrong with the certificate of `fingerprint`.
+    /// The result of a failed verification by roots, for the certificate of `fingerprint`.
     pub(super) fn of(error: &Error, fingerprint: Fingerprint) -> Self {
         let why = match error {
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
@@ -91,7 +92,7 @@ impl Distrust {
         CertificateError::Other(rustls::OtherError(std::sync::Arc::new(self))).into()
     }
 
-    /// The other end of [`carried`](Self::carried).
+    /// Reads the form that [`carried`](Self::carried) wrote.
     pub(super) fn delivered(error: &Error) -> Option<&Self> {
         match error {
             Error::InvalidCertificate(CertificateError::Other(rustls::OtherError(inner))) => {

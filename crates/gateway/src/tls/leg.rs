@@ -1,8 +1,8 @@
 //! One leg of a relayed connection: TCP, plain or under TLS.
 //!
-//! TLS has two ends where TCP has one: a close_notify, which only the peer can have sent, and a FIN
-//! without it, which anybody on the way can. Both read as the end of the data; [`Leg`] remembers
-//! which it was. It ends with close_notify itself, unless it is dropped.
+//! TCP has one kind of end; TLS has two. Only the peer can send a close_notify, but anybody on the
+//! path can send a FIN without one. Both read as the end of the data; [`Leg`] remembers which one
+//! it was. A leg ends its own direction with close_notify, unless it is dropped.
 
 use std::{
     io::{self, IoSlice},
@@ -108,7 +108,7 @@ impl Leg {
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, TlsStream<Tcp>>> {
-        // A panic elsewhere leaves what TLS itself keeps whole.
+        // A panic elsewhere leaves the TLS state whole.
         let tls = self.0.tls.as_ref()?;
         Some(tls.lock().unwrap_or_else(PoisonError::into_inner))
     }

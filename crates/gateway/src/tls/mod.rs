@@ -1,8 +1,9 @@
-//! TLS on the legs of FTP: with the gateway's certificate towards clients, verified towards servers.
+//! TLS on the legs of FTP: with the gateway's certificate towards clients, with verification
+//! towards servers.
 //!
-//! A TCP connection goes in and a [`Leg`] comes out, which is read and written like the connection
-//! itself and tells apart the two ways in which TLS can end. When to begin TLS, and what follows
-//! from how it ended, is for the session to say. The link has its own TLS: `link::handshake`.
+//! A TCP connection goes in and a [`Leg`] comes out. A leg is read and written like the connection
+//! itself, and distinguishes the two ends of TLS. The session decides when TLS begins, and what
+//! follows from its end. The link has its own TLS: `link::handshake`.
 
 mod acceptor;
 mod certificate;
@@ -34,10 +35,10 @@ pub(crate) use roots::read as read_roots;
 pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
 pub(crate) use tls13_only::Tls13Only;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Commands and replies. Its TLS session is what data connections resume.
+    /// Commands and replies. Data connections resume its TLS session.
     Control,
     /// One transfer.
     Data,

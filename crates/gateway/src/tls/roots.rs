@@ -1,4 +1,4 @@
-//! Roots: the certificates that vouch for those of servers.
+//! Root certificates, by which servers' certificates are verified.
 
 use std::{
     path::Path,
@@ -13,13 +13,13 @@ use super::certificate::{self, CertError};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootsError {
-    /// No roots at all.
+    /// There are no roots at all.
     #[error("there are no root certificates to verify the server by")]
     None,
     /// The system has none that can be read.
     #[error("the system's root certificates cannot be read: {0}")]
     System(String),
-    /// One that was given is none.
+    /// A given certificate cannot be a root.
     #[error("a root certificate cannot be used: {0}")]
     Unusable(rustls::Error),
 }
@@ -27,7 +27,7 @@ pub enum RootsError {
 /// The roots in a PEM file: at least one, and each of use.
 ///
 /// # Errors
-/// [`CertError`] names the file.
+/// [`CertError`] names the unusable file.
 pub(crate) fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
     let roots = certificate::certificates(path)?;
     match store(&roots) {

@@ -1,8 +1,8 @@
-//! The certificate of a gateway that was given none: self-signed, made once, kept beside the
-//! identity key.
+//! The certificate of a gateway without a configured one: self-signed, made once, and kept beside
+//! the identity key.
 //!
-//! Clients ask their user once whether to trust it, so it must stay the same for as long as the key
-//! file is there.
+//! Clients ask their user once whether to trust the certificate, so it must stay the same as long
+//! as its file exists.
 
 use std::{
     fs::{self, OpenOptions},
@@ -19,10 +19,10 @@ use tracing::info;
 
 use super::certificate::{CertError, CertSource};
 
-/// Makes what is missing of the two files of `source`. A certificate without its key is replaced.
+/// Makes the missing ones of `source`'s two files. A certificate without its key is replaced.
 ///
 /// # Errors
-/// [`CertError`] if a file cannot be written, or the key that is there is none.
+/// [`CertError`] if a file cannot be written, or the existing key is unusable.
 pub(super) fn ensure(source: &CertSource) -> Result<(), CertError> {
     let (cert_file, key_file) = (&source.cert_file, &source.key_file);
     let key_is_there = exists(key_file)?;

@@ -1,8 +1,9 @@
-//! TLS towards a server, as the near gateway is configured to have it and the far gateway does it;
-//! and its form between the two.
+//! The settings of TLS towards a server. The near gateway has them in its configuration, the far
+//! gateway applies them, and this module defines their form on the wire between both.
 //!
-//! One byte for when it begins, one for how the server is verified, and what belongs to that: for a
-//! pin its 32 bytes, for given roots each one's DER behind its length in two bytes, to the end.
+//! One byte says when TLS begins, and one byte how the server is verified. The parameters follow to
+//! the end: for a pin its 32 bytes, for given roots the DER of each one after its length in two
+//! bytes.
 
 use rustls::pki_types::CertificateDer;
 
@@ -11,9 +12,8 @@ use super::fingerprint::Fingerprint;
 /// TLS towards a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// When TLS begins.
     pub mode: Mode,
-    /// How the server's certificate is judged.
+    /// How the server's certificate is verified.
     pub verify: Verify,
 }
 
@@ -26,7 +26,7 @@ pub enum Mode {
     Implicit,
 }
 
-/// How a server's certificate is judged.
+/// How a server's certificate is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verify {
     /// One of these roots has issued it, in the server's name; `None`: one of the system's, where
@@ -34,7 +34,7 @@ pub enum Verify {
     Roots(Option<Vec<CertificateDer<'static>>>),
     /// It is the one with this fingerprint, whatever its name and date.
     Pin(Fingerprint),
-    /// Not at all.
+    /// No verification.
     Off,
 }
 
@@ -48,7 +48,7 @@ impl ServerTls {
         }
     }
 
-    /// Appends the encoded form. Who makes the value keeps it within [`ENCODED_MAX`].
+    /// Appends the encoded form. The maker of the value keeps it within [`ENCODED_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         assert!(
             self.encoded_bytes() <= ENCODED_MAX,

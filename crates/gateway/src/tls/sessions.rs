@@ -1,10 +1,10 @@
 //! The TLS sessions with one server, for one FTP session.
 //!
-//! Servers refuse a data connection that does not resume the control connection's session (vsftpd,
-//! ProFTPD, FileZilla Server), since else anybody could have connected. A TLS 1.2 session is offered
-//! as often as there are data connections. A TLS 1.3 ticket is offered once, as the TLS library has
-//! it; servers send a new one on each connection that was resumed, or on the control connection, and
-//! whoever reads these connections to their end collects it here.
+//! Servers refuse a data connection that does not resume the control connection's TLS session
+//! (vsftpd, ProFTPD, FileZilla Server), since otherwise anybody could have opened it. A TLS 1.2
+//! session is offered on every data connection. A TLS 1.3 ticket is offered once, as the TLS
+//! library requires. A server sends new tickets on each resumed connection, or on the control
+//! connection. Whoever reads these connections to their end collects the tickets here.
 
 use std::{
     collections::VecDeque,
@@ -18,13 +18,13 @@ use rustls::{
     pki_types::ServerName,
 };
 
-/// What can be resumed. All names are the one server's.
+/// TLS sessions that can be resumed. All of them are with one server.
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<Held>);
 
 #[derive(Default)]
 struct Held {
-    /// The oldest first.
+    /// Oldest first.
     tickets: VecDeque<Tls13ClientSessionValue>,
     tls12: Option<Tls12ClientSessionValue>,
     group: Option<NamedGroup>,
@@ -72,14 +72,14 @@ impl ClientSessionStore for Sessions {
         held.tickets.push_back(ticket);
     }
 
-    /// The newest, which expires last.
+    /// The newest ticket, which expires last.
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.lock().tickets.pop_back()
     }
 }
 
 impl fmt::Debug for Sessions {
-    /// Without the secrets.
+    /// Prints no secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.lock();
         f.debug_struct("Sessions")

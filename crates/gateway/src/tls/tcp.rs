@@ -1,7 +1,7 @@
-//! A TCP connection that can be looked at while TLS owns it.
+//! A TCP connection whose state can be read while TLS owns it.
 //!
-//! It reads until the kernel has nothing more, also where a read came short: urgent data ends a read
-//! early.
+//! A read continues until the kernel has no more bytes, even after a short read: urgent data ends a
+//! read early.
 
 use std::{
     io::{self, IoSlice},

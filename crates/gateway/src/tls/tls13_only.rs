@@ -1,5 +1,5 @@
-//! Servers that have no TLS 1.2, which is what a server is offered first: from their second session on they need not
-//! be connected twice. For a while only: servers change.
+//! Servers without TLS 1.2, the version that a server is offered first. From the second session on,
+//! such a server is not connected twice. An entry expires, since servers change.
 
 use std::{
     collections::HashMap,
@@ -41,7 +41,7 @@ impl Tls13Only {
     }
 }
 
-/// Servers that are remembered.
+/// Servers in memory.
 const SERVERS_MAX: usize = 1024;
 
 /// Time for which one is: finding it out again costs a connection.

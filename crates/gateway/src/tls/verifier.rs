@@ -1,6 +1,6 @@
-//! Judges a server's certificate: by roots, by its fingerprint, or not at all.
+//! Verifies a server's certificate: by roots, by its fingerprint, or not at all.
 //!
-//! That the server has the certificate's key is checked in every case.
+//! Every mode checks that the server has the certificate's key.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{
     server_tls::Verify,
 };
 
-/// Judges the certificates of one server.
+/// Verifies the certificates of one server.
 #[derive(Debug)]
 pub(super) struct Verifier {
     by: By,
@@ -37,7 +37,7 @@ enum By {
 
 impl Verifier {
     /// # Errors
-    /// [`RootsError`] if there are no roots to judge by.
+    /// [`RootsError`] if there are no roots to verify by.
     pub(super) fn new(verify: &Verify, provider: Arc<CryptoProvider>) -> Result<Self, RootsError> {
         let by = match verify {
             Verify::Roots(given) => {

@@ -1,4 +1,4 @@
-//! Fields of message bodies: big-endian integers, and bytes behind a two-byte length.
+//! The fields of message bodies: big-endian integers, and bytes after a two-byte length.
 
 use super::WireError;
 
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
     }
 
-    /// 0 or 1.
+    /// A byte that must be 0 or 1.
     pub(super) fn flag(&mut self) -> Result<bool, WireError> {
         match self.u8()? {
             0 => Ok(false),
@@ -58,24 +58,24 @@ impl<'a> Reader<'a> {
         Ok(std::array::from_fn(|at| bits >> at & 1 == 1))
     }
 
-    /// Bytes behind their length.
+    /// Bytes after their length.
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], WireError> {
         let length = self.u16()?;
         self.take(length.into())
     }
 
-    /// A text behind its length.
+    /// A text after its length.
     pub(super) fn text(&mut self) -> Result<String, WireError> {
         let bytes = self.bytes()?;
         String::from_utf8(bytes.to_vec()).map_err(|_| self.malformed())
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub(super) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.rest).to_vec()
     }
 
-    /// Nothing may be left.
+    /// Checks that no bytes remain.
     pub(super) fn end<T>(self, value: T) -> Result<T, WireError> {
         if self.rest.is_empty() {
             Ok(value)

@@ -1,4 +1,4 @@
-//! The messages, one enum for each place where they may come.
+//! The messages, with one enum for each place in which they occur.
 
 use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
 
@@ -14,27 +14,26 @@ use crate::{
 /// The first message of a stream, from the side that opened it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// What the stream is for.
+    /// The purpose of the stream.
     pub service: Service,
 }
 
-/// What a stream is for.
+/// The purpose of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Service {
     /// Raw bytes to and from a TCP service.
     Forward {
-        /// What to connect to.
+        /// The address to connect to.
         target: Endpoint,
     },
     /// An FTP session; messages follow.
     FtpSession {
         /// Number of the session, unique among those of the opening gateway.
         session: u64,
-        /// The server.
         target: Endpoint,
         /// `USER name`, when the client was greeted by the gateway and named its server.
         logon: Option<(CommandId, Vec<u8>)>,
-        /// What may be asked ahead of the client.
+        /// Requests that the far gateway may make ahead of the client.
         mode: Mode,
         /// Which side opens the server's data connections.
         server_data: DataWay,
@@ -43,19 +42,19 @@ pub enum Service {
     },
     /// The bytes of a data connection.
     FtpData {
-        /// Its session.
         session: u64,
-        /// Its number within the session.
+        /// Number of the data connection within the session.
         transfer: TransferId,
     },
     /// No bytes: the data of a data connection is about to end as it ended there, without close_notify. Known once
     /// this stream has been finished in return.
     Truncated {
-        /// Its session, numbered by the gateway beside the client.
+        /// Its session, numbered by the near gateway.
         session: u64,
-        /// Its number within the session.
+        /// Number of the data connection within the session.
         transfer: TransferId,
-        /// The client has ended so, and the opening gateway is the one beside it; else the server.
+        /// Whether the client ended so, and the near gateway opened the stream; otherwise the
+        /// server ended so.
         by_client: bool,
     },
 }
@@ -63,72 +62,63 @@ pub enum Service {
 /// From the near side, on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NearMessage {
-    /// A command of the client's.
+    /// A command of the client.
     Command {
-        /// Its number.
         id: CommandId,
-        /// A Telnet Synch came with it.
+        /// Whether a Telnet Synch came with the command.
         synch: bool,
-        /// The client has its answer.
+        /// Whether the client has its reply already.
         answered: bool,
-        /// Without terminator.
+        /// The line without its terminator.
         line: Vec<u8>,
     },
-    /// The client wants a data connection.
+    /// A request for a data connection.
     Data {
-        /// Number of the command.
         id: CommandId,
-        /// Number of the data connection.
         transfer: TransferId,
-        /// The client has its answer.
+        /// Whether the client has its reply already.
         answered: bool,
     },
-    /// A data connection was given up.
+    /// A data connection was abandoned.
     Abandon(TransferId),
 }
 
 /// From the far side, on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FarMessage {
-    /// A reply line of the server's.
+    /// A reply line of the server.
     Reply {
-        /// What it answers.
+        /// The request that the line answers.
         tag: Tag,
-        /// Without terminator.
+        /// The line without its terminator.
         line: Vec<u8>,
     },
     /// The server has agreed on the data connection that this command asked for.
     DataReady(CommandId),
     /// A command whose answer the client has had has been dealt with.
     Taken,
-    /// What the server answers to a question that the client has not asked.
+    /// The server's answer to a request that the far gateway made ahead of the client.
     Foreseen {
-        /// The question.
         subject: Subject,
         /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
         answer: Option<Vec<u8>>,
-        /// Nothing more has been asked ahead.
+        /// Whether this answers the last request that the far gateway made ahead of the client.
         last: bool,
     },
     /// The server is not reached; the reply that says why.
-    Refused {
-        /// Code of the reply.
-        code: u16,
-        /// Its text.
-        text: String,
-    },
+    Refused { code: u16, text: String },
     /// The server's control connection has ended.
     ServerClosed,
-    /// What the far side waits for in a transfer.
+    /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
 }
 
-/// What limits a transfer.
+/// The bottleneck of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The client reads or writes slowly.
     Client,
-    /// The link.
+    /// The link is slow.
     Wan,
     /// The server reads or writes slowly.
     Server,
@@ -420,7 +410,7 @@ impl Wire for FarMessage {
     }
 }
 
-/// What is left, as a line: a newline inside it would become another command or reply.
+/// The remaining bytes as one line: a newline inside would become another command or reply.
 fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, WireError> {
     let line = reader.rest();
     if line.contains(&b'\n') {

@@ -1,11 +1,11 @@
-//! What two gateways say to each other on a link stream, as values and bytes.
+//! The messages between two gateways on a link stream, as values and bytes.
 //!
 //! A stream begins with a [`Hello`], which carries the version. The streams of forwards and of data
-//! connections carry raw bytes behind it; the stream of an FTP session carries [`NearMessage`]s one
-//! way and [`FarMessage`]s the other.
+//! connections carry raw bytes after it. The stream of an FTP session carries [`NearMessage`]s in
+//! one direction and [`FarMessage`]s in the other.
 //!
-//! A message is a type byte, a length in four bytes (big endian), and that many bytes of body.
-//! Every length has a bound, and decoding takes any bytes: `decode` is what a fuzzer calls.
+//! A message is a type byte, a length in four bytes (big endian), and a body of that length. Every
+//! length has a bound. Decoding accepts any bytes: `decode` is the target of a fuzzer.
 #![deny(clippy::disallowed_methods)]
 
 mod body;
@@ -25,13 +25,12 @@ pub enum WireError {
     /// The type byte means nothing to this version.
     #[error("unknown message type {0}")]
     UnknownType(u8),
-    /// The body is not what its type says.
+    /// The body does not fit its type.
     #[error("malformed message of type {0}")]
     Malformed(u8),
-    /// The peer speaks another version.
+    /// The peer has another version.
     #[error("the peer speaks version {peer} of the gateway protocol, this gateway {VERSION}")]
     Version {
-        /// Its version.
         peer: u8,
         /// The stream is that of an FTP session: messages follow, and not raw bytes.
         is_session: bool,
@@ -41,7 +40,7 @@ pub enum WireError {
     Truncated,
 }
 
-/// Something that travels as one message.
+/// A value that travels as one message.
 pub trait Wire: Sized {
     /// The message's type byte and body.
     fn encode_body(&self, body: &mut Vec<u8>) -> u8;
@@ -71,7 +70,7 @@ pub fn encode(message: &impl Wire) -> Bytes {
 /// The message at the start of `bytes` and its length; `None` if it is not complete yet.
 ///
 /// # Errors
-/// [`WireError`] as soon as the bytes cannot become a message.
+/// [`WireError`] as soon as the bytes cannot be the beginning of a message.
 pub fn decode<M: Wire>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
     let Some((header, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Ok(None);
@@ -102,7 +101,7 @@ impl Decoder {
     /// The next message, if it is complete.
     ///
     /// # Errors
-    /// [`WireError`] if what has arrived is no message.
+    /// [`WireError`] if the bytes so far are no message.
     pub fn next_message<M: Wire>(&mut self) -> Result<Option<M>, WireError> {
         let Some((message, length)) = decode(&self.buffer)? else {
             return Ok(None);
@@ -111,7 +110,7 @@ impl Decoder {
         Ok(Some(message))
     }
 
-    /// What follows the last message: the raw bytes behind a [`Hello`].
+    /// The bytes after the last message: the raw bytes after a [`Hello`].
     pub fn into_rest(self) -> Bytes {
         self.buffer.freeze()
     }

@@ -1,8 +1,8 @@
-//! The driver's clock.
+//! The driver's clock, which runs on while the machine is suspended.
 //!
-//! `Instant` stands still while the machine is suspended (CLOCK_MONOTONIC), this one runs on
-//! (CLOCK_BOOTTIME). The peer's runs on, too: so one-way delays stay what they were, and the endpoint learns
-//! how long it slept, and whether the peer may have given up meanwhile.
+//! `Instant` (CLOCK_MONOTONIC) stands still during a suspend; CLOCK_BOOTTIME runs on, and so does
+//! the peer's clock. With this clock one-way delays stay comparable after a suspend, and the
+//! endpoint learns how long it slept, and whether the peer may have given up.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The driver: one thread that owns the UDP socket and the endpoint, and the handles by which
-//! applications reach it.
+//! The driver: one thread that owns the UDP socket and the endpoint, and the handles through which
+//! applications use it.
 
 mod clock;
 mod replay_file;
@@ -47,13 +47,13 @@ struct Handle {
 /// A stream that a peer opened.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Who.
+    /// The peer that opened the stream.
     pub peer: PeerId,
-    /// Which queue it belongs to.
+    /// The priority class of the stream.
     pub class: Class,
-    /// Our half.
+    /// The sending half at this end.
     pub send: SendStream,
-    /// The peer's half.
+    /// The receiving half at this end.
     pub recv: RecvStream,
 }
 
@@ -61,7 +61,7 @@ pub struct Incoming {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The socket refused something.
+    /// A call on the UDP socket failed.
     #[error("UDP socket: {0}")]
     Io(#[from] io::Error),
     /// The TLS library refused a key.
@@ -78,7 +78,7 @@ pub enum OpenError {
     PeerDown {
         /// Its configured name.
         name: String,
-        /// When anything authentic came last.
+        /// When the last authentic datagram arrived.
         last_answer: Option<SystemTime>,
     },
     /// The peer allows no more streams at once.
@@ -169,7 +169,7 @@ impl Link {
         self.handle.bell.command(Command::KeepAlive(every));
     }
 
-    /// What the link was doing a tenth of a second ago at the latest.
+    /// A snapshot of the link, 0.1 s old at most.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
             .snapshot
@@ -193,7 +193,7 @@ impl Drop for Handle {
     }
 }
 
-/// What handles ask of the driver.
+/// A request of a handle to the driver.
 #[derive(Debug)]
 enum Command {
     /// New caps on rates.

@@ -1,4 +1,4 @@
-//! The file that keeps the replay memory over restarts.
+//! The file that keeps the replay memory across restarts.
 //!
 //! ```text
 //! clock 1795264200000000000
@@ -6,9 +6,9 @@
 //! end
 //! ```
 //!
-//! Written anew, and put in the place of the old one, at each new connection, by a thread of its own:
-//! disks are slow. Without it a first flight recorded before a restart would be answered once more; so
-//! what cannot be read or written is a warning, not an end.
+//! Each new connection replaces the file by a new one. A thread of its own writes it, since disks
+//! are slow. Without the file, a first flight that was recorded before a restart would be answered
+//! once more. A file that cannot be read or written is therefore a warning, not a fatal error.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ impl ReplayFile {
     /// The file, and what the last run left in it.
     ///
     /// # Errors
-    /// If no thread can be had.
+    /// If no thread can be started.
     pub(super) fn open(path: PathBuf) -> io::Result<(Self, ReplayMemory)> {
         let left = read(&path);
         let (memories, queue) = mpsc::channel::<ReplayMemory>();
@@ -101,7 +101,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     });
     let replaced = written.and_then(|()| fs::rename(&fresh, path));
     if replaced.is_err() {
-        // It may never have come to be.
+        // The file may not exist.
         let _ = fs::remove_file(&fresh);
     }
     replaced

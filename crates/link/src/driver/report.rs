@@ -1,4 +1,4 @@
-//! What the driver says of itself: the snapshot for the status, and log lines at a bounded rate.
+//! The driver's reports: the snapshot for the status, and log lines at a bounded rate.
 
 use std::{
     sync::{Arc, Mutex},
@@ -12,7 +12,7 @@ use crate::{
     snapshot::{PeerSnapshot, PeerState, TrafficCounters},
 };
 
-/// Publishes snapshots and logs what was dropped.
+/// Publishes snapshots, and logs dropped datagrams.
 pub(super) struct Reporter {
     snapshot: Arc<Mutex<LinkSnapshot>>,
     socket_buffers: SocketBuffers,

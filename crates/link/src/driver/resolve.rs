@@ -1,4 +1,4 @@
-//! Names of peers, resolved.
+//! Resolves the names of peers.
 
 use std::{io, net::ToSocketAddrs, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! The driver's loop: receive, let time pass, move bytes between streams and handles, send, sleep.
+//! The driver's loop: receive datagrams, handle timeouts, move bytes between streams and handles,
+//! send datagrams, sleep.
 
 use std::{
     collections::HashSet,
@@ -97,7 +98,7 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 const RECEIVE_BATCHES_MAX: usize = 8;
 /// Errors of the network taken in before the driver sees to packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
-/// Time for the close to leave.
+/// Longest wait for the close to be sent.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How dense the traffic is: whether waking for each packet costs more than ticks.
@@ -110,7 +111,7 @@ struct Flow {
 
 /// In a tick a full packet drains: where they come closer together, ticks wake the driver less often.
 const BYTE_DRAINS: Duration = Duration::from_nanos(TICK.as_nanos() as u64 / 1500);
-/// What a batch costs beside its bytes counts as so many.
+/// A batch costs as much as this number of bytes, in addition to its own.
 const BATCH_BYTES: usize = 150;
 /// A longer line is dense: 24 KB, so that a small file's is not.
 const SPARSE_MAX: Duration = TICK.saturating_mul(16);
@@ -122,7 +123,7 @@ impl Flow {
         Self { drained: now }
     }
 
-    /// A batch of packets, of so many bytes.
+    /// Adds a batch of packets with `bytes` bytes.
     fn moved(&mut self, bytes: usize, now: Instant) {
         let line_max = SPARSE_MAX + DENSE;
         let bytes = u32::try_from(BATCH_BYTES + bytes).unwrap_or(u32::MAX);
@@ -348,7 +349,7 @@ impl Driver {
         }
     }
 
-    /// Opens streams for those who wait, or tells them that the peer is down.
+    /// Opens streams for waiting handles, or reports that the peer is down.
     fn serve_waiting(&mut self, now: Instant) {
         let mut still_waiting = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {

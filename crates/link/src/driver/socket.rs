@@ -1,4 +1,4 @@
-//! The UDP socket: batches of datagrams in and out of the kernel.
+//! The UDP socket: passes batches of datagrams to and from the kernel.
 
 use std::{
     io::{self, IoSliceMut},
@@ -23,7 +23,7 @@ pub(super) struct Socket {
 
 /// Asked of the kernel in each direction: 30 ms at 1 Gbit/s, so that a busy machine loses nothing.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Room for one receive: what the kernel joins at most.
+/// Buffer of one receive: the most bytes that the kernel joins.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 impl Socket {
@@ -32,7 +32,7 @@ impl Socket {
         // The library has room for three things beside a datagram. Its receive time, which nobody here wants,
         // is the fourth where the kernel joins datagrams, and what the IP header says of congestion gets lost.
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &false);
-        // Tells a port where nobody listens from one where packets vanish.
+        // Distinguishes a closed port from a path that loses packets.
         let _ = state.enable_transport_errors((&socket).into());
         // Beyond the limit of ordinary users first, where we may; then within it.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
@@ -92,7 +92,7 @@ impl Socket {
         }
     }
 
-    /// A host that says that nobody listens there, or one on the way to it that cannot reach it.
+    /// The address of an ICMP error: no program listens at it, or a router cannot reach it.
     pub(super) fn unreachable(&self) -> Option<IpAddr> {
         let error = self
             .state

@@ -1,4 +1,4 @@
-//! The two halves of a stream as an application holds them, and the state they share with the
+//! The two halves of a stream as an application holds them, and the state that they share with the
 //! driver.
 
 use std::{
@@ -37,7 +37,7 @@ pub enum StreamError {
         /// The peer's reason.
         code: u32,
     },
-    /// The peer wants no more.
+    /// The peer does not read any further.
     #[error("the peer stopped reading (code {code})")]
     Stopped {
         /// The peer's reason.
@@ -49,7 +49,7 @@ pub enum StreamError {
     /// Nothing came from the peer for the idle timeout.
     #[error("the peer has been silent for {} s", silent_for.as_secs())]
     LinkLost {
-        /// How long.
+        /// Time since the last datagram of the peer.
         silent_for: Duration,
     },
     /// The end of the stream does not match what arrived.
@@ -136,7 +136,7 @@ impl SendStream {
     pub async fn room(&mut self) -> usize {
         poll_fn(|context| {
             let mut state = self.shared.lock();
-            // What is wrong the write will tell.
+            // The write reports the error.
             let is_over = state.error.is_some() || state.finish || state.reset.is_some();
             let Some(bound) = state.queue_bound else {
                 if state.unbound_left == Some(0) && !is_over {
@@ -175,7 +175,7 @@ impl SendStream {
     /// [`finish`](Self::finish) it returns only if the stream fails. Cancel safe.
     ///
     /// # Errors
-    /// What ended the stream otherwise, [`StreamError::Stopped`] for one.
+    /// Any other end of the stream, such as [`StreamError::Stopped`].
     pub async fn closed(&mut self) -> Result<(), StreamError> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -211,7 +211,7 @@ impl RecvStream {
     /// The next bytes in order; `None` at the end, which is verified. Cancel safe.
     ///
     /// # Errors
-    /// If the stream ended in any other way. What arrived before is not complete.
+    /// Any other end of the stream. The bytes before it are not complete.
     pub async fn read(&mut self) -> Result<Option<Bytes>, StreamError> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -274,7 +274,7 @@ impl Drop for RecvStream {
     }
 }
 
-/// What a sending half and the driver share.
+/// State that a sending half and the driver share.
 #[derive(Debug)]
 pub(super) struct SendShared {
     pub(super) key: StreamKey,
@@ -345,7 +345,7 @@ impl SendState {
     }
 }
 
-/// What a receiving half and the driver share.
+/// State that a receiving half and the driver share.
 #[derive(Debug)]
 pub(super) struct RecvShared {
     pub(super) key: StreamKey,
@@ -363,7 +363,7 @@ pub(super) struct RecvState {
     pub(super) time_limit: Option<(u64, Duration)>,
     pub(super) end: Option<Result<(), StreamError>>,
     pub(super) stop: Option<u32>,
-    /// The application let go of it.
+    /// The application has dropped its handle.
     pub(super) is_dropped: bool,
     /// The driver stopped reading because the queue is full.
     pub(super) is_held_back: bool,
@@ -403,7 +403,7 @@ impl RecvState {
         self.waker.take_if(|_| !self.queue.is_empty())
     }
 
-    /// Nothing more will come. An error overtakes what is queued: it is not complete anyway.
+    /// No more bytes arrive. An error overtakes queued bytes, which are incomplete anyway.
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
         if self.end.is_none() {
             if result.is_err() {

@@ -1,4 +1,4 @@
-//! Bytes between the handles and the endpoint.
+//! Moves bytes between the handles and the endpoint.
 
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ impl Driver {
         (SendStream::new(send), RecvStream::new(recv))
     }
 
-    /// A handle has changed its shared state: carries out what it asks.
+    /// Carries out the requests in a handle's shared state.
     pub(super) fn look(&mut self, key: StreamKey, now: Instant) {
         self.write(key);
         let Some(entry) = self.streams.get_mut(&key) else {

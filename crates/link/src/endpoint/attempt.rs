@@ -1,4 +1,4 @@
-//! A handshake in progress: flights repeated until answered.
+//! A handshake in progress: repeats its flight until the answer arrives.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -32,7 +32,7 @@ pub(crate) struct Attempt {
     pub(crate) flights: Flights,
     /// Responder: bytes that may still be sent to where the newest came from.
     pub(crate) allowance: usize,
-    /// Initiator: what the responder asked for.
+    /// Initiator only: the cookie that the responder asked for.
     pub(crate) cookie: Option<Cookie>,
     /// Responder: the initiator has shown that it receives at `remote`.
     pub(crate) is_proven: bool,
@@ -40,15 +40,15 @@ pub(crate) struct Attempt {
     pub(crate) next_number: u32,
 }
 
-/// How often the present flight was sent, and what of it is still to be sent.
+/// The number of transmissions of the current flight, and its unsent part.
 pub(crate) struct Flights {
     pub(crate) count: u32,
     next: Time,
-    /// Level and offset.
+    /// Level and offset of each.
     unsent: Vec<(Level, usize)>,
 }
 
-/// More than any datagram of a handshake.
+/// Longest datagram of a handshake, rounded up, in bytes.
 const DATAGRAM_MAX: usize = 1280;
 /// An attempt is given up after this time, and a new one begins.
 pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ const FLIGHT_INTERVAL_GROWTH: f64 = 1.2;
 const FLIGHT_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 impl Flights {
-    /// The first is due at once.
+    /// The first flight is due at once.
     pub(crate) fn new(now: Time) -> Self {
         Self {
             count: 0,
@@ -117,7 +117,7 @@ impl Attempt {
         !self.we_initiate && self.allowance < DATAGRAM_MAX
     }
 
-    /// The peer's bytes moved TLS on: what we say now goes out at once.
+    /// The peer's bytes advanced TLS: our next flight is due at once.
     pub(crate) fn on_progress(&mut self, now: Time) {
         self.flights.next = now;
     }

@@ -1,4 +1,4 @@
-//! What an endpoint is made from.
+//! The configuration of an endpoint.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::{
     identity::{Identity, PublicKey},
 };
 
-/// What an endpoint is made from.
+/// The configuration of an endpoint.
 pub struct EndpointConfig {
-    /// Who we are.
+    /// This endpoint's own keys.
     pub identity: Identity,
-    /// Whom we know.
+    /// The peers that this endpoint accepts and connects to.
     pub peers: Vec<EndpointPeer>,
-    /// Cap on what is sent to all peers together.
+    /// Cap on the sending rate to all peers together.
     pub rate_max: Option<BitRate>,
     /// Bound of all buffers of one connection together.
     pub memory_max: ByteCount,
@@ -28,7 +28,7 @@ pub struct EndpointConfig {
     pub instance: u64,
     /// Nanoseconds since the Unix epoch at the time the endpoint is made.
     pub unix_ns: u64,
-    /// What the last run kept of [`Endpoint::replay_memory`](super::Endpoint::replay_memory).
+    /// The last run's [`Endpoint::replay_memory`](super::Endpoint::replay_memory).
     pub replay_memory: ReplayMemory,
     /// Packets are sent in bursts of this much time.
     pub pacing_quantum: Duration,
@@ -39,14 +39,14 @@ pub struct EndpointConfig {
 /// One configured peer.
 #[derive(Debug, Clone)]
 pub struct EndpointPeer {
-    /// The keys it may have.
+    /// Keys that the peer may have.
     pub public_keys: Vec<PublicKey>,
-    /// Whether we connect by ourselves.
+    /// Whether this endpoint connects by itself.
     pub has_endpoint: bool,
-    /// Cap on what we send it, and on what it sends us.
+    /// Cap on the rate in each direction between this endpoint and the peer.
     pub rate_max: Option<BitRate>,
 }
 
-/// Makes a controller from what is known of the path and the cap on its rate.
+/// Makes a controller from earlier measurements of the path and the cap on its rate.
 pub type ControllerFactory =
     Box<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send>;

@@ -1,4 +1,4 @@
-//! Which connection to a peer is the current one, and how connections end.
+//! Chooses the current connection to a peer, and ends connections.
 
 use std::{cmp::Reverse, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What was dropped unanswered.
+//! Counters of datagrams that were dropped without an answer.
 
 /// Datagrams dropped unanswered, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct DropCounters {
     pub unknown_key: u64,
     /// First flights and answers whose MAC is wrong.
     pub bad_mac: u64,
-    /// First flights seen before.
+    /// First flights that had arrived before.
     pub replayed: u64,
     /// First flights that came while others of their peer were in progress, and were asked for a cookie or
     /// dropped.
@@ -18,12 +18,12 @@ pub struct DropCounters {
     pub malformed: u64,
     /// Packets for a connection that does not exist.
     pub unknown_connection: u64,
-    /// Packets that our keys do not open.
+    /// Packets that no key of this endpoint opens.
     pub undecryptable: u64,
 }
 
 impl DropCounters {
-    /// All but what paths do by themselves.
+    /// All datagrams except those that a path itself can damage or repeat.
     pub(crate) fn of_strangers(&self) -> u64 {
         self.unknown_key
             + self.bad_mac

@@ -1,14 +1,15 @@
-//! What an endpoint tells its user.
+//! The events of an endpoint for its user.
 
 use std::time::Duration;
 
 use super::StreamKey;
 use crate::stream::Class;
 
-/// What the user of an endpoint should know.
+/// An event for the user of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Where is this peer? Answer with [`Endpoint::set_address`](super::Endpoint::set_address).
+    /// The address of the peer is needed. Answer with
+    /// [`Endpoint::set_address`](super::Endpoint::set_address).
     Resolve {
         /// Index of the peer.
         peer: usize,
@@ -27,37 +28,37 @@ pub enum Event {
         key: StreamKey,
         /// Index of the peer.
         peer: usize,
-        /// Which queue it belongs to.
+        /// The priority class of the stream.
         class: Class,
     },
     /// A stream can be read: bytes, its end, or its failure.
     Readable {
-        /// Which stream.
+        /// The stream.
         key: StreamKey,
     },
     /// How much of a stream should wait to be sent has changed: ask
     /// [`Endpoint::send_queue_max`](super::Endpoint::send_queue_max).
     SendQueue {
-        /// Which stream.
+        /// The stream.
         key: StreamKey,
     },
     /// The peer's application has read a stream of ours to its end.
     SendDone {
-        /// Which stream.
+        /// The stream.
         key: StreamKey,
     },
     /// The peer wants no more of a stream of ours.
     Stopped {
-        /// Which stream.
+        /// The stream.
         key: StreamKey,
-        /// Its reason.
+        /// The peer's reason.
         code: u32,
     },
     /// A stream is over because its connection is.
     Lost {
-        /// Which stream.
+        /// The stream.
         key: StreamKey,
-        /// Why.
+        /// Why the stream was lost.
         reason: LostReason,
     },
 }

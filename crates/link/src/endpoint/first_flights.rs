@@ -1,4 +1,4 @@
-//! First flights of one key: which are new, and which were seen before.
+//! The first flights of one key: distinguishes new ones from replays.
 
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ struct Flight {
     parts: u16,
 }
 
-/// What to do with a first flight.
+/// The verdict on a first flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It may begin a handshake.
@@ -94,7 +94,7 @@ impl FirstFlights {
         self.take(source, timestamp, crypto_offset)
     }
 
-    /// Takes in a datagram of a first flight. What comes again may come from anybody.
+    /// Accepts a datagram of a first flight. Anybody may have sent a repeated one.
     pub(crate) fn take(
         &mut self,
         source: ConnectionId,

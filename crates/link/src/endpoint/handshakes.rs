@@ -1,4 +1,4 @@
-//! Handshakes of an endpoint: first flights judged and answered, attempts begun and ended.
+//! The handshakes of an endpoint: judges and answers first flights, begins and ends attempts.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -225,7 +225,7 @@ impl Endpoint {
         }
         self.events.push_back(Event::Remember);
         peer.last_heard = Some(now);
-        // What a responder knows: the answer to its flight came within this time.
+        // A responder knows this upper bound: the answer to its flight arrived within this time.
         let guess = now.since(attempt.began);
         let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
         let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();

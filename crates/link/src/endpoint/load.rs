@@ -1,9 +1,10 @@
-//! Handshakes beside others: who may begin one when some are in progress already.
+//! Limits on concurrent handshakes: which first flight may begin a handshake while others are in
+//! progress.
 //!
-//! First flights that come here were made by somebody who knows both public keys, and TLS is costly. The
-//! peer itself has one handshake in progress, two at times. So a further one takes a cookie, which shows
-//! that whoever asks receives at the address it comes from: a flood from invented addresses begins
-//! nothing, and the peer, which answers, gets in.
+//! The maker of a valid first flight knows both public keys, and TLS is expensive. The peer itself
+//! has one handshake in progress, at times two. A further first flight therefore needs a cookie,
+//! which proves that its sender receives at its source address. A flood from invented addresses
+//! begins no handshake, and the peer, which answers with the cookie, still gets in.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Handshakes in progress at most.
+/// Most handshakes in progress.
 const ATTEMPTS_MAX: usize = 256;
 /// Handshakes in progress that peers began, beyond which any other takes a cookie.
 const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
@@ -91,7 +92,7 @@ impl Endpoint {
         self.replies.push_back((from, out));
     }
 
-    /// A responder asks for a cookie: what we say goes there once more, with the cookie.
+    /// A responder asks for a cookie: our first flight is sent again, with the cookie.
     pub(super) fn on_cookie(&mut self, id: ConnectionId, datagram: &[u8], now: Time) {
         let Ok(reply) = CookieReply::read(datagram) else {
             self.dropped.malformed += 1;

@@ -1,7 +1,7 @@
-//! An endpoint: all peers and connections behind one UDP socket, without the socket.
+//! An endpoint: all peers and connections of one UDP socket, without the socket.
 //!
-//! Datagrams go in with the address they came from; datagrams come out with the address they go to.
-//! A datagram that no configured peer could have sent is counted and never answered.
+//! Datagrams go in with their source address, and come out with their destination address. A
+//! datagram that no configured peer could have sent is counted and never answered.
 
 mod attempt;
 mod config;
@@ -60,9 +60,9 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     dropped: DropCounters,
     cookies: CookieJar,
-    /// Cookies to be sent.
+    /// Cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Spreads what goes to all peers together, if there is a cap on that.
+    /// Paces the datagrams to all peers together, if their rate has a cap.
     total: Pacer,
     keep_alive: Duration,
     is_closing: bool,
@@ -76,7 +76,7 @@ pub struct Endpoint {
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
-    /// An endpoint that begins at `epoch`.
+    /// A new endpoint, whose times count from `epoch`.
     ///
     /// # Errors
     /// If the TLS library refuses a key.
@@ -110,12 +110,13 @@ impl Endpoint {
         })
     }
 
-    /// Takes in a datagram of which nobody knows whether it was marked; it is decrypted in place.
+    /// Accepts a datagram whose congestion mark is unknown. The datagram is decrypted in place.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, now: Instant) {
         self.handle_datagram_with_ecn(datagram, from, Ecn::NotCapable, now);
     }
 
-    /// Takes in a datagram, with what its IP header says of congestion; it is decrypted in place.
+    /// Accepts a datagram with the congestion mark of its IP header. The datagram is decrypted in
+    /// place.
     pub fn handle_datagram_with_ecn(
         &mut self,
         datagram: &mut [u8],

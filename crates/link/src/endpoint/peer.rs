@@ -1,4 +1,4 @@
-//! What an endpoint knows of each configured peer.
+//! The endpoint's state for each configured peer.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -26,7 +26,7 @@ pub(crate) struct Peer {
     /// We know where it is and connect by ourselves.
     pub(crate) has_endpoint: bool,
     pub(crate) rate_max: Option<BitRate>,
-    /// New streams go here.
+    /// New streams use this connection.
     pub(crate) current: Option<ConnectionId>,
     pub(crate) address: Option<SocketAddr>,
     /// The address is asked for and not yet known.
@@ -37,24 +37,24 @@ pub(crate) struct Peer {
     /// Which of the keys the next attempt expects.
     pub(crate) next_key: usize,
     pub(crate) last_heard: Option<Time>,
-    /// When the network last said that nobody is at its address.
+    /// When an ICMP error last reported the peer's address as closed or unreachable.
     pub(crate) refused: Option<Time>,
-    /// What earlier connections learned of the path.
+    /// Properties of the path that earlier connections measured.
     pub(crate) memory: Option<PathMemory>,
     pub(crate) rtt: Option<Duration>,
-    /// Counters of connections that are over.
+    /// Counters of closed connections.
     pub(crate) past: Stats,
 }
 
-/// One of the public keys that a peer may have, and what is derived from it.
+/// One of the public keys that a peer may have, and the keys derived from it.
 pub(crate) struct PeerKey {
     pub(crate) id: KeyId,
     pub(crate) tls: TlsConfig,
-    /// For handshakes that we begin.
+    /// For handshakes that this endpoint begins.
     pub(crate) outward: EnvelopeKey,
     /// For handshakes that the peer begins.
     pub(crate) inward: EnvelopeKey,
-    /// What came of the first flights from this key.
+    /// The first flights from this key.
     pub(crate) first_flights: FirstFlights,
 }
 

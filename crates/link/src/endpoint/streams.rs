@@ -1,4 +1,4 @@
-//! Streams as the user of an endpoint sees them, and what it may know of a peer.
+//! The endpoint's interface for streams, and its view of a peer.
 
 use std::{
     net::SocketAddr,
@@ -15,58 +15,58 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Names a stream of an endpoint.
+/// The name of a stream of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     pub(crate) connection: ConnectionId,
     pub(crate) stream: u32,
 }
 
-/// What is known of a peer now.
+/// A snapshot of a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerView {
-    /// Handshakes that we began.
+    /// Handshakes that this endpoint began.
     pub attempts: u64,
-    /// Since when a connection stands.
+    /// Since when there has been a connection.
     pub connected: Option<Instant>,
-    /// Since when nothing has come on it.
+    /// Since when the connection has been silent, if it is silent.
     pub silent: Option<Instant>,
-    /// When anything authentic came last.
+    /// When the last authentic datagram arrived.
     pub last_heard: Option<Instant>,
     /// The network said of late that nobody is at its address. Anybody on the path can say so, so
     /// nothing but the status depends on it.
     pub is_refused: bool,
-    /// Where its packets come from, or where we look for it.
+    /// Source address of the peer's packets, or the address that we try.
     pub address: Option<SocketAddr>,
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
     /// Least round-trip time of the recent past.
     pub base_rtt: Option<Duration>,
-    /// Queueing delay, one way.
+    /// One-way queueing delay.
     pub queue_delay: Duration,
-    /// Fraction of our packets lost, moving average.
+    /// Moving average of the lost fraction of our packets.
     pub loss: f64,
-    /// What the controller allows, in bytes per second.
+    /// Rate that the controller allows, in bytes per second.
     pub allowed_bytes_per_s: f64,
-    /// Packets lost and not turned up later.
+    /// Packets declared lost that did not arrive later.
     pub packets_lost: u64,
-    /// Packets given up wrongly.
+    /// Packets declared lost that arrived later.
     pub packets_late: u64,
     /// The path from us carries congestion marks (ECN), and they are used.
     pub is_ecn_used: bool,
-    /// Our packets that the path has marked.
+    /// Our packets with a congestion mark from the path (ECN).
     pub packets_marked: u64,
-    /// Streams that are open.
+    /// Open streams.
     pub streams: usize,
-    /// Name of the controller's state.
+    /// Name of the congestion controller's state.
     pub controller_state: &'static str,
-    /// The most memory that arriving data took.
+    /// Most memory that received data took.
     pub receive_memory_peak_bytes: usize,
-    /// Counters.
+    /// Counters of all connections.
     pub stats: Stats,
 }
 
-/// What an endpoint remembers, in entries of its tables.
+/// The memory of an endpoint, in entries of its tables.
 #[cfg(feature = "sim")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
@@ -94,27 +94,27 @@ impl Endpoint {
         })
     }
 
-    /// How many bytes a stream takes now.
+    /// Bytes that the stream accepts now.
     pub fn writable(&mut self, key: StreamKey) -> usize {
         self.connection(key)
             .map_or(0, |connection| connection.writable(key.stream))
     }
 
-    /// Appends to a stream.
+    /// Appends bytes to a stream.
     pub fn write(&mut self, key: StreamKey, data: Bytes) {
         if let Some(connection) = self.connection(key) {
             connection.write(key.stream, data);
         }
     }
 
-    /// Ends a stream in order.
+    /// Ends a stream in an orderly way, after its last byte.
     pub fn finish(&mut self, key: StreamKey) {
         if let Some(connection) = self.connection(key) {
             connection.finish(key.stream);
         }
     }
 
-    /// Abandons what has not been delivered of a stream.
+    /// Resets a stream: undelivered bytes are dropped.
     pub fn reset(&mut self, key: StreamKey, code: u32) {
         if let Some(connection) = self.connection(key) {
             connection.reset(key.stream, code);
@@ -165,7 +165,7 @@ impl Endpoint {
         })
     }
 
-    /// What is known of a peer now.
+    /// A snapshot of a peer.
     pub fn peer_view(&self, peer: usize) -> PeerView {
         let known = &self.peers[peer];
         let current = known.current.and_then(|id| self.connections.get(&id));
@@ -199,7 +199,7 @@ impl Endpoint {
         }
     }
 
-    /// How much an endpoint remembers, beside what its applications have not read or been told.
+    /// The memory of an endpoint, without unread bytes and unread events of its applications.
     #[cfg(feature = "sim")]
     pub fn footprint(&self) -> Footprint {
         let connections = self.connections.values();

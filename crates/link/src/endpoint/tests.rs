@@ -1,4 +1,4 @@
-//! What others can do to a handshake.
+//! Attacks on a handshake by third parties.
 
 use std::{
     collections::HashMap,
@@ -53,7 +53,7 @@ struct Two {
 }
 
 impl Two {
-    /// A's first handshake is about to begin.
+    /// A is about to begin its first handshake.
     fn new() -> Self {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let now = Instant::now();
@@ -78,7 +78,7 @@ impl Two {
         sent.into_iter().map(|(_, bytes)| bytes).collect()
     }
 
-    /// What B has for A now.
+    /// The datagrams that B sends to A now.
     fn sent_by_b(&mut self) -> Vec<Vec<u8>> {
         let sent = sent(&mut self.b, self.now);
         let for_a = sent.iter().filter(|(to, _)| *to == at_a());

@@ -1,8 +1,9 @@
-//! Cookies: under load, who begins a handshake must show that it receives where it says it is.
+//! Cookies: under load, the sender of a first flight must prove that it receives at its source
+//! address.
 //!
-//! A cookie is a MAC of an address and of the time, under a key that never leaves the responder. Asking
-//! for one keeps nothing: what comes back says by itself whether it is good. When one is asked for is the
-//! endpoint's business.
+//! A cookie is a MAC of the address and the time, under a key that never leaves the responder. The
+//! responder keeps no state: a returned cookie can be verified by itself. The endpoint decides when
+//! to ask for one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +11,7 @@ use aws_lc_rs::{constant_time, hmac};
 
 use crate::{identity::Identity, time::Time};
 
-/// What an address must show.
+/// A proof that the sender of a first flight receives at its address.
 pub(crate) type Cookie = [u8; COOKIE_SIZE];
 
 pub(crate) const COOKIE_SIZE: usize = 16;
@@ -18,7 +19,7 @@ pub(crate) const COOKIE_SIZE: usize = 16;
 /// short to collect cookies for later.
 const PERIOD_NS: u64 = 120_000_000_000;
 
-/// Makes cookies and knows them again.
+/// Makes and verifies cookies.
 pub(crate) struct CookieJar {
     key: hmac::Key,
     instance: u64,
@@ -34,7 +35,7 @@ impl CookieJar {
         }
     }
 
-    /// A cookie for whoever receives at `address`.
+    /// The cookie for a sender that receives at `address`.
     pub(crate) fn bake(&self, address: &SocketAddr, now: Time) -> Cookie {
         self.of_period(address, now.0 / PERIOD_NS)
     }

@@ -1,9 +1,9 @@
 //! The envelope that keeps the link silent towards strangers.
 //!
-//! A TLS responder must answer a first flight before it learns who sent it. So the flights that are
-//! not yet encrypted travel under an HMAC-SHA-256 whose key only those can form who know the public
-//! keys of both sides. A first flight also names its attempt by a strictly increasing timestamp:
-//! an old one is a replay.
+//! A TLS responder must answer a first flight before it knows the sender. The unencrypted flights
+//! therefore travel under an HMAC-SHA-256, whose key only those can derive who know the public keys
+//! of both ends. A first flight also names its attempt by a strictly increasing timestamp: a flight
+//! with an old timestamp is a replay.
 //!
 //! ```text
 //! hello          0xc1 | key ID (8) | timestamp (8) | source connection ID (4)
@@ -143,18 +143,19 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// What a responder under load says to a first flight: show this. Its MAC is not yet checked.
+/// The answer of a responder under load to a first flight: a cookie to return. Its MAC is not yet
+/// checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CookieReply {
     /// The initiator's connection ID.
     pub(crate) to: ConnectionId,
-    /// That of the first flight.
+    /// The timestamp of the first flight.
     pub(crate) timestamp: u64,
     pub(crate) cookie: Cookie,
 }
 
 impl CookieReply {
-    /// Bytes that it takes.
+    /// Bytes of the datagram.
     pub(crate) const SIZE: usize = 1 + 4 + 8 + COOKIE_SIZE + MAC_SIZE;
 
     pub(crate) fn read(datagram: &[u8]) -> Result<Self, Malformed> {
@@ -181,7 +182,7 @@ impl CookieReply {
     }
 }
 
-/// Appends the MAC of what stands behind `start`.
+/// Appends the MAC of the bytes from `start` on.
 fn put_mac(out: &mut Vec<u8>, start: usize, key: &EnvelopeKey) {
     let mac = key.mac(&out[start..]);
     out.extend_from_slice(&mac.as_ref()[..MAC_SIZE]);

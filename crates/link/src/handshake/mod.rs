@@ -1,8 +1,8 @@
-//! The handshake: TLS 1.3 by `rustls`, carried by flights that are repeated until answered.
+//! The handshake: TLS 1.3 by `rustls`, in flights that are repeated until the answer arrives.
 //!
 //! TLS bytes go in and out as crypto bytes at an offset, at two levels: `Initial` (in the envelope)
-//! and `Handshake` (under handshake keys). Nothing is acknowledged: the next flight of the other
-//! side says that ours arrived, so each side repeats its last flight until it sees it.
+//! and `Handshake` (under handshake keys). There are no acknowledgements: the peer's next flight
+//! shows that ours arrived, so each end repeats its last flight until it sees the next one.
 
 pub(crate) mod cookie;
 pub(crate) mod envelope;
@@ -18,10 +18,10 @@ use crate::wire::{
     packet::{self, ConnectionId},
 };
 
-/// One side of a handshake.
+/// One end of a handshake.
 pub(crate) struct Handshake {
     tls: Tls,
-    /// What we say at each level, from its first byte.
+    /// Our crypto bytes at each level, from the first one on.
     outgoing: [Vec<u8>; 2],
     incoming: [CryptoBuffer; 2],
     write_level: usize,
@@ -41,7 +41,7 @@ pub(crate) enum Level {
     Handshake = 1,
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("TLS: {0}")]
@@ -107,7 +107,7 @@ impl Handshake {
         &self.outgoing[level as usize]
     }
 
-    /// Appends one packet under handshake keys with what we say at `level` from `offset` on.
+    /// Appends one packet under handshake keys, with our crypto bytes at `level` from `offset` on.
     pub(crate) fn put_packet(
         &mut self,
         out: &mut Vec<u8>,
@@ -238,7 +238,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::Identity;
 
-    /// What comes of a handshake on either side.
+    /// The result of a handshake at either end.
     pub(crate) fn complete() -> [(Keys, Secrets, Parameters); 2] {
         let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
         let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");

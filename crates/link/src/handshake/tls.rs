@@ -1,5 +1,5 @@
-//! TLS 1.3 with raw public keys, as `rustls::quic` offers it: who we are, whom we accept, and the
-//! parameters that travel with the handshake.
+//! TLS 1.3 with raw public keys, by `rustls::quic`: our own identity, the accepted identities, and
+//! the parameters that travel with the handshake.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl TlsConfig {
     }
 }
 
-/// What each side tells the other in the TLS transport parameters.
+/// The TLS transport parameters that each end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameters {
     /// Drawn anew at each start of the program: tells a restarted peer from a silent one.
@@ -95,7 +95,7 @@ impl Parameters {
         out
     }
 
-    /// Reads what the peer sent. Bytes behind the known fields belong to later versions.
+    /// Reads the peer's parameters. Bytes after the known fields belong to later versions.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         if reader.byte()? != VERSION {

@@ -1,11 +1,14 @@
 //! An adversary between two sites, in virtual time.
 //!
-//! It stands where the paths end, sees every datagram that comes out of them, and has none of the sites'
-//! keys; it may know both public keys. What it hands over beside or instead of what came is drawn from its
-//! seed: repetitions, old datagrams, changed and cut ones, the sites' own thrown back at them, invented
-//! ones, from the sites' addresses and from strangers'. It keeps account of what strangers may be sent:
-//! nothing for what it made up or has handed over before, and at most three times the bytes of what the
-//! sites made and it alone brought.
+//! The adversary is at the ends of the paths. It sees every datagram that leaves a path, and has no
+//! key of the sites, except possibly both public keys. Its seed decides what it delivers in
+//! addition or instead: repetitions, old datagrams, changed and shortened ones, a site's own
+//! datagrams sent back to it, and invented ones. The source addresses are those of the sites or of
+//! strangers.
+//!
+//! The adversary also counts what strangers may receive: nothing for a datagram that it invented or
+//! delivered before, and otherwise at most three times the bytes that the sites made and it alone
+//! delivered.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -23,18 +26,19 @@ use crate::{
     wire::packet::{self, ConnectionId, HANDSHAKE, Kind},
 };
 
-/// What an adversary is made from.
+/// The configuration of an adversary.
 #[derive(Debug, Clone, Copy)]
 pub struct AdversaryConfig {
-    /// Seed of everything it does.
+    /// Seed of all its decisions.
     pub seed: u64,
-    /// Whether it also takes, holds back, changes and redirects what the sites send. Otherwise it only adds.
+    /// Whether the adversary also removes, delays, changes and redirects datagrams of the sites.
+    /// Otherwise it only adds datagrams.
     pub meddles: bool,
     /// Whether it knows the public keys of both sites, and so can form first flights.
     pub knows_public_keys: bool,
 }
 
-/// An adversary, and the account of what it did.
+/// An adversary, and the account of its actions.
 #[derive(Debug)]
 pub struct Adversary {
     config: AdversaryConfig,
@@ -42,13 +46,13 @@ pub struct Adversary {
     is_resting: bool,
     mood: Mood,
     mood_ends: Option<Instant>,
-    /// What is to be handed over, by time and then in order.
+    /// Datagrams to be delivered, by time and then in order.
     held: BTreeMap<(Instant, u64), Held>,
     order: u64,
     /// What each side has been handed as the other made it, the newest of it, and handshakes apart.
     recorded: [VecDeque<Vec<u8>>; 2],
     recorded_handshakes: [VecDeque<Vec<u8>>; 2],
-    /// Handshakes from before a side's last restart.
+    /// Handshakes from before the last restart of a site.
     old_handshakes: [VecDeque<Vec<u8>>; 2],
     /// For first flights from site A, if it can form them.
     envelope: Option<(EnvelopeKey, KeyId)>,
@@ -56,16 +60,16 @@ pub struct Adversary {
     accounts: HashMap<SocketAddr, Account>,
 }
 
-/// What is to be handed over.
+/// A datagram to be delivered.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) to: Side,
     pub(super) datagram: Datagram,
-    /// As its sender made it.
+    /// Whether the datagram is as its sender made it.
     pub(super) is_original: bool,
 }
 
-/// What one stranger was sent, and may be.
+/// The bytes that one stranger received, and those that it may receive.
 #[derive(Debug, Default, Clone, Copy)]
 struct Account {
     bytes_owed: u64,
@@ -76,7 +80,7 @@ struct Account {
 
 #[derive(Debug, Clone, Copy)]
 enum Mood {
-    /// Everything of the sites passes.
+    /// All datagrams of the sites pass.
     Calm,
     /// Much of it does not pass as it is.
     Wild,
@@ -108,7 +112,7 @@ impl Adversary {
         }
     }
 
-    /// From now on everything passes.
+    /// From now on all datagrams pass.
     pub(super) fn rest(&mut self) {
         self.is_resting = true;
     }
@@ -119,7 +123,7 @@ impl Adversary {
         self.old_handshakes[side] = std::mem::take(&mut self.recorded_handshakes[side]);
     }
 
-    /// What it did, and how often.
+    /// The adversary's actions, and the number of each.
     pub fn deeds(&self) -> &BTreeMap<&'static str, u64> {
         &self.deeds
     }
@@ -138,13 +142,13 @@ impl Adversary {
             .collect()
     }
 
-    /// How many strangers were sent anything.
+    /// Number of strangers that received anything.
     pub fn strangers_answered(&self) -> usize {
         let accounts = self.accounts.values();
         accounts.filter(|account| account.bytes_sent > 0).count()
     }
 
-    /// A site has sent something.
+    /// Notes a datagram of a site.
     pub(super) fn on_sent(&mut self, datagram: &Datagram) {
         if is_stranger(&datagram.to) {
             let account = self.accounts.entry(datagram.to).or_default();
@@ -152,7 +156,7 @@ impl Adversary {
         }
     }
 
-    /// A datagram from one side comes out of its path.
+    /// A datagram of one site leaves its path.
     pub(super) fn take(
         &mut self,
         from: Side,
@@ -189,7 +193,7 @@ impl Adversary {
         }
     }
 
-    /// When it has something to hand over.
+    /// When the next datagram is to be delivered.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.first_key_value().map(|((at, _), _)| *at)
     }
@@ -294,7 +298,7 @@ impl Adversary {
                 self.change(&mut datagram.bytes);
                 self.hand_over(to, datagram, false, now);
             }
-            // A handshake packet proves the address that it comes from.
+            // A handshake packet proves its source address.
             6 if datagram.bytes[0] != HANDSHAKE => {
                 self.count("redirected");
                 datagram.from = self.stranger();

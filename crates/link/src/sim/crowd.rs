@@ -1,11 +1,11 @@
 //! Several flows over one path, in virtual time: pairs of link cores beside models of TCP.
 //!
-//! All flows send from A to B through one `wansim::Duplex`, and their answers come back through
-//! it. A flow may have a longer way of its own in front of the path, and a little jitter there,
-//! as machines have: without it drops at a full queue would fall in a pattern that depends on
-//! nothing but the order of events (S. Floyd and V. Jacobson, "On traffic phase effects", 1992).
+//! All flows send from A to B through one `wansim::Duplex`, and acknowledgements come back through
+//! it. A flow may have additional delay in front of the path, with a little jitter, as real
+//! machines have. Without jitter, drops at a full queue would follow the order of events alone (S.
+//! Floyd and V. Jacobson, "On traffic phase effects", 1992).
 //!
-//! What is of interest is in a [`Record`], sampled at equal times.
+//! The result is a [`Record`], sampled at equal intervals.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,14 @@ use super::{
 };
 use crate::{Class, PeerView};
 
-/// What a crowd meets.
+/// The configuration of a crowd.
 #[derive(Debug, Clone)]
 pub struct CrowdConfig {
     /// From A to B, where the data flows.
     pub forward: PathConfig,
     /// From B to A.
     pub backward: PathConfig,
-    /// Seed of everything random.
+    /// Seed of all random decisions.
     pub seed: u64,
     /// Each packet is this much late at the path, at most, and in order. A packet's time on the
     /// bottleneck is enough to break patterns.
@@ -37,25 +37,25 @@ pub struct CrowdConfig {
     pub sample_every: Duration,
 }
 
-/// Flows and the path that they share.
+/// Flows and their common path.
 pub struct Crowd {
     start: Instant,
     now: Instant,
     seed: u64,
     jitter: Duration,
-    /// Forward is from A to B.
+    /// The forward direction is from A to B.
     paths: Duplex<Crossing>,
     flows: Vec<Flow>,
     record: Record,
     next_sample: Instant,
-    /// Which flow is served first, in turn.
+    /// The flow that is served first; it rotates.
     turn: usize,
 }
 
 struct Flow {
     config: FlowConfig,
     traffic: Option<Traffic>,
-    /// The flow's own way to the path, at either end.
+    /// The flow's additional delay in front of the path, at either end.
     access: Option<[Path<Crossing>; 2]>,
     is_touched: bool,
     wake: Option<Instant>,
@@ -181,7 +181,7 @@ impl Crowd {
         self.now - self.start
     }
 
-    /// Runs until `end`, since the start.
+    /// Runs until `end`, counted from the start.
     pub fn run_to(&mut self, end: Duration) {
         let end = self.start + end;
         self.step();
@@ -195,7 +195,7 @@ impl Crowd {
         }
     }
 
-    /// Changes both directions alike.
+    /// Changes both directions in the same way.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
         for side in [Side::A, Side::B] {
             let mut config = self.paths.path(side.way()).config().clone();
@@ -204,12 +204,12 @@ impl Crowd {
         }
     }
 
-    /// What was seen so far.
+    /// The record so far.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// What happened to the packets sent from one side.
+    /// Counters of the path for the packets of one site.
     pub fn path_counters(&self, from: Side) -> &Counters {
         self.paths.counters(from.way())
     }
@@ -232,7 +232,7 @@ impl Crowd {
         }
     }
 
-    /// What a pair's sender knows; `None` for TCP, and before it begins.
+    /// The view of a pair's sender; `None` for TCP, and before the flow begins.
     pub fn view(&self, flow: usize) -> Option<PeerView> {
         self.flows[flow].view()
     }
@@ -340,7 +340,7 @@ impl Flow {
         }
     }
 
-    /// A packet comes out of the path.
+    /// Delivers a packet at the end of the path.
     fn arrive(
         &mut self,
         crossing: Crossing,
@@ -377,7 +377,7 @@ impl Flow {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     fn step(
         &mut self,
         index: usize,
@@ -488,5 +488,5 @@ impl std::fmt::Debug for Crowd {
     }
 }
 
-/// More than any run can send.
+/// More bytes than any run can send.
 const ENDLESS: ByteCount = ByteCount::new(1 << 50);

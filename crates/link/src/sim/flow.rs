@@ -1,4 +1,5 @@
-//! Who sends in a [`Crowd`](super::Crowd), from when to when, and over which way.
+//! The flows of a [`Crowd`](super::Crowd): the sender, the begin and end, and the additional delay
+//! of each.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,20 +12,20 @@ use crate::{
     congestion::{self, Controller, PathMemory},
 };
 
-/// A flow to be.
+/// A flow of a crowd.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
-    /// Who sends.
+    /// The sender.
     pub kind: FlowKind,
-    /// When it begins, since the start.
+    /// Begin of the flow, counted from the start.
     pub begins: Duration,
-    /// When it stops sending, without a farewell.
+    /// End of the flow, without a close.
     pub ends: Option<Duration>,
-    /// What its round trip has beyond that of the path.
+    /// Round-trip time of the flow beyond that of the path.
     pub extra_rtt: Duration,
 }
 
-/// Who sends.
+/// The sender of a flow.
 #[derive(Clone)]
 pub enum FlowKind {
     /// A pair of link cores with one bulk stream.
@@ -38,14 +39,14 @@ pub enum FlowKind {
     Tcp {
         /// Makes the window law from a seed.
         law: MakeLaw,
-        /// What the receiver lets be in flight, in segments.
+        /// Receive window, in segments.
         window_max: Option<u64>,
         /// Whether the receiver acknowledges every second segment only.
         is_ack_delayed: bool,
     },
 }
 
-/// Makes a window law; the seed is for what a law draws at random.
+/// Makes a window law; the seed is for its random decisions.
 pub type MakeLaw = Arc<dyn Fn(u64) -> Box<dyn Law> + Send + Sync>;
 
 impl FlowKind {
@@ -101,7 +102,7 @@ impl FlowKind {
         }
     }
 
-    /// The same, with TCP's acknowledgements delayed.
+    /// The same flow with delayed acknowledgements of TCP.
     pub fn delaying_acks(mut self) -> Self {
         if let Self::Tcp { is_ack_delayed, .. } = &mut self {
             *is_ack_delayed = true;
@@ -130,18 +131,18 @@ impl std::fmt::Debug for FlowKind {
 }
 
 impl FlowConfig {
-    /// The same, begun later.
+    /// The same flow with a later begin.
     pub fn starting_at(self, begins: Duration) -> Self {
         Self { begins, ..self }
     }
 
-    /// The same, stopped at a time.
+    /// The same flow with an end.
     pub fn until(self, ends: Duration) -> Self {
         let ends = Some(ends);
         Self { ends, ..self }
     }
 
-    /// The same over a longer way.
+    /// The same flow with a longer round-trip time.
     pub fn farther_by(self, extra_rtt: Duration) -> Self {
         Self { extra_rtt, ..self }
     }

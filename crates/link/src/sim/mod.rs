@@ -1,9 +1,9 @@
 //! Two link cores over a simulated WAN, in virtual time.
 //!
-//! A [`World`] holds two sites joined by a `wansim::Duplex`. It moves real
-//! datagrams with real encryption, and jumps from event to event, so that minutes of a transatlantic
-//! path take seconds, with the same figures on every run of a seed. A [`Crowd`] holds several such
-//! pairs and models of TCP that share one path.
+//! A [`World`] holds two sites that are joined by a `wansim::Duplex`. It moves real datagrams with
+//! real encryption, and jumps from event to event. Minutes of a transatlantic path therefore take
+//! seconds, and every run of a seed gives the same figures. A [`Crowd`] holds several such pairs
+//! and models of TCP on one path.
 
 mod adversary;
 mod crowd;
@@ -45,19 +45,19 @@ pub struct World {
     start: Instant,
     now: Instant,
     pair: Pair,
-    /// Forward is from A to B.
+    /// The forward direction is from A to B.
     paths: Duplex<Datagram>,
     /// Datagrams that arrived at one side, kept for replay.
     recording: Option<Side>,
     recorded: Vec<Vec<u8>>,
-    /// How many datagrams went to each address.
+    /// Number of datagrams to each address.
     sent_to: HashMap<SocketAddr, u64>,
     adversary: Option<Adversary>,
     marking: Marking,
     marked: u64,
 }
 
-/// What the paths of a world make of congestion marks.
+/// Treatment of congestion marks (ECN) by the paths of a world.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Marking {
     /// They clear whatever packets say of them.
@@ -71,18 +71,18 @@ pub enum Marking {
 /// Makes the controller of each new connection.
 pub type ControllerMaker = fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller>;
 
-/// What a world is made from.
+/// The configuration of a world.
 #[derive(Debug, Clone)]
 pub struct WorldConfig {
     /// From A to B.
     pub forward: PathConfig,
     /// From B to A.
     pub backward: PathConfig,
-    /// Seed of everything random.
+    /// Seed of all random decisions.
     pub seed: u64,
     /// Makes the congestion controllers.
     pub controller: ControllerMaker,
-    /// Bound of the buffers of each connection.
+    /// Bound of each connection's buffers.
     pub memory_max: ByteCount,
     /// Silence after which a connection is given up.
     pub idle_timeout: Duration,
@@ -154,7 +154,7 @@ impl World {
         self.pair.leave_unread(id);
     }
 
-    /// How a transfer stands.
+    /// The state of a transfer.
     pub fn progress(&self, id: TransferId) -> Progress {
         self.pair.progress(id)
     }
@@ -170,7 +170,7 @@ impl World {
         progress.confirmed.map(|end| end - progress.began)
     }
 
-    /// Runs for a time.
+    /// Runs for this time.
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(time, |_| false);
     }
@@ -192,12 +192,12 @@ impl World {
         true
     }
 
-    /// Changes the path from one side.
+    /// Changes the direction that begins at `from`.
     pub fn set_path(&mut self, from: Side, config: PathConfig) {
         self.paths.configure(from.way(), config, self.now);
     }
 
-    /// Changes both directions alike.
+    /// Changes both directions in the same way.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
         for side in [Side::A, Side::B] {
             let mut config = self.paths.path(side.way()).config().clone();
@@ -206,22 +206,22 @@ impl World {
         }
     }
 
-    /// What happened to the packets sent from one side.
+    /// Counters of the path for the packets of one site.
     pub fn path_counters(&self, from: Side) -> &Counters {
         self.paths.counters(from.way())
     }
 
-    /// What one side knows of the other.
+    /// One site's view of the other.
     pub fn view(&self, side: Side) -> PeerView {
         self.pair.endpoint(side).peer_view(0)
     }
 
-    /// The endpoint of one side.
+    /// The endpoint of one site.
     pub fn endpoint(&self, side: Side) -> &Endpoint {
         self.pair.endpoint(side)
     }
 
-    /// Restarts one side: everything it knew is gone, nobody was told.
+    /// Restarts one site without a close: its whole state is gone.
     pub fn restart(&mut self, side: Side, config: &WorldConfig) {
         self.pair.restart(side, config.pair(), self.now);
         if let Some(adversary) = &mut self.adversary {
@@ -275,12 +275,12 @@ impl World {
         self.pair.inject(to, from, bytes, self.now);
     }
 
-    /// Keeps what arrives at one side from now on.
+    /// Records the datagrams that arrive at one site from now on.
     pub fn record(&mut self, at: Side) {
         self.recording = Some(at);
     }
 
-    /// What arrived since [`record`](Self::record), and an end to recording.
+    /// Ends the recording, and returns the datagrams that arrived since [`record`](Self::record).
     pub fn take_recorded(&mut self) -> Vec<Vec<u8>> {
         self.recording = None;
         std::mem::take(&mut self.recorded)
@@ -291,7 +291,7 @@ impl World {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
 
-    /// An adversary stands at the end of the paths from now on.
+    /// Places an adversary at the ends of the paths.
     pub fn admit_adversary(&mut self, config: AdversaryConfig) {
         self.adversary = Some(Adversary::new(config));
     }
@@ -308,17 +308,17 @@ impl World {
         self.adversary.as_ref()
     }
 
-    /// What the paths make of congestion marks; at first they clear them.
+    /// Sets the treatment of congestion marks (ECN). By default the paths clear them.
     pub fn set_marking(&mut self, marking: Marking) {
         self.marking = marking;
     }
 
-    /// How many packets the paths have marked.
+    /// Packets that the paths have marked (ECN).
     pub fn packets_marked(&self) -> u64 {
         self.marked
     }
 
-    /// How many streams one side was told are lost.
+    /// Number of streams that one site's endpoint reported as lost.
     pub fn lost_streams(&self, side: Side) -> u64 {
         self.pair.lost_streams(side)
     }

@@ -1,5 +1,5 @@
-//! Two link cores that know each other, with an application on either side; datagrams go in and come
-//! out, and the time with them. What lies between the two is the business of others.
+//! Two link cores that know each other, each with an application. Datagrams and the time go in,
+//! datagrams come out. The path between the two is the caller's business.
 
 use std::{
     collections::HashMap,
@@ -39,7 +39,7 @@ impl Side {
         }
     }
 
-    /// The way that its packets take.
+    /// The direction of the site's packets.
     pub(super) fn way(self) -> Way {
         match self {
             Self::A => Way::Forward,
@@ -48,32 +48,32 @@ impl Side {
     }
 }
 
-/// Names a transfer of a world.
+/// The name of a transfer of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferId(usize);
 
-/// How a transfer stands.
+/// The state of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read in order by the receiving application.
     pub delivered: ByteCount,
     /// When it was begun, since the start of the world.
     pub began: Duration,
-    /// When the sending application had written everything.
+    /// When the sending application had written the last byte.
     pub finished: Option<Duration>,
-    /// When the receiving application had everything.
+    /// When the receiving application had read the last byte.
     pub arrived: Option<Duration>,
-    /// When the sending application knew that.
+    /// When the sending application learned of that.
     pub confirmed: Option<Duration>,
-    /// Why it failed.
+    /// Why the transfer failed.
     pub lost: Option<LostReason>,
 }
 
-/// Makes a controller; what is known of the path and the cap on its rate are given.
+/// Makes a controller from earlier measurements of the path and the cap on its rate.
 pub type MakeController =
     Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
 
-/// What a pair is made from.
+/// The configuration of a pair.
 #[derive(Clone)]
 pub(super) struct PairConfig {
     pub(super) seed: u64,
@@ -90,7 +90,7 @@ pub(super) struct Pair {
     by_stream: HashMap<(Side, StreamKey), usize>,
     seed: u64,
     scratch: Vec<u8>,
-    /// Streams that each side was told are lost.
+    /// Streams that each site's endpoint reported as lost.
     lost_streams: [u64; 2],
 }
 
@@ -128,13 +128,13 @@ struct Transfer {
     key: Option<StreamKey>,
     written: u64,
     is_finished: bool,
-    /// Only the greeting is sent.
+    /// The sending application writes its greeting and nothing else for now.
     is_held: bool,
     /// The receiving application wants what is on its way to drain within this time.
     limit: Option<Duration>,
     /// How the receiving application reads, if it does not just read everything at once.
     reader: Option<Reader>,
-    /// Its stream at the receiving side.
+    /// The transfer's stream at the receiver.
     incoming: Option<StreamKey>,
     /// The receiving application does not read.
     is_unread: bool,
@@ -292,12 +292,12 @@ impl Pair {
         self.sites[side as usize].address = address;
     }
 
-    /// Streams that a side was told are lost.
+    /// Streams that a site's endpoint reported as lost.
     pub(super) fn lost_streams(&self, side: Side) -> u64 {
         self.lost_streams[side as usize]
     }
 
-    /// How the first transfer stands.
+    /// The state of the first transfer.
     pub(super) fn progress_of_first(&self) -> Option<Progress> {
         self.transfers.first().map(|transfer| transfer.progress)
     }
@@ -583,11 +583,11 @@ pub(super) fn identity(side: Side) -> Identity {
     Identity::from_seed([1 + side as u8; 32])
 }
 
-/// The time of day at which sites start, unless they are told another.
+/// Default time of day at which sites start.
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const IP_UDP_HEADERS: usize = 28;
 /// Of all transfers whose time to drain is limited.
 const READER: u64 = 1;
 const WRITE_BYTES: usize = 256 * 1024;
-/// What is sent of a transfer that has still to go on.
+/// Bytes that a held transfer sends as its greeting.
 const GREETING_BYTES: u64 = 100;

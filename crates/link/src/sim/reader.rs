@@ -1,15 +1,15 @@
-//! An application that reads at a rate of its own.
+//! An application that reads at a given rate.
 
 use std::time::{Duration, Instant};
 
-/// What one application reads, and when.
+/// The reading schedule of one application.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     bytes_per_s: f64,
     /// Bytes that it may read now, as of `at`.
     allowance: f64,
     at: Instant,
-    /// Something waits for it.
+    /// Bytes wait for the application.
     pub(super) is_behind: bool,
 }
 
@@ -35,12 +35,12 @@ impl Reader {
         self.lump() as usize
     }
 
-    /// It has read so many bytes.
+    /// Notes that the application has read `bytes` bytes.
     pub(super) fn took(&mut self, bytes: usize) {
         self.allowance -= bytes as f64;
     }
 
-    /// When it reads next what waits for it.
+    /// When the application reads the waiting bytes.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let wait_s = (self.lump() - self.allowance).max(0.0) / self.bytes_per_s;
         let is_waiting = self.is_behind && wait_s < 3600.0;
@@ -52,7 +52,7 @@ impl Reader {
     }
 }
 
-/// It reads what comes in 5 ms, between one slot and 64 KiB.
+/// Bytes of one read: those of 5 ms, between one slot and 64 KiB.
 const LUMP_S: f64 = 0.005;
 const LUMP_BYTES_MIN: f64 = 1448.0;
 const LUMP_BYTES_MAX: f64 = 65536.0;

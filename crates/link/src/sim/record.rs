@@ -1,8 +1,8 @@
-//! What a crowd did, sampled at equal times, and the figures that benches judge it by. Who samples
-//! another crowd, of the kernel's, fills a record in by hand.
+//! The record of a crowd, sampled at equal intervals, and the figures of the benches. A crowd of
+//! the kernel's flows has its record filled in by hand.
 //!
-//! Rates count bytes on the wire that arrive at the receiver, Ethernet's overhead included, so that
-//! all flows together make up the bottleneck's rate.
+//! Rates count bytes on the wire that arrive at the receiver, with Ethernet's overhead, so that the
+//! rates of all flows add up to the bottleneck's rate.
 
 use std::{fmt::Write, ops::Range, time::Duration};
 
@@ -19,7 +19,7 @@ pub struct Record {
     flows: Vec<Vec<Sample>>,
 }
 
-/// One flow at one time.
+/// One sample of one flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
     /// Bytes on the wire that have arrived.
@@ -28,9 +28,9 @@ pub struct Sample {
     pub sent: u64,
     /// Those of them that the bottleneck's queue had no room for.
     pub drops: u64,
-    /// What a link's controller allows.
+    /// Rate that a link's controller allows.
     pub allowed_bytes_per_s: f64,
-    /// The queue that a link's controller sees.
+    /// Queueing delay that a link's controller measures.
     pub queue_seen: Duration,
     /// Name of the controller's or the law's state; empty before the flow begins.
     pub state: &'static str,
@@ -54,7 +54,7 @@ impl Record {
         self.flows.push(vec![Sample::default(); self.len()]);
     }
 
-    /// Adds what the path is and did. A sample of each flow follows.
+    /// Begins a sample with the state and the counters of the path. A sample of each flow follows.
     pub fn begin_sample(&mut self, queue_delay: Duration, path: &Counters) {
         let drops = path.queue_drops + path.policer_drops;
         self.queue_delays.push(queue_delay);
@@ -63,7 +63,7 @@ impl Record {
         self.lost.push(path.dropped() - drops);
     }
 
-    /// Adds what a flow is and did, behind [`begin_sample`](Self::begin_sample).
+    /// Adds the state and the counters of a flow, after [`begin_sample`](Self::begin_sample).
     pub fn add_sample(&mut self, flow: usize, sample: Sample) {
         self.flows[flow].push(sample);
     }
@@ -73,7 +73,7 @@ impl Record {
         self.every
     }
 
-    /// Samples taken.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.queue_delays.len()
     }
@@ -83,7 +83,7 @@ impl Record {
         self.queue_delays.is_empty()
     }
 
-    /// Flows watched.
+    /// Number of flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
@@ -93,7 +93,7 @@ impl Record {
         &self.flows[flow]
     }
 
-    /// The sample in force at `at`.
+    /// The latest sample at the time `at`.
     pub fn sample(&self, flow: usize, at: Duration) -> Sample {
         self.flows[flow][self.index(at)]
     }

@@ -1,4 +1,4 @@
-//! Frames: what an encrypted packet carries.
+//! Frames: the content of an encrypted packet.
 //!
 //! A packet holds frames one after the other; a [`Frame::Chunk`] without a length runs to the end of
 //! the packet. Decoding never allocates and checks every length.
@@ -8,9 +8,9 @@ use super::varint::{self, Malformed, Reader};
 /// One frame, borrowed from the packet that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// Asks for a report; carries nothing.
+    /// Asks for a report; has no content.
     Ping,
-    /// What the receiver has; decoded by `feedback`.
+    /// The receiver's report; `feedback` decodes it.
     Feedback(crate::wire::report::Report<'a>),
     /// The bytes of slot `index` of a stream.
     Chunk {

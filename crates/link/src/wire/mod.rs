@@ -1,7 +1,7 @@
-//! The link on the wire: variable-length integers, frames, packet headers.
+//! The wire format of the link: variable-length integers, frames, packet headers.
 //!
-//! Everything here parses bytes from outside: no function panics on any input, and none allocates
-//! in proportion to a length that the input names.
+//! All functions here parse bytes from outside. None panics on any input, and none allocates in
+//! proportion to a length in the input.
 
 pub(crate) mod frame;
 pub(crate) mod packet;

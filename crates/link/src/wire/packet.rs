@@ -1,6 +1,6 @@
 //! Packet headers and their protection.
 //!
-//! Three kinds of datagram exist, told apart by the first byte:
+//! There are three kinds of datagrams, distinguished by the first byte:
 //!
 //! ```text
 //! hello      0xc1 to 0xc4  in the clear under a MAC, see `handshake::envelope`
@@ -35,12 +35,12 @@ const KEY_PHASE: u8 = 0b0000_0100;
 
 /// Bytes before the sealed part of a handshake or data packet.
 pub(crate) const HEADER_SIZE: usize = 1 + 4 + 4;
-/// Bytes of the authentication tag behind it.
+/// Bytes of the authentication tag after the payload.
 pub(crate) const TAG_SIZE: usize = 16;
-/// What header and tag add to the frames of a packet.
+/// Bytes of header and tag around the frames of a packet.
 pub(crate) const OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
 
-/// What the first byte says a datagram is.
+/// The kind of a datagram, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Hello,

@@ -1,4 +1,4 @@
-//! One report on the wire.
+//! The wire format of a report.
 //!
 //! ```text
 //! largest | front, counted back from largest | time of front, us | delay, us | bytes received
@@ -7,11 +7,13 @@
 //! block:   first packet number, counted back from largest | count | kind | runs or bits
 //! ```
 //!
-//! A report that does not fit into a packet is split into several frames. Each frame is complete in itself:
-//! a packet that a block covers and does not list as received had not arrived when the frame was made.
+//! A report that does not fit into a packet is split into several frames. Each frame is complete in
+//! itself: if a block covers a packet and does not list it as received, the packet had not arrived
+//! when the frame was made.
 //!
-//! Samples run backwards in time from `front`, each relative to the one before. Runs alternate between
-//! received and missing, received first; bits are least significant first.
+//! Samples run backwards in time from `front`, and each is relative to the previous one. Runs
+//! alternate between received and missing, beginning with received; the least significant bit is
+//! the first.
 
 use crate::wire::{
     Malformed,
@@ -43,7 +45,7 @@ pub(crate) struct Sample {
 /// Packet numbers that one report may cover, and so those that the receiver remembers: everything in
 /// flight at 10 Gbit/s over 1 s, and more. As a bitmap 128 KiB.
 pub(crate) const WINDOW: u64 = 1 << 20;
-/// Receive times in one report at most.
+/// Most receive times in one report.
 pub(crate) const SAMPLES_MAX: usize = 32;
 /// Kind of a block that is encoded as alternating run lengths.
 pub(crate) const RUNS: u8 = 0;

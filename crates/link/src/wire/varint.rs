@@ -1,5 +1,5 @@
-//! Variable-length integers as in RFC 9000 section 16: 1, 2, 4 or 8 bytes, the two top bits of the
-//! first byte give the length.
+//! Variable-length integers as in RFC 9000 section 16: 1, 2, 4 or 8 bytes, whose length is in the
+//! two top bits of the first byte.
 
 /// Bytes could not be decoded: they end too early or hold an impossible value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +9,7 @@ pub(crate) struct Malformed;
 /// The largest value that a variable-length integer can hold.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
 
-/// How many bytes `value` takes.
+/// Bytes that `value` takes.
 pub(crate) const fn size(value: u64) -> usize {
     if value < 1 << 6 {
         1
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         u32::try_from(self.varint()?).map_err(|_| Malformed)
     }
 
-    /// What [`put_signed`] appended.
+    /// Reads an integer that [`put_signed`] wrote.
     pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))

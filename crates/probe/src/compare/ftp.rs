@@ -1,4 +1,4 @@
-//! FTP sessions side by side.
+//! FTP sessions over several routes, side by side.
 
 use super::{Comparison, failures, head, miss, row, seconds, share, text_row, time_rows};
 use crate::ftp::{Session, Summary};
@@ -9,7 +9,7 @@ use bench_kit::{
 };
 
 impl Comparison {
-    /// Of sessions, each of whose `side` is one of `labels`.
+    /// Compares sessions. The `side` of each is one of `labels`.
     pub fn of_ftp(title: &str, labels: &[&str], sessions: &[Session]) -> Self {
         let of_side =
             |label: &&str| Summary::of(sessions.iter().filter(|session| session.side == **label));
@@ -87,7 +87,8 @@ fn by_verb(labels: &[&str], sessions: &[Session]) -> Table {
     }
 }
 
-/// Response and transfer times: their distributions, and transfers over the time at which sessions began.
+/// Distributions of response and transfer times, and transfer times over the times at which the
+/// sessions began.
 fn plots(labels: &[&str], sessions: &[Session]) -> Vec<Plot> {
     let samples = |of: fn(&Session) -> Vec<f64>| -> Vec<(String, Vec<f64>)> {
         let of_way = |label: &&str| {
@@ -136,7 +137,7 @@ fn plots(labels: &[&str], sessions: &[Session]) -> Vec<Plot> {
     ]
 }
 
-/// More would be a blot.
+/// Largest number of points in a plot over time: more would merge into one area.
 const SESSIONS_OVER_TIME: usize = 2000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Records of several ways side by side: a page, a table, and distributions.
+//! Records of several routes side by side, as a page with tables and distributions.
 
 mod ftp;
 mod transaction;
@@ -6,23 +6,23 @@ mod transaction;
 use super::{Failure, FailureKind};
 use bench_kit::{plot::Plot, stats, table::Table};
 
-/// What records of several ways say beside each other.
+/// The comparison of several routes.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// What was measured.
+    /// Heading of the page.
     pub title: String,
-    /// A column for each way.
+    /// One column for each route.
     pub table: Table,
     /// A second table with more detail.
     pub detail: Option<(String, Table)>,
-    /// Distributions, and what happened over time.
+    /// Distributions, and events over time.
     pub plots: Vec<Plot>,
-    /// What did not succeed, in sentences.
+    /// Failures, as sentences.
     pub misses: Vec<String>,
 }
 
 impl Comparison {
-    /// A page that needs nothing beside itself; `conditions` say where the records come from.
+    /// A self-contained HTML page. `conditions` say where the records come from.
     pub fn html(&self, conditions: &[String]) -> String {
         let mut page = bench_kit::page::Page::open(&self.title);
         page.list(conditions);
@@ -46,7 +46,7 @@ impl Comparison {
     }
 }
 
-/// A value for each way and, where there are two, the second by the first.
+/// A row with one value for each route and, with two routes, the second divided by the first.
 fn row(what: &str, values: &[Option<f64>], show: impl Fn(f64) -> String) -> Vec<String> {
     let shown = values
         .iter()
@@ -60,7 +60,7 @@ fn row(what: &str, values: &[Option<f64>], show: impl Fn(f64) -> String) -> Vec<
     row
 }
 
-/// Text for each way, nothing to divide.
+/// A row with one text for each route.
 fn text_row(what: &str, texts: Vec<String>) -> Vec<String> {
     let is_pair = texts.len() == 2;
     let mut row = vec![what.to_owned()];
@@ -78,7 +78,7 @@ fn head(labels: &[&str]) -> Vec<String> {
     head
 }
 
-/// Rows with the median and the rare ones of a time.
+/// Rows with median, 99th percentile and maximum of a time.
 fn time_rows(what: &str, times: &[Option<stats::Summary>]) -> Vec<Vec<String>> {
     let of = |part: fn(&stats::Summary) -> f64| -> Vec<Option<f64>> {
         times.iter().map(|time| time.as_ref().map(part)).collect()
@@ -99,7 +99,7 @@ fn failures(counts: &std::collections::BTreeMap<FailureKind, usize>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// `99.998 % (49,999 of 50,000)`; less than all never rounds to all.
+/// `99.998 % (49,999 of 50,000)`; a share below 1 never rounds to 100 %.
 fn share(part: usize, whole: usize) -> String {
     let percent = part as f64 * 100.0 / whole.max(1) as f64;
     let percent = if part < whole {

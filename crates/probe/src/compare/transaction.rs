@@ -1,4 +1,4 @@
-//! Short transactions side by side.
+//! Short transactions over several routes, side by side.
 
 use super::{Comparison, failures, head, miss, share, text_row, time_rows};
 use crate::transaction::{Summary, Transaction};
@@ -8,7 +8,7 @@ use bench_kit::{
 };
 
 impl Comparison {
-    /// Of transactions, each of whose `side` is one of `labels`.
+    /// Compares transactions. The `side` of each is one of `labels`.
     pub fn of_transactions(title: &str, labels: &[&str], all: &[Transaction]) -> Self {
         let of_side = |label: &&str| Summary::of(all.iter().filter(|one| one.side == **label));
         let summaries: Vec<Summary> = labels.iter().map(of_side).collect();

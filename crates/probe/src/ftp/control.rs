@@ -1,4 +1,4 @@
-//! The control connection: commands out, replies in.
+//! The control connection of a session: sends commands, reads whole replies, limits silence.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,6 @@ use tokio::{
 
 use crate::{Failure, FailureKind, failure::within};
 
-/// A control connection.
 #[derive(Debug)]
 pub(super) struct Control {
     stream: TcpStream,
@@ -22,11 +21,11 @@ pub(super) struct Control {
     patience: Duration,
 }
 
-/// A reply.
+/// A whole reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) code: Code,
-    /// Its last line, code included.
+    /// The last line, with the code.
     pub(super) line: String,
 }
 
@@ -52,18 +51,18 @@ impl Control {
             .map_err(|e| Failure::io("control connection", &e))
     }
 
-    /// Sends a line.
+    /// Sends a command.
     pub(super) async fn send(&mut self, verb: &str, line: &str) -> Result<(), Failure> {
         let bytes = format!("{line}\r\n");
         within(verb, self.patience, self.stream.write_all(bytes.as_bytes())).await
     }
 
-    /// The next reply, whole. `during` is what it answers.
+    /// Waits for the next whole reply. `during` names the command in failures.
     pub(super) async fn reply(&mut self, during: &str) -> Result<Reply, Failure> {
         self.reply_after(during, async {}).await
     }
 
-    /// The next reply, whole; only after `event` silence ends the waiting.
+    /// Waits for the next whole reply. Silence counts against the time limit only after `event`.
     pub(super) async fn reply_after(
         &mut self,
         during: &str,
@@ -130,11 +129,11 @@ pub(super) async fn connect(
     .await
 }
 
-/// What a record keeps of a server's words.
+/// The part of a server's text that a record keeps.
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(WORDS_MAX).collect()
 }
 
-/// Of all lines of a reply together: more than any server's `FEAT`, `STAT` or `HELP`.
+/// Longest reply, all lines together: more than any server's `FEAT`, `STAT` or `HELP`.
 const WHOLE_REPLY_MAX: usize = 1 << 20;
 const WORDS_MAX: usize = 200;

@@ -1,4 +1,4 @@
-//! What a session has stored, so that what comes back can be judged.
+//! The files that a session has stored, for the check of what it retrieves.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -6,21 +6,20 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use bench_kit::content::Content;
 
-/// The files of one session, by path.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     folder: Vec<String>,
-    /// Bytes of those whose content is known: it follows from the path.
+    /// Sizes of the files whose content is known; the content follows from the path.
     sizes: HashMap<String, u64>,
     renamed: HashMap<String, String>,
 }
 
-/// Files that were on the server before: all sessions must see the same.
+/// Files that were on the server before the run: every session must see the same content.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Strangers(Rc<RefCell<HashMap<String, (u64, u64)>>>);
 
 impl Files {
-    /// The path of a name as the server sees it.
+    /// The server's path of a name that the session uses.
     pub(super) fn path(&self, name: &str) -> String {
         let mut parts = self.folder.clone();
         walk(&mut parts, name);
@@ -36,7 +35,7 @@ impl Files {
         self.sizes.insert(path, size);
     }
 
-    /// Its content is not known any more, or it is gone.
+    /// Drops a file that is gone, or whose content is unknown from now on.
     pub(super) fn forget(&mut self, path: &str) {
         self.sizes.remove(path);
         self.renamed.remove(path);
@@ -51,13 +50,13 @@ impl Files {
         self.renamed.insert(to, first);
     }
 
-    /// Size of a file of this session, and the name that its content was made from.
+    /// Size of a file of this session, and the path from which its content was made.
     pub(super) fn get(&self, path: &str) -> Option<(u64, &str)> {
         let (path, size) = self.sizes.get_key_value(path)?;
         Some((*size, self.renamed.get(path).unwrap_or(path)))
     }
 
-    /// Names of this session's files in the folder where it is.
+    /// Names of this session's files in the current folder.
     pub(super) fn names_here(&self) -> Vec<&str> {
         let here = self.folder.join("/");
         let split = |path: &'_ String| path.rfind('/').map(|at| at + 1);
@@ -70,14 +69,14 @@ impl Files {
 }
 
 impl Strangers {
-    /// Whether the content is what others saw at this path; the first one to see it decides.
+    /// Whether the content is the one that the first session saw at this path.
     pub(super) fn is_same(&self, path: String, content: &[u8]) -> bool {
         let seen = (content.len() as u64, xxh3_64(content));
         *self.0.borrow_mut().entry(path).or_insert(seen) == seen
     }
 }
 
-/// The content of a file: where in the endless one it begins follows from its session and name.
+/// The content of a file. Session and name decide where it begins in the endless content.
 pub(super) fn content<'a>(
     content: &'a Content,
     session: &str,
@@ -94,7 +93,7 @@ pub(super) fn content<'a>(
     })
 }
 
-/// Whether `bytes` are the content from `from` to `size`.
+/// Whether `bytes` are exactly the content of `pieces`.
 pub(super) fn is_content<'a>(bytes: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut rest = bytes;
     for piece in pieces {
@@ -106,7 +105,7 @@ pub(super) fn is_content<'a>(bytes: &[u8], pieces: impl Iterator<Item = &'a [u8]
     rest.is_empty()
 }
 
-/// Follows a path; an absolute one has an empty first part.
+/// Follows a path. An absolute path has an empty first part.
 fn walk(folder: &mut Vec<String>, path: &str) {
     if path.starts_with('/') {
         *folder = vec![String::new()];

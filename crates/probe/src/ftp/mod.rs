@@ -1,8 +1,10 @@
-//! Sessions against any FTP server, each saying a script, with the time of every event.
+//! FTP sessions against any server. Each session runs a script, and its record has the time of
+//! every event.
 //!
-//! Clients wait as curl and the BSD client do: for the reply to a command before the next one, for a data
-//! connection before the command that uses it, and for the preliminary reply before an upload's bytes.
-//! What a session stored is compared when it comes back. TLS is not spoken.
+//! The client waits as curl and the BSD client do: for the reply to a command before the next
+//! command, for the data connection before its transfer command, and for the preliminary reply
+//! before the bytes of an upload. A file that a session stored is compared when the session
+//! retrieves it. The client has no TLS.
 
 mod control;
 mod files;
@@ -20,54 +22,55 @@ use bench_kit::content::Content;
 pub use record::{Data, Exchange, Session, Summary};
 pub use script::{Script, ScriptError};
 
-/// What is asked of a server.
+/// Settings of the sessions.
 #[derive(Debug, Clone)]
 pub struct FtpProbe {
-    /// The server, or what leads to it.
+    /// The server, or a forward to the server.
     pub server: SocketAddr,
-    /// What records call this way to the server.
+    /// Name of this route in records.
     pub label: String,
-    /// Default `anonymous`.
+    /// Login name. Default `anonymous`.
     pub user: String,
-    /// Default: an address without a meaning, as anonymous users give one.
+    /// Default: a meaningless mail address, as anonymous users give one.
     pub password: Password,
-    /// Where sessions may write; `{folder}` in scripts. Default `.`: where a login leads to.
+    /// Folder on the server in which sessions may write, `{folder}` in scripts. Default `.`, the
+    /// folder after the login.
     pub folder: String,
-    /// Begins the names of what sessions make, and differs from run to run, so that what a broken one
-    /// left is in nobody's way.
+    /// Prefix of all names that sessions create. The prefix differs from run to run, so that files
+    /// left by a broken run do not disturb the next one.
     pub name: String,
-    /// What each session says. Default: [`Script::middlebox`].
+    /// Commands of each session. Default: [`Script::middlebox`].
     pub script: Script,
     /// Who opens data connections.
     pub data: DataMode,
-    /// Size of each file that is stored. Default 100 kB, as in the study.
+    /// Size of each stored file. Default 100 kB, as in the study.
     pub file_size: ByteCount,
-    /// Mean of the random pause before each command. Default: none; the study's was 2 s.
+    /// Mean of the random pause before each command. Default: no pause; the study had 2 s.
     pub pause: Option<Duration>,
-    /// Longest silence while something is awaited. Default 30 s.
+    /// Longest silence before a session fails. Default 30 s.
     pub timeout: Duration,
-    /// How many sessions, and when.
+    /// The number of sessions and their times.
     pub arrivals: Arrivals,
 }
 
-/// A password: shown as `***`.
+/// A password; `Debug` prints `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub String);
 
 /// Who opens data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataMode {
-    /// Whoever the script says.
+    /// As the script says.
     #[default]
     Scripted,
-    /// The server, also where the script has `PASV` or `EPSV`.
+    /// The server, even if the script has `PASV` or `EPSV`.
     Active,
-    /// The client, also where the script has `PORT` or `EPRT`.
+    /// The client, even if the script has `PORT` or `EPRT`.
     Passive,
 }
 
 impl FtpProbe {
-    /// One session of the study's script.
+    /// One session with the study's script.
     pub fn new(server: SocketAddr) -> Self {
         let unique = clock::unix_us() / 1000;
         Self {
@@ -87,20 +90,20 @@ impl FtpProbe {
     }
 }
 
-/// Runs all sessions; each is handed over as soon as it has ended. They are returned in the order of
-/// arrival.
+/// Runs all sessions, and calls back with each one as soon as it has ended. Returns the sessions in
+/// the order of arrival.
 ///
 /// # Errors
-/// [`ProbeError`] if nothing could be tried. What failed is in the records.
+/// [`ProbeError`] if no session could be tried. A failed session is a record, not an error.
 pub fn run(probe: &FtpProbe, on_record: impl FnMut(&Session)) -> Result<Vec<Session>, ProbeError> {
     run_by_turns(&[probe], on_record)
 }
 
-/// Runs several probes by turns, in one stream of arrivals: that of the first, whose count is for each of
-/// them. So all meet the same path and the same machine.
+/// Runs several probes in turn, so that all meet the same path and the same machine. The arrivals
+/// are those of the first probe, and its count applies to each probe.
 ///
 /// # Errors
-/// [`ProbeError`] if nothing could be tried, or two have the same label.
+/// [`ProbeError`] if no session could be tried, or if two probes have the same label.
 pub fn run_by_turns(
     probes: &[&FtpProbe],
     on_record: impl FnMut(&Session),

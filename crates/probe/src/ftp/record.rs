@@ -1,4 +1,4 @@
-//! What became of a session, with the time of each event.
+//! The record of a session, with the time of each event, and figures over many sessions.
 
 use std::collections::BTreeMap;
 
@@ -7,113 +7,111 @@ use serde::{Deserialize, Serialize};
 use crate::{Failure, FailureKind, failure};
 use bench_kit::stats;
 
-/// One session.
+/// One session. All times count from its beginning, in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// The probe's label, such as "direct".
     pub side: String,
-    /// From 0, in the order of arrival.
+    /// Counts from 0 in the order of arrival.
     pub number: u64,
-    /// When it began, microseconds since 1970. All other times count from here.
+    /// Begin, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// When the control connection was up.
+    /// When the control connection was open.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
-    /// When the server's greeting had come.
+    /// When the server's greeting was complete.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub greeted_us: Option<u64>,
     /// In the order of sending.
     pub commands: Vec<Exchange>,
-    /// Commands of the script, those that were never sent included.
+    /// Commands of the script, including those that were never sent.
     pub commands_planned: usize,
-    /// Transfers of files in the script.
+    /// File transfers of the script.
     pub transfers_planned: usize,
-    /// When it was over.
+    /// When the session ended.
     pub ended_us: u64,
-    /// What ended it before its script was at the end.
+    /// Why the session ended before the end of its script.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// A command and what followed.
+/// A command with its replies and its data connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// Without its argument.
+    /// The command without its argument.
     pub verb: String,
-    /// When it was given to the kernel.
+    /// When the kernel took the command.
     pub sent_us: u64,
-    /// When the first reply was complete; of a transfer, usually the preliminary one.
+    /// When the first reply was complete: the preliminary reply, for most transfers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub replied_us: Option<u64>,
-    /// The code of the last reply.
+    /// Code of the last reply.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub code: Option<u16>,
-    /// The data connection, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub data: Option<Data>,
 }
 
-/// A data connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Data {
-    /// When it was up.
+    /// When the connection was open.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
-    /// When the first byte came, or was taken by the kernel.
+    /// When the first byte arrived, or the kernel had taken it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_byte_us: Option<u64>,
-    /// When the last byte had come and the connection ended, or the kernel had taken the last byte.
+    /// When the connection ended after the last byte, or the kernel had taken the last byte.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_us: Option<u64>,
     /// When the final reply was complete.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub final_us: Option<u64>,
-    /// Bytes that came, or that the kernel took.
+    /// Bytes that arrived, or that the kernel took.
     pub bytes: u64,
-    /// Whether it carried a file, and not a listing.
+    /// Whether the connection carried a file rather than a listing.
     pub is_file: bool,
 }
 
-/// What many sessions say together.
+/// Figures over many sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Sessions that were begun.
+    /// Sessions that began.
     pub sessions: usize,
-    /// Of them, those that came to the end of their script.
+    /// Sessions that reached the end of their script.
     pub sessions_complete: usize,
     /// Commands of all scripts.
     pub commands_planned: usize,
-    /// Of them, those that had the reply that they must have.
+    /// Commands with the expected reply.
     pub commands_complete: usize,
-    /// Transfers of files of all scripts.
+    /// File transfers of all scripts.
     pub transfers_planned: usize,
-    /// Of them, those whose bytes and final reply were right.
+    /// File transfers with the right bytes and the expected final reply.
     pub transfers_complete: usize,
-    /// What ended sessions early.
+    /// Failures that ended a session.
     pub failures: BTreeMap<FailureKind, usize>,
-    /// Seconds from a command to its first reply, without those that move data.
+    /// Seconds from a command to its first reply, without transfer commands.
     pub response_s: Option<stats::Summary>,
-    /// Seconds of a transfer, from its command until the final reply.
+    /// Seconds from a transfer command to the final reply.
     pub transfer_s: Option<stats::Summary>,
-    /// Seconds of a session that was complete.
+    /// Seconds of a complete session.
     pub session_s: Option<stats::Summary>,
 }
 
 impl Session {
-    /// Commands that had the reply that they must have: a failure is always of the last one.
+    /// Commands with the expected reply. A failure always belongs to the last command.
     pub fn commands_complete(&self) -> usize {
         let failed = usize::from(self.failure.is_some());
         self.commands.len().saturating_sub(failed)
     }
 
-    /// Transfers of files that were complete, and right.
+    /// File transfers with the right bytes and the expected final reply.
     pub fn transfers_complete(&self) -> impl Iterator<Item = &Exchange> {
         let sound = self.commands_complete();
         let sound = self.commands[..sound].iter();
         sound.filter(|command| command.data.as_ref().is_some_and(|data| data.is_file))
     }
 
-    /// Seconds from each command to its first reply, without those that move data.
+    /// Seconds from each command to its first reply, without transfer commands.
     pub fn response_seconds(&self) -> impl Iterator<Item = f64> {
         let plain = self
             .commands
@@ -122,27 +120,27 @@ impl Session {
         plain.filter_map(|command| Some(seconds(command.replied_us? - command.sent_us)))
     }
 
-    /// Seconds of each complete transfer of a file.
+    /// Seconds of each complete file transfer.
     pub fn transfer_seconds(&self) -> impl Iterator<Item = f64> {
         self.transfers_complete()
             .filter_map(Exchange::transfer_seconds)
     }
 
-    /// Seconds from beginning to end.
     pub fn seconds(&self) -> f64 {
         seconds(self.ended_us)
     }
 }
 
 impl Exchange {
-    /// Seconds from the command until the final reply after its data.
+    /// Seconds from the transfer command to the final reply; `None` if the transfer did not
+    /// complete.
     pub fn transfer_seconds(&self) -> Option<f64> {
         Some(seconds(self.data.as_ref()?.final_us? - self.sent_us))
     }
 }
 
 impl Summary {
-    /// Of sessions, in any order.
+    /// Summarises sessions in any order.
     pub fn of<'a>(sessions: impl Iterator<Item = &'a Session> + Clone) -> Self {
         let sum = |of: fn(&Session) -> usize| sessions.clone().map(of).sum();
         let of = |values: Vec<f64>| stats::Summary::of(&values);

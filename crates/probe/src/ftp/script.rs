@@ -1,14 +1,16 @@
-//! What a session says: one command on a line, as it goes over the wire.
+//! The commands of a session: one on each line, as it goes over the wire.
 //!
-//! - `#` begins a comment, at the beginning of a line only: names may contain it.
-//! - `{user}`, `{password}`, `{folder}` stand for what the probe is told, `{session}` for a name that no
-//!   other session has, `{number}` for the session's number from 0; `{{` is a brace.
-//! - `PASV`, `EPSV`, `PORT` and `EPRT` stand alone: addresses are filled in. A transfer without one of
-//!   them before it gets `EPSV`, or `PORT` in active mode.
-//! - `RETR`, `STOR`, `APPE`, `LIST`, `NLST`, `MLSD` move data. What is stored is made up, and compared
-//!   when it is retrieved.
-//! - A code before a command is the reply that must come instead of success: `550 MDTM gone`, `5xx RMD x`.
-//! - `SLEEP 2s` is no command: the session rests for a time drawn around that mean (exponentially).
+//! - `#` at the beginning of a line begins a comment. Elsewhere it is part of a name.
+//! - `{user}`, `{password}` and `{folder}` stand for the probe's settings, `{session}` for a name
+//!   that is unique to the session, `{number}` for the session's number from 0; `{{` is a brace.
+//! - `PASV`, `EPSV`, `PORT` and `EPRT` have no argument: the client fills in addresses. A transfer
+//!   without one of these before it gets `EPSV`, or `PORT` in active mode.
+//! - `RETR`, `STOR`, `APPE`, `LIST`, `NLST` and `MLSD` move data. The probe makes up the content of
+//!   stored files, and compares a file when it is retrieved.
+//! - A code before a command is the expected reply instead of success: `550 MDTM gone`, `5xx RMD
+//!   x`.
+//! - `SLEEP 2s` is no command: the session pauses for an exponentially distributed time with this
+//!   mean.
 
 use std::{fmt, time::Duration};
 
@@ -23,7 +25,6 @@ pub struct Script {
     pub(super) steps: Vec<Step>,
 }
 
-/// A line of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Sleep(Duration),
@@ -39,7 +40,7 @@ pub(super) struct Command {
     pub(super) expected: Expected,
 }
 
-/// What a command is about, as far as the client has a part in it.
+/// The client's part in a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Job {
     Passive(PassiveForm),
@@ -48,17 +49,17 @@ pub(super) enum Job {
     Store,
     Append,
     List,
-    /// Nothing beside a reply.
+    /// The command has a reply and no data connection.
     Ask,
 }
 
-/// Which final reply must come.
+/// The expected final reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// `2yz`, or `3yz` where a command has a second part.
+    /// `2yz`, or `3yz` for a command with a second part.
     Success,
     Code(u16),
-    /// The first digit.
+    /// Any reply with this first digit.
     Class(u16),
 }
 
@@ -72,7 +73,7 @@ enum Piece {
     Number,
 }
 
-/// What stands for placeholders in one session.
+/// Values of the placeholders in one session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Values<'a> {
     pub(super) user: &'a str,
@@ -82,30 +83,28 @@ pub(super) struct Values<'a> {
     pub(super) number: u64,
 }
 
-/// Where a script is not one, and why. Line and column are counted from 1.
+/// A mistake in a script. Line and column count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct ScriptError {
-    /// Which line.
     pub line: usize,
-    /// Which character of it.
+    /// In characters.
     pub column: usize,
-    /// What is wrong.
     pub message: String,
 }
 
 impl Script {
-    /// The session of the middlebox study: 35 commands, four transfers of files, passive and active, and two
-    /// listings. M. Allman, "On the Performance of Middleboxes", IMC 2003, section 7; the commands between
-    /// are more varied than the study's.
+    /// The session of the middlebox study: 35 commands, four file transfers, passive and active,
+    /// and two listings. The other commands are more varied than the study's.
+    ///
+    /// Source: M. Allman, "On the Performance of Middleboxes", IMC 2003, section 7.
     pub fn middlebox() -> Self {
         Self::parse(MIDDLEBOX).expect("a test parses it")
     }
 
-    /// Reads a script.
     ///
     /// # Errors
-    /// [`ScriptError`] with the first thing that is wrong.
+    /// [`ScriptError`] with the first mistake.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let mut steps = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -138,7 +137,7 @@ impl Script {
         Ok(Self { steps })
     }
 
-    /// Commands that it sends, those included that are added before transfers without one.
+    /// Commands of a session, including those that are added before transfers.
     pub fn commands(&self) -> usize {
         let (mut count, mut has_data) = (0, false);
         for job in self.jobs() {
@@ -153,7 +152,7 @@ impl Script {
         count
     }
 
-    /// Transfers of files.
+    /// File transfers of a session.
     pub fn transfers(&self) -> usize {
         let moved = self.jobs().filter(|job| job.moves_data());
         moved.filter(|job| *job != Job::List).count()
@@ -177,7 +176,7 @@ impl Job {
 }
 
 impl Command {
-    /// The argument in one session.
+    /// The argument with its placeholders filled in.
     pub(super) fn argument(&self, values: &Values<'_>) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -215,7 +214,8 @@ impl fmt::Display for Expected {
     }
 }
 
-/// A line without space around it. Errors have the number of characters before what is wrong.
+/// Parses a line without surrounding space. An error carries the number of characters before the
+/// mistake.
 fn step(content: &str) -> Result<Step, (usize, String)> {
     let (mut word, mut rest) = split(content);
     let mut before = 0;
@@ -253,7 +253,7 @@ fn step(content: &str) -> Result<Step, (usize, String)> {
     }))
 }
 
-/// A word, and what follows the space behind it.
+/// The first word, and the text after the space behind it.
 fn split(text: &str) -> (&str, &str) {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     (word, rest.trim_start())
@@ -336,7 +336,7 @@ fn pieces(text: &str) -> Result<Vec<Piece>, (usize, String)> {
 
 const MIDDLEBOX: &str = include_str!("middlebox.ftp");
 const STEPS_MAX: usize = 10_000;
-/// Of servers: vsftpd stops at 4096.
+/// Longest line in bytes: vsftpd accepts 4096.
 const LINE_MAX: usize = 4000;
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
-//! One session: says its script, and notes when what happened.
+//! One FTP session of the probe.
+//!
+//! In: the script, the server's address and the session's number. Out: a [`Session`] with the time of
+//! each command, reply and data connection, and the failure that ended the session, if any. The
+//! content of every file that the session stored is checked when the session retrieves it.
 
 use std::{
     net::SocketAddr,
@@ -14,6 +18,7 @@ use rand_pcg::Pcg64;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::oneshot,
     time::sleep,
 };
 
@@ -27,7 +32,7 @@ use super::{
 use crate::{Failure, FailureKind, arrivals, clock, failure::within};
 use bench_kit::content::Content;
 
-/// What the sessions of a run have in common.
+/// State that all sessions of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct Common {
     pub(super) content: Content,
@@ -44,25 +49,30 @@ struct Run<'a> {
     random: Pcg64,
     files: Files,
     data: Option<Prepared>,
-    /// Where the next transfer begins.
+    /// Offset of the next transfer in bytes, from `REST`.
     restart: u64,
+    /// Path of the last accepted `RNFR`, until its `RNTO`.
     rename: Option<String>,
     is_binary: bool,
 }
 
-/// A data connection that is to be used next.
+/// The data connection of the next transfer.
 enum Prepared {
+    /// A passive data connection, and when it was open, in microseconds of the session.
     Connected(TcpStream, u64),
+    /// An active data connection: the server connects after the transfer command.
     Awaited(TcpListener),
 }
 
-/// Which way bytes go.
+/// The bytes of a transfer.
 enum Flow {
+    /// The server sends; what has arrived so far.
     In(Vec<u8>),
+    /// The probe sends the bytes `from..size` of the file `name`.
     Out { name: String, from: u64, size: u64 },
 }
 
-/// Runs the session with this number to its end.
+/// Runs the session with this number to its end. A failure is part of the record.
 pub(super) async fn run(probe: &FtpProbe, common: &Common, number: u64) -> Session {
     let mut run = Run {
         probe,
@@ -153,7 +163,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sends a line and waits for its first reply.
+    /// Sends a command and waits for its first reply.
     async fn exchange(
         &mut self,
         control: &mut Control,
@@ -180,7 +190,7 @@ impl Run<'_> {
         control.send(verb, line).await
     }
 
-    /// A command that is answered by a reply alone.
+    /// Runs a command that needs no data connection.
     async fn ask(
         &mut self,
         control: &mut Control,
@@ -197,7 +207,12 @@ impl Run<'_> {
         if !matches!(reply.code.class(), Class::Completed | Class::Intermediate) {
             return Ok(());
         }
-        match verb.as_str() {
+        self.follow(verb, argument, &reply)
+    }
+
+    /// Keeps the session's picture of folders, files and modes in step with an accepted command.
+    fn follow(&mut self, verb: &str, argument: &str, reply: &Reply) -> Result<(), Failure> {
+        match verb {
             "CWD" => self.files.enter(argument),
             "CDUP" => self.files.enter(".."),
             "TYPE" => self.is_binary = argument.starts_with(['I', 'i', 'L', 'l']),
@@ -215,12 +230,12 @@ impl Run<'_> {
             }
             "SIZE" if self.is_binary => {
                 let known = self.files.get(&self.files.path(argument));
-                let told = reply
+                let announced = reply
                     .line
                     .get(4..)
                     .and_then(|text| text.trim().parse().ok());
-                if known.is_some_and(|(size, _)| told != Some(size)) {
-                    return Err(unexpected(verb, &reply));
+                if known.is_some_and(|(size, _)| announced != Some(size)) {
+                    return Err(unexpected(verb, reply));
                 }
             }
             _ => {}
@@ -228,7 +243,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Asks where to connect to, and connects, to the server's address whatever the reply says.
+    /// Opens a passive data connection. The probe takes only the port from the reply, and connects to
+    /// the address of the control connection.
     async fn passive(&mut self, control: &mut Control, form: PassiveForm) -> Result<(), Failure> {
         self.data = None;
         let server = control.peer()?;
@@ -255,7 +271,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Listens beside the control connection, and tells the server so.
+    /// Listens for an active data connection on the control connection's own address, and announces
+    /// the port to the server.
     async fn active(&mut self, control: &mut Control, form: ActiveForm) -> Result<(), Failure> {
         self.data = None;
         let own = control.local()?;
@@ -280,6 +297,7 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Runs one transfer: its command, the bytes and the replies, and the check of what arrived.
     async fn transfer(
         &mut self,
         control: &mut Control,
@@ -290,67 +308,25 @@ impl Run<'_> {
         let prepared = self.data.take().expect("it was prepared");
         let from = std::mem::take(&mut self.restart);
         let path = self.files.path(&argument);
-        let mut flow = match command.job {
-            Job::Store => Flow::Out {
-                name: path.clone(),
-                from,
-                size: self.probe.file_size.bytes(),
-            },
-            Job::Append => Flow::Out {
-                name: path.clone(),
-                from: 0,
-                size: self.probe.file_size.bytes(),
-            },
-            _ => Flow::In(Vec::new()),
-        };
+        let mut flow = self.flow(command.job, &path, from);
         self.send(control, verb, &line(verb, &argument)).await?;
-        let server = control.peer()?;
-        let moving = Moving {
+        let transfer = Transfer {
             began: self.began,
             patience: self.probe.timeout,
-            during: verb,
+            verb,
+            server: control.peer()?,
+            content: &self.common.content,
+            session: &self.name,
         };
         let mut data = Data {
             is_file: command.job != Job::List,
             ..Data::default()
         };
         let exchange = self.record.commands.last_mut().expect("it was sent");
-        let replied = &mut exchange.replied_us;
-        let code = &mut exchange.code;
-        let (started, go) = tokio::sync::oneshot::channel();
-        let (all_moved, moved) = tokio::sync::oneshot::channel::<()>();
-        let replies = async {
-            let first = control.reply(verb).await?;
-            *replied = Some(moving.now_us());
-            *code = Some(first.code.0);
-            if first.code.class() != Class::Preliminary {
-                return Ok((first, None));
-            }
-            // A transfer that has failed does not listen any more.
-            let _ = started.send(());
-            // While bytes move, silence is in order here; the data connection has a limit of its own.
-            let moved = async {
-                let _ = moved.await;
-            };
-            let last = control.reply_after(verb, moved).await?;
-            *code = Some(last.code.0);
-            Ok((last, Some(moving.now_us())))
-        };
-        let bytes = moving.run(
-            prepared,
-            server,
-            &mut flow,
-            &mut data,
-            go,
-            &self.common.content,
-            &self.name,
-        );
-        let bytes = async {
-            let _all_moved = all_moved;
-            bytes.await
-        };
-        let joined = both(replies, bytes).await;
-        let (reply, final_us) = match joined {
+        let ended = transfer
+            .run(control, exchange, prepared, &mut flow, &mut data)
+            .await;
+        let Ended { reply, final_us } = match ended {
             Ok(ended) => ended,
             Err(failure) => {
                 exchange.data = Some(data);
@@ -359,7 +335,7 @@ impl Run<'_> {
         };
         data.final_us = final_us;
         let (is_file, moved) = (data.is_file, data.bytes);
-        // A refusal that was expected moved nothing, and is a command like others.
+        // A transfer that the server refused moved nothing: its record has no data connection.
         exchange.data = final_us.is_some().then_some(data);
         if !command.expected.is(reply.code, verb) {
             return Err(unexpected(verb, &reply));
@@ -381,7 +357,24 @@ impl Run<'_> {
         }
     }
 
-    /// Compares a file that came with what was stored.
+    /// The bytes that a transfer command moves. `REST` has no meaning for `APPE`.
+    fn flow(&self, job: Job, path: &str, from: u64) -> Flow {
+        let upload = |from| Flow::Out {
+            name: path.to_owned(),
+            from,
+            size: self.probe.file_size.bytes(),
+        };
+        match job {
+            Job::Store => upload(from),
+            Job::Append => upload(0),
+            _ => Flow::In(Vec::new()),
+        }
+    }
+
+    /// Compares a retrieved file with the file that this session stored.
+    ///
+    /// A file that another client stored must be the same for all sessions of the run. ASCII
+    /// transfers are not compared: the server may change line ends.
     fn judge(&self, verb: &str, path: String, from: u64, bytes: &[u8]) -> Result<(), Failure> {
         if !self.is_binary {
             return Ok(());
@@ -407,7 +400,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A list of the folder must have the session's files.
+    /// Checks that a listing of the current folder names all files that this session stored there.
     fn judge_listing(&self, verb: &str, argument: &str, bytes: &[u8]) -> Result<(), Failure> {
         if !argument.is_empty() {
             return Ok(());
@@ -432,28 +425,103 @@ impl Run<'_> {
     }
 }
 
-/// The bytes of one transfer.
+/// One transfer between its command and its final reply.
 #[derive(Clone, Copy)]
-struct Moving<'a> {
+struct Transfer<'a> {
+    /// When the session began: times in records count from here.
     began: Instant,
     patience: Duration,
-    during: &'a str,
+    verb: &'a str,
+    /// The server's end of the control connection. The data connection must have the same address.
+    server: SocketAddr,
+    content: &'a Content,
+    session: &'a str,
 }
 
-impl Moving<'_> {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "borrowed from the session one by one"
-    )]
+/// The last reply to a transfer command.
+struct Ended {
+    reply: Reply,
+    /// When the final reply was complete; `None` if the server refused without a preliminary reply.
+    final_us: Option<u64>,
+}
+
+impl Transfer<'_> {
+    /// Reads the replies and moves the bytes at the same time.
+    ///
+    /// A refusal ends the transfer without a wait for bytes.
     async fn run(
         &self,
+        control: &mut Control,
+        exchange: &mut Exchange,
         prepared: Prepared,
-        server: SocketAddr,
         flow: &mut Flow,
         data: &mut Data,
-        go: tokio::sync::oneshot::Receiver<()>,
-        content: &Content,
-        session: &str,
+    ) -> Result<Ended, Failure> {
+        let (accepted, is_accepted) = oneshot::channel();
+        let (all_moved, have_all_moved) = oneshot::channel();
+        let replies = self.replies(control, exchange, accepted, have_all_moved);
+        let bytes = async {
+            // Dropped with the last byte or with the failure: the final reply is due from then on.
+            let _all_moved = all_moved;
+            self.bytes(prepared, flow, data, is_accepted).await
+        };
+        tokio::pin!(replies, bytes);
+        tokio::select! {
+            ended = &mut replies => {
+                let ended = ended?;
+                if ended.reply.code.class() == Class::Completed {
+                    bytes.await?;
+                }
+                Ok(ended)
+            }
+            moved = &mut bytes => {
+                moved?;
+                replies.await
+            }
+        }
+    }
+
+    /// Waits for the preliminary reply and for the final one, and notes both in `exchange`.
+    ///
+    /// Sends through `accepted` when the preliminary reply is there. While bytes move, the server
+    /// may be silent on the control connection as long as it likes: the data connection has a limit
+    /// of its own.
+    async fn replies(
+        &self,
+        control: &mut Control,
+        exchange: &mut Exchange,
+        accepted: oneshot::Sender<()>,
+        have_all_moved: oneshot::Receiver<()>,
+    ) -> Result<Ended, Failure> {
+        let first = control.reply(self.verb).await?;
+        exchange.replied_us = Some(self.now_us());
+        exchange.code = Some(first.code.0);
+        if first.code.class() != Class::Preliminary {
+            return Ok(Ended {
+                reply: first,
+                final_us: None,
+            });
+        }
+        // The receiver is gone if the data connection has failed.
+        let _ = accepted.send(());
+        let have_all_moved = async {
+            let _ = have_all_moved.await;
+        };
+        let last = control.reply_after(self.verb, have_all_moved).await?;
+        exchange.code = Some(last.code.0);
+        Ok(Ended {
+            reply: last,
+            final_us: Some(self.now_us()),
+        })
+    }
+
+    /// Opens the data connection, moves all bytes, and notes the times in `data`.
+    async fn bytes(
+        &self,
+        prepared: Prepared,
+        flow: &mut Flow,
+        data: &mut Data,
+        is_accepted: oneshot::Receiver<()>,
     ) -> Result<(), Failure> {
         let mut stream = match prepared {
             Prepared::Connected(stream, at) => {
@@ -461,49 +529,69 @@ impl Moving<'_> {
                 stream
             }
             Prepared::Awaited(listener) => {
-                let stream = self.within(accept_from(&listener, server)).await?;
+                let stream = self.within(accept_from(&listener, self.server)).await?;
                 data.connected_us = Some(self.now_us());
                 stream
             }
         };
         match flow {
-            Flow::In(bytes) => loop {
-                let count = self.within(stream.read_buf(bytes)).await?;
-                if count == 0 {
-                    data.ended_us = Some(self.now_us());
-                    return Ok(());
-                }
-                data.first_byte_us.get_or_insert(self.now_us());
-                data.bytes += count as u64;
-                if data.bytes > RETRIEVED_MAX {
-                    let detail = format!("more than {RETRIEVED_MAX} bytes");
-                    return Err(Failure::new(FailureKind::WrongData, self.during, detail));
-                }
-            },
+            Flow::In(bytes) => self.receive(&mut stream, bytes, data).await?,
             Flow::Out { name, from, size } => {
-                // The preliminary reply; where none comes, neither does the transfer.
-                let Ok(()) = go.await else {
+                if is_accepted.await.is_err() {
+                    // The server refused, so there is nothing to send.
                     return Ok(());
-                };
-                for piece in files::content(content, session, name, *from, *size) {
-                    for part in piece.chunks(STEP_BYTES) {
-                        self.within(stream.write_all(part)).await?;
-                        data.first_byte_us.get_or_insert(self.now_us());
-                        data.bytes += part.len() as u64;
-                    }
                 }
-                self.within(stream.shutdown()).await?;
-                data.ended_us = Some(self.now_us());
-                Ok(())
+                let pieces = files::content(self.content, self.session, name, *from, *size);
+                self.send(&mut stream, pieces, data).await?;
             }
         }
+        data.ended_us = Some(self.now_us());
+        Ok(())
+    }
+
+    /// Reads until the server closes the data connection.
+    async fn receive(
+        &self,
+        stream: &mut TcpStream,
+        bytes: &mut Vec<u8>,
+        data: &mut Data,
+    ) -> Result<(), Failure> {
+        loop {
+            let count = self.within(stream.read_buf(bytes)).await?;
+            if count == 0 {
+                return Ok(());
+            }
+            data.first_byte_us.get_or_insert(self.now_us());
+            data.bytes += count as u64;
+            if data.bytes > RETRIEVED_MAX_BYTES {
+                let detail = format!("more than {RETRIEVED_MAX_BYTES} bytes");
+                return Err(Failure::new(FailureKind::WrongData, self.verb, detail));
+            }
+        }
+    }
+
+    /// Sends `pieces` and closes the sending half of the data connection.
+    async fn send(
+        &self,
+        stream: &mut TcpStream,
+        pieces: impl Iterator<Item = &[u8]>,
+        data: &mut Data,
+    ) -> Result<(), Failure> {
+        for piece in pieces {
+            for part in piece.chunks(STEP_BYTES) {
+                self.within(stream.write_all(part)).await?;
+                data.first_byte_us.get_or_insert(self.now_us());
+                data.bytes += part.len() as u64;
+            }
+        }
+        self.within(stream.shutdown()).await
     }
 
     async fn within<T>(
         &self,
         work: impl Future<Output = std::io::Result<T>>,
     ) -> Result<T, Failure> {
-        let during = format!("{}: data connection", self.during);
+        let during = format!("{}: data connection", self.verb);
         within(&during, self.patience, work).await
     }
 
@@ -512,28 +600,7 @@ impl Moving<'_> {
     }
 }
 
-/// Waits for replies and bytes; a refusal ends the waiting for bytes.
-async fn both(
-    replies: impl Future<Output = Result<(Reply, Option<u64>), Failure>>,
-    bytes: impl Future<Output = Result<(), Failure>>,
-) -> Result<(Reply, Option<u64>), Failure> {
-    tokio::pin!(replies, bytes);
-    tokio::select! {
-        replied = &mut replies => {
-            let (reply, final_us) = replied?;
-            if reply.code.class() == Class::Completed {
-                bytes.await?;
-            }
-            Ok((reply, final_us))
-        }
-        moved = &mut bytes => {
-            moved?;
-            replies.await
-        }
-    }
-}
-
-/// A connection from the server; others are turned away.
+/// Accepts the server's data connection; a connection from another address is closed.
 async fn accept_from(listener: &TcpListener, server: SocketAddr) -> std::io::Result<TcpStream> {
     loop {
         let (stream, from) = listener.accept().await?;
@@ -554,6 +621,7 @@ fn line(verb: &str, argument: &str) -> String {
     format!("{verb} {argument}")
 }
 
+/// Bytes of one write to a data connection: the time of the first byte is noted after it.
 const STEP_BYTES: usize = 64 * 1024;
-/// Of one file, in memory.
-const RETRIEVED_MAX: u64 = 1 << 30;
+/// Longest download, since a session holds a retrieved file in memory until the check: 1 GiB.
+const RETRIEVED_MAX_BYTES: u64 = 1 << 30;

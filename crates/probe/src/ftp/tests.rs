@@ -8,7 +8,8 @@ use std::{
 use super::*;
 use crate::FailureKind;
 
-/// A server that has a greeting and an answer for each command, and then ends.
+/// A server that sends a greeting, answers each command with the next of `answers`, and then
+/// closes.
 fn server(answers: &[&str]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -187,7 +188,8 @@ fn the_studys_session_passes_the_embedded_server() {
         let served = Served::start();
         let mut probe = FtpProbe::new(served.address);
         probe.data = mode;
-        // The server lists a folder before it enters it, and fails when a session beside removes a file then.
+        // The server lists a folder before it enters it, and fails if a concurrent session removes
+        // a file in between.
         probe.arrivals = Arrivals {
             count: 6,
             ..Arrivals::default()
@@ -219,7 +221,7 @@ fn a_file_that_changed_on_the_server_is_noticed() {
     let vandal = thread::spawn({
         let mine = mine.clone();
         move || {
-            // Until it has been stored whole.
+            // Waits until the whole file is stored.
             while std::fs::metadata(&mine).map_or(0, |file| file.len()) < 100_000 {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -234,7 +236,7 @@ fn a_file_that_changed_on_the_server_is_noticed() {
     assert_eq!(session.transfers_complete().count(), 1);
 }
 
-/// The server of this program, over a folder of its own.
+/// The embedded server, with a folder of its own.
 struct Served {
     address: SocketAddr,
     folder: std::path::PathBuf,

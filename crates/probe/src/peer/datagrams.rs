@@ -1,4 +1,4 @@
-//! The peer's UDP port: counts, echoes, and learns where clients are.
+//! The peer's UDP port: counts datagrams, echoes them, and learns the clients' addresses.
 
 use std::{net::SocketAddr, sync::atomic::Ordering};
 
@@ -14,7 +14,7 @@ use crate::{
 pub(super) fn serve(shared: &Shared) {
     let mut buffer = vec![0; 1 << 16];
     while !shared.is_stopped.load(Ordering::Relaxed) {
-        // Silence, or the complaint of a client's machine that its port is gone.
+        // A timeout, or an ICMP error from a client's machine.
         let Ok(arrival) = udp::receive(&shared.udp, &mut buffer) else {
             continue;
         };
@@ -29,7 +29,7 @@ fn take(shared: &Shared, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
     let Some(header) = Header::parse(bytes) else {
         return;
     };
-    // Strangers get nothing, not even a complaint.
+    // An unknown sender gets no answer, so that nobody can use the peer as a reflector.
     let Some(test) = shared.table.find(header.id, from.ip()) else {
         return;
     };
@@ -40,7 +40,7 @@ fn take(shared: &Shared, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
                 ..header
             };
             answer.write(bytes);
-            // Lost like others if there is no room.
+            // A full send buffer drops the echo, as a network would.
             let _ = shared.udp.send_to(bytes, from);
         }
         (datagram::Kind::Open, Kind::Udp(side)) => lock(side).client = Some(from),

@@ -1,8 +1,9 @@
-//! The other end of measurements: `longhaul probe serve`.
+//! The peer of measurements: `longhaul probe serve`.
 //!
-//! One TCP port and the UDP port of the same number. A thread for each connection, [`CLIENTS_MAX`] of them
-//! at once; who says nothing sensible within a few seconds is cut off. UDP goes only to an address that has a
-//! control connection, so nobody can make the peer send to somebody else.
+//! The peer has one TCP port and the UDP port of the same number. Each connection has a thread;
+//! [`CLIENTS_MAX`] connections are open at once. The peer closes a connection without a valid first
+//! line after a few seconds. It sends UDP only to an address with a control connection, so nobody
+//! can aim its datagrams at a third host.
 
 mod datagrams;
 mod table;
@@ -30,7 +31,7 @@ use super::{
 };
 use table::{Kind, Table, Test, lock};
 
-/// A running peer. Dropped, it takes no more, and what is under way ends soon.
+/// A running peer. Drop closes its ports, and running tests end soon after.
 #[derive(Debug)]
 pub struct Peer {
     address: SocketAddr,
@@ -43,13 +44,13 @@ struct Shared {
     table: Table,
     udp: UdpSocket,
     connections: AtomicUsize,
-    /// Of receivers of UDP.
+    /// Memory of UDP receivers.
     udp_bytes: AtomicU64,
     is_stopped: AtomicBool,
 }
 
-/// Connections at once. Each has a thread, and at most 1.2 MiB for a transaction's answer, or a quarter of a MiB
-/// for bulk; tests of UDP together are bounded by their memory besides.
+/// Largest number of connections. Each has a thread, and at most 1.2 MiB for a transaction's
+/// answer, or 0.25 MiB for a bulk transfer. The memory of UDP tests has a limit of its own.
 pub const CLIENTS_MAX: usize = 256;
 
 impl Peer {
@@ -85,7 +86,6 @@ impl Peer {
         })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -94,7 +94,7 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 }
@@ -109,7 +109,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProbeEr
 fn accept(listener: &TcpListener, shared: &Arc<Shared>, is_over: impl Fn() -> bool) {
     while !is_over() && !shared.is_stopped.load(Ordering::Relaxed) {
         let Ok((stream, _)) = listener.accept() else {
-            // No descriptors left, or the end.
+            // No descriptors are left, or the peer ends.
             thread::sleep(Duration::from_millis(20));
             continue;
         };
@@ -120,7 +120,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, is_over: impl Fn() -> bo
         }
         let place = Place(shared.clone());
         let started = spawn("probe-client", move || {
-            // What breaks off shows at the client.
+            // The client notices a broken connection.
             let _ = serve(stream, &place.0);
             drop(place);
         });
@@ -128,11 +128,11 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, is_over: impl Fn() -> bo
     }
 }
 
-/// Says why, and waits for nothing.
+/// Refuses a connection with a reason, without a wait for its first line.
 fn turn_away(mut stream: TcpStream) {
     let words = format!("no room: {CLIENTS_MAX} connections are open here");
     if stream.set_nonblocking(true).is_ok() {
-        // Who does not take it sees the end alone.
+        // A client that does not read sees only the end of the connection.
         let _ = complain(&mut stream, &words);
         let _ = stream.shutdown(Shutdown::Write);
     }
@@ -142,7 +142,7 @@ fn complain(stream: &mut TcpStream, words: &str) -> io::Result<()> {
     stream.write_all(format!("{}{words}\n", line::COMPLAINT).as_bytes())
 }
 
-/// A connection's place among all; free again when dropped, also by a panic.
+/// A connection's place among [`CLIENTS_MAX`]. Drop frees the place, even during a panic.
 struct Place(Arc<Shared>);
 
 impl Drop for Place {
@@ -192,7 +192,7 @@ fn serve(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     }
 }
 
-/// Reads so many bytes and returns the last ones.
+/// Reads `bytes` bytes and returns the last ones.
 fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     stream.set_read_timeout(Some(tcp::STALL_MAX))?;
     let began = Instant::now();
@@ -215,13 +215,14 @@ fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     stream.write_all(&tail)
 }
 
-/// How long a bulk transfer may have lasted when so many bytes have come: nobody keeps a place with less.
+/// Longest time that the first `bytes` bytes of a bulk transfer may take. A slower transfer loses its
+/// place.
 fn patience(bytes: u64) -> Duration {
     let moving = Duration::from_secs(bytes / RATE_LEAST_BYTES_PER_S);
     (tcp::STALL_MAX + moving).min(BULK_MAX)
 }
 
-/// Waits until a test is over: `is_done`, its client gone, or the time up.
+/// Waits until `is_done`, until the client has gone, or until the time is over.
 fn attend(
     control: &TcpStream,
     shared: &Shared,
@@ -234,7 +235,7 @@ fn attend(
     while !is_done(test) && !shared.is_stopped.load(Ordering::Relaxed) {
         match control.peek(&mut [0]) {
             Ok(0) => return Err(io::ErrorKind::ConnectionAborted.into()),
-            // Nothing is to come; it is not read either.
+            // The protocol has no further bytes here; they stay unread.
             Ok(_) => thread::sleep(LOOK_AROUND),
             Err(error) if tcp::is_timeout(&error) => {}
             Err(error) => return Err(error),
@@ -286,12 +287,12 @@ fn tcp_control(stream: &mut TcpStream, shared: &Arc<Shared>, test: &Arc<Test>) -
     line::write(stream, &ends)
 }
 
-/// A port for the streams of one test, whose connections have its window from their first packet on.
-/// Dropped, it takes no more.
+/// A listening port for the streams of one test: its connections have the test's window from their
+/// first packet. Drop closes the port.
 struct Door(TcpListener);
 
 impl Door {
-    /// At the address where the control connection came in.
+    /// Listens at the local address of the control connection.
     fn open(
         control: &TcpStream,
         task: &tcp::Task,
@@ -302,7 +303,7 @@ impl Door {
         address.set_port(0);
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.bind(&address.into())?;
-        // What cannot be set shows when a stream joins.
+        // A setting that the kernel refuses shows when a stream joins.
         let _ = task.prepare(&socket);
         socket.listen(task.all_streams() as i32)?;
         let listener = TcpListener::from(socket);
@@ -321,12 +322,12 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // Wakes the thread that accepts; it ends with its test at the latest.
+        // Wakes the accepting thread, which ends with its test at the latest.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 }
 
-/// A stream of a test of bulk TCP.
+/// Adds a connection to a bulk TCP test as one of its streams.
 fn join(mut stream: TcpStream, shared: &Shared, id: u64, index: u16) -> io::Result<()> {
     let unknown = || io::Error::from(io::ErrorKind::NotFound);
     let client = stream.peer_addr()?.ip();
@@ -349,7 +350,7 @@ fn join(mut stream: TcpStream, shared: &Shared, id: u64, index: u16) -> io::Resu
     let is_unusable = failed.is_some();
     match lock(streams).ends.entry(index) {
         Entry::Vacant(place) => place.insert(failed),
-        // Twice the same: its figures would be nobody's.
+        // A second connection with the same number: its figures would be ambiguous.
         Entry::Occupied(_) => return Err(unknown()),
     };
     if is_unusable {
@@ -391,7 +392,7 @@ fn serve_udp(mut stream: TcpStream, shared: &Shared, task: udp::Task) -> io::Res
     result
 }
 
-/// A part of [`UDP_MEMORY_MAX_BYTES`]; free again when dropped.
+/// A part of [`UDP_MEMORY_MAX_BYTES`]. Drop frees it.
 struct Memory<'a> {
     all: &'a AtomicU64,
     bytes: u64,
@@ -424,7 +425,7 @@ fn udp_control(
     let time_max = task.time() + tcp::STALL_MAX;
     match task.direction {
         udp::Direction::Up => {
-            // The client says when it has sent everything.
+            // The client announces the end of its stream.
             line::read(stream, hello::LINE_MAX_BYTES, Instant::now() + time_max)?;
             let deadline = Instant::now() + DRAIN_MAX;
             while lock(side).silence() < udp::GRACE && Instant::now() < deadline {
@@ -459,14 +460,14 @@ fn udp_control(
     }
 }
 
-/// Between looks at whether a test still has its client.
+/// Interval of the checks whether a test still has its client.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
-/// Datagrams that still come so long behind the end are none of the stream's.
+/// A datagram that arrives later than this after the end does not count.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// A bulk transfer that is slower than this on average loses its place.
+/// Lowest mean rate at which a bulk transfer keeps its place.
 const RATE_LEAST_BYTES_PER_S: u64 = 1000;
 const BULK_MAX: Duration = Duration::from_secs(24 * 3600);
-/// What receivers of all tests of UDP keep: seven of the longest ones.
+/// Memory of all UDP receivers together: enough for seven of the longest tests.
 const UDP_MEMORY_MAX_BYTES: u64 = 64 << 20;
 const PING_MAX: Duration = Duration::from_secs(24 * 3600);
 

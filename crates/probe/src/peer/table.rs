@@ -1,4 +1,4 @@
-//! Tests under way at a peer, by the number that only their client knows.
+//! The running tests of a peer, by a random number that only the test's client knows.
 
 use std::{
     collections::HashMap,
@@ -17,11 +17,11 @@ use crate::{
     udp,
 };
 
-/// A test with its control connection.
+/// A test and its control connection.
 #[derive(Debug)]
 pub(super) struct Test {
     pub(super) id: u64,
-    /// Whoever has another address has no part in it.
+    /// Connections and datagrams from another address do not belong to the test.
     pub(super) client: IpAddr,
     pub(super) kind: Kind,
     is_over: AtomicBool,
@@ -33,18 +33,18 @@ pub(super) enum Kind {
     Tcp {
         task: tcp::Task,
         streams: Mutex<Streams>,
-        /// That they begin.
+        /// Signals that the streams begin.
         begun: Condvar,
     },
     Udp(Box<Mutex<udp::PeerSide>>),
 }
 
-/// Streams of a test of TCP.
+/// The streams of a bulk TCP test.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// By index; `Some(None)` waits or is under way.
+    /// Results by number; `Some(None)` is a stream without a result yet.
     pub(super) ends: HashMap<u16, Option<StreamEnd>>,
-    /// When all of them began.
+    /// When all streams began.
     pub(super) began: Option<Instant>,
 }
 
@@ -65,7 +65,7 @@ impl Table {
         Ok(test)
     }
 
-    /// The test with this number, for its client only.
+    /// The test with this number, if `client` owns it.
     pub(super) fn find(&self, id: u64, client: IpAddr) -> Option<Arc<Test>> {
         let found = lock(&self.0).get(&id).cloned();
         found.filter(|test| test.client == client.to_canonical())
@@ -83,7 +83,7 @@ impl Test {
     }
 }
 
-/// What a panic of another thread leaves is whole: nothing here is changed in several steps.
+/// Locks despite a panic elsewhere: no value here changes in several steps, so each is whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

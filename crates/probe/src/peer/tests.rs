@@ -174,7 +174,7 @@ fn bulk_tcp_goes_both_ways_and_both_ends_agree() {
     }
 }
 
-/// It leads to the port that everybody knows, and not to the one that listens with the window.
+/// A forward leads to the well-known port, but not to the port that listens with the window.
 #[test]
 fn streams_with_a_window_pass_a_forward() {
     let peer = peer();
@@ -235,7 +235,7 @@ fn memory_of_udp_tests_is_bounded_and_given_back() {
 #[test]
 fn a_trickle_keeps_no_place() {
     assert_eq!(patience(0), tcp::STALL_MAX);
-    // A byte each 29 s.
+    // One byte each 29 s.
     assert!(patience(2) < 2 * Duration::from_secs(29));
     assert_eq!(
         patience(1_000_000),
@@ -273,7 +273,7 @@ fn nonsense_ends_a_connection_and_nothing_else() {
         stream
             .set_read_timeout(Some(5 * SECOND))
             .expect("a timeout");
-        // It may be cut off meanwhile.
+        // The peer may close meanwhile.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -330,7 +330,7 @@ fn a_dropped_peer_takes_no_more() {
     }
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// These tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

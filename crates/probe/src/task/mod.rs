@@ -1,4 +1,4 @@
-//! What a client asks of the peer: the settings of a test, checked against bounds by both ends.
+//! The tasks that a client gives a peer. Both ends check a task against its bounds.
 
 pub(crate) mod tcp;
 pub(crate) mod udp;

@@ -1,11 +1,11 @@
-//! A test of TCP.
+//! The task of a bulk TCP test.
 
 use std::{io, time::Duration};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-/// Which way data goes, seen from the client.
+/// The direction of the data, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -13,39 +13,35 @@ pub enum Direction {
     Up,
     /// From the peer.
     Down,
-    /// Both at once, with as many streams each way.
+    /// Both at once, with the same number of streams in each direction.
     Both,
 }
 
-/// When a stream is at its end.
+/// When a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Limit {
-    /// After this time no more is sent; what has been sent arrives.
-    Time {
-        /// Milliseconds.
-        ms: u64,
-    },
-    /// After so many bytes.
+    /// The sender stops after this time; queued bytes still arrive.
+    Time { ms: u64 },
+    /// After this many bytes.
     Bytes {
-        /// Of each stream.
+        /// For each stream.
         count: u64,
     },
 }
 
-/// What is to be done.
+/// A bulk TCP test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// Which way.
     pub direction: Direction,
-    /// Connections at once, for each direction.
+    /// Connections in each direction.
     pub streams: u16,
-    /// Send and receive buffers of both sides; what they became is in [`crate::tcp::StreamEnd`]. `None`: they grow.
+    /// Send and receive buffers at both ends; [`crate::tcp::StreamEnd`] has the effective sizes.
+    /// `None`: buffers that grow.
     pub window_bytes: Option<u64>,
     /// Congestion control by the kernel's name; `None`: the system's choice.
     pub congestion: Option<String>,
-    /// When it ends.
     pub limit: Limit,
 }
 
@@ -61,7 +57,7 @@ impl Task {
         }
     }
 
-    /// Names what is out of bounds.
+    /// Checks the bounds. The error names the field that is out of bounds.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !(1..=STREAMS_MAX).contains(&self.streams) {
             return Err("streams: from 1 to 100");
@@ -97,7 +93,7 @@ impl Task {
         usize::from(self.streams) * ways
     }
 
-    /// Whether the stream with this number goes to the peer.
+    /// Whether the client sends on the stream with this number.
     pub(crate) fn client_sends(&self, index: u16) -> bool {
         match self.direction {
             Direction::Up => true,
@@ -106,7 +102,7 @@ impl Task {
         }
     }
 
-    /// After this time a test is given up.
+    /// Longest time of a test.
     pub(crate) fn time_max(&self) -> Duration {
         let sending = match self.limit {
             Limit::Time { ms } => Duration::from_millis(ms),
@@ -115,10 +111,10 @@ impl Task {
         sending + 4 * STALL_MAX
     }
 
-    /// Sets what a task says of sockets.
+    /// Applies the task's window and congestion control to a socket.
     pub(crate) fn prepare(&self, socket: impl std::os::fd::AsFd) -> io::Result<()> {
         if let Some(bytes) = self.window_bytes {
-            // The kernel doubles it, for its own overhead.
+            // The kernel doubles the size, for its own overhead.
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             setsockopt(&socket, sockopt::RcvBuf, &bytes)?;
             setsockopt(&socket, sockopt::SndBuf, &bytes)?;
@@ -136,9 +132,9 @@ impl Default for Task {
     }
 }
 
-/// Silence after which a stream is given up.
+/// Silence after which a stream fails.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(30);
-/// With their echo in the other direction no more than a peer's connections.
+/// Largest number of streams: in both directions together below a peer's limit of connections.
 const STREAMS_MAX: u16 = 100;
 const WINDOW_MAX_BYTES: u64 = 1 << 30;
 /// An hour.

@@ -1,4 +1,4 @@
-//! A test of UDP.
+//! The task of a UDP test.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use units::BitRate;
 
 use crate::datagram::HEADER_BYTES;
 
-/// Which way the stream goes, seen from the client.
+/// The direction of the stream, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -17,22 +17,21 @@ pub enum Direction {
     Down,
 }
 
-/// What is to be sent.
+/// A UDP test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// Which way.
     pub direction: Direction,
-    /// How many datagrams.
+    /// Number of datagrams.
     pub packets: u64,
-    /// UDP payload of each, header of the probe included.
+    /// UDP payload of each datagram in bytes, with the probe's header.
     pub payload_bytes: u16,
-    /// Rate of the payload.
+    /// Rate of the UDP payload.
     pub rate_bits_per_s: u64,
 }
 
 impl Task {
-    /// As many packets as fill a time at a rate.
+    /// A stream that fills `time` at `rate`.
     pub fn new(direction: Direction, rate: BitRate, payload_bytes: u16, time: Duration) -> Self {
         let bits = f64::from(payload_bytes) * 8.0;
         let packets = rate.as_bits_per_s() as f64 * time.as_secs_f64() / bits;
@@ -44,7 +43,7 @@ impl Task {
         }
     }
 
-    /// Names what is out of bounds.
+    /// Checks the bounds. The error names the field that is out of bounds.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let payload = usize::from(self.payload_bytes);
         if !(1..=PACKETS_MAX).contains(&self.packets) {
@@ -60,16 +59,16 @@ impl Task {
         is_short.then_some(()).ok_or("time: 24 h at most")
     }
 
-    /// How long sending takes at the task's rate.
+    /// Time that sending takes at the task's rate.
     pub fn time(&self) -> Duration {
         let bits = self.packets as f64 * f64::from(self.payload_bytes) * 8.0;
         Duration::try_from_secs_f64(bits / self.rate_bits_per_s as f64).unwrap_or(Duration::MAX)
     }
 }
 
-/// The receiver remembers a bit for each: 8 MiB.
+/// Largest number of datagrams: the receiver's bitmap then has 8 MiB.
 const PACKETS_MAX: u64 = 1 << 26;
-/// The longest payload of UDP over IPv4: 65,535 bytes less the headers of IP (20) and UDP (8).
+/// Largest UDP payload over IPv4: 65,535 bytes less the headers of IP (20) and UDP (8).
 const PAYLOAD_MAX_BYTES: usize = 65_535 - 20 - 8;
 const RATE_MAX_BITS_PER_S: u64 = 100_000_000_000;
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);

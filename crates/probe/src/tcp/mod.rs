@@ -1,5 +1,5 @@
-//! Bulk data over TCP for a time or a size: goodput by interval, and what the kernels know of the
-//! connections, with the window scales that each side sent and the other received.
+//! Bulk TCP tests, limited by time or size. A record has the goodput by interval, the kernels' view
+//! of each connection, and the window scales that each end sent and received.
 
 mod stream;
 
@@ -25,42 +25,38 @@ pub use crate::task::tcp::{Direction, Limit, Task};
 pub use stream::StreamEnd;
 pub(super) use stream::{STEP_BYTES, is_timeout, receive, send, unusable};
 
-/// A test to be made.
+/// Settings of a test.
 #[derive(Debug, Clone)]
 pub struct TcpProbe {
-    /// A probe's peer, or what leads to one.
+    /// A probe's peer, or a forward to a peer.
     pub peer: SocketAddr,
-    /// What is done.
     pub task: Task,
-    /// How long connecting and the peer's answers may take.
+    /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
 }
 
-/// What came of it.
+/// The record of a test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// When the streams began, microseconds since 1970.
+    /// When the streams began, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// What was to be done.
     pub task: Task,
     /// In the order of their numbers.
     pub streams: Vec<Stream>,
 }
 
-/// A stream as both sides saw it.
+/// A stream as both ends saw it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
     /// Whether the client sent.
     pub is_up: bool,
-    /// The sending side's view.
     pub sender: StreamEnd,
-    /// The receiving side's view.
     pub receiver: StreamEnd,
 }
 
 impl Record {
-    /// Bytes that arrived, by the time from the common beginning of all streams of a direction to the last
-    /// byte of the last of them; bits per second.
+    /// Received bytes, divided by the time from the common beginning of a direction's streams to
+    /// the last byte of the last stream; in bits per second.
     pub fn goodput_bits_per_s(&self, is_up: bool) -> f64 {
         let mine = || self.streams.iter().filter(|stream| stream.is_up == is_up);
         let bytes: u64 = mine().map(|stream| stream.receiver.bytes).sum();
@@ -74,7 +70,7 @@ impl Record {
         }
     }
 
-    /// Bytes of all streams of a direction that arrived in each interval of [`Self::INTERVAL`].
+    /// Received bytes of all streams of a direction, for each [`Self::INTERVAL`].
     pub fn intervals(&self, is_up: bool) -> Vec<ByteCount> {
         let mut sums = Vec::new();
         for stream in self.streams.iter().filter(|stream| stream.is_up == is_up) {
@@ -89,19 +85,19 @@ impl Record {
         sums.into_iter().map(ByteCount::new).collect()
     }
 
-    /// Segments that were sent again in a direction.
+    /// Retransmitted segments in a direction.
     pub fn retransmissions(&self, is_up: bool) -> u64 {
         let mine = self.streams.iter().filter(|stream| stream.is_up == is_up);
         mine.map(|stream| u64::from(stream.sender.info.retransmissions))
             .sum()
     }
 
-    /// Time over which bytes are summed up.
+    /// Time over which bytes are added up.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 }
 
 impl Stream {
-    /// The client's view and the peer's.
+    /// The client's end and the peer's end.
     pub fn client_and_peer(&self) -> (&StreamEnd, &StreamEnd) {
         if self.is_up {
             (&self.sender, &self.receiver)
@@ -110,8 +106,8 @@ impl Stream {
         }
     }
 
-    /// Whether a window scale that one side sent is not what the other received: something on the way has
-    /// changed it, or ends the connection.
+    /// Whether a middlebox changed a window scale or ended the connection: one end received another
+    /// scale than the other end sent.
     pub fn is_rewritten(&self) -> bool {
         let is_other =
             |sender: &TcpInfo, receiver: &TcpInfo| sender.sent_wscale != receiver.received_wscale;
@@ -119,17 +115,18 @@ impl Stream {
             || is_other(&self.receiver.info, &self.sender.info)
     }
 
-    /// Whether the peer sees another address or port than the client has: address translation, or a proxy.
+    /// Whether the peer sees another client address or port than the client, because of address
+    /// translation or a proxy.
     pub fn is_translated(&self) -> bool {
         let (client, peer) = self.client_and_peer();
         client.local != peer.remote || client.remote != peer.local
     }
 }
 
-/// Makes a test. `progress` is called a few times a second with the time that is gone.
+/// Runs a test. Calls `progress` several times a second with the elapsed time.
 ///
 /// # Errors
-/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if it could not be done.
+/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the test failed.
 pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, ProbeError> {
     let task = &probe.task;
     task.check()
@@ -145,7 +142,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
             _ => probe.timeout,
         };
         let stream = match open(probe, to, ready.id, index, patience) {
-            // A forward, or a firewall, leads to the port that everybody knows alone.
+            // A forward or a firewall may pass the well-known port alone.
             Err(_) if index == 0 && to != probe.peer => {
                 to = probe.peer;
                 open(probe, to, ready.id, index, probe.timeout)
@@ -154,7 +151,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
         };
         sockets.push((index, stream?));
     }
-    // All are there before the first one starts: set-up is in nobody's time.
+    // All streams join before the first one starts, so that set-up counts in no stream's time.
     let joined: Joined = line::answer(&mut control, "joining", probe.timeout)?;
     if let Some(failure) = joined.failure {
         return Err(failure.into());
@@ -166,7 +163,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
     go.map_err(|error| Failure::io("starting", &error))?;
     let (began, begun_unix_us) = (Instant::now(), clock::unix_us());
     let mut threads = start(task, up, began);
-    // It comes with the first bytes of the peer's streams.
+    // The answer arrives with the first bytes of the peer's streams.
     let Begun {} = line::answer(&mut control, "starting", probe.timeout)?;
     threads.extend(start(task, down, Instant::now()));
     while threads.iter().any(|thread| !thread.is_finished()) {
@@ -206,7 +203,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
     })
 }
 
-/// A thread for each stream of a direction, with one beginning for all.
+/// Starts a thread for each stream of a direction. All have one beginning.
 fn start(
     task: &Task,
     sockets: Vec<(u16, TcpStream)>,
@@ -236,7 +233,7 @@ fn open(
 ) -> Result<TcpStream, ProbeError> {
     let failed = |error: io::Error| Failure::io("connecting a stream", &error);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).map_err(failed)?;
-    // Before connecting: the shift of the window is chosen then.
+    // Before connecting, since the SYN carries the shift of the window.
     probe.task.prepare(&socket).map_err(failed)?;
     socket
         .connect_timeout(&to.into(), patience)
@@ -249,11 +246,12 @@ fn open(
     Ok(stream)
 }
 
-/// Cuts a connection off with what it still holds.
+/// Resets a connection and discards its queued bytes.
 fn cut_off(stream: &TcpStream) {
-    // A connection that is gone cannot be cut off.
+    // The connection may be closed already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-/// For a port that a firewall may keep silent about; a SYN is sent again once.
+/// Longest wait for the test's own port, which a firewall may drop silently: time for one repeated
+/// SYN.
 const DOOR_PATIENCE: Duration = Duration::from_secs(3);

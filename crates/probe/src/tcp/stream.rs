@@ -1,4 +1,4 @@
-//! One stream, from either end.
+//! One end of a stream of a bulk TCP test.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -17,36 +17,38 @@ use serde::{Deserialize, Serialize};
 use super::{Limit, Record, STALL_MAX, cut_off};
 use crate::{Failure, FailureKind, TcpInfo};
 
-/// What one end of a stream saw.
+/// One end's record of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamEnd {
-    /// Of the test's streams.
+    /// The stream's number.
     pub index: u16,
-    /// This end's own address.
+    /// This end's address.
     pub local: Option<SocketAddr>,
-    /// The other end's address, as it is seen here.
+    /// The other end's address, as this end sees it.
     pub remote: Option<SocketAddr>,
-    /// Bytes that the kernel took, or that came.
+    /// Bytes that the kernel took, or that arrived.
     pub bytes: u64,
-    /// From the common beginning of all streams of a direction, as this end knew of it, until the last of them.
+    /// Seconds from the common beginning of a direction's streams, as this end knew it, to the
+    /// stream's last byte.
     pub seconds: f64,
-    /// Bytes by interval, counted where they came.
+    /// Bytes of each interval; counted by the receiver only.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub interval_bytes: Vec<u64>,
-    /// Receive buffer at the beginning, twice what was asked for: the kernel counts its overhead. `None` if it is not known.
+    /// Receive buffer at the beginning: twice the requested size, since the kernel counts its
+    /// overhead. `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub receive_buffer_bytes: Option<u64>,
-    /// Send buffer at the beginning, likewise.
+    /// Send buffer at the beginning, with the same overhead.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub send_buffer_bytes: Option<u64>,
-    /// What the kernel knew at the end.
+    /// The kernel's view at the end.
     pub info: TcpInfo,
-    /// What ended it before its time.
+    /// Why the stream ended early.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// Sends until the limit, and waits until the other end has everything.
+/// Sends until the limit, and waits until the other end has read everything.
 pub(crate) fn send(
     stream: &mut TcpStream,
     index: u16,
@@ -59,7 +61,7 @@ pub(crate) fn send(
     end.finish(stream, result)
 }
 
-/// Receives until the other end is at its end.
+/// Receives until the other end closes.
 pub(crate) fn receive(
     stream: &mut TcpStream,
     index: u16,
@@ -71,7 +73,7 @@ pub(crate) fn receive(
     end.finish(stream, result)
 }
 
-/// A stream that could not be used.
+/// The record of a stream that could not be used.
 pub(crate) fn unusable(stream: &TcpStream, index: u16, failure: Failure) -> StreamEnd {
     StreamEnd::new(stream, index).finish(stream, Err(failure))
 }
@@ -113,8 +115,8 @@ fn push(
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("sending", &error);
     stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
-    // A write that blocks until its whole block is taken leaves a bounded buffer emptier than one that hands
-    // over what there is room for: less goodput behind 64 KiB (docs/measuring.md).
+    // A blocking write returns when its whole block is taken, and so leaves a bounded buffer
+    // emptier than a write of what fits: less goodput below 64 KiB (docs/measuring.md).
     stream.set_nonblocking(true).map_err(failed)?;
     let block = vec![0x5a; STEP_BYTES];
     let mut moved_at = Instant::now();
@@ -143,7 +145,7 @@ fn push(
     }
     stream.set_nonblocking(false).map_err(failed)?;
     stream.shutdown(Shutdown::Write).map_err(failed)?;
-    // The other end closes when it has read everything.
+    // The other end closes after it has read everything.
     let moved_at = Instant::now();
     loop {
         match stream.read(&mut [0]) {
@@ -192,7 +194,7 @@ fn pull(
             }
             Err(error) => return Err(failed(error)),
         };
-        // Also while bytes come without an end.
+        // A stop also ends a stream whose bytes never end.
         if is_stopped() {
             return Err(Failure::new(
                 FailureKind::TimedOut,
@@ -203,7 +205,7 @@ fn pull(
     }
 }
 
-/// Until the kernel takes more, or it is time to look around.
+/// Waits until the kernel takes more bytes, or until the next check.
 fn wait_for_room(stream: &TcpStream) -> io::Result<()> {
     let mut sockets = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
     let patience = PollTimeout::from(LOOK_AROUND.as_millis() as u8);
@@ -217,7 +219,7 @@ fn buffer(bytes: nix::Result<usize>) -> Option<u64> {
     bytes.ok().map(|bytes| bytes as u64)
 }
 
-/// Gives up after long silence, or when the test is over.
+/// Fails after [`STALL_MAX`] of silence, or when the test is over.
 fn look(during: &str, moved_at: Instant, is_stopped: impl Fn() -> bool) -> Result<(), Failure> {
     if is_stopped() {
         return Err(Failure::new(
@@ -239,8 +241,8 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// Bytes handed to the kernel, or taken from it, at once.
+/// Bytes of one read or write.
 pub(crate) const STEP_BYTES: usize = 128 * 1024;
 const LOOK_AROUND: Duration = Duration::from_millis(200);
-/// Two hours of them.
+/// Most intervals of a record: two hours.
 const INTERVALS_MAX: usize = 7200;

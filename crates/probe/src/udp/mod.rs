@@ -1,7 +1,8 @@
-//! Numbered datagrams at a rate: what arrives, how late, how often, and in which order.
+//! A UDP test: numbered datagrams at a rate, and the loss, delay variation, duplication and
+//! reordering of what arrives.
 //!
-//! UDP has no congestion control: at more than what is free on the way it takes from everybody else.
-//! So there is no default rate. Arrival times are the receiver's kernel's.
+//! UDP has no congestion control. At a rate above the free capacity it takes bandwidth from all
+//! other traffic, so there is no default rate. The receiver's kernel takes the arrival times.
 
 mod receiver;
 mod socket;
@@ -29,40 +30,38 @@ pub use crate::task::udp::{Direction, Task};
 pub use receiver::{Received, Receiver};
 pub(super) use socket::{prepare_receiver, receive};
 
-/// A test to be made.
+/// Settings of a test.
 #[derive(Debug, Clone)]
 pub struct UdpProbe {
     /// A probe's peer.
     pub peer: SocketAddr,
-    /// What is sent.
     pub task: Task,
-    /// How long connecting and the peer's answers may take.
+    /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
 }
 
-/// What came of it.
+/// The record of a test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// When it began, microseconds since 1970.
+    /// Begin, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// What was to be sent.
     pub task: Task,
-    /// What was sent.
+    /// The sender's counts.
     pub sent: Sent,
-    /// What arrived.
+    /// The receiver's counts.
     pub received: Received,
 }
 
-/// What left the sender.
+/// The sender's part of a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
     /// Datagrams that the kernel took.
     pub packets: u64,
-    /// Datagrams that it refused.
+    /// Datagrams that the kernel refused.
     pub refused: u64,
-    /// From the first to the last, seconds.
+    /// From the first datagram to the last, in seconds.
     pub seconds: f64,
-    /// Payload behind the first datagram by that time, bits per second.
+    /// Payload after the first datagram divided by `seconds`, in bits per second.
     pub rate_bits_per_s: f64,
 }
 
@@ -72,31 +71,32 @@ pub(super) struct PeerSide {
     receiver: Receiver,
     last: Instant,
     dropped_before: Option<u64>,
-    /// Where the client's port is, once it has told.
+    /// The client's UDP address, after its first datagram.
     pub(super) client: Option<SocketAddr>,
 }
 
-/// What the receiver of a test keeps at most, bytes: a bit for each datagram beside what all need.
+/// Largest memory of a test's receiver, in bytes: a bitmap of the datagrams and a constant part.
 pub(super) fn receiver_bytes(task: &Task) -> u64 {
     task.packets / 8 + receiver::FIXED_BYTES
 }
 
 impl Record {
-    /// Datagrams that left and did not come.
+    /// Datagrams that left and did not arrive.
     pub fn lost(&self) -> u64 {
         self.sent.packets.saturating_sub(self.received.packets)
     }
 
-    /// Of those that left.
+    /// Lost share of the datagrams that left.
     pub fn loss(&self) -> f64 {
         self.lost() as f64 / self.sent.packets.max(1) as f64
     }
 }
 
-/// Makes a test. `progress` is called a few times a second with the share of the time that is gone.
+/// Runs a test. Calls `progress` several times a second with the elapsed share of the time.
 ///
 /// # Errors
-/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the peer has no part in it.
+/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the peer refuses
+/// or fails.
 pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<Record, ProbeError> {
     let checked = probe.task.check();
     checked.map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
@@ -195,8 +195,8 @@ fn connected(peer: SocketAddr) -> Result<UdpSocket, ProbeError> {
     socket.map_err(ProbeError::system("a UDP port"))
 }
 
-/// Sends at the task's rate, until all are sent, the time is over, or `is_stopped`, which is asked now and
-/// then. At a rate that the machine cannot send, fewer are sent than the task says.
+/// Sends at the task's rate until all datagrams are sent, the time is over, or `is_stopped` returns
+/// true. A machine that is too slow for the rate sends fewer datagrams than the task has.
 pub(super) fn send_paced(
     task: Task,
     id: u64,
@@ -204,7 +204,7 @@ pub(super) fn send_paced(
     is_stopped: impl Fn() -> bool,
 ) -> Sent {
     let mut bytes = vec![0; usize::from(task.payload_bytes)];
-    // Nothing on the way compresses it.
+    // Random payload, which no device on the path can compress.
     Pcg64::seed_from_u64(id).fill_bytes(&mut bytes);
     let size = ByteCount::new(u64::from(task.payload_bytes));
     let gap_s = size.bytes() as f64 * 8.0 / task.rate_bits_per_s as f64;
@@ -272,12 +272,12 @@ impl PeerSide {
             .arrive(header.number, header.sent_ns, at_ns, bytes);
     }
 
-    /// How long nothing came.
+    /// Time since the last arrival.
     pub(super) fn silence(&self) -> Duration {
         self.last.elapsed()
     }
 
-    /// What arrived; drops are those of the whole socket meanwhile.
+    /// The receiver's counts. Drops are those of the whole socket during the test.
     pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<Received> {
         let mut report = self.receiver.report();
         let dropped = socket::dropped(socket)?.zip(self.dropped_before);
@@ -286,11 +286,11 @@ impl PeerSide {
     }
 }
 
-/// Silence after which no more is awaited: longer than any path here keeps packets.
+/// Silence after which the test ends: longer than any path here holds packets.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
-/// A sender that is late by more than this cannot send at its rate.
+/// Longest time that a sender takes beyond its task: a sender that is later cannot keep its rate.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 const OPEN_INTERVAL: Duration = Duration::from_millis(200);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Shorter sleeps take as long.
+/// Shortest sleep: the kernel's timer makes shorter ones as long.
 const SLEEP_LEAST: Duration = Duration::from_micros(60);

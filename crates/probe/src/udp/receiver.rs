@@ -1,5 +1,5 @@
-//! What a receiver can tell of a numbered stream: loss, duplication, reordering, jitter. Owns no socket
-//! and no clock.
+//! The receiver's statistics of a numbered stream: loss, duplication, reordering, jitter. This
+//! module owns no socket and no clock.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct Receiver {
     packets: u64,
-    /// A bit for each number that came.
+    /// A bitmap of the numbers that arrived.
     seen: Vec<u64>,
-    /// The first copies, in the order of arrival; those alone whose number is above all before.
+    /// Arrival rank and number of each first copy that had the largest number so far, in the order
+    /// of arrival.
     leaders: VecDeque<(u64, u64)>,
     leaders_dropped: bool,
-    /// Numbers of the last first copies.
+    /// Numbers of the latest first copies.
     recent: VecDeque<u64>,
     next_expected: u64,
     last_transit_ns: Option<i128>,
@@ -23,41 +24,43 @@ pub struct Receiver {
     report: Received,
 }
 
-/// What arrived.
+/// The receiver's part of a record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Received {
-    /// Numbers that came, once or more often.
+    /// Distinct numbers that arrived.
     pub packets: u64,
-    /// Further copies of them.
+    /// Further copies of these.
     pub duplicates: u64,
-    /// Datagrams with the right test and an impossible number.
+    /// Datagrams of this test with an impossible number.
     pub foreign: u64,
     /// Bytes of UDP payload, first copies only.
     pub bytes: u64,
-    /// From the first to the last first copy, nanoseconds by the receiver's kernel.
+    /// From the first to the last first copy, in nanoseconds by the receiver's kernel.
     pub span_ns: u64,
-    /// Payload that came behind the first packet, by the span; bits per second.
+    /// Payload after the first packet divided by the span, in bits per second.
     pub rate_bits_per_s: f64,
-    /// Interarrival jitter at the end (RFC 3550, 6.4.1), microseconds.
+    /// Interarrival jitter at the end, in microseconds (RFC 3550 section 6.4.1).
     pub jitter_us: f64,
-    /// The most that it was.
+    /// Largest interarrival jitter, in microseconds.
     pub jitter_max_us: f64,
-    /// First copies that came behind one with a larger number (RFC 4737, 3).
+    /// First copies that arrived after one with a larger number (RFC 4737 section 3).
     pub reordered: u64,
-    /// The largest extent: how many arrivals before it the first one with a larger number came (RFC 4737,
-    /// 4.2).
+    /// Largest extent of reordering: the number of arrivals since the first one with a larger
+    /// number (RFC 4737 section 4.2).
     pub extent_max: u64,
-    /// The mean extent of those that were reordered.
+    /// Mean extent of the reordered packets.
     pub extent_mean: f64,
-    /// Whether an extent was beyond what is remembered, so that it is at least the one that is told.
+    /// Whether an extent exceeded the receiver's memory, so that the true extents may be larger.
     pub extent_is_bounded: bool,
-    /// How many packets were n-reordered, from n = 1: all n arrivals just before had larger numbers (RFC
-    /// 4737, 5). Those with n = 3 look like losses to classic TCP.
+    /// Number of n-reordered packets, from n = 1: all n arrivals just before had larger numbers
+    /// (RFC 4737 section 5). To a TCP with three duplicate acknowledgements, packets with n = 3
+    /// look lost.
     pub n_reordered: Vec<u64>,
-    /// Bytes of first copies by [`Received::INTERVAL`] from the first one on; two hours of them.
+    /// Bytes of first copies in each [`Received::INTERVAL`] since the first one, for two hours at
+    /// most.
     #[serde(default)]
     pub interval_bytes: Vec<u64>,
-    /// Datagrams that this machine dropped after they had arrived, for want of room; `None` if it does not tell.
+    /// Datagrams that this machine dropped after arrival for lack of buffer; `None` if unknown.
     pub dropped_here: Option<u64>,
     #[serde(skip)]
     first_ns: u64,
@@ -66,12 +69,11 @@ pub struct Received {
 }
 
 impl Received {
-    /// Time over which bytes are summed up.
+    /// Time over which bytes are added up.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 }
 
 impl Receiver {
-    /// Of a stream of so many packets.
     pub fn new(packets: u64) -> Self {
         Self {
             packets,
@@ -87,8 +89,7 @@ impl Receiver {
         }
     }
 
-    /// Takes note of a packet of `bytes` UDP payload that was sent and received by these clocks, which need
-    /// not agree.
+    /// Counts a packet with `bytes` of UDP payload. Sender and receiver may have different clocks.
     pub fn arrive(&mut self, number: u64, sent_ns: u64, received_ns: u64, bytes: u64) {
         if number >= self.packets {
             self.report.foreign += 1;
@@ -117,7 +118,7 @@ impl Receiver {
         }
     }
 
-    /// What arrived so far.
+    /// The counts so far.
     pub fn report(&self) -> Received {
         let mut report = self.report.clone();
         let bits = (report.bytes - report.first_bytes) as f64 * 8.0;
@@ -161,7 +162,7 @@ impl Receiver {
             self.leaders.push_back((arrival, number));
         } else {
             self.report.reordered += 1;
-            // The first arrival with a larger number is one that had the largest so far.
+            // The first arrival with a larger number had the largest number so far.
             let first = self.leaders.partition_point(|(_, leader)| *leader < number);
             let extent = arrival - self.leaders[first].0;
             self.report.extent_is_bounded |= first == 0 && self.leaders_dropped;
@@ -187,12 +188,12 @@ impl Receiver {
     }
 }
 
-/// Leaders that are remembered: at 100,000 packets a second, more than half a second of them.
+/// Leaders in memory: more than half a second of them at 100,000 packets per second.
 const LEADERS_MAX: usize = 1 << 16;
-/// What a receiver keeps beside a bit for each packet, bytes: its leaders, and the rest.
+/// Largest memory of a receiver without its bitmap, in bytes.
 pub(super) const FIXED_BYTES: u64 = (LEADERS_MAX * 16 + INTERVALS_MAX * 8 + 16 * 1024) as u64;
 const INTERVALS_MAX: usize = 7200;
-/// The largest n of n-reordering that is told apart.
+/// Largest n of n-reordering that is counted apart.
 const DEGREE_MAX: usize = 100;
 
 #[cfg(test)]
@@ -216,11 +217,11 @@ mod tests {
 
     #[test]
     fn reordering_is_that_of_the_standard() {
-        // RFC 4737's own example is packet 4 behind 5, 6, 7, 8: extent and degree 4.
+        // RFC 4737's own example: packet 4 after 5, 6, 7 and 8 has extent and degree 4.
         let report = received(&[1, 2, 3, 5, 6, 7, 8, 4, 9]);
         assert_eq!((report.reordered, report.extent_max), (1, 4));
         assert_eq!(report.n_reordered, [1, 1, 1, 1]);
-        // 5 has only 6 just before it that is larger, and 7 further back.
+        // Just before 5 only 6 is larger; 7 is further back.
         let report = received(&[0, 7, 1, 6, 5]);
         assert_eq!(report.reordered, 3);
         assert_eq!((report.extent_max, report.extent_mean), (3, 2.0));
@@ -253,7 +254,7 @@ mod tests {
             receiver.arrive(number, 0, at_ms * 1_000_000, 10);
         }
         assert_eq!(receiver.report().interval_bytes, [20, 10, 0, 20]);
-        // A clock that has jumped makes no list without an end.
+        // A clock that jumps must not make the list endless.
         receiver.arrive(5, 0, u64::MAX, 10);
         assert_eq!(receiver.report().interval_bytes.len(), 4);
     }
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(report.jitter_us, 0.0);
         assert_eq!(report.span_ns, 99_000_000);
         assert!((report.rate_bits_per_s - 80_000.0).abs() < 1e-6);
-        // Alternately 160 us late: the filter of 1/16 settles at the difference.
+        // Alternately 160 us late: the filter of 1/16 converges to the difference.
         let mut receiver = Receiver::new(1000);
         for number in 0..1000 {
             let late = (number % 2) * 160_000;

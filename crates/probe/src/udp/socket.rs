@@ -1,4 +1,4 @@
-//! UDP ports whose kernel notes when datagrams come, and how many it had no room for.
+//! UDP sockets with arrival times and drop counts of the kernel.
 
 use std::{
     io::{self, IoSliceMut},
@@ -17,16 +17,15 @@ use nix::sys::{
 
 use crate::clock;
 
-/// A datagram that came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) bytes: usize,
     pub(crate) from: Option<SocketAddr>,
-    /// By the kernel, nanoseconds since 1970.
+    /// Arrival by the kernel's clock, in nanoseconds since 1970.
     pub(crate) at_ns: u64,
 }
 
-/// Room for bursts, times by the kernel, and no wait for longer than a look around.
+/// Sets a large buffer, kernel timestamps and a short read timeout.
 pub(crate) fn prepare_receiver(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, sockopt::RcvBufForce, &BUFFER_BYTES)
         .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &BUFFER_BYTES))?;
@@ -34,7 +33,7 @@ pub(crate) fn prepare_receiver(socket: &UdpSocket) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))
 }
 
-/// The next datagram.
+/// Receives the next datagram.
 pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
     let mut control = nix::cmsg_space!(TimeSpec);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -64,13 +63,13 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     Some((IpAddr::V6(v6.ip()), v6.port()).into())
 }
 
-/// Datagrams that the kernel had no room for since the socket was made: /proc/net/udp has them. `None` if it
-/// has not.
+/// Datagrams that the kernel dropped for lack of buffer since the socket was made, from
+/// `/proc/net/udp`; `None` without an entry there.
 pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<Option<u64>> {
     let own = std::fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
     let inode = std::os::unix::fs::MetadataExt::ino(&own).to_string();
     for table in ["udp", "udp6"] {
-        // Of the thread: it may be in another network namespace than the process.
+        // The thread's file: the thread may be in another network namespace than the process.
         let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"));
         for line in text.unwrap_or_default().lines().skip(1) {
             let fields: Vec<&str> = line.split_whitespace().collect();
@@ -83,6 +82,7 @@ pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// A tenth of a second at 1 Gbit/s in full packets, with the kernel's own overhead for each; root gets it.
+/// Receive buffer: 0.1 s at 1 Gbit/s in full packets, with the kernel's overhead for each. Only
+/// root gets all of it.
 const BUFFER_BYTES: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! The data connections of a session: listened for or dialled, ordered about, ended.
+//! The data connections of a session: opens, orders and ends them.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! The far half of a session, as this side has it: reached, spoken with, left.
+//! The near gateway's link to the far half of a session: opens it, exchanges messages with it, and
+//! leaves it.
 
 use std::time::Duration;
 
@@ -209,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Ends the far half in an orderly way, and lets what is on its way arrive.
+    /// Ends the far half in an orderly way: messages in flight still arrive.
     pub(super) fn leave_server(&mut self) {
         let Some(mut far) = self.far.take() else {
             return;
