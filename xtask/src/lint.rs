@@ -70,6 +70,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             println!("advisories: not checked, their database cannot be fetched from here");
         }
     }
+    let laboratory = laboratory_in_production()?;
+    if !laboratory.is_empty() {
+        println!("the production build contains {}", laboratory.join(", "));
+        failed.push("dependencies of the production build");
+    }
     for complaint in architecture::complaints(root())? {
         println!("{complaint}");
         if !failed.contains(&"architecture") {
@@ -83,3 +88,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     println!("lint: {} found something", failed.join(", "));
     Ok(Err(Failure::Failed))
 }
+
+/// The crates of the laboratory that the production build would contain.
+fn laboratory_in_production() -> Result<Vec<&'static str>> {
+    let tree = [
+        "tree",
+        "-p",
+        "longhaul",
+        "--no-default-features",
+        "--edges=normal",
+        "--prefix=none",
+    ];
+    let output = cargo(tree).output()?;
+    anyhow::ensure!(output.status.success(), "cargo tree failed");
+    let tree = String::from_utf8_lossy(&output.stdout).into_owned();
+    let is_in = |name: &&str| {
+        tree.lines()
+            .any(|line| line.split(' ').next() == Some(*name))
+    };
+    anyhow::ensure!(is_in(&"gateway"), "cargo tree names no gateway");
+    Ok(LABORATORY.into_iter().filter(is_in).collect())
+}
+
+/// An FTP server, a plotter, a writer of captures, an FTP client, and the crates that need them.
+const LABORATORY: [&str; 6] = [
+    "libunftp",
+    "plotters",
+    "pcap-file",
+    "suppaftp",
+    "emulator",
+    "eval",
+];

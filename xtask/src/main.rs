@@ -44,7 +44,7 @@ enum Command {
     /// As root, Debian packages that the tests need are installed first. Otherwise the missing ones
     /// are named, and the exit code is 2.
     Test(test::Arguments),
-    /// Checks format, lints, documentation, licences and sources; no warning is let through
+    /// Checks format, lints, documentation, licences, and the tree against ARCHITECTURE.md; no warning is let through
     Lint(lint::Arguments),
     /// Runs a benchmark
     #[command(subcommand)]

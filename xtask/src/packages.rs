@@ -117,7 +117,8 @@ pub(crate) fn announce(needs: &[Need]) {
     absent.dedup();
     match absent.as_slice() {
         [] => println!("all are installed"),
-        absent => println!("will install {}", absent.join(", ")),
+        absent if geteuid().is_root() => println!("will install {}", absent.join(", ")),
+        absent => println!("missing: {}", absent.join(", ")),
     }
 }
 

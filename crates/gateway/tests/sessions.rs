@@ -240,17 +240,28 @@ fn backpressure_reaches_the_sender() {
     client
         .set_write_timeout(Some(Duration::from_secs(2)))
         .expect("a socket option");
-    let _server = accept(&world.server);
+    let mut server = accept(&world.server);
     let bytes = vec![7; 1 << 20];
     let mut taken = 0u64;
     // The server reads nothing: at some point nobody takes any more.
-    while client.write_all(&bytes).is_ok() {
-        taken += bytes.len() as u64;
+    while let Ok(count) = client.write(&bytes) {
+        taken += count as u64;
         assert!(
             taken < 2 << 30,
             "{taken} bytes were taken that nobody reads"
         );
     }
+    assert!(taken > 0, "the gateway takes nothing");
+    client.shutdown(Shutdown::Write).expect("a half close");
+    let mut arrived = 0;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match server.read(&mut buffer).expect("what was taken arrives") {
+            0 => break,
+            count => arrived += count as u64,
+        }
+    }
+    assert_eq!(arrived, taken);
 }
 
 #[test]

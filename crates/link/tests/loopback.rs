@@ -203,39 +203,6 @@ async fn a_peer_that_never_answered_is_reported_down() {
 }
 
 #[tokio::test]
-async fn a_peer_that_shuts_down_is_noticed_and_found_again() {
-    let (a, b) = pair();
-    let address = b.local_addr();
-    let (mut send, mut recv) = a
-        .open(PeerId(0), Class::Bulk)
-        .await
-        .expect("the peer is up");
-    send.write(Bytes::from_static(b"half a file"))
-        .await
-        .expect("the stream is open");
-    timeout(PATIENCE, b.accept())
-        .await
-        .expect("in time")
-        .expect("a stream");
-    b.shutdown(Duration::ZERO).await;
-    let read = timeout(Duration::from_secs(2), recv.read())
-        .await
-        .expect("within 2 s");
-    assert!(read.is_err(), "{read:?}");
-    let socket = loop {
-        match UdpSocket::bind(address) {
-            Ok(socket) => break socket,
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
-    };
-    let _b = Link::start(socket, config(2, 1, None)).expect("the link starts");
-    timeout(PATIENCE, a.open(PeerId(0), Class::Bulk))
-        .await
-        .expect("in time")
-        .expect("up again");
-}
-
-#[tokio::test]
 async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
     let dead = socket();
     let endpoint = dead
@@ -252,4 +219,45 @@ async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
     timeout(PATIENCE, refused)
         .await
         .expect("the kernel says that the port is closed");
+}
+
+/// These measure real time: `cargo xtask test` runs them alone.
+mod real_time {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_shuts_down_is_noticed_and_found_again() {
+        let (a, b) = pair();
+        let address = b.local_addr();
+        let (mut send, mut recv) = a
+            .open(PeerId(0), Class::Bulk)
+            .await
+            .expect("the peer is up");
+        send.write(Bytes::from_static(b"half a file"))
+            .await
+            .expect("the stream is open");
+        timeout(PATIENCE, b.accept())
+            .await
+            .expect("in time")
+            .expect("a stream");
+        b.shutdown(Duration::ZERO).await;
+        let read = timeout(Duration::from_secs(2), recv.read())
+            .await
+            .expect("within 2 s");
+        assert!(read.is_err(), "{read:?}");
+        let bound = async {
+            loop {
+                match UdpSocket::bind(address) {
+                    Ok(socket) => break socket,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let socket = timeout(PATIENCE, bound).await.expect("the port is free");
+        let _b = Link::start(socket, config(2, 1, None)).expect("the link starts");
+        timeout(PATIENCE, a.open(PeerId(0), Class::Bulk))
+            .await
+            .expect("in time")
+            .expect("up again");
+    }
 }

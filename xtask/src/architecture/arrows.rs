@@ -17,7 +17,7 @@ type Arrows = BTreeMap<String, BTreeSet<String>>;
 pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     let names: BTreeSet<String> = crates(root)?.into_iter().collect();
     let said = said(text, &names);
-    let mut complaints = Vec::new();
+    let mut complaints = unknown(text, &names);
     let mut all = Arrows::new();
     for name in &names {
         let path = root.join("crates").join(name).join("Cargo.toml");
@@ -63,6 +63,16 @@ fn said(text: &str, names: &BTreeSet<String>) -> Arrows {
         }
     }
     arrows
+}
+
+/// Arrows that begin at no crate.
+fn unknown(text: &str, names: &BTreeSet<String>) -> Vec<String> {
+    let arrows = text.lines().filter(|line| line.starts_with("    "));
+    let from = arrows.filter_map(|line| Some(line.split_once(" -> ")?.0.trim()));
+    let unknown = from.filter(|name| !name.contains(' ') && !names.contains(*name));
+    unknown
+        .map(|name| format!("ARCHITECTURE.md has an arrow from {name}: no such crate"))
+        .collect()
 }
 
 fn dependencies(manifest: &toml::Table, kind: &str, names: &BTreeSet<String>) -> BTreeSet<String> {

@@ -10,8 +10,14 @@ use super::{children, crates};
 /// What the map in `text` gets wrong of the tree at `root`.
 pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     let rows = rows(text);
-    let mut complaints = Vec::new();
     let crates = crates(root)?;
+    let named: BTreeSet<&String> = rows.iter().map(|row| &row.crate_name).collect();
+    let gone = named
+        .into_iter()
+        .filter(|name| !name.is_empty() && !crates.contains(name));
+    let mut complaints: Vec<String> = gone
+        .map(|name| format!("the code map has a row for {name}: no such crate"))
+        .collect();
     for name in &crates {
         let source = root.join("crates").join(name).join("src");
         let all = modules(&source)?;

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// Only the tests that need no privilege and no package, and that do not measure real time
     #[arg(long)]
     quick: bool,
-    /// Passed to `cargo test`: a filter, or `-p link`, or `-- --nocapture`
+    /// Passed to `cargo test`: a filter, or `-p link`, or `-p link -- --nocapture`
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -32,6 +32,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     if arguments.quick {
         let skip = [REAL_TIME, NAMESPACES, INSTALLED].map(|module| ["--skip", module]);
         workspace("", &[&["--"][..], &skip.concat()].concat(), &mut suites)?;
+        println!(
+            "\n{} tests are left out: they need the machine alone, namespaces or packages",
+            suites.left_out()
+        );
         return Ok(suites.report());
     }
     packages::announce(packages::TEST);
@@ -49,12 +53,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     }
     workspace("", &["--", "--skip", REAL_TIME], &mut suites)?;
     documentation(&mut suites)?;
+    production(&mut suites)?;
     fuzz(&mut suites)?;
     let alone = ["--", REAL_TIME, "--test-threads=1"];
     let first = suites.len();
     workspace(" (real time)", &alone, &mut suites)?;
     retry(first, &mut suites)?;
-    suites.add("eval smoke", eval::smoke)?;
+    suites.add("eval smoke", eval::smoke);
     Ok(suites.report())
 }
 
@@ -73,6 +78,19 @@ fn workspace(mark: &str, arguments: &[&str], suites: &mut Suites) -> Result<()> 
 fn documentation(suites: &mut Suites) -> Result<()> {
     let command = ["test", "--workspace", "--all-features", "--doc"];
     read("documentation", "", &command, suites)
+}
+
+/// The commands of the production build.
+fn production(suites: &mut Suites) -> Result<()> {
+    let command = [
+        "test",
+        "-p",
+        "longhaul",
+        "--no-default-features",
+        "--test",
+        "commands",
+    ];
+    read("production build", " (production build)", &command, suites)
 }
 
 /// The harness over its seeds and a few thousand mutations, without the fuzzing engine. It uses the folder

@@ -35,6 +35,7 @@ struct Counts {
     passed: u64,
     failed: u64,
     skipped: u64,
+    left_out: u64,
 }
 
 impl Suites {
@@ -57,15 +58,12 @@ impl Suites {
     }
 
     /// Adds a suite of checks; each says what it is about and whether it passed.
-    pub(super) fn add(
-        &mut self,
-        name: &str,
-        checks: impl FnOnce() -> Result<Vec<(String, bool)>>,
-    ) -> Result<()> {
+    pub(super) fn add(&mut self, name: &str, checks: impl FnOnce() -> Result<Vec<(String, bool)>>) {
         self.mark("");
         self.begin(name.to_owned());
         let began = Instant::now();
-        let checks = checks()?;
+        // What keeps the checks from being made is a failed check.
+        let checks = checks().unwrap_or_else(|error| vec![(format!("{error:#}"), false)]);
         let mut counts = Counts::default();
         for (what, passed) in checks {
             let (verdict, count) = if passed {
@@ -80,7 +78,6 @@ impl Suites {
             suite.counts = Some(counts);
             suite.took = began.elapsed();
         }
-        Ok(())
     }
 
     /// Takes a line that cargo or a test program has printed.
@@ -127,6 +124,11 @@ impl Suites {
             .any(|suite| suite.counts.is_none_or(|counts| counts.failed > 0))
     }
 
+    /// Tests that filters have left out.
+    pub(super) fn left_out(&self) -> u64 {
+        self.sum().left_out
+    }
+
     /// Whether something passed and nothing failed.
     pub(super) fn have_passed(&self) -> bool {
         let sum = self.sum();
@@ -158,7 +160,7 @@ impl Suites {
         println!();
         for suite in by_duration {
             match &suite.counts {
-                Some(counts) if *counts == Counts::default() => {}
+                Some(counts) if counts.all() == 0 => {}
                 Some(counts) => {
                     let took = suite.took.as_secs_f64();
                     println!("{took:7.1} s  {:<44} {counts}", suite.name);
@@ -188,11 +190,17 @@ impl Suites {
             passed: sum.passed + counts.passed,
             failed: sum.failed + counts.failed,
             skipped: sum.skipped + counts.skipped,
+            left_out: sum.left_out + counts.left_out,
         })
     }
 }
 
 impl Counts {
+    /// All tests that were to run.
+    fn all(self) -> u64 {
+        self.passed + self.failed + self.skipped
+    }
+
     /// Adds `ok. 12 passed; 0 failed; 1 ignored; ...`.
     fn add(&mut self, result: &str) {
         let words: Vec<_> = result
@@ -207,6 +215,7 @@ impl Counts {
                 "passed" => self.passed += count,
                 "failed" => self.failed += count,
                 "ignored" => self.skipped += count,
+                "filtered" => self.left_out += count,
                 _ => {}
             }
         }
@@ -276,6 +285,7 @@ mod tests {
                 passed,
                 failed,
                 skipped,
+                left_out: 0,
             })
         };
         assert_eq!(

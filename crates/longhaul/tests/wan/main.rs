@@ -1,3 +1,6 @@
 //! `longhaul wan` as its users meet it, root and not.
 
-mod namespaces;
+/// Packets and scripts of changes take their time.
+mod real_time {
+    mod namespaces;
+}

@@ -123,42 +123,6 @@ fn silence_ends_a_session() {
 }
 
 #[test]
-fn a_transfer_may_last_longer_than_silence() {
-    const BYTES: usize = 10;
-    let step = Duration::from_millis(150);
-    let data = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = data.local_addr().expect("bound").port();
-    let passive = format!("227 (127,0,0,1,{},{})", port / 256, port % 256);
-    let sender = thread::spawn(move || {
-        let (mut stream, _) = data.accept().expect("a client");
-        for _ in 0..BYTES {
-            thread::sleep(step);
-            stream.write_all(b"x").expect("a client");
-        }
-    });
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a client");
-        let mut lines = BufReader::new(stream.try_clone().expect("a clone"));
-        for answer in ["220 a", &passive, "150 b"] {
-            stream.write_all(format!("{answer}\r\n").as_bytes())?;
-            if answer != "150 b" {
-                lines.read_line(&mut String::new())?;
-            }
-        }
-        sender.join().expect("no panic");
-        stream.write_all(b"226 c\r\n")
-    });
-    let mut probe = probe(address, "PASV\nRETR x");
-    probe.timeout = 5 * step;
-    let session = only(&probe);
-    assert_eq!(session.failure, None);
-    let moved = session.commands[1].data.as_ref().expect("data");
-    assert_eq!(moved.bytes, BYTES as u64);
-}
-
-#[test]
 fn the_reply_that_a_script_expects_is_success() {
     let answers = ["220 a", "550 no", "250 yes"];
     let session = only(&probe(server(&answers), "550 MDTM x\n5xx DELE x"));
@@ -209,31 +173,17 @@ fn the_studys_session_passes_the_embedded_server() {
     }
 }
 
-#[test]
-fn a_file_that_changed_on_the_server_is_noticed() {
-    let served = Served::start();
-    std::fs::write(served.folder.join("given"), b"first").expect("room");
-    let login = "USER {user}\nPASS {password}\nTYPE I\n";
-    let store = format!("{login}STOR mine\nSLEEP 300ms\nRETR mine");
-    let mut probe = probe(served.address, &store);
-    probe.timeout = Duration::from_secs(5);
-    let mine = served.folder.join("mine");
-    let vandal = thread::spawn({
-        let mine = mine.clone();
-        move || {
-            // Waits until the whole file is stored.
-            while std::fs::metadata(&mine).map_or(0, |file| file.len()) < 100_000 {
-                thread::sleep(Duration::from_millis(1));
-            }
-            let mut bytes = std::fs::read(&mine).expect("stored");
-            bytes[77_777] ^= 1;
-            std::fs::write(&mine, bytes).expect("room");
-        }
-    });
-    let session = only(&probe);
-    vandal.join().expect("no panic");
-    assert_eq!(failure(&session), (FailureKind::WrongData, "RETR"));
-    assert_eq!(session.transfers_complete().count(), 1);
+/// Waits for a condition, 30 s at most.
+#[track_caller]
+fn wait_until(condition: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !condition() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "it does not come about"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// The embedded server, with a folder of its own.
@@ -260,9 +210,7 @@ impl Served {
                 bench_kit::ftp_server::serve(folder, address, stopped).expect("it serves");
             }
         });
-        while std::net::TcpStream::connect(address).is_err() {
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(|| std::net::TcpStream::connect(address).is_ok());
         Self {
             address,
             folder,
@@ -284,5 +232,71 @@ impl Drop for Served {
         drop(self.stop.take());
         let _ = self.thread.take().map(thread::JoinHandle::join);
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// These measure real time: `cargo xtask test` runs them alone.
+mod real_time {
+    use super::*;
+
+    #[test]
+    fn a_transfer_may_last_longer_than_silence() {
+        const BYTES: usize = 10;
+        let step = Duration::from_millis(150);
+        let data = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = data.local_addr().expect("bound").port();
+        let passive = format!("227 (127,0,0,1,{},{})", port / 256, port % 256);
+        let sender = thread::spawn(move || {
+            let (mut stream, _) = data.accept().expect("a client");
+            for _ in 0..BYTES {
+                thread::sleep(step);
+                stream.write_all(b"x").expect("a client");
+            }
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut lines = BufReader::new(stream.try_clone().expect("a clone"));
+            for answer in ["220 a", &passive, "150 b"] {
+                stream.write_all(format!("{answer}\r\n").as_bytes())?;
+                if answer != "150 b" {
+                    lines.read_line(&mut String::new())?;
+                }
+            }
+            sender.join().expect("no panic");
+            stream.write_all(b"226 c\r\n")
+        });
+        let mut probe = probe(address, "PASV\nRETR x");
+        probe.timeout = 5 * step;
+        let session = only(&probe);
+        assert_eq!(session.failure, None);
+        let moved = session.commands[1].data.as_ref().expect("data");
+        assert_eq!(moved.bytes, BYTES as u64);
+    }
+
+    #[test]
+    fn a_file_that_changed_on_the_server_is_noticed() {
+        let served = Served::start();
+        std::fs::write(served.folder.join("given"), b"first").expect("room");
+        let login = "USER {user}\nPASS {password}\nTYPE I\n";
+        let store = format!("{login}STOR mine\nSLEEP 300ms\nRETR mine");
+        let mut probe = probe(served.address, &store);
+        probe.timeout = Duration::from_secs(5);
+        let mine = served.folder.join("mine");
+        let vandal = thread::spawn({
+            let mine = mine.clone();
+            move || {
+                // Waits until the whole file is stored.
+                wait_until(|| std::fs::metadata(&mine).map_or(0, |file| file.len()) >= 100_000);
+                let mut bytes = std::fs::read(&mine).expect("stored");
+                bytes[77_777] ^= 1;
+                std::fs::write(&mine, bytes).expect("room");
+            }
+        });
+        let session = only(&probe);
+        vandal.join().expect("no panic");
+        assert_eq!(failure(&session), (FailureKind::WrongData, "RETR"));
+        assert_eq!(session.transfers_complete().count(), 1);
     }
 }

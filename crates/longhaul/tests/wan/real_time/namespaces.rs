@@ -21,14 +21,14 @@ use nix::{
 };
 
 /// An emulated WAN with names of its own; down at the end, whatever happens.
-struct Lab {
+struct TestWan {
     program: PathBuf,
     name: String,
     sites: [String; 2],
     as_nobody: bool,
 }
 
-impl Lab {
+impl TestWan {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -48,21 +48,21 @@ impl Lab {
 
     /// As an ordinary user: root becomes nobody, and uses a copy that nobody may run.
     fn of_ordinary_user() -> Self {
-        let mut lab = Self::new();
+        let mut wan = Self::new();
         if geteuid().is_root() {
-            let copy = std::env::temp_dir().join(&lab.name);
+            let copy = std::env::temp_dir().join(&wan.name);
             // By a process of its own: a child that another test starts while we have the copy open
             // for writing would keep it open, and nobody could run it.
             let installed = Command::new("install")
                 .args(["-m", "755"])
-                .arg(&lab.program)
+                .arg(&wan.program)
                 .arg(&copy)
                 .status();
             assert!(installed.expect("coreutils").success());
-            lab.program = copy;
-            lab.as_nobody = true;
+            wan.program = copy;
+            wan.as_nobody = true;
         }
-        lab
+        wan
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -101,7 +101,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for TestWan {
     fn drop(&mut self) {
         self.run(&["down"]);
         if self.as_nobody {
@@ -132,29 +132,29 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What everybody does with it.
-fn story(lab: &Lab) {
-    let up = lab.up(&["--rate", "100 Mbit/s", "--rtt", "20ms", "--loss", "1%"]);
+fn story(wan: &TestWan) {
+    let up = wan.up(&["--rate", "100 Mbit/s", "--rtt", "20ms", "--loss", "1%"]);
     assert_eq!(code(&up), 0, "{}", errors(&up));
-    let again = lab.up(&[]);
+    let again = wan.up(&[]);
     assert_eq!(code(&again), 1);
     assert!(errors(&again).contains("already up"), "{}", errors(&again));
 
     assert_eq!(
-        code(&lab.exec(0, "exit 7")),
+        code(&wan.exec(0, "exit 7")),
         7,
         "the exit status is passed on"
     );
-    let inside = lab.exec(1, "cat /proc/net/fib_trie");
+    let inside = wan.exec(1, "cat /proc/net/fib_trie");
     assert!(
         String::from_utf8_lossy(&inside.stdout).contains("10.77.0.2"),
         "in its namespace"
     );
 
     assert_eq!(
-        code(&lab.run(&["set", "a-to-b", "--loss", "0%", "--corrupt", "0.5%"])),
+        code(&wan.run(&["set", "a-to-b", "--loss", "0%", "--corrupt", "0.5%"])),
         0
     );
-    let shown = lab.show();
+    let shown = wan.show();
     assert_eq!(shown["schema"], 1);
     assert_eq!(shown["a_to_b"]["config"]["loss"], 0.0);
     assert_eq!(shown["a_to_b"]["config"]["corruption"], 0.005);
@@ -168,43 +168,43 @@ fn story(lab: &Lab) {
     );
     assert_eq!(shown["a_to_b"]["config"]["queue"], 300_000);
 
-    assert_eq!(code(&lab.run(&["set", "--outage", "on"])), 0);
-    lab.exec(0, "echo lost > /dev/udp/10.77.0.2/9");
-    assert_eq!(lab.show()["a_to_b"]["counters"]["outage_drops"], 1);
+    assert_eq!(code(&wan.run(&["set", "--outage", "on"])), 0);
+    wan.exec(0, "echo lost > /dev/udp/10.77.0.2/9");
+    assert_eq!(wan.show()["a_to_b"]["counters"]["outage_drops"], 1);
     assert_eq!(
-        code(&lab.run(&["set", "--outage", "off", "--corrupt", "0%"])),
+        code(&wan.run(&["set", "--outage", "off", "--corrupt", "0%"])),
         0
     );
-    lab.exec(0, "echo passes > /dev/udp/10.77.0.2/9; sleep 0.1");
-    assert_eq!(lab.show()["a_to_b"]["counters"]["delivered"], 1);
+    wan.exec(0, "echo passes > /dev/udp/10.77.0.2/9; sleep 0.1");
+    assert_eq!(wan.show()["a_to_b"]["counters"]["delivered"], 1);
 
     assert_eq!(
-        code(&lab.run(&["set", "a-to-b", "--interface-down", "on"])),
+        code(&wan.run(&["set", "a-to-b", "--interface-down", "on"])),
         0
     );
     assert_ne!(
-        code(&lab.exec(0, "echo > /dev/udp/10.77.0.2/9")),
+        code(&wan.exec(0, "echo > /dev/udp/10.77.0.2/9")),
         0,
         "nothing can be sent"
     );
     assert_eq!(
-        code(&lab.run(&["set", "a-to-b", "--interface-down", "off"])),
+        code(&wan.run(&["set", "a-to-b", "--interface-down", "off"])),
         0
     );
-    assert_eq!(code(&lab.exec(0, "echo > /dev/udp/10.77.0.2/9")), 0);
+    assert_eq!(code(&wan.exec(0, "echo > /dev/udp/10.77.0.2/9")), 0);
 
-    let page = lab.run(&["show"]);
+    let page = wan.run(&["show"]);
     assert!(String::from_utf8_lossy(&page.stdout).contains("rate 100 Mbit/s, queue 300 kB"));
-    assert_eq!(code(&lab.run(&["down"])), 0);
-    assert_eq!(code(&lab.run(&["show"])), 1, "gone");
+    assert_eq!(code(&wan.run(&["down"])), 0);
+    assert_eq!(code(&wan.run(&["show"])), 1, "gone");
 }
 
 #[test]
 fn a_wan_is_raised_used_changed_and_taken_down() {
-    let lab = Lab::new();
-    story(&lab);
+    let wan = TestWan::new();
+    story(&wan);
     assert!(
-        lab.sites
+        wan.sites
             .iter()
             .all(|site| !Path::new("/run/netns").join(site).exists())
     );
@@ -212,30 +212,30 @@ fn a_wan_is_raised_used_changed_and_taken_down() {
 
 #[test]
 fn an_ordinary_user_can_do_the_same() {
-    story(&Lab::of_ordinary_user());
+    story(&TestWan::of_ordinary_user());
 }
 
 #[test]
 fn what_a_dead_emulator_leaves_is_no_obstacle() {
-    let lab = Lab::new();
+    let wan = TestWan::new();
     let die = || {
-        assert_eq!(code(&lab.up(&[])), 0);
-        let pid = lab.show()["pid"].as_i64().expect("a number");
+        assert_eq!(code(&wan.up(&[])), 0);
+        let pid = wan.show()["pid"].as_i64().expect("a number");
         kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("kill");
-        wait("its end", || !lab.run(&["show"]).status.success());
+        wait("its end", || !wan.run(&["show"]).status.success());
     };
     die();
     die();
-    let down = lab.run(&["down"]);
+    let down = wan.run(&["down"]);
     assert_eq!(code(&down), 0);
     assert!(errors(&down).contains("had died"), "{}", errors(&down));
     assert!(
-        lab.sites
+        wan.sites
             .iter()
             .all(|site| !Path::new("/run/netns").join(site).exists())
     );
     assert_eq!(
-        code(&lab.run(&["down"])),
+        code(&wan.run(&["down"])),
         1,
         "now there is nothing to remove"
     );
@@ -243,26 +243,26 @@ fn what_a_dead_emulator_leaves_is_no_obstacle() {
 
 #[test]
 fn sigterm_takes_everything_down() {
-    let lab = Lab::new();
-    assert_eq!(code(&lab.up(&["--profile", "transatlantic"])), 0);
-    let pid = lab.show()["pid"].as_i64().expect("a number");
+    let wan = TestWan::new();
+    assert_eq!(code(&wan.up(&["--profile", "transatlantic"])), 0);
+    let pid = wan.show()["pid"].as_i64().expect("a number");
     kill(Pid::from_raw(pid as i32), Signal::SIGTERM).expect("kill");
     let process = format!("/proc/{pid}/exe");
     wait("its end", || !Path::new(&process).exists());
     assert!(
-        lab.sites
+        wan.sites
             .iter()
             .all(|site| !Path::new("/run/netns").join(site).exists())
     );
-    assert_eq!(code(&lab.run(&["down"])), 1, "nothing is left");
+    assert_eq!(code(&wan.run(&["down"])), 1, "nothing is left");
 }
 
 #[test]
 fn an_ordinary_user_captures_what_passes() {
-    let lab = Lab::of_ordinary_user();
-    assert_eq!(code(&lab.up(&[])), 0);
+    let wan = TestWan::of_ordinary_user();
+    assert_eq!(code(&wan.up(&[])), 0);
     // What the emulator's own process could neither make nor find.
-    let folder = std::env::temp_dir().join(format!("{}-capture", lab.name));
+    let folder = std::env::temp_dir().join(format!("{}-capture", wan.name));
     fs::create_dir(&folder).expect("a folder");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("permissions");
     let file = folder.join("a.pcap");
@@ -273,8 +273,8 @@ fn an_ordinary_user_captures_what_passes() {
         (&[], Some(Signal::SIGINT)),
     ];
     for (options, signal) in ends {
-        let capture = ["capture", &lab.sites[0], "--out", path, "--snap", "60"];
-        let mut child = lab
+        let capture = ["capture", &wan.sites[0], "--out", path, "--snap", "60"];
+        let mut child = wan
             .command(&[&capture, options].concat())
             .stderr(Stdio::piped())
             .spawn()
@@ -283,7 +283,7 @@ fn an_ordinary_user_captures_what_passes() {
         let mut line = String::new();
         said.read_line(&mut line).expect("UTF-8");
         assert!(line.starts_with("capturing at"), "{line}");
-        lab.exec(0, "for i in 1 2 3; do echo $i > /dev/udp/10.77.0.2/9; done");
+        wan.exec(0, "for i in 1 2 3; do echo $i > /dev/udp/10.77.0.2/9; done");
         if let Some(signal) = signal {
             kill(Pid::from_raw(child.id() as i32), signal).expect("kill");
         }
@@ -299,31 +299,31 @@ fn an_ordinary_user_captures_what_passes() {
             assert!(line.contains(": 3 packets,"), "{line}");
         }
     }
-    let wrong = lab.run(&["capture", "moon", "--out", path]);
+    let wrong = wan.run(&["capture", "moon", "--out", path]);
     assert_eq!(code(&wrong), 2, "{}", errors(&wrong));
     fs::remove_dir_all(&folder).expect("remove");
 }
 
 #[test]
 fn the_radio_of_a_profile_is_shown_and_stays() {
-    let lab = Lab::new();
-    assert_eq!(code(&lab.up(&["--profile", "wifi-11b"])), 0);
-    let shown = &lab.show()["radio"];
+    let wan = TestWan::new();
+    assert_eq!(code(&wan.up(&["--profile", "wifi-11b"])), 0);
+    let shown = &wan.show()["radio"];
     assert_eq!(shown["rate"].as_u64(), Some(11_000_000), "{shown}");
     assert_eq!(shown["hops"].as_u64(), Some(2), "{shown}");
-    let text = lab.run(&["show"]);
+    let text = wan.run(&["show"]);
     let text = String::from_utf8_lossy(&text.stdout);
     assert!(text.contains("radio: half-duplex, 11 Mbit/s"), "{text}");
-    let refused = lab.run(&["set", "--profile", "transatlantic"]);
+    let refused = wan.run(&["set", "--profile", "transatlantic"]);
     assert_eq!(code(&refused), 2);
     assert!(errors(&refused).contains("medium"), "{}", errors(&refused));
-    assert_eq!(code(&lab.run(&["set", "--loss", "1%"])), 0);
-    assert_eq!(lab.show()["a_to_b"]["config"]["loss"].as_f64(), Some(0.01));
+    assert_eq!(code(&wan.run(&["set", "--loss", "1%"])), 0);
+    assert_eq!(wan.show()["a_to_b"]["config"]["loss"].as_f64(), Some(0.01));
 }
 
 #[test]
 fn wrong_use_exits_with_2_and_says_what_is_wrong() {
-    let lab = Lab::new();
+    let wan = TestWan::new();
     for (arguments, part) in [
         (&["up", "--loss", "0.1"][..], "such as \"0.1%\""),
         (&["up", "--rate", "300 MB/s"], "is not a rate"),
@@ -343,7 +343,7 @@ fn wrong_use_exits_with_2_and_says_what_is_wrong() {
         (&["raise"], "unrecognized subcommand"),
         (&["calibrate", "--only", "luck"], "there are"),
     ] {
-        let output = lab.run(arguments);
+        let output = wan.run(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", errors(&output));
         assert!(
             errors(&output).contains(part),
@@ -351,17 +351,17 @@ fn wrong_use_exits_with_2_and_says_what_is_wrong() {
             errors(&output)
         );
     }
-    let output = lab.run(&["set", "--loss", "1%"]);
+    let output = wan.run(&["set", "--loss", "1%"]);
     assert_eq!(code(&output), 1);
-    assert!(errors(&output).contains(&lab.name), "names what is not up");
+    assert!(errors(&output).contains(&wan.name), "names what is not up");
 }
 
 #[test]
 fn profiles_are_listed_for_people_and_for_programs() {
-    let lab = Lab::new();
-    let text = lab.run(&["profiles"]);
+    let wan = TestWan::new();
+    let text = wan.run(&["profiles"]);
     assert!(String::from_utf8_lossy(&text.stdout).contains("transatlantic: "));
-    let output = lab.run(&["profiles", "--json"]);
+    let output = wan.run(&["profiles", "--json"]);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(value["schema"], 1);
     let profiles = value["profiles"].as_array().expect("a list");
@@ -371,19 +371,19 @@ fn profiles_are_listed_for_people_and_for_programs() {
 
 #[test]
 fn a_script_changes_the_path_under_traffic() {
-    let lab = Lab::new();
-    assert_eq!(code(&lab.up(&[])), 0);
-    let file = std::env::temp_dir().join(format!("{}.toml", lab.name));
+    let wan = TestWan::new();
+    assert_eq!(code(&wan.up(&[])), 0);
+    let file = std::env::temp_dir().join(format!("{}.toml", wan.name));
     let path = file.to_str().expect("plain");
     let script = "[[step]]\nat = \"300ms\"\ndirection = \"a-to-b\"\noutage = \"on\"\n\
                   [[step]]\nat = \"800ms\"\noutage = \"off\"\nloss = \"1%\"\n";
     fs::write(&file, script).expect("a script");
-    let wrong = lab.name.clone() + "-missing.toml";
-    assert_eq!(code(&lab.run(&["script", &wrong])), 2);
-    let mut traffic = lab
+    let wrong = wan.name.clone() + "-missing.toml";
+    assert_eq!(code(&wan.run(&["script", &wrong])), 2);
+    let mut traffic = wan
         .command(&[
             "exec",
-            &lab.sites[0],
+            &wan.sites[0],
             "--",
             "bash",
             "-c",
@@ -392,7 +392,7 @@ fn a_script_changes_the_path_under_traffic() {
         .stderr(Stdio::null())
         .spawn()
         .expect("run");
-    let output = lab.run(&["script", path]);
+    let output = wan.run(&["script", path]);
     assert_eq!(code(&output), 0, "{}", errors(&output));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(
@@ -400,13 +400,13 @@ fn a_script_changes_the_path_under_traffic() {
         "   0.300 s  a-to-b  outage on\n   0.800 s  both    loss 1%, outage off\n"
     );
     assert!(traffic.wait().expect("its end").success());
-    let shown = lab.show();
+    let shown = wan.show();
     let lost = shown["a_to_b"]["counters"]["outage_drops"].as_u64();
     assert!(lost.is_some_and(|lost| (1..60).contains(&lost)), "{lost:?}");
     assert_eq!(shown["a_to_b"]["config"]["outage"], false);
     assert_eq!(shown["b_to_a"]["config"]["loss"], 0.01);
     fs::write(&file, "[[step]]\nat = \"1s\"\nloss = \"1\"\n").expect("a script");
-    let output = lab.run(&["script", path]);
+    let output = wan.run(&["script", path]);
     assert_eq!(code(&output), 2);
     assert!(errors(&output).contains(":3:8: "), "{}", errors(&output));
     fs::remove_file(&file).expect("remove");
@@ -417,20 +417,20 @@ fn a_script_changes_the_path_under_traffic() {
 #[test]
 fn a_system_that_forbids_namespaces_is_told_by_its_setting() {
     // In a user namespace of its own, so that the setting concerns nobody else.
-    let lab = Lab::of_ordinary_user();
-    let folder = std::env::temp_dir().join(format!("{}-forbidden", lab.name));
+    let wan = TestWan::of_ordinary_user();
+    let folder = std::env::temp_dir().join(format!("{}-forbidden", wan.name));
     fs::create_dir(&folder).expect("a folder");
     let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plans/smoke.toml");
     let eval = format!("eval {plan} --out {}/results", folder.display());
     for command in [
-        &format!("wan up --wan {}", lab.name),
+        &format!("wan up --wan {}", wan.name),
         "wan calibrate",
         &eval,
     ] {
         let script = format!(
             "echo 0 > /proc/sys/user/max_user_namespaces; \
              exec setpriv --bounding-set=-all --inh-caps=-all {} {command}",
-            lab.program.display(),
+            wan.program.display(),
         );
         let output = Command::new("unshare")
             .args(["-r", "sh", "-c", &script])
