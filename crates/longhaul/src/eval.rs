@@ -135,9 +135,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             (Some(records), _, plan) => report(records, plan.as_deref(), args.published, format),
             (None, Some([before, after]), _) => compare(before, after, format),
             (None, _, Some(plan)) => run_plan(args, plan, format),
-            (None, _, None) => Err(exit::wrong_use(
-                "a plan is missing: longhaul eval PLAN.toml",
-            )),
+            (None, _, None) => Err(exit::misuse("a plan is missing: longhaul eval PLAN.toml")),
         },
     }
 }
@@ -202,7 +200,7 @@ fn run_plan(args: &Args, path: &Path, format: Format) -> anyhow::Result<()> {
 
 fn read_plan(path: &Path, published: bool) -> anyhow::Result<Plan> {
     let text = fs::read_to_string(path);
-    let text = text.map_err(|error| exit::wrong_use(format!("{}: {error}", path.display())))?;
+    let text = text.map_err(|error| exit::misuse(format!("{}: {error}", path.display())))?;
     Plan::parse(&text, path, published).map_err(exit::wrong_use)
 }
 

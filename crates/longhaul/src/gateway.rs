@@ -124,7 +124,7 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let action = args.action()?;
-    let missing = || exit::wrong_use("--config FILE is missing");
+    let missing = || exit::misuse("--config FILE is missing");
     let file = args.config.as_deref().ok_or_else(missing)?;
     let loaded = Config::load(file);
     if let Action::Check { format } = action {

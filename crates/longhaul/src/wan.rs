@@ -25,7 +25,7 @@ use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, profile::Profile};
 
 use crate::{
-    exit::wrong_use,
+    exit::{misuse, wrong_use},
     output::{self, Format},
 };
 
@@ -308,7 +308,7 @@ impl Set {
             && profile.radio != client.describe()?.config.radio
         {
             let name = profile.name;
-            return Err(wrong_use(format!(
+            return Err(misuse(format!(
                 "{name} has another medium than this WAN; only `up` chooses the medium"
             )));
         }
@@ -411,7 +411,7 @@ fn site(client: &Client, name: &str) -> anyhow::Result<Site> {
     let found = names.iter().position(|known| *known == name);
     let missing = || {
         let names = names.join(" and ");
-        wrong_use(format!("no site is called {name}; there are {names}"))
+        misuse(format!("no site is called {name}; there are {names}"))
     };
     found.map(|index| Site::BOTH[index]).ok_or_else(missing)
 }

@@ -313,6 +313,13 @@ fn wrong_use_ends_with_2() {
     assert_ends(&["--help"], 0, "");
 }
 
+#[cfg(feature = "laboratory")]
+#[test]
+fn a_script_that_cannot_be_read_is_told_with_the_reason() {
+    let script = ["wan", "script", "/nonexistent.toml"];
+    assert_ends(&script, 2, "reading /nonexistent.toml: No such file");
+}
+
 #[cfg(not(feature = "laboratory"))]
 #[test]
 fn a_production_build_refuses_the_laboratory_s_commands() {
