@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     thread,
 };
 
@@ -297,10 +297,41 @@ fn every_command_logs_as_it_is_told() {
     }
     for options in [
         &["-v", "-q"][..],
-        &["-v", "--log", "info"],
         &["--log", "link=loud"],
+        &["--log", "inof"],
+        &["--log", "info,"],
+        &["--log", ""],
     ] {
         assert_ends(&[&calc, options].concat(), 2, "");
+    }
+    let apart = [&["-v"][..], &calc, &["-q"]].concat();
+    assert_ends(&apart, 2, "-v and -q contradict each other");
+}
+
+#[test]
+fn a_filter_beats_verbosity() {
+    let folder = Folder::new("filter");
+    let (key, file) = (folder.path("a.key"), folder.path("a.toml"));
+    assert_ends(&["keygen", &key], 0, "");
+    let config = "[identity]\nkey_file = \"a.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n";
+    fs::write(&file, config).expect("room");
+    for verbosity in ["-vv", "-q"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command.args(["gateway", "--config", &file, "--log", "info", verbosity]);
+        let mut gateway = command.stderr(Stdio::piped()).spawn().expect("the program");
+        let lines = BufReader::new(gateway.stderr.take().expect("piped")).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let until_up: Vec<_> = lines
+            .by_ref()
+            .take_while(|line| !line.contains("gateway up"))
+            .collect();
+        gateway.kill().expect("it runs until now");
+        gateway.wait().expect("it has ended");
+        assert!(
+            until_up.iter().all(|line| line.contains(" INFO ")),
+            "{until_up:?}"
+        );
+        assert!(lines.next().is_none_or(|line| line.contains(" INFO ")));
     }
 }
 
