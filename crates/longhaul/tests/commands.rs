@@ -127,7 +127,13 @@ fn calc_refuses_what_no_formula_answers() {
             "--rate",
         ),
         (&["rate", "--window", "64K", "--rtt", "0"], "--rtt"),
+        (&["rate", "--window", "0", "--rtt", "1ms"], "--window"),
         (&["loss", "--loss", "0%", "--rtt", "1ms"], "--loss"),
+        (&["loss", "--loss", "100%", "--rtt", "1ms"], "--loss"),
+        (
+            &["time", "--size", "0", "--rate", "1M", "--rtt", "0"],
+            "--size",
+        ),
         (&["loss", "--loss", "1%", "--rtt", "0"], "--rtt"),
         (
             &["loss", "--loss", "1%", "--rtt", "1ms", "--mss", "0"],
