@@ -295,6 +295,28 @@ fn status_has_the_gateway_s_fields_and_the_schema() {
 }
 
 #[test]
+fn a_probe_tries_at_least_once() {
+    for arguments in [
+        &["bulk", "127.0.0.1:9"][..],
+        &["ftp", "127.0.0.1:9"],
+        &["transaction", "127.0.0.1:9"],
+        &[
+            "compare",
+            "ftp",
+            "--direct",
+            "127.0.0.1:9",
+            "--through",
+            "127.0.0.1:9",
+        ],
+        &["ping", "127.0.0.1:9"],
+        &["ping", "127.0.0.1:9", "--tcp"],
+    ] {
+        let arguments = [&["probe"], arguments, &["-n", "0"]].concat();
+        assert_ends(&arguments, 2, "0");
+    }
+}
+
+#[test]
 fn every_command_logs_as_it_is_told() {
     let calc = ["calc", "rate", "--window", "64K", "--rtt", "1ms"];
     for options in [&["-q"][..], &["-vv"], &["--log", "link=debug,info"]] {
