@@ -317,6 +317,14 @@ fn a_probe_tries_at_least_once() {
 }
 
 #[test]
+fn a_tcp_test_takes_the_letters_of_iperf3() {
+    // What is refused is the port, after all letters were understood.
+    let letters = ["-p", "1", "-R", "-P", "2", "-n", "1m", "-w", "64k", "-J"];
+    let arguments = [&["probe", "tcp", "127.0.0.1:1"], &letters[..]].concat();
+    assert_ends(&arguments, 2, "both name a port");
+}
+
+#[test]
 fn every_command_logs_as_it_is_told() {
     let calc = ["calc", "rate", "--window", "64K", "--rtt", "1ms"];
     for options in [&["-q"][..], &["-vv"], &["--log", "link=debug,info"]] {
