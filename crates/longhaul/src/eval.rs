@@ -141,7 +141,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn compare(before: &Path, after: &Path, format: Format) -> anyhow::Result<()> {
-    let comparison = Comparison::of(&record::read(before)?, &record::read(after)?);
+    let read = |path: &Path| {
+        let records = record::read(path)?;
+        ensure!(!records.is_empty(), "{}: no records", path.display());
+        Ok(records)
+    };
+    let comparison = Comparison::of(&read(before)?, &read(after)?);
     format.print(&comparison, Comparison::text)
 }
 

@@ -142,6 +142,13 @@ fn reports_and_comparisons_are_subcommands_with_json() {
         .map(|arguments| assert_ends(eval(arguments), 0, "").stdout);
     assert!(new == old && !new.is_empty());
 
+    let empty = folder.file("empty.jsonl", "");
+    assert_ends(
+        eval(&["compare", &path, &empty]),
+        1,
+        "empty.jsonl: no records",
+    );
+
     let planned = json(&[plan, "--dry-run", "--json"]);
     let cells = planned["cells"].as_array().map(Vec::len);
     assert!(cells > Some(0) && planned["trials"].as_u64() > Some(0));
