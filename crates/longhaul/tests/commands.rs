@@ -189,8 +189,14 @@ fn a_gateway_is_checked_by_a_subcommand_and_by_its_old_spelling() {
     assert_eq!(object(&["pubkey", &key, "--json"], 0), made);
     let shown = assert_ends(&["pubkey", &key], 0, "");
     assert_eq!(made["public_key"], shown.trim_end());
-    assert_ends(&["keygen", &key], 1, "cannot write");
-    assert_ends(&["pubkey", &folder.path("b.key")], 1, "cannot read");
+    assert_ends(
+        &["keygen", &key],
+        1,
+        &format!("longhaul: key file {key}: File exists"),
+    );
+    let absent = folder.path("b.key");
+    let said = format!("longhaul: key file {absent}: No such file");
+    assert_ends(&["pubkey", &absent], 1, &said);
 
     fs::write(&file, "[identity]\nkey_file = \"a.key\"\n").expect("room");
     let spellings = [
