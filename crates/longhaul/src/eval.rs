@@ -24,8 +24,9 @@ use crate::{
 
 /// Run an evaluation plan over an emulated WAN, and write records and a report
 ///
-/// An interrupted run continues where it stopped: a trial with a record is not repeated, unless it could
-/// not be tried or a shorter limit cut it off. In an empty folder all trials are made.
+/// An interrupted run continues where it stopped: a trial with a record is not repeated. Two kinds of
+/// trials are tried again: those that lacked a program, and those that a shorter limit than the plan's
+/// ended. In an empty folder all trials are made.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -66,9 +67,9 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Make the report of a file of records again, beside the file
+    /// Make a report of records that exist
     ///
-    /// The command writes RECORDS.html and RECORDS.md. A plan gives the report its title and its
+    /// The command writes RECORDS.html and RECORDS.md beside the records. A plan gives the report its title and its
     /// introduction, and leaves out trials that are not in the plan.
     #[command(after_help = "\
 Example:
@@ -120,7 +121,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let alone = args.plan.is_none() && args.report.is_none() && args.compare.is_none();
             exit::ensure(
                 alone && !args.published && !args.dry_run && args.out.is_none(),
-                "options of a run stand without a subcommand, and those of a subcommand behind its name",
+                "a plan, --out and --dry-run do not go with a subcommand; put --published and --plan after `report`",
             )?;
             match action {
                 Action::Report {

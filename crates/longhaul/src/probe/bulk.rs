@@ -18,7 +18,7 @@ use super::{
 };
 use crate::exit::misuse;
 
-/// Measure the throughput of TCP transfers whose arrival the peer proves
+/// Measure the throughput of TCP transfers, each confirmed by the peer
 ///
 /// The peer is a `longhaul probe serve`. It returns the last bytes of each transfer, which are random.
 #[derive(clap::Args)]
