@@ -27,9 +27,9 @@ pub struct Record {
     pub plan: String,
     /// Path and work.
     pub cell: Cell,
-    /// Who.
+    /// The program, or pair of gateways, that did the work.
     pub side: Side,
-    /// Which time, from 0.
+    /// Counts the trials of this side in this cell from 0.
     pub repetition: u32,
     /// Of the path's impairments.
     pub seed: u64,
@@ -101,21 +101,19 @@ pub struct Records {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// It cannot be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path}")]
     Io {
-        /// Which file.
         path: String,
-        /// Why.
+        /// What the file system said.
         source: io::Error,
     },
     /// A line is no record.
-    #[error("{path}:{line}: not a record: {source}")]
+    #[error("{path}:{line}: not a record")]
     Malformed {
-        /// Which file.
         path: String,
-        /// Which line, from 1.
+        /// Counts from 1.
         line: usize,
-        /// Why.
+        /// What a record has instead.
         source: serde_json::Error,
     },
 }

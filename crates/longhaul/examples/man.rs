@@ -76,14 +76,42 @@ fn write_pages(command: &Command, folder: &Path) -> Result<usize> {
 fn render(page: &Man, command: &Command, to: &mut Vec<u8>) -> io::Result<()> {
     page.render_title(to)?;
     page.render_name_section(to)?;
-    page.render_synopsis_section(to)?;
-    page.render_description_section(to)?;
+    synopsis(command).to_writer(to)?;
+    description(command).to_writer(to)?;
     page.render_options_section(to)?;
     if command.get_subcommands().any(|one| !one.is_hide_set()) {
         page.render_subcommands_section(to)?;
     }
     let after = command.get_after_help().map(ToString::to_string);
     sections(&after.unwrap_or_default()).to_writer(to)
+}
+
+/// Clap's own usage lines: those of `clap_mangen` lack what follows `--`, and the values of options.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]).control("nf", []);
+    for line in usage.trim_start_matches("Usage:").lines() {
+        roff.text([roman(line.trim())]);
+    }
+    roff.control("fi", []);
+    roff
+}
+
+/// What the long description says beyond its first paragraph, which is in NAME.
+fn description(command: &Command) -> Roff {
+    let long = command.get_long_about().map(ToString::to_string);
+    let long = long.unwrap_or_default();
+    let mut roff = Roff::new();
+    for (index, paragraph) in long.split("\n\n").skip(1).enumerate() {
+        if index == 0 {
+            roff.control("SH", ["DESCRIPTION"]);
+        } else {
+            roff.control("PP", []);
+        }
+        roff.text([roman(paragraph.trim())]);
+    }
+    roff
 }
 
 /// What a help text says at its end, as sections of a page. Indented lines stay as they are.

@@ -125,17 +125,23 @@ impl What {
     /// Refuses figures for which no formula has an answer.
     fn check(&self) -> anyhow::Result<()> {
         let zero_rate = "--rate must be above zero";
+        let zero_window = "--window must be above zero";
+        let all_lost = "--loss must be below 100%: nothing arrives on a path that loses everything";
         match self {
             Self::Window { rate, .. } => exit::ensure(*rate > BitRate::default(), zero_rate),
-            Self::Rate { rtt, .. } => exit::ensure(
-                !rtt.is_zero(),
-                "--rtt must be above zero: without a round-trip time a window limits nothing",
-            ),
+            Self::Rate { window, rtt } => {
+                exit::ensure(*window > ByteCount::ZERO, zero_window)?;
+                exit::ensure(
+                    !rtt.is_zero(),
+                    "--rtt must be above zero: without a round-trip time a window limits nothing",
+                )
+            }
             Self::Loss { loss, rtt, mss } => {
                 exit::ensure(
                     *loss > 0.0,
                     "--loss must be above zero: without loss neither formula has a limit",
                 )?;
+                exit::ensure(*loss < 1.0, all_lost)?;
                 exit::ensure(
                     !rtt.is_zero(),
                     "--rtt must be above zero: without a round-trip time neither formula has a limit",
@@ -143,17 +149,16 @@ impl What {
                 exit::ensure(*mss > ByteCount::ZERO, "--mss must be above zero")
             }
             Self::Time {
-                rate, loss, window, ..
+                size,
+                rate,
+                loss,
+                window,
+                ..
             } => {
+                exit::ensure(*size > ByteCount::ZERO, "--size must be above zero")?;
                 exit::ensure(*rate > BitRate::default(), zero_rate)?;
-                exit::ensure(
-                    *loss < 1.0,
-                    "--loss must be below 100%: nothing arrives on a path that loses everything",
-                )?;
-                exit::ensure(
-                    *window != Some(ByteCount::ZERO),
-                    "--window must be above zero",
-                )
+                exit::ensure(*loss < 1.0, all_lost)?;
+                exit::ensure(*window != Some(ByteCount::ZERO), zero_window)
             }
         }
     }

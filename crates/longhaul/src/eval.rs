@@ -24,8 +24,9 @@ use crate::{
 
 /// Run an evaluation plan over an emulated WAN, and write records and a report
 ///
-/// An interrupted run continues where it stopped: a trial with a record is not repeated, unless it could
-/// not be tried or a shorter limit cut it off. In an empty folder all trials are made.
+/// An interrupted run continues where it stopped: a trial with a record is not repeated. Two kinds of
+/// trials are tried again: those that lacked a program, and those that a shorter limit than the plan's
+/// ended. In an empty folder all trials are made.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -66,9 +67,9 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Make the report of a file of records again, beside the file
+    /// Make a report of records that exist
     ///
-    /// The command writes RECORDS.html and RECORDS.md. A plan gives the report its title and its
+    /// The command writes RECORDS.html and RECORDS.md beside the records. A plan gives the report its title and its
     /// introduction, and leaves out trials that are not in the plan.
     #[command(after_help = "\
 Example:
@@ -120,7 +121,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let alone = args.plan.is_none() && args.report.is_none() && args.compare.is_none();
             exit::ensure(
                 alone && !args.published && !args.dry_run && args.out.is_none(),
-                "options of a run stand without a subcommand, and those of a subcommand behind its name",
+                "a plan, --out and --dry-run do not go with a subcommand; put --published and --plan after `report`",
             )?;
             match action {
                 Action::Report {
@@ -135,15 +136,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             (Some(records), _, plan) => report(records, plan.as_deref(), args.published, format),
             (None, Some([before, after]), _) => compare(before, after, format),
             (None, _, Some(plan)) => run_plan(args, plan, format),
-            (None, _, None) => Err(exit::wrong_use(
-                "a plan is missing: longhaul eval PLAN.toml",
-            )),
+            (None, _, None) => Err(exit::misuse("a plan is missing: longhaul eval PLAN.toml")),
         },
     }
 }
 
 fn compare(before: &Path, after: &Path, format: Format) -> anyhow::Result<()> {
-    let comparison = Comparison::of(&record::read(before)?, &record::read(after)?);
+    let read = |path: &Path| {
+        let records = record::read(path)?;
+        ensure!(!records.is_empty(), "{}: no records", path.display());
+        Ok(records)
+    };
+    let comparison = Comparison::of(&read(before)?, &read(after)?);
     format.print(&comparison, Comparison::text)
 }
 
@@ -202,7 +206,7 @@ fn run_plan(args: &Args, path: &Path, format: Format) -> anyhow::Result<()> {
 
 fn read_plan(path: &Path, published: bool) -> anyhow::Result<Plan> {
     let text = fs::read_to_string(path);
-    let text = text.map_err(|error| exit::wrong_use(format!("{}: {error}", path.display())))?;
+    let text = text.map_err(|error| exit::misuse(format!("{}: {error}", path.display())))?;
     Plan::parse(&text, path, published).map_err(exit::wrong_use)
 }
 

@@ -1,16 +1,20 @@
 //! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration.
 
-use std::{fmt, process::ExitCode};
+use std::process::ExitCode;
 
 /// The command makes no sense as it was given, or what it was told to follow is wrong: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WrongUse(String);
 
-/// An error that ends the program with exit code 2.
-pub(crate) fn wrong_use(error: impl fmt::Display) -> anyhow::Error {
-    // With all its causes, if it has any.
-    WrongUse(format!("{error:#}")).into()
+/// The same error with exit code 2, told with all its sources.
+pub(crate) fn wrong_use(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    misuse(format!("{:#}", error.into()))
+}
+
+/// An error with this text and exit code 2.
+pub(crate) fn misuse(text: impl Into<String>) -> anyhow::Error {
+    WrongUse(text.into()).into()
 }
 
 /// Wrong use unless a condition holds.
@@ -18,7 +22,7 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     if holds {
         Ok(())
     } else {
-        Err(wrong_use(otherwise))
+        Err(misuse(otherwise))
     }
 }
 
@@ -42,7 +46,7 @@ mod tests {
     fn wrong_use_is_told_from_failed_work() {
         let failed = anyhow::anyhow!("no room").context("writing records");
         assert_eq!(code(&failed), 1);
-        let wrong = wrong_use(&failed);
+        let wrong = wrong_use(failed);
         assert_eq!(
             (code(&wrong), wrong.to_string().as_str()),
             (2, "writing records: no room")

@@ -49,12 +49,13 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Subcommand)]
 enum Action {
     /// Run a gateway, as without a subcommand
+    #[command(override_usage = USAGE_RUN)]
     Run,
     /// Check a configuration file and the key file that it names
     ///
     /// The command prints what a gateway with this configuration would do, or the first mistake with its
     /// line and column. It opens no socket.
-    #[command(after_help = "\
+    #[command(override_usage = USAGE_CHECK, after_help = "\
 Example:
   longhaul gateway check --config site-a.toml
 
@@ -67,7 +68,7 @@ Exit codes: 0 the configuration is right; 2 it is wrong.")]
     ///
     /// A gateway that ends in order removes its rules itself. The command refuses to run while the gateway
     /// is running.
-    #[command(after_help = "\
+    #[command(override_usage = USAGE_REMOVE, after_help = "\
 Example:
   longhaul gateway remove-interception --config site-a.toml")]
     RemoveInterception {
@@ -78,6 +79,10 @@ Example:
 
 const USAGE: &str = "longhaul gateway [OPTIONS] --config <FILE>
        longhaul gateway [OPTIONS] --config <FILE> <COMMAND>";
+
+const USAGE_RUN: &str = "longhaul gateway run [OPTIONS] --config <FILE>";
+const USAGE_CHECK: &str = "longhaul gateway check [OPTIONS] --config <FILE>";
+const USAGE_REMOVE: &str = "longhaul gateway remove-interception [OPTIONS] --config <FILE>";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -124,7 +129,15 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let action = args.action()?;
-    let missing = || exit::wrong_use("--config FILE is missing");
+    let missing = || {
+        let usage = match args.action {
+            None => USAGE,
+            Some(Action::Run) => USAGE_RUN,
+            Some(Action::Check { .. }) => USAGE_CHECK,
+            Some(Action::RemoveInterception { .. }) => USAGE_REMOVE,
+        };
+        exit::misuse(format!("--config FILE is missing\n\nUsage: {usage}"))
+    };
     let file = args.config.as_deref().ok_or_else(missing)?;
     let loaded = Config::load(file);
     if let Action::Check { format } = action {

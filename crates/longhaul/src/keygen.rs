@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use link::Identity;
 use serde::Serialize;
 
@@ -44,8 +43,6 @@ impl<'a> PublicKey<'a> {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let identity = Identity::generate();
-    identity
-        .write_new(&args.file)
-        .with_context(|| format!("cannot write {}", args.file.display()))?;
+    identity.write_new(&args.file)?;
     PublicKey::of(&identity, &args.file).print(args.format)
 }

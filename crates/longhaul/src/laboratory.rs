@@ -25,7 +25,7 @@ const CURE: &str = "install the package longhaul-lab, or build with `cargo build
 mod absent {
     use std::ffi::OsString;
 
-    use crate::exit::wrong_use;
+    use crate::exit::misuse;
 
     /// Subcommands of the laboratory, as a production build knows them: by name.
     #[derive(clap::Subcommand)]
@@ -50,7 +50,7 @@ mod absent {
     impl Absent {
         /// Says what to install; exit code 2.
         pub(crate) fn refusal(&self) -> anyhow::Error {
-            wrong_use(super::refusal(match self {
+            misuse(super::refusal(match self {
                 Self::Demo(_) => "demo",
                 Self::Wan(_) => "wan",
                 Self::Eval(_) => "eval",

@@ -63,7 +63,9 @@ enum Command {
 /// or configuration.
 pub fn run() -> ExitCode {
     let CommandLine { logging, command } = CommandLine::parse();
-    logging.start();
+    if let Err(error) = logging.start() {
+        return exit::tell(&error);
+    }
     let done = |()| ExitCode::SUCCESS;
     let result = match command {
         #[cfg(feature = "laboratory")]

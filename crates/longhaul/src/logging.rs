@@ -3,15 +3,15 @@
 use std::io::IsTerminal as _;
 
 use clap::ArgAction;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-use crate::output;
+use crate::{exit, output};
 
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Options {
     /// Log more: -v for debug, -vv for trace
-    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with_all = ["quiet", "log"])]
+    #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
     /// Log warnings and errors only, and show no progress
     #[arg(short, long, global = true)]
@@ -23,7 +23,14 @@ pub(crate) struct Options {
 
 impl Options {
     /// Sends log messages to standard error from now on.
-    pub(crate) fn start(&self) {
+    ///
+    /// Refuses `-v` together with `-q`. Clap would not see that one of the two stands before the subcommand
+    /// and the other behind it.
+    pub(crate) fn start(&self) -> anyhow::Result<()> {
+        exit::ensure(
+            self.verbose == 0 || !self.quiet,
+            "-v and -q contradict each other; give one of them",
+        )?;
         if self.quiet {
             output::be_quiet();
         }
@@ -34,13 +41,14 @@ impl Options {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .init();
+        Ok(())
     }
 
     /// The filter: by `--log`, or by `-v` and `-q`, or by the environment, or the default. An environment
     /// that is no filter was not meant for us.
     fn directives(&self, environment: Option<&str>) -> String {
         let environment = environment.filter(|text| !text.is_empty());
-        let environment = environment.filter(|text| EnvFilter::try_new(text).is_ok());
+        let environment = environment.filter(|text| parse_filter(text).is_ok());
         let own = |level: &str| format!("{level},{LIBRARIES}");
         match (&self.log, self.verbose, self.quiet, environment) {
             (Some(log), ..) => log.clone(),
@@ -53,7 +61,18 @@ impl Options {
     }
 }
 
+/// A filter that says what it lets through. To the library a bare word such as `inof` is a part of the program,
+/// of which everything is logged: a misspelled level would silence all others.
 fn parse_filter(text: &str) -> Result<String, String> {
+    // The fields of a span have commas of their own.
+    let words = text.split(',').filter(|_| !text.contains('['));
+    for word in words.map(str::trim).filter(|word| !word.contains('=')) {
+        if word.is_empty() || word.parse::<LevelFilter>().is_err() {
+            return Err(format!(
+                "{word:?} is no level such as \"debug\"; a part of the program needs one: \"link=debug\""
+            ));
+        }
+    }
     match EnvFilter::try_new(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(error.to_string()),
@@ -86,6 +105,7 @@ mod tests {
             (options(None, 0, true), Some("error"), "warn"),
             (options(None, 0, false), Some("link=debug"), "link=debug"),
             (options(None, 0, false), Some("link=loud"), "info"),
+            (options(None, 0, false), Some("loud"), "info"),
             (options(None, 0, false), Some(""), "info"),
             (options(None, 0, false), None, "info"),
         ] {

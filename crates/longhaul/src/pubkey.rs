@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use link::Identity;
 
 use crate::{keygen::PublicKey, output::Format};
@@ -20,7 +19,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let identity = Identity::read(&args.file)
-        .with_context(|| format!("cannot read {}", args.file.display()))?;
+    let identity = Identity::read(&args.file)?;
     PublicKey::of(&identity, &args.file).print(args.format)
 }

@@ -25,7 +25,7 @@ use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, profile::Profile};
 
 use crate::{
-    exit::wrong_use,
+    exit::{misuse, wrong_use},
     output::{self, Format},
 };
 
@@ -174,7 +174,7 @@ struct PathArgs {
     /// Set the one-way delay: 100ms
     #[arg(long, value_parser = change::parse_delay, value_name = "TIME")]
     delay: Option<Duration>,
-    /// Set the queue of the bottleneck: '12.5 MB' [default: half of rate x RTT, at least 300 kB]
+    /// Set the queue of the bottleneck: '12.5 MB'; a new WAN has half of rate x RTT, at least 300 kB
     #[arg(long, value_name = "SIZE")]
     queue: Option<ByteCount>,
     /// Vary the delay by this much: 5ms, or 5ms/in-order so that no packet overtakes another
@@ -189,14 +189,14 @@ struct PathArgs {
     /// Flip one bit in this share of the packets: 0.01%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     corrupt: Option<f64>,
-    /// Let this share of the packets skip the delay: 1%, with correlation 1%/50%, or be late instead:
-    /// '1%/late 5ms'
+    /// Reorder this share of the packets: they skip the delay (1%; with correlation 1%/50%), or arrive
+    /// late by a time ('1%/late 5ms')
     #[arg(long, value_parser = change::parse_reordering, value_name = "SHARE")]
     reorder: Option<Reordering>,
     /// Duplicate this share of the packets: 0.1%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     duplicate: Option<f64>,
-    /// Begin to lose all packets, or end it
+    /// Lose all packets from now on (on), or carry them again (off)
     #[arg(long, value_name = "on|off")]
     outage: Option<Switch>,
     /// Drop IP packets longer than this, without a notice to the sender
@@ -308,7 +308,7 @@ impl Set {
             && profile.radio != client.describe()?.config.radio
         {
             let name = profile.name;
-            return Err(wrong_use(format!(
+            return Err(misuse(format!(
                 "{name} has another medium than this WAN; only `up` chooses the medium"
             )));
         }
@@ -411,7 +411,7 @@ fn site(client: &Client, name: &str) -> anyhow::Result<Site> {
     let found = names.iter().position(|known| *known == name);
     let missing = || {
         let names = names.join(" and ");
-        wrong_use(format!("no site is called {name}; there are {names}"))
+        misuse(format!("no site is called {name}; there are {names}"))
     };
     found.map(|index| Site::BOTH[index]).ok_or_else(missing)
 }

@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     thread,
 };
 
@@ -127,7 +127,13 @@ fn calc_refuses_what_no_formula_answers() {
             "--rate",
         ),
         (&["rate", "--window", "64K", "--rtt", "0"], "--rtt"),
+        (&["rate", "--window", "0", "--rtt", "1ms"], "--window"),
         (&["loss", "--loss", "0%", "--rtt", "1ms"], "--loss"),
+        (&["loss", "--loss", "100%", "--rtt", "1ms"], "--loss"),
+        (
+            &["time", "--size", "0", "--rate", "1M", "--rtt", "0"],
+            "--size",
+        ),
         (&["loss", "--loss", "1%", "--rtt", "0"], "--rtt"),
         (
             &["loss", "--loss", "1%", "--rtt", "1ms", "--mss", "0"],
@@ -183,8 +189,14 @@ fn a_gateway_is_checked_by_a_subcommand_and_by_its_old_spelling() {
     assert_eq!(object(&["pubkey", &key, "--json"], 0), made);
     let shown = assert_ends(&["pubkey", &key], 0, "");
     assert_eq!(made["public_key"], shown.trim_end());
-    assert_ends(&["keygen", &key], 1, "cannot write");
-    assert_ends(&["pubkey", &folder.path("b.key")], 1, "cannot read");
+    assert_ends(
+        &["keygen", &key],
+        1,
+        &format!("longhaul: key file {key}: File exists"),
+    );
+    let absent = folder.path("b.key");
+    let said = format!("longhaul: key file {absent}: No such file");
+    assert_ends(&["pubkey", &absent], 1, &said);
 
     fs::write(&file, "[identity]\nkey_file = \"a.key\"\n").expect("room");
     let spellings = [
@@ -231,6 +243,10 @@ fn a_gateway_is_checked_by_a_subcommand_and_by_its_old_spelling() {
     );
     assert_ends(&["gateway"], 2, "--config FILE is missing");
     assert_ends(&["gateway", "check"], 2, "--config FILE is missing");
+    let usage = "Usage: longhaul gateway check [OPTIONS] --config <FILE>";
+    assert_ends(&["gateway", "check"], 2, usage);
+    let help = assert_ends(&["gateway", "check", "--help"], 0, "");
+    assert!(help.contains(usage), "{help}");
     assert_ends(
         &["gateway", "--config", "/nonexistent.toml"],
         2,
@@ -289,6 +305,36 @@ fn status_has_the_gateway_s_fields_and_the_schema() {
 }
 
 #[test]
+fn a_probe_tries_at_least_once() {
+    for arguments in [
+        &["bulk", "127.0.0.1:9"][..],
+        &["ftp", "127.0.0.1:9"],
+        &["transaction", "127.0.0.1:9"],
+        &[
+            "compare",
+            "ftp",
+            "--direct",
+            "127.0.0.1:9",
+            "--through",
+            "127.0.0.1:9",
+        ],
+        &["ping", "127.0.0.1:9"],
+        &["ping", "127.0.0.1:9", "--tcp"],
+    ] {
+        let arguments = [&["probe"], arguments, &["-n", "0"]].concat();
+        assert_ends(&arguments, 2, "0");
+    }
+}
+
+#[test]
+fn a_tcp_test_takes_the_letters_of_iperf3() {
+    // What is refused is the port, after all letters were understood.
+    let letters = ["-p", "1", "-R", "-P", "2", "-n", "1m", "-w", "64k", "-J"];
+    let arguments = [&["probe", "tcp", "127.0.0.1:1"], &letters[..]].concat();
+    assert_ends(&arguments, 2, "both name a port");
+}
+
+#[test]
 fn every_command_logs_as_it_is_told() {
     let calc = ["calc", "rate", "--window", "64K", "--rtt", "1ms"];
     for options in [&["-q"][..], &["-vv"], &["--log", "link=debug,info"]] {
@@ -297,10 +343,41 @@ fn every_command_logs_as_it_is_told() {
     }
     for options in [
         &["-v", "-q"][..],
-        &["-v", "--log", "info"],
         &["--log", "link=loud"],
+        &["--log", "inof"],
+        &["--log", "info,"],
+        &["--log", ""],
     ] {
         assert_ends(&[&calc, options].concat(), 2, "");
+    }
+    let apart = [&["-v"][..], &calc, &["-q"]].concat();
+    assert_ends(&apart, 2, "-v and -q contradict each other");
+}
+
+#[test]
+fn a_filter_beats_verbosity() {
+    let folder = Folder::new("filter");
+    let (key, file) = (folder.path("a.key"), folder.path("a.toml"));
+    assert_ends(&["keygen", &key], 0, "");
+    let config = "[identity]\nkey_file = \"a.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n";
+    fs::write(&file, config).expect("room");
+    for verbosity in ["-vv", "-q"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command.args(["gateway", "--config", &file, "--log", "info", verbosity]);
+        let mut gateway = command.stderr(Stdio::piped()).spawn().expect("the program");
+        let lines = BufReader::new(gateway.stderr.take().expect("piped")).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let until_up: Vec<_> = lines
+            .by_ref()
+            .take_while(|line| !line.contains("gateway up"))
+            .collect();
+        gateway.kill().expect("it runs until now");
+        gateway.wait().expect("it has ended");
+        assert!(
+            until_up.iter().all(|line| line.contains(" INFO ")),
+            "{until_up:?}"
+        );
+        assert!(lines.next().is_none_or(|line| line.contains(" INFO ")));
     }
 }
 
@@ -311,6 +388,13 @@ fn wrong_use_ends_with_2() {
     assert_ends(&["help", "no-such-command"], 2, "unrecognized subcommand");
     assert_ends(&["keygen"], 2, "<FILE>");
     assert_ends(&["--help"], 0, "");
+}
+
+#[cfg(feature = "laboratory")]
+#[test]
+fn a_script_that_cannot_be_read_is_told_with_the_reason() {
+    let script = ["wan", "script", "/nonexistent.toml"];
+    assert_ends(&script, 2, "reading /nonexistent.toml: No such file");
 }
 
 #[cfg(not(feature = "laboratory"))]

@@ -82,6 +82,9 @@ fn records_that_cannot_be_read_are_left_alone() {
     assert_ends(eval(&["--compare", &path, &path]), 1, place);
     assert_ends(eval(&["compare", &path, &path]), 1, place);
     assert_ends(eval(&[&plan, "--out", &out]), 1, place);
+    let output = assert_ends(eval(&["report", &path]), 1, place);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("at line 1").count(), 1, "told once: {said}");
     assert_eq!(fs::read_to_string(&path).expect("still there"), text);
     assert!(!folder.0.join("small.html").exists());
 }
@@ -141,6 +144,13 @@ fn reports_and_comparisons_are_subcommands_with_json() {
     let [new, old] = [&["compare", &path, &path], &["--compare", &path, &path]]
         .map(|arguments| assert_ends(eval(arguments), 0, "").stdout);
     assert!(new == old && !new.is_empty());
+
+    let empty = folder.file("empty.jsonl", "");
+    assert_ends(
+        eval(&["compare", &path, &empty]),
+        1,
+        "empty.jsonl: no records",
+    );
 
     let planned = json(&[plan, "--dry-run", "--json"]);
     let cells = planned["cells"].as_array().map(Vec::len);

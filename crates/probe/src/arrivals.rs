@@ -14,7 +14,7 @@ use super::ProbeError;
 /// The number, the rate and the concurrency of tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrivals {
-    /// Number of tasks.
+    /// Number of tasks, at least 1.
     pub count: u64,
     /// Mean arrivals per second, at exponentially distributed intervals. `None`: each task starts
     /// as soon as there is a place.
@@ -58,6 +58,9 @@ impl Arrivals {
     /// [`ProbeError::Invalid`] names the setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ProbeError> {
         let invalid = |what: &str| Err(ProbeError::Invalid(what.to_owned()));
+        if self.count == 0 {
+            return invalid("the count is 0; at least 1 is needed");
+        }
         if self.at_once == 0 || self.at_once > AT_ONCE_MAX {
             return invalid(&format!("from 1 to {AT_ONCE_MAX} can be under way at once"));
         }
@@ -212,6 +215,15 @@ mod tests {
         };
         arrivals.drive(task, |()| done += 1).expect("a runtime");
         assert_eq!((done, most.get(), now.get()), (20, 3, 0));
+    }
+
+    #[test]
+    fn there_is_at_least_one_task() {
+        let arrivals = Arrivals {
+            count: 0,
+            ..Arrivals::default()
+        };
+        assert!(arrivals.validate().is_err());
     }
 
     #[test]

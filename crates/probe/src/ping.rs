@@ -109,10 +109,13 @@ impl Summary {
 /// Makes the round trips, and calls back with each one when it is final: a second after its answer.
 ///
 /// # Errors
-/// [`ProbeError::Invalid`] if the payload is shorter than a header, [`ProbeError::Failed`] if the
-/// peer is unreachable.
-/// reached at all.
+/// [`ProbeError::Invalid`] if the count is zero or the payload shorter than a header,
+/// [`ProbeError::Failed`] if the peer is unreachable.
 pub fn run(probe: &PingProbe, on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>, ProbeError> {
+    if probe.count == 0 {
+        let message = "the count is 0; at least 1 is needed";
+        return Err(ProbeError::Invalid(message.to_owned()));
+    }
     match probe.by {
         By::Udp => by_udp(probe, on_ping),
         By::Tcp => Ok(by_tcp(probe, on_ping)),

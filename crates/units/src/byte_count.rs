@@ -86,7 +86,8 @@ impl FromStr for ByteCount {
 
     /// Reads `"64 KiB"`, `"1.5 GB"`, `"1000 B"`, or a bare number of bytes.
     ///
-    /// A prefix alone is a power of 1024, as in iperf3, `dd` and `truncate`: `"64K"` is 64 KiB.
+    /// A prefix alone is a power of 1024, as in iperf3, `dd` and `truncate`: `"64K"` is 64 KiB. As in iperf3,
+    /// such a prefix may be a small letter. A size above zero that rounds to no byte is refused.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         const EXPECTED: &str = "a size such as \"64 KiB\" or \"1 GB\"";
         let scale = |unit: &str| {
@@ -97,9 +98,9 @@ impl FromStr for ByteCount {
                 "GB" => 1_000_000_000,
                 "TB" => 1_000_000_000_000,
                 "KiB" | "K" | "k" => 1 << 10,
-                "MiB" | "M" => 1 << 20,
-                "GiB" | "G" => 1 << 30,
-                "TiB" | "T" => 1 << 40,
+                "MiB" | "M" | "m" => 1 << 20,
+                "GiB" | "G" | "g" => 1 << 30,
+                "TiB" | "T" | "t" => 1 << 40,
                 _ => return None,
             };
             Some(scale as f64)
@@ -142,12 +143,25 @@ mod tests {
             ("100MB", 100_000_000),
             ("64K", 65_536),
             ("1M", 1_048_576),
+            ("1m", 1_048_576),
+            ("2g", 2 << 30),
+            ("1t", 1 << 40),
+            ("0.0 B", 0),
             (" 1.5 GB ", 1_500_000_000),
             ("1000", 1_000),
         ] {
             assert_eq!(text.parse(), Ok(ByteCount::new(bytes)), "{text}");
         }
-        for text in ["", "-1 B", "1e99 B", "99999999999 GiB", "5 Mbit", "MB"] {
+        for text in [
+            "",
+            "-1 B",
+            "0.4 B",
+            "0.0001k",
+            "1e99 B",
+            "99999999999 GiB",
+            "5 Mbit",
+            "MB",
+        ] {
             assert!(text.parse::<ByteCount>().is_err(), "{text}");
         }
     }

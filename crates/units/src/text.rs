@@ -29,9 +29,11 @@ pub(crate) fn quantity(text: &str, scale: impl Fn(&str) -> Option<f64>) -> Optio
     Some(number * scale(unit.trim())?)
 }
 
-/// The nearest whole number; `None` if it does not fit.
+/// The nearest whole number; `None` if it does not fit, or if nothing is left of a number above zero.
 pub(crate) fn whole(value: f64) -> Option<u64> {
-    (value.is_finite() && value < u64::MAX as f64).then(|| value.round() as u64)
+    let rounded = value.round();
+    let vanishes = rounded == 0.0 && value > 0.0;
+    (value.is_finite() && value < u64::MAX as f64 && !vanishes).then_some(rounded as u64)
 }
 
 /// At most three significant decimals, without trailing zeros: `1`, `1.5`, `12.3`, `941`.

@@ -148,7 +148,7 @@ fn duration<'de, D: Deserializer<'de>>(
     let spanned = Spanned::<String>::deserialize(deserializer)?;
     let (span, text) = (spanned.span(), spanned.into_inner());
     match units::parse_duration(&text) {
-        Ok(Duration::ZERO) => Err(Error::custom("expected a duration above zero")),
+        Ok(Duration::ZERO) => Err(Error::custom(format!("{text:?} is not above zero"))),
         Ok(time) => Ok(Some(Spanned::new(span, time))),
         Err(error) => Err(Error::custom(error)),
     }

@@ -16,9 +16,9 @@ use super::{
     options::{Arrive, Output, PeerArgs, parse_time, resolve},
     show,
 };
-use crate::exit::wrong_use;
+use crate::exit::misuse;
 
-/// Measure the throughput of TCP transfers whose arrival the peer proves
+/// Measure the throughput of TCP transfers, each confirmed by the peer
 ///
 /// The peer is a `longhaul probe serve`. It returns the last bytes of each transfer, which are random.
 #[derive(clap::Args)]
@@ -110,9 +110,9 @@ fn rates(summary: Option<&stats::Summary>) -> String {
 fn proxy(text: &str) -> anyhow::Result<Proxy> {
     let (kind, at) = text
         .split_once("://")
-        .ok_or_else(|| wrong_use(format!("--proxy: {text} is not KIND://HOST:PORT")))?;
+        .ok_or_else(|| misuse(format!("--proxy: {text} is not KIND://HOST:PORT")))?;
     let kind = Kind::from_str(kind, true)
-        .map_err(|_| wrong_use(format!("--proxy: {kind} is neither socks5 nor http")))?;
+        .map_err(|_| misuse(format!("--proxy: {kind} is neither socks5 nor http")))?;
     let at = resolve(at.trim_end_matches('/'), None)?;
     Ok(match kind {
         Kind::Socks5 => Proxy::Socks5(at),

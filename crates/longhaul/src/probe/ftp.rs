@@ -13,7 +13,7 @@ use super::{
     options::{Arrive, Output, parse_time, resolve},
     show,
 };
-use crate::exit::wrong_use;
+use crate::exit::misuse;
 
 /// Measure FTP sessions with any server, and record the time of every event
 ///
@@ -98,9 +98,9 @@ impl SessionArgs {
         let mut probe = FtpProbe::new(resolve(server, Some(21))?);
         if let Some(path) = &self.script {
             let text = fs::read_to_string(path)
-                .map_err(|error| wrong_use(format!("{}: {error}", path.display())))?;
+                .map_err(|error| misuse(format!("{}: {error}", path.display())))?;
             probe.script = Script::parse(&text)
-                .map_err(|error| wrong_use(format!("{}:{error}", path.display())))?;
+                .map_err(|error| misuse(format!("{}:{error}", path.display())))?;
         }
         probe.data = match (self.active, self.passive) {
             (true, _) => DataMode::Active,

@@ -16,7 +16,11 @@ use probe::Arrivals;
 use units::ByteCount;
 
 use super::PEER_PORT;
-use crate::{exit::wrong_use, laboratory::drawn_file, output};
+use crate::{
+    exit::{misuse, wrong_use},
+    laboratory::drawn_file,
+    output,
+};
 
 /// A `longhaul probe serve`.
 #[derive(clap::Args)]
@@ -86,10 +90,9 @@ pub(super) struct Sink {
 impl PeerArgs {
     pub(super) fn address(&self) -> anyhow::Result<SocketAddr> {
         match self.port {
-            Some(_) if has_port(&self.peer) => Err(wrong_use(format!(
-                "{} and --port both name a port",
-                self.peer
-            ))),
+            Some(_) if has_port(&self.peer) => {
+                Err(misuse(format!("{} and --port both name a port", self.peer)))
+            }
             port => resolve(&self.peer, port.or(Some(PEER_PORT))),
         }
     }
@@ -192,7 +195,7 @@ impl Sink {
 
 /// Resolves `HOST`, `HOST:PORT` or `[IPv6]:PORT`.
 pub(super) fn resolve(text: &str, default_port: Option<u16>) -> anyhow::Result<SocketAddr> {
-    let unknown = |error: &dyn fmt::Display| wrong_use(format!("{text}: {error}"));
+    let unknown = |error: &dyn fmt::Display| misuse(format!("{text}: {error}"));
     if let Ok(address) = text.parse() {
         return Ok(address);
     }

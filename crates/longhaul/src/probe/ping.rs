@@ -23,9 +23,10 @@ pub(super) struct Args {
     #[arg(long)]
     tcp: bool,
     /// Send this many
-    #[arg(short = 'n', long, default_value_t = 10, value_name = "NUMBER")]
+    #[arg(short = 'n', long, default_value_t = 10, value_name = "NUMBER",
+        value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Send one in this time
+    /// Leave this time between two
     #[arg(long, default_value = "1s", value_parser = parse_time, value_name = "TIME")]
     interval: Duration,
     /// Count a datagram without an answer as lost after this time

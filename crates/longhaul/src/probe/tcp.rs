@@ -31,14 +31,14 @@ pub(super) struct Args {
         value_name = "NUMBER"
     )]
     streams: u16,
-    /// Set the socket buffers of both ends, which bound the window: '64 KiB' [default: they grow]
+    /// Set the socket buffers of both ends, which bound the window: '64 KiB' [default: the kernel adapts them]
     #[arg(short, long, value_name = "SIZE")]
     window: Option<ByteCount>,
     /// Set the congestion control of both ends by the kernel's name: cubic, bbr, reno
     #[arg(short = 'C', long, value_name = "NAME")]
     congestion: Option<String>,
     /// Send this much on each connection, instead of for a time
-    #[arg(long, conflicts_with = "time", value_name = "SIZE")]
+    #[arg(short = 'n', long, conflicts_with = "time", value_name = "SIZE")]
     bytes: Option<ByteCount>,
     #[command(flatten)]
     output: Output,

@@ -13,7 +13,7 @@ use super::{
     options::{Arrive, Output, parse_time, resolve},
     show,
 };
-use crate::exit::wrong_use;
+use crate::exit::misuse;
 
 /// Measure short requests and answers, each over a TCP connection of its own
 ///
@@ -60,7 +60,7 @@ Exit codes: 0 all transactions were complete; 1 some were not; 2 wrong use.";
 impl ExchangeArgs {
     pub(super) fn probe(&self, server: &str, arrive: &Arrive) -> anyhow::Result<TransactionProbe> {
         let request = match &self.request {
-            Some(text) => Request::Bytes(unescaped(text).map_err(wrong_use)?),
+            Some(text) => Request::Bytes(unescaped(text).map_err(misuse)?),
             None => Request::Peer {
                 answer_bytes: self.answer.bytes(),
             },

@@ -10,7 +10,7 @@ use super::{
     Verdict,
     options::{Output, PeerArgs, SendArgs, parse_payload},
 };
-use crate::exit::{self, wrong_use};
+use crate::exit::{self, misuse};
 
 /// Measure loss, duplication, reordering and jitter of datagrams at a rate
 ///
@@ -51,7 +51,7 @@ rate of the path fill the queue of the bottleneck and take the line from every T
 a denial of service for its other users. Choose a rate that the path can spare while nobody else needs it.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let rate = args.rate.ok_or_else(|| wrong_use(WARNING))?;
+    let rate = args.rate.ok_or_else(|| misuse(WARNING))?;
     exit::ensure(rate > BitRate::default(), "--rate must be above zero")?;
     let direction = if args.send.reverse {
         Direction::Down

@@ -9,7 +9,7 @@ use emulator::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
-    exit::wrong_use,
+    exit::misuse,
     output::{self, Format},
 };
 
@@ -33,7 +33,7 @@ impl Calibrate {
         subjects.retain(|subject| is_chosen(subject.name));
         if subjects.is_empty() && !is_chosen(CEILING) {
             let known = known.join(", ");
-            return Err(wrong_use(format!(
+            return Err(misuse(format!(
                 "nothing to measure has this name; there are {known}, {CEILING}"
             )));
         }
