@@ -108,7 +108,7 @@ fn a_line_that_was_changed_is_an_error_and_is_kept() {
         read(&file.0).map(|_| ()),
         Records::open(&file.0).map(|_| ()),
     ] {
-        let error = result.expect_err("no such side").to_string();
+        let error = chain(result.expect_err("no such side"));
         assert!(
             error.contains(":2: not a record") && error.contains("longhual"),
             "{error}"
@@ -126,7 +126,13 @@ fn a_full_disk_is_said() {
         .expect("Linux has it");
     let mut records = Records { path, file };
     let error = records.add(&record(Side::Longhaul, 0)).expect_err("full");
-    assert!(error.to_string().starts_with("/dev/full: "), "{error}");
+    let error = chain(error);
+    assert!(error.starts_with("/dev/full: "), "{error}");
+}
+
+/// The error with its causes, as the program prints it.
+fn chain(error: RecordsError) -> String {
+    format!("{:#}", anyhow::Error::from(error))
 }
 
 #[test]
