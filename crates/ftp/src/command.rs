@@ -39,7 +39,7 @@ pub enum Kind {
     Quit,
     /// `TYPE`: how the bytes of transfers are meant.
     Type,
-    /// May overtake a running transfer: `STAT`, `NOOP`, `REIN`.
+    /// May overtake a running transfer: `STAT` without a path, `NOOP`, `REIN`.
     Overtaking,
     /// Anything else.
     Other,
@@ -121,7 +121,9 @@ impl<'a> Command<'a> {
             "ABOR" => Kind::Abort,
             "QUIT" => Kind::Quit,
             "TYPE" => Kind::Type,
-            "STAT" | "NOOP" | "REIN" => Kind::Overtaking,
+            // With a path, its refusal could not be told from that of the transfer.
+            "STAT" if self.argument.trim_ascii().is_empty() => Kind::Overtaking,
+            "NOOP" | "REIN" => Kind::Overtaking,
             _ => Kind::Other,
         }
     }

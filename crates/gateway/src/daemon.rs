@@ -23,14 +23,15 @@ use tracing::{info, warn};
 use crate::{
     admin,
     config::{Config, DoorTls},
-    far::{self, Pairing},
+    far,
     intercept::{self, InterceptError, Interception},
     limits::Usage,
-    near, reload,
+    near,
+    pairing::Pairing,
+    reload,
     shared::Shared,
     status::{Registry, TransferStatus},
     tls::{Acceptor, CertError, Tls13Only},
-    truncation::Truncations,
 };
 
 /// The bound sockets of a configuration.
@@ -184,7 +185,7 @@ pub async fn run(
         usage: Usage::new(config.limits),
         pairing: Pairing::default(),
         tls13_only: Tls13Only::default(),
-        truncations: Truncations::default(),
+        truncations: Arc::default(),
         own,
         next_session: AtomicU64::new(first_session()),
         cut: cut_seen,

@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     config::Config,
-    far::Pairing,
     limits::Usage,
+    pairing::Pairing,
     status::Registry,
     target::Host,
     time,
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) usage: Arc<Usage>,
     pub(crate) pairing: Pairing,
     pub(crate) tls13_only: Tls13Only,
-    pub(crate) truncations: Truncations,
+    pub(crate) truncations: Arc<Truncations>,
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Vec<SocketAddr>,
     pub(crate) next_session: AtomicU64,

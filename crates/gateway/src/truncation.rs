@@ -16,15 +16,10 @@ use std::{
 };
 
 use ftp::session::{PIPELINED_MAX, TransferId};
-use link::{Class, PeerId};
+use link::{Class, Link, PeerId};
 use tokio::time::timeout;
 
-use crate::{
-    shared::Shared,
-    socket,
-    tls::{Reader, Writer},
-    wire::{Hello, Service, encode},
-};
+use crate::wire::{Hello, Service, encode};
 
 /// A session, as one gateway knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,20 +74,20 @@ impl Truncations {
 
 /// A session that accepts reports about its data connections, until drop.
 pub(crate) struct KnownSession {
-    shared: Arc<Shared>,
+    truncations: Arc<Truncations>,
     key: SessionKey,
 }
 
 impl KnownSession {
-    pub(crate) fn new(shared: Arc<Shared>, key: SessionKey) -> Self {
-        shared.truncations.lock().entry(key).or_default().is_open = true;
-        Self { shared, key }
+    pub(crate) fn new(truncations: Arc<Truncations>, key: SessionKey) -> Self {
+        truncations.lock().entry(key).or_default().is_open = true;
+        Self { truncations, key }
     }
 }
 
 impl Drop for KnownSession {
     fn drop(&mut self) {
-        let mut sessions = self.shared.truncations.lock();
+        let mut sessions = self.truncations.lock();
         if let Some(known) = sessions.get_mut(&self.key) {
             known.is_open = false;
             known.early.clear();
@@ -105,7 +100,8 @@ impl Drop for KnownSession {
 
 /// The truncation of one data connection with TLS: reported here, or by the other gateway.
 pub(crate) struct Truncation {
-    shared: Arc<Shared>,
+    truncations: Arc<Truncations>,
+    link: Link,
     session: SessionKey,
     transfer: TransferId,
     told: Arc<AtomicBool>,
@@ -113,33 +109,36 @@ pub(crate) struct Truncation {
 
 impl Truncation {
     /// Takes over a report that came before the data connection.
-    pub(crate) fn new(shared: Arc<Shared>, session: SessionKey, transfer: TransferId) -> Self {
+    pub(crate) fn new(
+        truncations: Arc<Truncations>,
+        link: Link,
+        session: SessionKey,
+        transfer: TransferId,
+    ) -> Self {
         let told = {
-            let mut sessions = shared.truncations.lock();
+            let mut sessions = truncations.lock();
             let known = sessions.entry(session).or_default();
             let told = Arc::new(AtomicBool::new(known.early.remove(&transfer)));
             known.connections.insert(transfer, told.clone());
             told
         };
         Self {
-            shared,
+            truncations,
+            link,
             session,
             transfer,
             told,
         }
     }
 
-    /// If the data has ended so here, tells the other gateway of it and waits until it knows.
+    /// Tells the other gateway that the data has ended so here, and waits until it knows.
     ///
     /// # Errors
     /// The reason why the other gateway does not know. The data must then not seem to have ended.
-    pub(crate) async fn tell(&self, reader: &Reader) -> Result<(), String> {
-        if !reader.leg().closed_without_notify() {
-            return Ok(());
-        }
+    pub(crate) async fn tell(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
         let failed = |why: String| format!("no close_notify, and the peer cannot be told: {why}");
-        let opened = self.shared.open(self.session.peer, Class::Control).await;
+        let opened = self.link.open(self.session.peer, Class::Control).await;
         let (mut send, mut recv) = opened.map_err(|error| failed(error.to_string()))?;
         let service = Service::Truncated {
             session: self.session.session,
@@ -160,19 +159,15 @@ impl Truncation {
         }
     }
 
-    /// Ends the data here, as it has ended on the other side.
-    pub(crate) async fn end(&self, writer: &mut Writer) -> std::io::Result<()> {
-        if self.told.load(Ordering::Relaxed) {
-            socket::end_without_notify(writer)
-        } else {
-            socket::end_orderly(writer).await
-        }
+    /// Whether the data has ended so on the other side.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Truncation {
     fn drop(&mut self) {
-        let mut sessions = self.shared.truncations.lock();
+        let mut sessions = self.truncations.lock();
         if let Some(known) = sessions.get_mut(&self.session) {
             known.connections.remove(&self.transfer);
             if !known.is_open && known.connections.is_empty() {

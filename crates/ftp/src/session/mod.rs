@@ -1,10 +1,12 @@
-//! The two halves of a session: [`near`] beside the client, [`far`] beside the server.
+//! The two halves of a session: [`near`] beside the client, [`far`] beside the server; and its
+//! [`data`] connections.
 //!
 //! The far half sends the server one command at a time (what may overtake a transfer excepted) and
 //! tags each reply line with the command and the transfer that it answers. The near half relays
 //! the lines, inserts the gateway's own replies in their order, and holds the final reply of a
 //! transfer until its data has been delivered.
 
+pub mod data;
 pub mod far;
 pub mod near;
 

@@ -8,7 +8,7 @@ use super::{
     file::FtpSection,
     problem::{Problem, problem},
 };
-use crate::intercept::{FTP_PORT, Intercepted};
+use super::{FTP_PORT, Intercepted};
 
 /// Whether the door is a transparent one.
 pub(super) fn door(

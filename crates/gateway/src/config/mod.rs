@@ -9,6 +9,7 @@ mod check_tls;
 mod check_transparent;
 mod door_keys;
 mod file;
+mod intercepted;
 mod problem;
 
 use std::{
@@ -20,8 +21,9 @@ use std::{
 
 use ftp::session::{Mode, far::DataWay};
 
+pub(crate) use self::intercepted::{FTP_PORT, Intercepted};
+
 use crate::{
-    intercept::{FTP_PORT, Intercepted},
     limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{CertSource, ServerTls},

@@ -6,79 +6,23 @@ mod dial;
 mod opened;
 mod session;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use ftp::session::TransferId;
 use link::{Incoming, PeerId, RecvStream, SendStream};
-use tokio::{
-    sync::{Notify, mpsc},
-    time::timeout,
-};
+use tokio::time::timeout;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use opened::Opened;
 
 use crate::{
-    relay,
+    forward,
+    pairing::{DataStream, Stream},
     shared::Shared,
     socket,
     target::Endpoint,
-    tls::Leg,
     truncation::{KnownSession, SessionKey},
     wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
-
-/// A link stream of a data connection, on its way to its session.
-#[derive(Debug)]
-struct DataStream {
-    transfer: TransferId,
-    send: SendStream,
-    recv: RecvStream,
-    /// Data that arrived together with the first message.
-    first: Bytes,
-}
-
-/// Finds the session to which a data connection's stream belongs.
-#[derive(Debug, Default)]
-pub(crate) struct Pairing {
-    sessions: Mutex<HashMap<(PeerId, u64), mpsc::Sender<DataStream>>>,
-    changed: Notify,
-}
-
-impl Pairing {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(PeerId, u64), mpsc::Sender<DataStream>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, key: (PeerId, u64)) -> mpsc::Receiver<DataStream> {
-        let (sender, receiver) = mpsc::channel(DATA_STREAMS_MAX);
-        self.lock().insert(key, sender);
-        self.changed.notify_waiters();
-        receiver
-    }
-
-    fn leave(&self, key: (PeerId, u64)) {
-        self.lock().remove(&key);
-    }
-
-    /// The session's end of `key`; streams may arrive before the session they belong to.
-    async fn find(&self, key: (PeerId, u64)) -> mpsc::Sender<DataStream> {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(sender) = self.lock().get(&key) {
-                return sender.clone();
-            }
-            changed.await;
-        }
-    }
-}
 
 /// Accepts streams until the link shuts down.
 pub(crate) async fn serve(shared: Arc<Shared>) {
@@ -147,7 +91,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
                 is_near: false,
                 session,
             };
-            let _known = KnownSession::new(shared.clone(), key);
+            let _known = KnownSession::new(shared.truncations.clone(), key);
             let opened = Opened {
                 peer,
                 session,
@@ -186,13 +130,8 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
                 Ok(sender) => {
                     // Dropped if the session is gone, which resets the stream.
                     let first = decoder.into_rest();
-                    let stream = DataStream {
-                        transfer,
-                        send,
-                        recv,
-                        first,
-                    };
-                    let _ = sender.send(stream).await;
+                    let stream = Stream { send, recv, first };
+                    let _ = sender.send(DataStream { transfer, stream }).await;
                 }
                 Err(_) => {
                     debug!(session, "a data connection of no session");
@@ -223,7 +162,7 @@ async fn forward(
     mut recv: RecvStream,
     decoder: Decoder,
 ) {
-    let mut stream = match dial::dial(shared, peer, &target).await {
+    let stream = match dial::dial(shared, peer, &target).await {
         Ok(stream) => stream,
         Err(error) => {
             shared.registry.refused();
@@ -240,19 +179,12 @@ async fn forward(
     if let Err(error) = socket::tune_data(&stream) {
         debug!(%error, "socket options");
     }
-    let early = decoder.into_rest();
-    if !early.is_empty() {
-        use tokio::io::AsyncWriteExt;
-        if stream.write_all(&early).await.is_err() {
-            return send.reset(reset::ABORTED);
-        }
-    }
     let name = target.to_string();
     let transfer = shared
         .registry
         .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
     let result = tokio::select! {
-        result = relay::join(Leg::plain(stream), send, recv, transfer.meters()) => result,
+        result = forward::join(stream, send, recv, decoder.into_rest(), transfer.clone()) => result,
         () = shared.cut_short() => return,
     };
     match result {
@@ -260,9 +192,6 @@ async fn forward(
         Err(error) => info!(%target, %error, "forward broken"),
     }
 }
-
-/// Data connections' streams that wait for their session to take them.
-const DATA_STREAMS_MAX: usize = 16;
 
 /// Time for the first message of a stream.
 const HELLO_PATIENCE: Duration = Duration::from_secs(30);

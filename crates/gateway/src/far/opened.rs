@@ -4,8 +4,7 @@ use ftp::session::{CommandId, Mode, far::DataWay};
 use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
-use super::DataStream;
-use crate::{target::Endpoint, tls::ServerTls, wire::Decoder};
+use crate::{pairing::DataStream, target::Endpoint, tls::ServerTls, wire::Decoder};
 
 /// A session as its first message describes it.
 pub(super) struct Opened {

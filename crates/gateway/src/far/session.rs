@@ -13,24 +13,30 @@ use ftp::{
     line::{Line, REPLY_MAX},
     session::{
         PIPELINED_MAX, TransferId,
-        far::{FarSession, Input, Manner, Opening, Output, ServerTls as TlsWay},
+        data::{
+            Input as DataInput,
+            far::{Event, FarData, Order, Setup},
+        },
+        far::{FarSession, Input, Manner, Opening, Output, SERVER_PATIENCE, ServerTls as TlsWay},
     },
 };
 use link::{PeerId, RecvStream, SendStream, StreamError};
 use socket2::SockRef;
 use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::{Instant, MissedTickBehavior, interval},
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tracing::{Instrument, debug, info, warn};
 
 use super::{
-    DataStream, connect,
-    data::{Abort, DataConnection, Orders, ServerLeg},
+    connect,
+    data::{self, ServerLeg, UPLOAD_TAIL},
     opened::Opened,
 };
 use crate::{
     control::Control,
+    pairing::{DataStream, Stream},
+    pump::{self, Boxed, Parts, Secure, StreamSource},
     shared::Shared,
     socket,
     status::Transfer,
@@ -70,8 +76,10 @@ enum SessionError {
 }
 
 struct Data {
-    orders: watch::Sender<Orders>,
-    streams: Option<oneshot::Sender<DataStream>>,
+    orders: mpsc::UnboundedSender<Order>,
+    stream: Option<oneshot::Sender<Stream>>,
+    /// The server's name as a reader of streams.
+    reader: u64,
     /// The connection itself keeps it, so that its end counts.
     transfer: Weak<Transfer>,
 }
@@ -91,7 +99,7 @@ struct Session<'a> {
     data: BTreeMap<TransferId, Data>,
     /// Streams whose data connection the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
-    refused: mpsc::Sender<TransferId>,
+    events: mpsc::UnboundedSender<(TransferId, Event)>,
     closing: bool,
 }
 
@@ -108,7 +116,7 @@ async fn run(
         None => Opening::RelayGreeting,
         Some((id, line)) => Opening::ConsumeGreeting { id, line },
     };
-    let (refused, refusals) = mpsc::channel(REFUSALS_MAX);
+    let (events, from_data) = mpsc::unbounded_channel();
     let mut session = Session {
         shared,
         peer: opened.peer,
@@ -134,11 +142,11 @@ async fn run(
         send: opened.send,
         data: BTreeMap::new(),
         early: BTreeMap::new(),
-        refused,
+        events,
         closing: false,
     };
     let result = session
-        .serve(opened.recv, opened.decoder, opened.streams, refusals)
+        .serve(opened.recv, opened.decoder, opened.streams, from_data)
         .await;
     if result.is_err() {
         session.abort_all();
@@ -153,7 +161,7 @@ impl Session<'_> {
         mut recv: RecvStream,
         mut decoder: Decoder,
         mut streams: mpsc::Receiver<DataStream>,
-        mut refusals: mpsc::Receiver<TransferId>,
+        mut from_data: mpsc::UnboundedReceiver<(TransferId, Event)>,
     ) -> Result<(), SessionError> {
         let mut client_here = true;
         let mut ticks = interval(TELL_INTERVAL);
@@ -162,7 +170,7 @@ impl Session<'_> {
         self.drain().await?;
         while !self.closing {
             tokio::select! {
-                read = self.control.read() => match read {
+                read = self.control.read(), if self.far.wants_server() => match read {
                     Ok(true) => {
                         if let Some(tcp) = self.control.tcp() {
                             socket::acknowledge_now(tcp);
@@ -182,8 +190,17 @@ impl Session<'_> {
                     }
                 },
                 Some(stream) = streams.recv() => self.pair(stream),
-                Some(id) = refusals.recv() => self.far.handle(Input::DataRefused(id))?,
-                _ = ticks.tick() => self.tell_limits().await?,
+                Some((id, event)) = from_data.recv() => {
+                    if event == Event::Closed {
+                        self.data.remove(&id);
+                    }
+                    self.far.handle(Input::Data(id, event))?;
+                }
+                () = sleep(SERVER_PATIENCE), if self.far.waits_only_for_server() => {
+                    info!("the server says nothing to a session whose client is gone");
+                    self.far.handle(Input::ServerSilent)?;
+                }
+                _ = ticks.tick(), if !self.data.is_empty() => self.tell_limits().await?,
                 () = self.shared.cut_short() => return Err(StreamError::Closed.into()),
             }
             self.drain().await?;
@@ -270,7 +287,7 @@ impl Session<'_> {
                     id,
                     transfer,
                     answered,
-                } => self.far.handle(Input::Data {
+                } => self.far.handle(Input::AskData {
                     id,
                     transfer,
                     answered,
@@ -312,14 +329,12 @@ impl Session<'_> {
                     self.far.handle(Input::Listening(at))?;
                 }
                 Output::BeginTls => self.begin_tls().await?,
-                Output::Commanded(transfer, direction) => self.order(transfer, |o| {
-                    o.commanded = true;
-                    o.direction = Some(direction);
-                }),
-                Output::Begin(transfer) => self.order(transfer, |o| o.begun = true),
+                Output::Order(transfer, order) => self.order(transfer, order),
+                Output::UploadEnded { transfer, is_whole } => {
+                    let message = FarMessage::UploadEnded { transfer, is_whole };
+                    self.tell_near(&message).await?;
+                }
                 Output::Refuse(text) => self.refuse(530, text).await?,
-                Output::Unlisten(transfer) => self.order(transfer, |o| o.abort = Abort::Unlisten),
-                Output::Abort { transfer, grace } => self.abort(transfer, grace),
                 Output::Close => self.closing = true,
             }
         }
@@ -377,45 +392,55 @@ impl Session<'_> {
             .shared
             .registry
             .transfer("ftp", false, self.session, peer, "", &name);
-        let (orders, ordered) = watch::channel(Orders::default());
-        let (sender, streams) = oneshot::channel();
+        let reader = leg.reader();
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let (sender, stream) = oneshot::channel();
         let open = Arc::downgrade(&transfer);
-        let connection = DataConnection {
-            id,
-            leg,
-            local: self.local,
-            streams,
-            tls: self
-                .tls
-                .clone()
-                .map(|tls| (tls, self.target.host.to_string())),
-            truncation: self.tls.is_some().then(|| {
-                Truncation::new(
-                    self.shared.clone(),
-                    SessionKey {
-                        peer: self.peer,
-                        is_near: false,
-                        session: self.session,
-                    },
-                    id,
-                )
-            }),
+        let truncation = self.tls.is_some().then(|| {
+            let session = SessionKey {
+                peer: self.peer,
+                is_near: false,
+                session: self.session,
+            };
+            let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
+            Arc::new(Truncation::new(truncations, link, session, id))
+        });
+        let events = self.events.clone();
+        let setup = Setup {
+            is_accepted: leg.is_accepted(),
+            has_tls: self.tls.is_some(),
+        };
+        let parts = Parts {
+            machine: FarData::new(setup),
+            stream: StreamSource::Awaited(stream),
+            connect: Box::pin(data::connect(leg, self.local.ip())),
+            secure: self.tls.clone().map(|tls| self.secure(tls)),
             orders: ordered,
-            refused: self.refused.clone(),
-            transfer,
+            // The session may be gone; then nobody needs to know.
+            tell: Box::new(move |event| {
+                let _ = events.send((id, event));
+            }),
+            truncation,
+            transfer: transfer.clone(),
         };
         let alive = self.shared.alive.upgrade();
         let run = async move {
-            connection.run().await;
-            drop(alive);
+            match pump::run(parts).await {
+                Ok(()) => {
+                    transfer.completed();
+                    debug!(transfer = id.0, "data connection complete");
+                }
+                Err(why) => info!(transfer = id.0, why, "data connection broken"),
+            }
+            drop((transfer, alive));
         };
         tokio::spawn(run.in_current_span());
-        self.data.retain(|_, data| !data.orders.is_closed());
         self.data.insert(
             id,
             Data {
                 orders,
-                streams: Some(sender),
+                stream: Some(sender),
+                reader,
                 transfer: open,
             },
         );
@@ -424,12 +449,27 @@ impl Session<'_> {
         }
     }
 
-    fn pair(&mut self, stream: DataStream) {
-        let id = stream.transfer;
-        match self.data.get_mut(&id).and_then(|data| data.streams.take()) {
-            Some(sender) => drop(sender.send(stream)),
+    fn secure(&self, tls: Arc<Connector>) -> Secure {
+        let name = self.target.host.to_string();
+        Box::new(move |tcp| -> Boxed<_> {
+            Box::pin(async move {
+                let connected = tls.connect(tcp, &name, Kind::Data).await;
+                connected.map_err(|error| DataInput::NotSecured(error.to_string()))
+            })
+        })
+    }
+
+    fn pair(&mut self, data: DataStream) {
+        let id = data.transfer;
+        let open = self.data.get_mut(&id);
+        match open.and_then(|open| Some((open.stream.take()?, open.reader))) {
+            Some((sender, reader)) => {
+                // Which direction it has is not known here; of a download nothing comes this way.
+                data.stream.recv.limit_buffered_time(reader, UPLOAD_TAIL);
+                let _ = sender.send(data.stream);
+            }
             None => {
-                self.early.insert(id, stream);
+                self.early.insert(id, data);
                 // Those whose PASV was refused are never asked for again.
                 if self.early.len() > EARLY_MAX {
                     self.early.pop_first();
@@ -438,22 +478,20 @@ impl Session<'_> {
         }
     }
 
-    fn abort(&mut self, id: TransferId, grace: bool) {
-        self.early.remove(&id);
-        let abort = if grace { Abort::Soon } else { Abort::Now };
-        self.order(id, |orders| orders.abort = abort);
-    }
-
     /// Resets open transfers, so that none looks complete.
     fn abort_all(&self) {
         for data in self.data.values() {
-            data.orders.send_modify(|orders| orders.abort = Abort::Now);
+            let _ = data.orders.send(Order::Abort { grace: false });
         }
     }
 
-    fn order(&self, id: TransferId, order: impl FnOnce(&mut Orders)) {
+    fn order(&mut self, id: TransferId, order: Order) {
+        if matches!(order, Order::Abort { .. }) {
+            self.early.remove(&id);
+        }
         if let Some(data) = self.data.get(&id) {
-            data.orders.send_modify(order);
+            // One that has ended needs no order.
+            let _ = data.orders.send(order);
         }
     }
 
@@ -462,7 +500,6 @@ impl Session<'_> {
         let limits: Vec<_> = self
             .data
             .iter()
-            .filter(|(_, data)| !data.orders.is_closed())
             .filter_map(|(&id, data)| Some((id, data.transfer.upgrade()?.limit()?)))
             .collect();
         for (id, limit) in limits {
@@ -488,9 +525,6 @@ const TELNET_DATA_MARK: &[u8] = &[0xf2];
 /// Streams kept for data connections that the server has not announced: as many as a client may have
 /// asked for ahead.
 const EARLY_MAX: usize = PIPELINED_MAX;
-
-/// Most refusals that wait for the session.
-const REFUSALS_MAX: usize = 8;
 
 /// Interval of reports of a transfer's bottleneck to the near gateway.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);

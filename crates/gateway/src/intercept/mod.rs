@@ -9,7 +9,6 @@
 //! connections themselves belong to `near`.
 
 mod follow;
-mod intercepted;
 mod program;
 mod routing;
 mod ruleset;
@@ -25,7 +24,6 @@ use std::{
 use link::Link;
 use tracing::{info, warn};
 
-pub(crate) use self::intercepted::Intercepted;
 pub use self::program::InterceptError;
 use self::ruleset::Ruleset;
 use crate::config::{Config, FtpDoor};
@@ -133,9 +131,6 @@ fn is_running(rules: &Ruleset) -> bool {
     let bound = TcpListener::bind(rules.listen());
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
-
-/// Port of the servers whose connections are intercepted.
-pub(crate) const FTP_PORT: u16 = 21;
 
 /// Something is sent to idle peers this often, so that one that dies is found out in time for clients
 /// that connect a second later. It costs 3 kbit/s for each peer.

@@ -14,9 +14,8 @@
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
-use super::{FTP_PORT, Intercepted};
 use crate::{
-    config::{Config, FtpDoor},
+    config::{Config, FTP_PORT, FtpDoor, Intercepted},
     target::Network,
 };
 

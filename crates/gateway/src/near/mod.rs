@@ -9,6 +9,7 @@ pub(crate) use pass_through::serve_pass_through;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use link::Class;
 use tokio::{
     io::AsyncWriteExt,
@@ -19,12 +20,12 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
     config::{DoorTls, Forward, FtpDoor},
+    forward,
     limits::Reached,
-    relay,
     shared::Shared,
     socket,
     status::Transfer,
-    tls::{Acceptor, Leg},
+    tls::Acceptor,
     wire::Service,
 };
 
@@ -185,7 +186,7 @@ async fn relay_forward(
     );
     info!(%target, peer = shared.peer_name(peer), "forwarding");
     let result = tokio::select! {
-        result = relay::join(Leg::plain(stream), send, recv, transfer.meters()) => result,
+        result = forward::join(stream, send, recv, Bytes::new(), transfer.clone()) => result,
         () = passage.given_up(&transfer) => return info!("nothing moved for too long"),
         () = shared.cut_short() => return,
     };

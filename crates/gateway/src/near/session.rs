@@ -17,6 +17,7 @@ use ftp::{
     line::{COMMAND_MAX, Line},
     session::{
         TransferId,
+        data::near::Event,
         near::{ClientTls, FrontDoor, Input, NearSession, Output, Setup},
     },
 };
@@ -32,10 +33,7 @@ use self::{
     data_connections::Data,
     far_half::{Far, next_message, unheard},
 };
-use super::{
-    data::{ClientLeg, Event},
-    direct,
-};
+use super::{data::ClientLeg, direct};
 use crate::{
     config::{DoorTls, FtpDoor},
     control::Control,
@@ -97,7 +95,7 @@ async fn run(
     } else {
         FrontDoor::Logon
     };
-    let (events, from_data) = mpsc::channel(EVENTS_MAX);
+    let (events, from_data) = mpsc::unbounded_channel();
     let mut session = Session {
         shared,
         client,
@@ -154,7 +152,7 @@ struct Session {
     /// Link streams of data connections that the server has not announced yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, Data>,
-    events: mpsc::Sender<(TransferId, Event)>,
+    events: mpsc::UnboundedSender<(TransferId, Event)>,
     /// Since when the client may log in.
     logon_since: Instant,
     closing: bool,
@@ -167,7 +165,7 @@ struct Session {
 impl Session {
     async fn serve(
         &mut self,
-        mut from_data: mpsc::Receiver<(TransferId, Event)>,
+        mut from_data: mpsc::UnboundedReceiver<(TransferId, Event)>,
     ) -> io::Result<()> {
         let shared = self.shared.clone();
         let limits = shared.config.limits;
@@ -282,6 +280,7 @@ impl Session {
                     is_private,
                 } => self.start_data(transfer, ClientLeg::Dial(at), is_private),
                 Output::Order(transfer, order) => self.order(transfer, order).await,
+                Output::Transferred(record) => self.transferred(record),
                 Output::LoginFailed => {
                     if let Err(reached) = self.shared.usage.login_failed(self.client.ip()) {
                         warn!(%reached, "login refused");
@@ -318,9 +317,6 @@ impl Session {
 
 /// Time for a client to take a reply. It sends commands, so it should read.
 const REPLY_PATIENCE: Duration = Duration::from_secs(300);
-
-/// Events of data connections that wait for the session.
-const EVENTS_MAX: usize = 16;
 
 /// Time for the client to close after the last reply.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);

@@ -106,10 +106,11 @@ struct Entry {
     peer: String,
     client: String,
     target: String,
-    /// Towards the server, towards the client, in the order of `relay::join` on the near side.
+    /// Towards the server, towards the client, in the order of [`Transfer::meters`] on the near side.
     meters: (Meter, Meter),
     started: Instant,
-    completed: AtomicBool,
+    /// One of the constants below.
+    outcome: AtomicU8,
     sample: Mutex<Sample>,
     /// The other gateway's report, see [`limit_code`].
     told: AtomicU8,
@@ -154,7 +155,13 @@ impl Transfer {
 
     /// Counts the transfer as completed in an orderly way.
     pub(crate) fn completed(&self) {
-        self.entry.completed.store(true, Relaxed);
+        self.ended(true);
+    }
+
+    /// The transfer has ended: whether it counts as completed or as failed.
+    pub(crate) fn ended(&self, succeeded: bool) {
+        let outcome = if succeeded { COMPLETED } else { FAILED };
+        self.entry.outcome.store(outcome, Relaxed);
     }
 
     /// Takes the other gateway's report of the bottleneck.
@@ -172,11 +179,14 @@ impl Drop for Transfer {
     fn drop(&mut self) {
         lock(&self.registry.transfers).remove(&self.id);
         let meters = &self.entry.meters;
-        if self.entry.completed.load(Relaxed) {
-            self.registry.completed_total.fetch_add(1, Relaxed);
-        } else if meters.0.bytes() + meters.1.bytes() > 0 {
-            self.registry.failed_total.fetch_add(1, Relaxed);
-        }
+        let total = match self.entry.outcome.load(Relaxed) {
+            COMPLETED => &self.registry.completed_total,
+            FAILED => &self.registry.failed_total,
+            // A data connection that no transfer has used is none.
+            _ if meters.0.bytes() + meters.1.bytes() == 0 => return,
+            _ => &self.registry.failed_total,
+        };
+        total.fetch_add(1, Relaxed);
     }
 }
 
@@ -298,7 +308,7 @@ impl Registry {
             target: target.to_owned(),
             meters: (Meter::new(now), Meter::new(now)),
             started: now,
-            completed: AtomicBool::new(false),
+            outcome: AtomicU8::new(OPEN),
             sample: Mutex::new(Sample {
                 at: now,
                 totals: [0; 3],
@@ -401,6 +411,11 @@ fn unix(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs())
 }
+
+/// Outcomes of a transfer.
+const OPEN: u8 = 0;
+const COMPLETED: u8 = 1;
+const FAILED: u8 = 2;
 
 fn limit_code(limit: Limit) -> u8 {
     match limit {

@@ -160,6 +160,11 @@ impl Writer {
     pub fn leg(&self) -> &Leg {
         &self.0
     }
+
+    /// The whole leg again, once the reading half is gone.
+    pub fn into_leg(self) -> Leg {
+        self.0
+    }
 }
 
 impl AsyncRead for Leg {

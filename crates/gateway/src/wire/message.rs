@@ -109,6 +109,12 @@ pub enum FarMessage {
     Refused { code: u16, text: String },
     /// The server's control connection has ended.
     ServerClosed,
+    /// An upload has ended beside the server. Goes ahead of the server's final reply.
+    UploadEnded {
+        transfer: TransferId,
+        /// Everything from the client, and its end, has been written to the server.
+        is_whole: bool,
+    },
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
 }
@@ -329,6 +335,11 @@ impl Wire for FarMessage {
                 5
             }
             Self::Taken => 7,
+            Self::UploadEnded { transfer, is_whole } => {
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                put_flags(body, [*is_whole]);
+                8
+            }
             Self::Foreseen {
                 subject,
                 answer,
@@ -376,6 +387,11 @@ impl Wire for FarMessage {
             },
             4 => Self::ServerClosed,
             7 => Self::Taken,
+            8 => {
+                let transfer = TransferId(reader.u32()?);
+                let [is_whole] = reader.flags()?;
+                Self::UploadEnded { transfer, is_whole }
+            }
             5 => {
                 let transfer = TransferId(reader.u32()?);
                 let limit = match reader.u8()? {

@@ -122,7 +122,7 @@ impl Decoder {
 }
 
 /// Version of the gateway protocol, in every [`Hello`].
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// Longest body of a message: the longest reply line and room for what goes with it.
 pub const BODY_MAX: usize = ftp::line::REPLY_MAX + 1024;

@@ -91,6 +91,10 @@ fn every_message_reads_back() {
         },
         FarMessage::DataReady(CommandId(2)),
         FarMessage::Taken,
+        FarMessage::UploadEnded {
+            transfer: TransferId(7),
+            is_whole: true,
+        },
         FarMessage::Foreseen {
             subject: Subject::Features,
             answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),

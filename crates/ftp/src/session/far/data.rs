@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     reply::Code,
-    session::{CommandId, TransferId},
+    session::{CommandId, TransferId, data::far::Order},
 };
 
 impl FarSession {
@@ -32,7 +32,10 @@ impl FarSession {
             return;
         };
         match at {
-            Some(at) => self.send_ask(id, DataPort::active(transfer, answered, at)),
+            Some(at) => {
+                self.uploads.opened(transfer);
+                self.send_ask(id, DataPort::active(transfer, answered, at));
+            }
             None => {
                 let text = "425 gateway: no port to listen on beside the server";
                 self.no_data(Some(id), transfer, answered, text);
@@ -66,6 +69,7 @@ impl FarSession {
         let (transfer, answered) = (asked.transfer, asked.answered);
         match asked.ended(code) {
             Answer::Port(port) => {
+                self.uploads.opened(transfer);
                 self.out.push_back(Output::Connect { transfer, port });
                 self.agreed(id, transfer, answered);
             }
@@ -104,7 +108,7 @@ impl FarSession {
 
     fn unlisten(&mut self, transfer: TransferId) {
         if self.manner.data == DataWay::Active {
-            self.out.push_back(Output::Unlisten(transfer));
+            self.order(transfer, Order::Unlisten);
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use super::protection::ServerTls;
-use crate::{
-    command::Direction,
-    session::{CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId},
+use crate::session::{
+    CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId,
+    data::far::{Event, Order},
 };
 
 /// What happened.
@@ -23,7 +23,7 @@ pub enum Input<'a> {
         answered: bool,
     },
     /// The client asked for a data connection.
-    Data {
+    AskData {
         /// Number of the command.
         id: CommandId,
         /// Number of the data connection.
@@ -43,8 +43,11 @@ pub enum Input<'a> {
     ServerLine(&'a [u8]),
     /// The server closed its control connection, or it broke.
     ServerClosed,
-    /// The data connection could not be opened.
-    DataRefused(TransferId),
+    /// Something happened on the server's data connection.
+    Data(TransferId, Event),
+    /// The server has said nothing for [`SERVER_PATIENCE`](super::SERVER_PATIENCE) and is the only
+    /// one that the session waits for, see [`FarSession`](super::FarSession::waits_only_for_server).
+    ServerSilent,
 }
 
 /// What to do.
@@ -80,8 +83,6 @@ pub enum Output {
     /// Listen for the server's data connection, on the address of the control connection's own end, and
     /// say where.
     Listen(TransferId),
-    /// The transfer has ended before it began: give the data connection up unless it carries data.
-    Unlisten(TransferId),
     /// Connect to this port of the control connection's peer, at once.
     Connect {
         /// Number of the data connection.
@@ -91,19 +92,17 @@ pub enum Output {
     },
     /// Begin TLS with the server; what it has sent already is not TLS, and ends the session.
     BeginTls,
-    /// The server is sent the command of a transfer. A download ends with the server's end.
-    Commanded(TransferId, Direction),
-    /// The transfer has begun: TLS may begin on its data connection.
-    Begin(TransferId),
-    /// Tell the near half why there will be no session.
-    Refuse(String),
-    /// Reset the server's data connection.
-    Abort {
+    /// An order for a data connection.
+    Order(TransferId, Order),
+    /// Tell the near half how an upload has ended beside the server.
+    UploadEnded {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Give the server a moment to end it by itself.
-        grace: bool,
+        /// Everything from the client, and its end, has been written to the server.
+        is_whole: bool,
     },
+    /// Tell the near half why there will be no session.
+    Refuse(String),
     /// Close the server's control connection. Nothing follows.
     Close,
 }

@@ -15,6 +15,7 @@ mod io;
 mod prepared;
 mod protection;
 mod queue;
+mod uploads;
 
 pub use io::{DataWay, Input, Manner, Opening, Output, TooManyCommands};
 pub use protection::ServerTls;
@@ -29,8 +30,13 @@ use self::{
     prepared::{Found, Prepared},
     protection::{Next, Protection},
     queue::{Queue, Request},
+    uploads::Uploads,
 };
-use super::{CommandId, Stage, Subject, Tag, TransferId, refusal};
+use super::{
+    CommandId, Stage, Subject, Tag, TransferId,
+    data::far::{Event, Order},
+    refusal,
+};
 use crate::{
     command::{Command, Kind},
     reply::{Class, Code},
@@ -54,7 +60,14 @@ pub struct FarSession {
     /// The server has not let the session begin.
     server_refused: bool,
     client_gone: bool,
+    /// The server's control connection has ended.
+    server_gone: bool,
     closed: bool,
+    /// The server has been sent a `USER`.
+    has_account: bool,
+    /// A command after whose answer the server may have forgotten `PBSZ` and `PROT`.
+    forgets_protection: Option<CommandId>,
+    uploads: Uploads,
     out: VecDeque<Output>,
 }
 
@@ -79,7 +92,11 @@ impl FarSession {
             type_refusal: None,
             server_refused: false,
             client_gone: false,
+            server_gone: false,
             closed: false,
+            has_account: false,
+            forgets_protection: None,
+            uploads: Uploads::default(),
             out: VecDeque::new(),
         }
     }
@@ -104,7 +121,7 @@ impl FarSession {
                 synch,
                 answered,
             })?,
-            Input::Data {
+            Input::AskData {
                 id,
                 transfer,
                 answered,
@@ -125,9 +142,11 @@ impl FarSession {
             Input::ClientGone => self.client_gone = true,
             Input::ServerLine(line) => self.server_line(line),
             Input::ServerClosed => self.server_closed(),
-            Input::DataRefused(transfer) => self.prepared.refused(transfer),
+            Input::ServerSilent => self.server_silent(),
+            Input::Data(transfer, event) => self.data_said(transfer, event),
         }
         self.advance();
+        self.close_if_over();
         Ok(())
     }
 
@@ -139,6 +158,17 @@ impl FarSession {
     /// Whether a transfer has been commanded and not answered.
     pub fn transfer_running(&self) -> bool {
         self.in_flight.transfers().next().is_some()
+    }
+
+    /// Whether nobody but the server can move the session on: the client is gone, and no data
+    /// connection is open.
+    pub fn waits_only_for_server(&self) -> bool {
+        self.client_gone && !self.closed && !self.uploads.any_open()
+    }
+
+    /// Whether lines of the server are awaited. Else its control connection has ended.
+    pub fn wants_server(&self) -> bool {
+        !self.server_gone && !self.closed
     }
 
     fn enqueue(&mut self, request: Request) -> Result<(), TooManyCommands> {
@@ -178,13 +208,14 @@ impl FarSession {
 
     fn send_account(&mut self, id: Option<CommandId>, line: Vec<u8>) {
         let cause = self.foresight.cause(&Command::parse(&line));
+        self.has_account = true;
         self.send_line(line);
         self.in_flight.push(id, Expect::Plain(cause));
     }
 
     /// Sends what may be sent now.
     fn advance(&mut self) {
-        while !self.closed && self.may_send_next() {
+        while !self.closed && !self.server_gone && self.may_send_next() {
             let question = self.in_flight.is_empty().then(|| self.foresight.next());
             if let Some(subject) = question.flatten() {
                 self.ask(subject);
@@ -194,9 +225,15 @@ impl FarSession {
                 break;
             }
         }
+    }
+
+    fn close_if_over(&mut self) {
         let is_done = self.in_flight.is_empty() && self.queue.is_empty() || self.server_refused;
-        if self.client_gone && is_done && !self.closed {
-            // Without a QUIT that the client has not said: the server sees what it would see directly.
+        // Without a QUIT that the client has not said: the server sees what it would see directly.
+        let is_left = self.client_gone && is_done;
+        let is_over = is_left || self.server_gone;
+        // The near half may have the final reply, and has to hear what it is worth.
+        if is_over && !self.closed && !self.uploads.any_unreported() {
             self.close();
         }
     }
@@ -254,9 +291,14 @@ impl FarSession {
                 Found::Connection(transfer) => {
                     let begun = false;
                     expect = Expect::Transfer { transfer, begun };
-                    self.out.push_back(Output::Commanded(transfer, direction));
+                    self.order(transfer, Order::Commanded(direction));
+                    let ended = self.uploads.commanded(transfer, direction);
+                    self.report_upload(transfer, ended);
                 }
             },
+            Kind::User if !self.has_account => self.has_account = true,
+            Kind::User => self.forgets_protection = Some(id),
+            _ if command.verb() == "REIN" => self.forgets_protection = Some(id),
             Kind::Quit => expect = Expect::Quit,
             Kind::Abort => expect = Expect::Abort,
             Kind::Type => expect = Expect::Type(Held::default(), answered),
@@ -278,9 +320,9 @@ impl FarSession {
     /// After ABOR the data connection of a transfer ends too: vsftpd looks at its control connection only
     /// then. One without a transfer ends with the answer: the server is to see the ABOR first.
     fn abort_transfer(&mut self) {
-        if let Some(transfer) = self.in_flight.transfers().next_back() {
-            let grace = true;
-            self.out.push_back(Output::Abort { transfer, grace });
+        let newest = self.in_flight.transfers().next_back();
+        if let Some(transfer) = newest {
+            self.order(transfer, Order::Abort { grace: true });
         }
     }
 
@@ -372,7 +414,14 @@ impl FarSession {
         };
         let is_preliminary = stage_of(code) == Stage::Preliminary;
         let then = match expect {
-            Expect::Plain(_) | Expect::Begun => is_preliminary.then_some(Expect::Begun),
+            Expect::Plain(_) | Expect::Begun => {
+                if !is_preliminary && id.is_some() && id == self.forgets_protection {
+                    self.forgets_protection = None;
+                    let next = self.protection.forgotten();
+                    self.protect(next);
+                }
+                is_preliminary.then_some(Expect::Begun)
+            }
             Expect::Quit | Expect::Abort if is_preliminary => Some(expect),
             Expect::Quit => None,
             Expect::Abort => {
@@ -397,7 +446,7 @@ impl FarSession {
             }
             Expect::Transfer { transfer, .. } if is_preliminary => {
                 if self.protection.is_private() {
-                    self.out.push_back(Output::Begin(transfer));
+                    self.order(transfer, Order::Begin);
                 }
                 Some(Expect::Transfer {
                     transfer,
@@ -406,9 +455,9 @@ impl FarSession {
             }
             Expect::Transfer { transfer, begun } => {
                 // Without TLS the data of a success may have come in spite of it.
-                let is_over = code.class() == Class::Failed || self.protection.is_private();
+                let is_over = code.class() != Class::Completed || self.protection.is_private();
                 if !begun && is_over {
-                    self.out.push_back(Output::Unlisten(transfer));
+                    self.order(transfer, Order::Unlisten);
                 }
                 None
             }
@@ -504,13 +553,34 @@ impl FarSession {
         self.reply(tag, text.as_bytes().to_vec());
     }
 
+    fn data_said(&mut self, transfer: TransferId, event: Event) {
+        if event == Event::Refused {
+            self.prepared.refused(transfer);
+        }
+        let ended = self.uploads.on_event(transfer, event);
+        self.report_upload(transfer, ended);
+    }
+
+    fn report_upload(&mut self, transfer: TransferId, is_whole: Option<bool>) {
+        if let Some(is_whole) = is_whole {
+            self.out
+                .push_back(Output::UploadEnded { transfer, is_whole });
+        }
+    }
+
     fn server_closed(&mut self) {
+        self.server_gone = true;
         let unanswered: Vec<_> = self.in_flight.transfers().collect();
         for transfer in unanswered {
             self.abort(transfer);
         }
         self.abort_prepared();
-        self.close();
+    }
+
+    fn server_silent(&mut self) {
+        if self.waits_only_for_server() {
+            self.close();
+        }
     }
 
     fn close(&mut self) {
@@ -525,8 +595,11 @@ impl FarSession {
     }
 
     fn abort(&mut self, transfer: TransferId) {
-        let grace = false;
-        self.out.push_back(Output::Abort { transfer, grace });
+        self.order(transfer, Order::Abort { grace: false });
+    }
+
+    fn order(&mut self, transfer: TransferId, order: Order) {
+        self.out.push_back(Output::Order(transfer, order));
     }
 
     fn send_line(&mut self, line: Vec<u8>) {
@@ -538,6 +611,10 @@ impl FarSession {
         self.out.push_back(Output::Reply { tag, line });
     }
 }
+
+/// Time for a server to answer when its client has left and no data is on its way: as long as
+/// vsftpd and ProFTPD take for a busy disk, far less than a day's worth of dead servers.
+pub const SERVER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests;

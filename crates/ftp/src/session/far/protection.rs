@@ -70,6 +70,16 @@ impl Protection {
         }
     }
 
+    /// The server may have forgotten what was settled, as pyftpdlib does after `REIN` and another `USER`.
+    pub(super) fn forgotten(&mut self) -> Next {
+        match (self.tls, self.step) {
+            (ServerTls::Explicit | ServerTls::Implicit, Step::Done) => {
+                self.go(Step::Pbsz, "PBSZ 0")
+            }
+            _ => Next::Done,
+        }
+    }
+
     /// The handshake is complete.
     pub(super) fn tls_begun(&mut self) -> Next {
         self.go(Step::Pbsz, "PBSZ 0")

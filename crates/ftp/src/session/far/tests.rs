@@ -45,14 +45,19 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 format!("{subject:?} {answer:?} {last}")
             }
             Output::BeginTls => "tls".to_owned(),
-            Output::Commanded(transfer, direction) => format!("{direction:?} {}", transfer.0),
-            Output::Begin(transfer) => format!("begin {}", transfer.0),
+            Output::Order(transfer, order) => match order {
+                Order::Commanded(direction) => format!("{direction:?} {}", transfer.0),
+                Order::Begin => format!("begin {}", transfer.0),
+                Order::Unlisten => format!("unlisten {}", transfer.0),
+                Order::Abort { grace } => format!("abort {} {grace}", transfer.0),
+            },
+            Output::UploadEnded { transfer, is_whole } => {
+                format!("upload {} whole: {is_whole}", transfer.0)
+            }
             Output::Refuse(why) => format!("refuse {why}"),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
             Output::Taken => "taken".to_owned(),
-            Output::Unlisten(transfer) => format!("unlisten {}", transfer.0),
             Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
-            Output::Abort { transfer, grace } => format!("abort {} {grace}", transfer.0),
             Output::Close => "close".to_owned(),
         });
     }
@@ -82,7 +87,7 @@ fn pasv(far: &mut FarSession, id: u32, transfer: u32) -> Vec<String> {
 }
 
 fn data(far: &mut FarSession, id: u32, transfer: u32, answered: bool) -> Vec<String> {
-    far.handle(Input::Data {
+    far.handle(Input::AskData {
         id: CommandId(id),
         transfer: TransferId(transfer),
         answered,
@@ -169,7 +174,7 @@ fn a_data_connection_that_was_given_up_is_not_offered_to_a_transfer() {
 #[test]
 fn an_unreachable_data_port_is_reported_at_the_transfer_command() {
     let mut far = prepared();
-    far.handle(Input::DataRefused(TransferId(1)))
+    far.handle(Input::Data(TransferId(1), Event::Refused))
         .expect("no limit is hit");
     let out = client(&mut far, 2, "RETR a");
     assert!(out[0].starts_with("> 425 gateway"), "{out:?}");
@@ -330,7 +335,23 @@ fn a_client_that_left_has_its_commands_finished_first() {
     client(&mut far, 2, "STOR a");
     far.handle(Input::ClientGone).expect("no limit is hit");
     assert!(drain(&mut far).is_empty());
+    let closed = |far: &mut FarSession, event| {
+        far.handle(Input::Data(TransferId(1), event))
+            .expect("no limit is hit");
+        drain(far)
+    };
+    assert_eq!(closed(&mut far, Event::Delivered), ["upload 1 whole: true"]);
     assert_eq!(server(&mut far, "226 done"), ["> 226 done", "close"]);
+
+    let mut far = prepared();
+    client(&mut far, 2, "STOR a");
+    far.handle(Input::ClientGone).expect("no limit is hit");
+    assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
+    assert_eq!(
+        closed(&mut far, Event::Closed),
+        ["upload 1 whole: false", "close"],
+        "what the reply is worth goes ahead of the end"
+    );
 }
 
 #[test]

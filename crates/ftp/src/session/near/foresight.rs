@@ -57,14 +57,20 @@ impl Foresight {
 
     /// What becomes of `command`. After [`Answer::Wait`] it comes again.
     ///
-    /// `id` is the number that it has if it is for the server.
-    pub(super) fn answer(&mut self, command: &Command<'_>, id: CommandId) -> Answer {
+    /// `id` is the number that it has if it is for the server. Unless the gateway `may_answer`, questions are.
+    pub(super) fn answer(
+        &mut self,
+        command: &Command<'_>,
+        id: CommandId,
+        may_answer: bool,
+    ) -> Answer {
         if !self.logged_in {
             self.void(command, id);
             return Answer::Server;
         }
         let subject = Subject::of(command.verb()).filter(|_| command.argument().is_empty());
         match (subject, representation_type(command)) {
+            (Some(_), _) if !may_answer => Answer::Server,
             (Some(subject), _) => self.about(subject),
             (None, Some(name)) => Answer::Certain(format!("200 gateway: TYPE {name}")),
             (None, None) => {
@@ -165,7 +171,7 @@ mod tests {
     use super::*;
 
     fn ask(foresight: &mut Foresight, line: &str) -> Answer {
-        foresight.answer(&Command::parse(line.as_bytes()), CommandId(9))
+        foresight.answer(&Command::parse(line.as_bytes()), CommandId(9), true)
     }
 
     fn logged_in() -> Foresight {
@@ -219,7 +225,7 @@ mod tests {
         foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
         let mut cwd = |id| {
             let command = Command::parse(b"CWD a");
-            foresight.answer(&command, CommandId(id))
+            foresight.answer(&command, CommandId(id), true)
         };
         assert_eq!(cwd(5), Answer::Server);
         assert_eq!(cwd(6), Answer::Server);
@@ -236,7 +242,7 @@ mod tests {
     #[test]
     fn a_login_that_another_follows_promises_nothing() {
         let mut foresight = Foresight::new(Mode::Fast);
-        foresight.answer(&Command::parse(b"USER other"), CommandId(3));
+        foresight.answer(&Command::parse(b"USER other"), CommandId(3), true);
         foresight.begin(Some(CommandId(2)));
         assert!(!foresight.promises_data());
         foresight.begin(Some(CommandId(4)));

@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 
+use super::transfers::Record;
 use crate::{
-    command::Direction,
     logon::Logon,
-    session::{CommandId, Subject, Tag, TransferId},
+    session::{
+        CommandId, Subject, Tag, TransferId,
+        data::near::{Event, Order},
+    },
 };
 
 /// What happened.
@@ -62,22 +65,14 @@ pub enum Input<'a> {
     /// A limit of the gateway ends the session: why.
     LimitReached(&'a str),
     /// Something happened on a data connection.
-    Data(TransferId, DataEvent<'a>),
-}
-
-/// What happens on the client's data connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DataEvent<'a> {
-    /// The client has sent everything, and its end has been passed on.
-    ClientEnded,
-    /// Everything from the server, and its end, has reached the client.
-    Delivered,
-    /// The data connection failed; why.
-    Failed(&'a str),
-    /// The client did not connect in time.
-    Expired,
-    /// The client's data port could not be connected; why.
-    NotConnected(&'a str),
+    Data(TransferId, Event),
+    /// The far half reports how an upload has ended beside the server.
+    UploadEnded {
+        /// Number of the data connection.
+        transfer: TransferId,
+        /// Everything from the client, and its end, has been written to the server.
+        is_whole: bool,
+    },
 }
 
 /// What to do.
@@ -133,6 +128,8 @@ pub enum Output {
     },
     /// An order for a data connection.
     Order(TransferId, Order),
+    /// The session is done with a transfer.
+    Transferred(Record),
     /// The server has refused the client's password.
     LoginFailed,
     /// The client is gone: end the far half in an orderly way, once the data that may still be
@@ -140,25 +137,4 @@ pub enum Output {
     LeaveServer,
     /// Close the client's control connection. Nothing follows.
     Close,
-}
-
-/// What a data connection has to know of its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// The client has been told where to connect: its time to do so begins.
-    Announced,
-    /// A transfer in this direction has been commanded.
-    Start(Option<Direction>),
-    /// The `1yz` reply has been written: data may flow to the client.
-    Release,
-    /// The final reply has come.
-    Finish {
-        /// It was a `4yz` or `5yz`.
-        failed: bool,
-    },
-    /// The client has closed its control connection during an upload: go on while data or
-    /// its end comes, else reset.
-    ClientGone,
-    /// Reset the client's data connection and the stream now.
-    Kill,
 }

@@ -21,8 +21,9 @@ mod protection;
 mod transfers;
 
 pub use door::FrontDoor;
-pub use io::{DataEvent, Input, Order, Output};
+pub use io::{Input, Output};
 pub use protection::ClientTls;
+pub use transfers::Record;
 
 use std::{
     collections::VecDeque,
@@ -38,7 +39,7 @@ use self::{
     protection::Protection,
     transfers::Transfers,
 };
-use super::{CommandId, Mode, Stage, Subject, Tag, TransferId, refusal};
+use super::{CommandId, Mode, Stage, Subject, Tag, TransferId, data::near::Order, refusal};
 use crate::{
     address::passive_reply,
     command::{Command, Kind},
@@ -87,6 +88,8 @@ pub struct NearSession {
     /// A line of the client's whose answer is on its way.
     waiting: Option<Vec<u8>>,
     logged_in: bool,
+    /// The account that the client has named last.
+    user: Vec<u8>,
     last_code: u16,
     server_gone: bool,
     closed: bool,
@@ -112,6 +115,7 @@ impl NearSession {
             in_features: false,
             waiting: None,
             logged_in: false,
+            user: Vec::new(),
             last_code: 0,
             server_gone: false,
             closed: false,
@@ -143,6 +147,11 @@ impl NearSession {
         self.logged_in
     }
 
+    /// The account that the client has named last; empty before that.
+    pub fn user(&self) -> &[u8] {
+        &self.user
+    }
+
     /// Whether a transfer waits for its final reply.
     pub fn is_transferring(&self) -> bool {
         self.transfers.is_running()
@@ -156,9 +165,6 @@ impl NearSession {
     /// Takes note of what happened.
     pub fn handle(&mut self, input: Input<'_>) {
         if self.closed {
-            if let Input::Data(transfer, _) = input {
-                self.transfers.remove(transfer);
-            }
             return;
         }
         match input {
@@ -195,6 +201,9 @@ impl NearSession {
                 if self.transfers.on_event(transfer, event) {
                     self.order(transfer, Order::Kill);
                 }
+            }
+            Input::UploadEnded { transfer, is_whole } => {
+                self.transfers.upload_ended(transfer, is_whole);
             }
         }
         self.settle();
@@ -240,8 +249,9 @@ impl NearSession {
     }
 
     fn log_on(&mut self, logon: Logon) {
+        self.user.clone_from(&logon.user);
         let transfers = self.transfers.take_all();
-        self.kill(transfers);
+        self.give_up(transfers, None);
         self.held.clear();
         // The server that would have answered is left.
         for line in self.pending.give_up("503 gateway: given up for a new USER") {
@@ -254,7 +264,10 @@ impl NearSession {
     }
 
     fn for_server(&mut self, command: &Command<'_>) {
-        match self.foresight.answer(command, self.pending.next_id()) {
+        // Behind a transfer, an answer of the gateway's own would be overtaken by the server's to what comes next.
+        let may_answer = !self.pending.awaits_transfer();
+        let next_id = self.pending.next_id();
+        match self.foresight.answer(command, next_id, may_answer) {
             Answer::Server => {}
             Answer::Wait => {
                 self.waiting = Some(command.line().to_vec());
@@ -274,6 +287,9 @@ impl NearSession {
                 return self.relay(id, command, true);
             }
         }
+        if command.kind() == Kind::User {
+            self.user = command.argument().to_vec();
+        }
         match command.kind() {
             Kind::OtherData => {
                 let text = refusal(command).unwrap_or("502 gateway: not offered");
@@ -289,19 +305,20 @@ impl NearSession {
             }
             kind => {
                 if let Kind::Transfer(direction) = kind
-                    && let Some(id) = self.transfers.start(direction)
+                    && let Some(id) = self.transfers.start(command, direction)
                 {
                     self.order(id, Order::Start(Some(direction)));
                 }
                 let asked = match (kind, Subject::of(command.verb())) {
                     (Kind::User | Kind::Pass, _) => Asked::Login,
                     _ if command.verb() == "ACCT" => Asked::Login,
+                    (Kind::Transfer(_), _) => Asked::Transfer,
                     (_, Some(Subject::Features)) => Asked::Features,
                     _ => Asked::Anything,
                 };
                 let id = self.pending.command(asked);
                 if kind == Kind::Abort {
-                    self.transfers.abort_unused(id);
+                    self.transfers.abort(id);
                 }
                 self.relay(id, command, false);
             }
@@ -360,8 +377,8 @@ impl NearSession {
     fn far_reply(&mut self, tag: Tag, line: &[u8]) {
         if let (Some(transfer), Stage::Final) = (tag.transfer, tag.stage) {
             // The answer to a command that a newer PASV or an ABOR has made void changes nothing.
-            let failed = failed(tag);
-            self.order(transfer, Order::Finish { failed });
+            let succeeded = succeeded(tag);
+            self.order(transfer, Order::Finish { succeeded });
         }
         if tag.foresees {
             self.foresight.begin(tag.command);
@@ -374,12 +391,18 @@ impl NearSession {
         while let Some(tag) = self.held.next() {
             let waits_for = tag
                 .transfer
-                .filter(|_| tag.stage == Stage::Final && !failed(tag));
+                .filter(|_| tag.stage == Stage::Final && succeeded(tag));
             let ended = match waits_for {
                 None => Some(Ok(())),
                 Some(id) => self.transfers.end(id),
             };
-            let Some(ended) = ended else { return };
+            let Some(ended) = ended else {
+                match waits_for.and_then(|id| Some((id, self.transfers.end_aborted(id)?))) {
+                    Some((id, record)) => self.give_up(vec![(id, record)], Some(426)),
+                    None => return,
+                }
+                continue;
+            };
             let Some((tag, line)) = self.held.pop() else {
                 return;
             };
@@ -388,13 +411,20 @@ impl NearSession {
                 let aborted = self.transfers.take_aborted(id);
                 self.kill(aborted);
             }
-            match ended {
-                Ok(()) => self.relay_line(tag, &line),
-                Err(broken) if tag.last => self.write(broken.to_string().as_bytes()),
-                Err(_) => {}
-            }
+            let code = match ended {
+                Ok(()) => {
+                    self.relay_line(tag, &line);
+                    tag.code
+                }
+                Err(broken) => {
+                    if tag.last {
+                        self.write(broken.to_string().as_bytes());
+                    }
+                    broken.code()
+                }
+            };
             if tag.last {
-                self.reply_relayed(tag);
+                self.reply_relayed(Tag { code, ..tag });
                 self.write_own_answers();
             }
         }
@@ -440,7 +470,10 @@ impl NearSession {
                 }
                 self.order(transfer, Order::Release);
             }
-            (Some(transfer), Stage::Final) => self.transfers.answered(transfer),
+            (Some(transfer), Stage::Final) => {
+                let record = self.transfers.answered(transfer, tag.code, succeeded(tag));
+                self.record(record);
+            }
             (None, Stage::Preliminary) => {
                 if let Some(id) = tag.command {
                     self.pending.begun(id);
@@ -450,10 +483,9 @@ impl NearSession {
         }
         if let (Some(id), Stage::Final) = (tag.command, tag.stage)
             && let Some(transfer) = self.pending.answered(id)
-            && self.transfers.remove(transfer)
         {
             // Answered by a reply line and not by a listener: there is no data connection.
-            self.order(transfer, Order::Kill);
+            self.remove(transfer);
         }
     }
 
@@ -468,14 +500,19 @@ impl NearSession {
     fn no_data(&mut self, transfer: TransferId) {
         let text = "425 gateway: no data connection can be opened at the moment";
         self.pending.answer_awaited(transfer, text);
-        if self.transfers.remove(transfer) {
+        self.remove(transfer);
+    }
+
+    fn remove(&mut self, transfer: TransferId) {
+        if let Some(record) = self.transfers.remove(transfer) {
+            self.record(record);
             self.order(transfer, Order::Kill);
         }
     }
 
     fn refused(&mut self, code: u16, text: &str) {
         let transfers = self.transfers.take_all();
-        self.kill(transfers);
+        self.give_up(transfers, None);
         self.held.clear();
         self.last_code = code;
         self.write(format!("{code} gateway: {text}").as_bytes());
@@ -496,14 +533,14 @@ impl NearSession {
         let unfinished = self
             .transfers
             .take_unanswered(|id| self.held.reports_on(id));
-        self.kill(unfinished);
+        self.give_up(unfinished, None);
         self.server_gone = true;
     }
 
     fn link_lost(&mut self, why: &str) {
         let was_running = self.transfers.is_running();
         let transfers = self.transfers.take_all();
-        self.kill(transfers);
+        self.give_up(transfers, Some(426));
         self.held.clear();
         if was_running {
             self.write(format!("426 gateway: transfer broken off: {why}").as_bytes());
@@ -516,8 +553,11 @@ impl NearSession {
     }
 
     fn client_closed(&mut self) {
-        for (id, order) in self.transfers.client_gone() {
-            self.order(id, order);
+        for (id, order, record) in self.transfers.client_gone() {
+            self.record(record);
+            if let Some(order) = order {
+                self.order(id, order);
+            }
         }
         self.leave();
     }
@@ -528,7 +568,7 @@ impl NearSession {
             self.write(b"421 gateway: the server closed its control connection");
         }
         let unanswered = self.transfers.take_unanswered(|_| false);
-        self.kill(unanswered);
+        self.give_up(unanswered, None);
         self.leave();
     }
 
@@ -548,6 +588,19 @@ impl NearSession {
         for id in transfers {
             self.order(id, Order::Kill);
         }
+    }
+
+    /// Ends transfers whose final reply, if there is one, has this code.
+    fn give_up(&mut self, transfers: Vec<(TransferId, Option<Record>)>, code: Option<u16>) {
+        for (id, record) in transfers {
+            // Behind the order nobody counts for it any more.
+            self.record(record.map(|record| Record { code, ..record }));
+            self.order(id, Order::Kill);
+        }
+    }
+
+    fn record(&mut self, record: Option<Record>) {
+        self.out.extend(record.map(Output::Transferred));
     }
 
     fn order(&mut self, transfer: TransferId, order: Order) {
@@ -574,8 +627,9 @@ impl NearSession {
     }
 }
 
-fn failed(tag: Tag) -> bool {
-    Code(tag.code).class() == Class::Failed
+/// Whether the reply is a success. To a transfer a `3yz` is a failure, too (RFC 959 section 6).
+fn succeeded(tag: Tag) -> bool {
+    Code(tag.code).class() == Class::Completed
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ enum Entry {
 pub(super) enum Asked {
     Data(TransferId, Way),
     Features,
+    /// A transfer, which other commands may overtake.
+    Transfer,
     /// To be let in with a password.
     Login,
     Anything,
@@ -84,6 +86,12 @@ impl Pending {
     /// The far half has dealt with one of these.
     pub(super) fn taken(&mut self) {
         self.ahead = self.ahead.saturating_sub(1);
+    }
+
+    /// Whether a transfer command has not been answered.
+    pub(super) fn awaits_transfer(&self) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| matches!(entry, Entry::Remote(_, Asked::Transfer)))
     }
 
     /// The number that the next command will have.

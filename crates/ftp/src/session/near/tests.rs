@@ -4,6 +4,7 @@ mod tls;
 use std::net::Ipv4Addr;
 
 use super::*;
+use crate::session::data::near::Event;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -68,6 +69,7 @@ fn drain(near: &mut NearSession) -> Vec<String> {
                 is_private,
             } => format!("dial {} {at}{}", transfer.0, private(is_private)),
             Output::Order(transfer, order) => format!("{} {order:?}", transfer.0),
+            Output::Transferred(_) => continue,
             Output::LoginFailed => "login failed".to_owned(),
             Output::LeaveServer => "leave".to_owned(),
             Output::Close => "close".to_owned(),
@@ -102,7 +104,7 @@ fn reply(near: &mut NearSession, command: u32, transfer: u32, line: &str) -> Vec
     drain(near)
 }
 
-fn data(near: &mut NearSession, event: DataEvent<'_>) -> Vec<String> {
+fn data(near: &mut NearSession, event: Event) -> Vec<String> {
     near.handle(Input::Data(TransferId(1), event));
     drain(near)
 }
@@ -146,14 +148,14 @@ fn the_final_reply_waits_for_the_data() {
     let mut near = downloading();
     assert_eq!(
         reply(&mut near, 2, 1, "226 done"),
-        ["1 Finish { failed: false }"]
+        ["1 Finish { succeeded: true }"]
     );
     assert!(
         reply(&mut near, 3, 0, "200 later").is_empty(),
         "it keeps its place"
     );
     assert_eq!(
-        data(&mut near, DataEvent::Delivered),
+        data(&mut near, Event::Delivered),
         ["> 226 done", "> 200 later"]
     );
 }
@@ -161,7 +163,7 @@ fn the_final_reply_waits_for_the_data() {
 #[test]
 fn data_may_be_delivered_before_the_final_reply() {
     let mut near = downloading();
-    assert!(data(&mut near, DataEvent::Delivered).is_empty());
+    assert!(data(&mut near, Event::Delivered).is_empty());
     assert_eq!(reply(&mut near, 2, 1, "226 done")[1], "> 226 done");
 }
 
@@ -170,7 +172,7 @@ fn a_broken_transfer_never_looks_complete() {
     let mut near = downloading();
     reply(&mut near, 2, 1, "226-well");
     reply(&mut near, 2, 1, "226 done");
-    let out = data(&mut near, DataEvent::Failed("the client is gone"));
+    let out = data(&mut near, Event::Failed("the client is gone".to_owned()));
     assert_eq!(
         out,
         ["> 426 gateway: data connection failed: the client is gone"]
@@ -178,7 +180,7 @@ fn a_broken_transfer_never_looks_complete() {
 
     let mut near = downloading();
     reply(&mut near, 2, 1, "226 done");
-    let out = data(&mut near, DataEvent::NotConnected("refused"));
+    let out = data(&mut near, Event::NotConnected("refused".to_owned()));
     assert_eq!(out, ["> 425 gateway: no data connection: refused"]);
 }
 
@@ -186,7 +188,7 @@ fn a_broken_transfer_never_looks_complete() {
 fn a_refusal_is_relayed_at_once() {
     let mut near = downloading();
     let out = reply(&mut near, 2, 1, "426 broken");
-    assert_eq!(out, ["1 Finish { failed: true }", "> 426 broken"]);
+    assert_eq!(out, ["1 Finish { succeeded: false }", "> 426 broken"]);
 }
 
 #[test]
@@ -214,7 +216,7 @@ fn a_client_that_leaves_mid_upload_aborts_it() {
 fn a_client_that_leaves_after_its_last_byte_gets_it_delivered() {
     let mut near = prepared();
     client(&mut near, "STOR a");
-    data(&mut near, DataEvent::ClientEnded);
+    data(&mut near, Event::ClientEnded);
     near.handle(Input::ClientClosed);
     assert_eq!(drain(&mut near), ["leave", "close"]);
 }
@@ -264,10 +266,10 @@ fn a_new_pasv_gives_up_the_last_one() {
 #[test]
 fn a_data_connection_that_expired_is_given_up_on_both_sides() {
     let mut near = prepared();
-    assert_eq!(data(&mut near, DataEvent::Expired), ["1 Kill"]);
+    assert_eq!(data(&mut near, Event::Expired), ["1 Kill"]);
     // One in use is the server's to report on.
     let mut near = downloading();
-    assert!(data(&mut near, DataEvent::Expired).is_empty());
+    assert!(data(&mut near, Event::Expired).is_empty());
 }
 
 #[test]
@@ -405,7 +407,7 @@ fn replies_held_for_a_client_that_does_not_read_are_bounded() {
         assert!(count < 1100, "nothing bounds them");
     }
     assert_eq!(
-        data(&mut near, DataEvent::Delivered).len(),
+        data(&mut near, Event::Delivered).len(),
         count + 1,
         "none is lost"
     );
@@ -460,7 +462,7 @@ fn a_server_that_closes_behind_its_226_does_not_cut_the_data_short() {
     reply(&mut near, 2, 1, "226 done");
     near.handle(Input::ServerClosed);
     assert!(drain(&mut near).is_empty());
-    assert_eq!(data(&mut near, DataEvent::Delivered)[0], "> 226 done");
+    assert_eq!(data(&mut near, Event::Delivered)[0], "> 226 done");
 }
 
 #[test]

@@ -3,23 +3,27 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Weak},
+    sync::Arc,
     time::Duration,
 };
 
+use bytes::Bytes;
 use ftp::session::{
     TransferId,
-    near::{DataEvent, Input, Order},
+    data::near::{Event, NearData, Order, Setup},
+    near::{Input, Record},
 };
 use link::Class;
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
-use tracing::{Instrument, warn};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
+use tracing::{Instrument, info, warn};
 
 use super::Session;
 use crate::{
     config::FtpDoor,
     intercept,
-    near::data::{ClientLeg, DataConnection, Event, Orders},
+    near::data::{self, Client, ClientLeg, FIRST_BYTES},
+    pairing::Stream,
+    pump::{self, Parts, StreamSource},
     socket,
     status::Transfer,
     truncation::{SessionKey, Truncation},
@@ -27,21 +31,14 @@ use crate::{
 };
 
 pub(super) struct Data {
-    pub(super) orders: watch::Sender<Orders>,
+    pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) task: JoinHandle<()>,
-    /// The connection itself keeps it, so that its end counts.
-    pub(super) transfer: Weak<Transfer>,
+    /// Kept until the session is done with it.
+    pub(super) transfer: Option<Arc<Transfer>>,
 }
 
 impl Session {
     pub(super) fn data_said(&mut self, id: TransferId, event: Event) {
-        let event = match &event {
-            Event::ClientEnded => DataEvent::ClientEnded,
-            Event::Delivered => DataEvent::Delivered,
-            Event::Failed(why) => DataEvent::Failed(why),
-            Event::Expired => DataEvent::Expired,
-            Event::NotConnected(why) => DataEvent::NotConnected(why),
-        };
         self.near.handle(Input::Data(id, event));
     }
 
@@ -99,46 +96,73 @@ impl Session {
             &far.target.to_string(),
         );
         let has_tls_throughout = is_private && self.door.config.server_tls.is_some();
-        let (orders, ordered) = watch::channel(Orders::default());
-        let open = Arc::downgrade(&transfer);
-        let connection = DataConnection {
-            id,
-            leg: Some(leg),
+        let truncation = has_tls_throughout.then(|| {
+            let session = SessionKey {
+                peer: far.peer,
+                is_near: true,
+                session: far.session,
+            };
+            let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
+            Arc::new(Truncation::new(truncations, link, session, id))
+        });
+        let client = Client {
             tls: self.door.tls.clone().filter(|_| is_private),
-            truncation: has_tls_throughout.then(|| {
-                Truncation::new(
-                    self.shared.clone(),
-                    SessionKey {
-                        peer: far.peer,
-                        is_near: true,
-                        session: far.session,
-                    },
-                    id,
-                )
-            }),
-            stall_timeout: self.shared.config.limits.stall_timeout,
             local: self.local.ip(),
-            transparent: self.door.config.transparent,
-            client: self.client.ip(),
-            send,
-            recv,
-            orders: ordered,
-            events: self.events.clone(),
-            transfer,
+            is_transparent: self.door.config.transparent,
+            address: self.client.ip(),
         };
+        let setup = Setup {
+            opening: leg.opening(),
+            tells_truncation: has_tls_throughout,
+            stall_timeout: self.shared.config.limits.stall_timeout,
+        };
+        // Clients may begin before the server does, and the far side tells how fast that takes what comes.
+        send.await_bound(FIRST_BYTES);
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let events = self.events.clone();
+        let parts = Parts {
+            machine: NearData::new(setup),
+            connect: Box::pin(data::connect(leg, client)),
+            secure: None,
+            stream: StreamSource::Open(Stream {
+                send,
+                recv,
+                first: Bytes::new(),
+            }),
+            orders: ordered,
+            // The session may be gone; then nobody needs to know.
+            tell: Box::new(move |event| {
+                let _ = events.send((id, event));
+            }),
+            truncation,
+            transfer: transfer.clone(),
+        };
+        let open = transfer.clone();
         let alive = self.shared.alive.upgrade();
         let run = async move {
-            connection.run().await;
-            drop(alive);
+            let result = pump::run(parts).await;
+            let (up_bytes, down_bytes) = (open.meters().0.bytes(), open.meters().1.bytes());
+            match result {
+                Ok(()) => info!(
+                    transfer = id.0,
+                    up_bytes, down_bytes, "data connection complete"
+                ),
+                Err(why) => info!(
+                    transfer = id.0,
+                    up_bytes, down_bytes, why, "data connection broken"
+                ),
+            }
+            drop((open, alive));
         };
         let task = tokio::spawn(run.in_current_span());
-        self.data.retain(|_, data| !data.task.is_finished());
+        self.data
+            .retain(|_, data| data.transfer.is_some() || !data.task.is_finished());
         self.data.insert(
             id,
             Data {
                 orders,
                 task,
-                transfer: open,
+                transfer: Some(transfer),
             },
         );
     }
@@ -150,13 +174,23 @@ impl Session {
                 recv.stop(reset::ABORTED);
             }
             if let Some(data) = self.data.remove(&id) {
-                data.orders.send_modify(|orders| orders.add(order));
+                let _ = data.orders.send(order);
                 // The reset must be out before the reply that tells of it.
                 let _ = timeout(KILL_PATIENCE, data.task).await;
             }
             self.tell_far(&NearMessage::Abandon(id)).await;
         } else if let Some(data) = self.data.get(&id) {
-            data.orders.send_modify(|orders| orders.add(order));
+            let _ = data.orders.send(order);
+        }
+    }
+}
+
+impl Session {
+    /// The session is done with a transfer: what it has moved by its end counts.
+    pub(super) fn transferred(&mut self, record: Record) {
+        let data = self.data.get_mut(&record.transfer);
+        if let Some(transfer) = data.and_then(|data| data.transfer.take()) {
+            transfer.ended(record.succeeded);
         }
     }
 }

@@ -98,12 +98,12 @@ impl Session {
                 self.leave_server();
                 self.near.handle(Input::ServerClosed);
             }
+            Ok(FarMessage::UploadEnded { transfer, is_whole }) => {
+                self.near.handle(Input::UploadEnded { transfer, is_whole });
+            }
             Ok(FarMessage::Waiting(transfer, limit)) => {
-                if let Some(open) = self
-                    .data
-                    .get(&transfer)
-                    .and_then(|data| data.transfer.upgrade())
-                {
+                let data = self.data.get(&transfer);
+                if let Some(open) = data.and_then(|data| data.transfer.as_ref()) {
                     open.told(limit);
                 }
             }
@@ -197,7 +197,7 @@ impl Session {
             send,
             recv,
             decoder,
-            _known: KnownSession::new(self.shared.clone(), key),
+            _known: KnownSession::new(self.shared.truncations.clone(), key),
         });
         Ok(())
     }

@@ -78,7 +78,7 @@ fn data_connections_are_promised_at_once_in_the_order_of_commands() {
     assert_eq!(
         reply(&mut near, 4, 1, "550 no"),
         [
-            "1 Finish { failed: true }",
+            "1 Finish { succeeded: false }",
             "> 550 no",
             "> 200 gateway: data port accepted"
         ]
@@ -157,7 +157,7 @@ fn answers_keep_their_order_behind_a_final_reply_that_waits() {
     reply(&mut near, 3, 1, "226 done");
     assert!(reply(&mut near, 5, 0, "213 5").is_empty());
     assert_eq!(
-        data(&mut near, DataEvent::Delivered),
+        data(&mut near, Event::Delivered),
         ["> 226 done", "> 200 gateway: TYPE I", "> 213 5"]
     );
 }

@@ -11,10 +11,8 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use crate::{
-    config::Peer,
-    target::{Network, ServesPattern},
-};
+use super::Peer;
+use crate::target::{Network, ServesPattern};
 
 /// The servers that a transparent front door stands in for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,14 +65,14 @@ impl Intercepted {
     }
 
     /// Each network with its peers; one that lies in another comes before it.
-    pub(super) fn networks(&self) -> impl Iterator<Item = (&Network, &[usize])> {
+    pub(crate) fn networks(&self) -> impl Iterator<Item = (&Network, &[usize])> {
         self.networks
             .iter()
             .map(|(network, peers)| (network, peers.as_slice()))
     }
 
     /// The peers of all intercepted servers.
-    pub(super) fn peers(&self) -> BTreeSet<usize> {
+    pub(crate) fn peers(&self) -> BTreeSet<usize> {
         self.networks
             .iter()
             .flat_map(|(_, peers)| peers.iter().copied())
@@ -92,3 +90,6 @@ impl fmt::Display for Intercepted {
         Ok(())
     }
 }
+
+/// Port of the servers whose connections are intercepted.
+pub(crate) const FTP_PORT: u16 = 21;

@@ -1,0 +1,360 @@
+//! The data connection between the far gateway and the server.
+
+use std::time::Duration;
+
+use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, timers::Timers};
+use crate::command::Direction;
+
+/// What a data connection depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// The server connects, which it does once it has been sent the command of a transfer.
+    pub is_accepted: bool,
+    /// The data has TLS, whose end without close_notify is passed on as one.
+    pub has_tls: bool,
+}
+
+/// An order of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The server has been sent the command of a transfer in this direction.
+    Commanded(Direction),
+    /// The transfer has begun: the server awaits TLS.
+    Begin,
+    /// A server that has not connected need not any more.
+    Unlisten,
+    /// Reset the data connection.
+    Abort {
+        /// The server gets a moment to close by itself.
+        grace: bool,
+    },
+}
+
+/// What the session hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The server does not accept the connection, or does not make it.
+    Refused,
+    /// Everything from the client, and its end, has been written to the server.
+    Delivered,
+    /// The server has taken only a part of what came from the client.
+    Lost,
+    /// The data connection is over. Without [`Delivered`](Self::Delivered), something from the
+    /// client may have been lost.
+    Closed,
+}
+
+/// A data connection beside the server.
+#[derive(Debug)]
+pub struct FarData {
+    setup: Setup,
+    leg: Leg,
+    has_stream: bool,
+    has_begun: bool,
+    direction: Option<Direction>,
+    outbound: Outbound,
+    inbound: Inbound,
+    timers: Timers<Timer>,
+    outputs: Outputs<Event>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leg {
+    Connecting,
+    /// Connected; the stream, or the time of its TLS, has not come.
+    Connected,
+    Securing,
+    Open,
+    /// There is none.
+    Failed,
+    /// It is reset when the server has had a moment.
+    Aborting,
+}
+
+/// From the server to the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outbound {
+    Relaying,
+    /// The server has ended without close_notify, and the near gateway does not know yet.
+    Telling,
+    Finished,
+}
+
+/// From the link to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inbound {
+    Relaying,
+    /// The end is being written to the server.
+    Ending,
+    /// The server has ended a download: our end answers, and what the client sends says nothing.
+    Discarding,
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// The server has not connected.
+    Accept,
+    /// The stream has not come.
+    Stream,
+    /// The server has not ended the aborted transfer.
+    Grace,
+}
+
+impl FarData {
+    /// A data connection that the server has agreed on.
+    pub fn new(setup: Setup) -> Self {
+        let mut outputs = Outputs::default();
+        outputs.push(Output::Connect);
+        Self {
+            setup,
+            leg: Leg::Connecting,
+            has_stream: false,
+            has_begun: false,
+            direction: None,
+            outbound: Outbound::Relaying,
+            inbound: Inbound::Relaying,
+            timers: Timers::default(),
+            outputs,
+        }
+    }
+}
+
+impl Machine for FarData {
+    type Order = Order;
+    type Event = Event;
+
+    fn poll(&mut self) -> Option<Output<Event>> {
+        self.outputs.pop()
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.timers.next().filter(|_| !self.outputs.is_done)
+    }
+
+    fn outbound(&self) -> Flow {
+        match (self.leg, self.outbound) {
+            (Leg::Open, Outbound::Relaying) => Flow::Relay,
+            _ => Flow::Wait,
+        }
+    }
+
+    fn inbound(&self) -> Flow {
+        match (self.leg, self.inbound) {
+            (Leg::Open, Inbound::Relaying) => Flow::Relay,
+            (Leg::Open, Inbound::Discarding) => Flow::Discard,
+            _ => Flow::Wait,
+        }
+    }
+
+    fn order(&mut self, now: Duration, order: Order) {
+        if self.outputs.is_done {
+            return;
+        }
+        match order {
+            Order::Commanded(direction) => {
+                self.direction = Some(direction);
+                if self.setup.is_accepted && self.leg == Leg::Connecting {
+                    self.timers.start(Timer::Accept, now + ACCEPT_PATIENCE);
+                }
+            }
+            Order::Begin => {
+                self.has_begun = true;
+                self.proceed();
+            }
+            Order::Unlisten => match self.leg {
+                Leg::Connecting => self.not_connected(now),
+                Leg::Connected | Leg::Securing => self.break_off("the transfer has ended".into()),
+                Leg::Open | Leg::Failed | Leg::Aborting => {}
+            },
+            Order::Abort { grace } => self.abort(now, grace),
+        }
+    }
+
+    fn handle(&mut self, now: Duration, input: Input) {
+        if self.outputs.is_done {
+            return;
+        }
+        match input {
+            Input::StreamOpened => {
+                self.has_stream = true;
+                self.timers.cancel(Timer::Stream);
+                if self.leg == Leg::Failed {
+                    self.give_up(Cause::Unreachable, "no data connection".to_owned());
+                }
+                self.proceed();
+            }
+            Input::Connected if self.leg == Leg::Connecting => {
+                self.leg = Leg::Connected;
+                self.timers.cancel(Timer::Accept);
+                if !self.has_stream {
+                    self.timers.set(Timer::Stream, now + STREAM_PATIENCE);
+                }
+                self.proceed();
+            }
+            Input::NotConnected(_) if self.leg == Leg::Connecting => self.not_connected(now),
+            Input::Secured if self.leg == Leg::Securing => self.leg = Leg::Open,
+            Input::NotSecured(why) if self.leg == Leg::Securing => {
+                self.give_up(Cause::Unreachable, format!("no TLS: {why}"));
+            }
+            _ if self.leg != Leg::Open => {}
+            Input::LegEnded { is_truncated } => self.server_ended(is_truncated),
+            Input::StreamStopped => self.break_off("the client stopped reading".to_owned()),
+            Input::ReadFailed(why) | Input::StreamLost(why) => self.break_off(why),
+            Input::PeerTold(Ok(())) => self.pass_end_on(),
+            Input::PeerTold(Err(why)) => self.break_off(why),
+            Input::StreamEnded => self.client_ended(),
+            Input::StreamBroken(why) => match self.inbound {
+                Inbound::Discarding => self.inbound = Inbound::Closed,
+                _ => self.break_off(why),
+            },
+            // The server takes no more; it may still send, and its reply says why.
+            Input::WriteFailed(_) => {
+                if self.direction != Some(Direction::Download) && self.inbound != Inbound::Closed {
+                    self.outputs.push(Output::Tell(Event::Lost));
+                }
+                self.outputs.push(Output::Stop);
+                self.inbound = Inbound::Closed;
+            }
+            Input::EndWritten => self.end_written(),
+            _ => {}
+        }
+        self.finish_if_over();
+    }
+
+    fn expire(&mut self, now: Duration, _progress: Progress) {
+        while !self.outputs.is_done
+            && let Some(timer) = self.timers.take_due(now)
+        {
+            match timer {
+                Timer::Accept => self.not_connected(now),
+                Timer::Stream => self.break_off("the near gateway has no stream for it".to_owned()),
+                Timer::Grace => self.break_off("aborted".to_owned()),
+            }
+        }
+    }
+}
+
+impl FarData {
+    fn not_connected(&mut self, now: Duration) {
+        self.timers.cancel(Timer::Accept);
+        self.leg = Leg::Failed;
+        self.outputs.push(Output::ResetLeg);
+        self.outputs.push(Output::Tell(Event::Refused));
+        if self.has_stream {
+            self.give_up(Cause::Unreachable, "no data connection".to_owned());
+        } else {
+            self.timers.set(Timer::Stream, now + STREAM_PATIENCE);
+        }
+    }
+
+    fn proceed(&mut self) {
+        if self.leg != Leg::Connected || !self.has_stream {
+            return;
+        }
+        if !self.setup.has_tls {
+            self.leg = Leg::Open;
+        } else if self.has_begun {
+            // Before its 1yz reply some servers do not await it.
+            self.leg = Leg::Securing;
+            self.outputs.push(Output::Secure);
+        }
+    }
+
+    fn server_ended(&mut self, is_truncated: bool) {
+        if self.outbound != Outbound::Relaying {
+            return;
+        }
+        // To an upload the server's end says nothing.
+        let is_upload = self.direction == Some(Direction::Upload);
+        if is_truncated && self.setup.has_tls && !is_upload {
+            self.outbound = Outbound::Telling;
+            self.outputs.push(Output::TellPeer);
+        } else {
+            self.pass_end_on();
+        }
+        self.end_download();
+    }
+
+    fn pass_end_on(&mut self) {
+        self.outputs.push(Output::Finish);
+        self.outbound = Outbound::Finished;
+    }
+
+    /// Answers the server's end of a download with ours, which some servers await before their final
+    /// reply: the client's comes a round trip of the WAN later.
+    fn end_download(&mut self) {
+        let is_download = self.direction == Some(Direction::Download);
+        if is_download && self.inbound == Inbound::Relaying {
+            self.inbound = Inbound::Ending;
+            self.outputs.push(Output::EndLeg);
+        }
+    }
+
+    fn client_ended(&mut self) {
+        match self.inbound {
+            Inbound::Relaying => {
+                self.inbound = Inbound::Ending;
+                self.outputs.push(Output::EndLeg);
+            }
+            Inbound::Discarding => self.inbound = Inbound::Closed,
+            Inbound::Ending | Inbound::Closed => {}
+        }
+    }
+
+    fn end_written(&mut self) {
+        if self.inbound != Inbound::Ending {
+            return;
+        }
+        if self.direction == Some(Direction::Download) {
+            self.inbound = Inbound::Discarding;
+        } else {
+            self.inbound = Inbound::Closed;
+            self.outputs.push(Output::Tell(Event::Delivered));
+        }
+    }
+
+    fn abort(&mut self, now: Duration, grace: bool) {
+        match self.leg {
+            Leg::Connecting => self.not_connected(now),
+            Leg::Failed => {}
+            Leg::Connected | Leg::Securing => self.break_off("aborted".to_owned()),
+            Leg::Open if grace => {
+                self.leg = Leg::Aborting;
+                self.outputs.push(Output::Reset(Cause::Aborted));
+                self.timers.set(Timer::Grace, now + ABORT_GRACE);
+            }
+            Leg::Open | Leg::Aborting => self.break_off("aborted".to_owned()),
+        }
+    }
+
+    fn break_off(&mut self, why: String) {
+        self.give_up(Cause::Aborted, why);
+    }
+
+    fn give_up(&mut self, cause: Cause, why: String) {
+        if self.has_stream {
+            self.outputs.push(Output::Reset(cause));
+        }
+        self.outputs.push(Output::ResetLeg);
+        self.outputs.push(Output::Tell(Event::Closed));
+        self.outputs.done(Some(why));
+    }
+
+    fn finish_if_over(&mut self) {
+        let is_over = self.outbound == Outbound::Finished && self.inbound == Inbound::Closed;
+        if is_over && !self.outputs.is_done {
+            self.outputs.push(Output::Tell(Event::Closed));
+            self.outputs.done(None);
+        }
+    }
+}
+
+/// Time for a server to connect, from the command of the transfer.
+const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time by which the server's announcement may precede the link stream.
+const STREAM_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time in which a server that heeds ABOR closes by itself.
+const ABORT_GRACE: Duration = Duration::from_millis(300);

@@ -1,0 +1,528 @@
+//! The data connection between the near gateway and the client.
+
+use std::time::Duration;
+
+use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, timers::Timers};
+use crate::command::Direction;
+
+/// How the client's data connection comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// The client connects.
+    Accept,
+    /// The gateway connects to the client's port.
+    Dial,
+}
+
+/// What a data connection depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// How it comes about.
+    pub opening: Opening,
+    /// The client and the server have TLS: an end without close_notify is passed on as one.
+    pub tells_truncation: bool,
+    /// Time without a byte after which it is reset.
+    pub stall_timeout: Duration,
+}
+
+/// An order of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The client has been told where to connect: its time to do so begins.
+    Announced,
+    /// A transfer in this direction has been commanded; the direction of an unknown verb is `None`.
+    Start(Option<Direction>),
+    /// The `1yz` reply has been written: data may flow to the client.
+    Release,
+    /// The final reply has come.
+    Finish {
+        /// It was a `2yz`.
+        succeeded: bool,
+    },
+    /// The client has closed its control connection during an upload: go on while data or
+    /// its end comes, else reset.
+    ClientGone,
+    /// Reset the client's data connection and the stream now.
+    Kill,
+}
+
+/// What the session hears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The client has sent everything.
+    ClientEnded,
+    /// Everything from the server, and its end, has reached the client.
+    Delivered,
+    /// The data connection failed: why.
+    Failed(String),
+    /// The client did not connect in time.
+    Expired,
+    /// There is no data connection: why.
+    NotConnected(String),
+}
+
+/// A data connection beside the client.
+#[derive(Debug)]
+pub struct NearData {
+    setup: Setup,
+    leg: Leg,
+    outbound: Outbound,
+    inbound: Inbound,
+    direction: Option<Direction>,
+    is_released: bool,
+    /// Whether the final reply, which has come, is a success.
+    succeeded: Option<bool>,
+    /// The far gateway took no more before the client had ended.
+    is_cut_off: bool,
+    /// The session has heard how the data ended.
+    has_told: bool,
+    quiet_checks: u32,
+    quiet_since: Progress,
+    stalled_since: Progress,
+    timers: Timers<Timer>,
+    outputs: Outputs<Event>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leg {
+    /// Its time has not come.
+    Waiting,
+    Connecting,
+    Open,
+}
+
+/// From the client to the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outbound {
+    Relaying,
+    /// The client has ended without close_notify, and the far gateway does not know yet.
+    Telling,
+    /// The client's end has been passed on.
+    Finished,
+    /// What the client sends has nowhere to go.
+    Discarding,
+    /// Nothing more is read.
+    Closed,
+}
+
+/// From the link to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inbound {
+    /// Not a byte, and not the end, before the reply that announces it.
+    Held,
+    Relaying,
+    /// The end is being written to the client.
+    Ending,
+    /// The client's kernel has not acknowledged everything.
+    Acknowledging,
+    /// The server has dropped its data connection in an upload: its reply decides.
+    ReplyDecides,
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// The client has not connected.
+    Expiry,
+    /// Is the client that has left still sending?
+    Quiet,
+    /// Has anything moved?
+    Stall,
+    /// What comes from the client is no longer read.
+    Discard,
+    /// The reply to a broken upload has not come.
+    Reply,
+    /// The server has not ended its side of an upload.
+    ServerEnd,
+    /// The server's side of a finished upload is no longer waited for.
+    Linger,
+}
+
+impl NearData {
+    /// A data connection that the client has asked for.
+    pub fn new(setup: Setup) -> Self {
+        let mut data = Self {
+            setup,
+            leg: Leg::Waiting,
+            outbound: Outbound::Relaying,
+            inbound: Inbound::Held,
+            direction: None,
+            is_released: false,
+            succeeded: None,
+            is_cut_off: false,
+            has_told: false,
+            quiet_checks: 0,
+            quiet_since: Progress::default(),
+            stalled_since: Progress::default(),
+            timers: Timers::default(),
+            outputs: Outputs::default(),
+        };
+        if setup.opening == Opening::Accept {
+            data.connect();
+        }
+        data
+    }
+}
+
+impl Machine for NearData {
+    type Order = Order;
+    type Event = Event;
+
+    fn poll(&mut self) -> Option<Output<Event>> {
+        self.outputs.pop()
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.timers.next().filter(|_| !self.outputs.is_done)
+    }
+
+    fn outbound(&self) -> Flow {
+        match (self.leg, self.outbound) {
+            (Leg::Open, Outbound::Relaying) => Flow::Relay,
+            (Leg::Open, Outbound::Discarding) => Flow::Discard,
+            _ => Flow::Wait,
+        }
+    }
+
+    fn inbound(&self) -> Flow {
+        match (self.leg, self.inbound) {
+            (Leg::Open, Inbound::Relaying) => Flow::Relay,
+            _ => Flow::Wait,
+        }
+    }
+
+    fn awaits_acknowledgement(&self) -> bool {
+        self.inbound == Inbound::Acknowledging
+    }
+
+    fn order(&mut self, now: Duration, order: Order) {
+        if self.outputs.is_done {
+            return;
+        }
+        match order {
+            Order::Announced => {
+                if self.leg == Leg::Connecting {
+                    self.timers.start(Timer::Expiry, now + EXPIRY);
+                }
+            }
+            Order::Start(direction) => self.direction = direction,
+            Order::Release => {
+                self.is_released = true;
+                self.announced();
+            }
+            Order::Finish { succeeded } => self.finished(now, succeeded),
+            Order::ClientGone => self.timers.start(Timer::Quiet, now + QUIET_CHECK),
+            Order::Kill => self.break_off("given up".to_owned()),
+        }
+    }
+
+    fn handle(&mut self, now: Duration, input: Input) {
+        if self.outputs.is_done {
+            return;
+        }
+        match input {
+            Input::Connected => self.connected(now),
+            Input::NotConnected(why) => self.give_up(Event::NotConnected(why.clone()), why),
+            Input::NotSecured(why) => self.break_off(why),
+            Input::LegEnded { is_truncated } => self.client_ended(now, is_truncated),
+            Input::ReadFailed(_) if self.outbound == Outbound::Discarding => {
+                self.outbound = Outbound::Closed;
+            }
+            Input::ReadFailed(why) | Input::StreamLost(why) => self.break_off(why),
+            Input::StreamStopped => self.cut_off(now),
+            Input::PeerTold(Ok(())) => self.pass_end_on(now),
+            Input::PeerTold(Err(why)) | Input::NotAcknowledged(why) => self.break_off(why),
+            Input::StreamEnded => {
+                if self.inbound == Inbound::Relaying {
+                    self.inbound = Inbound::Ending;
+                    self.outputs.push(Output::EndLeg);
+                }
+            }
+            Input::StreamBroken(why) => self.stream_broken(now, why),
+            Input::WriteFailed(why) => self.write_failed(why),
+            Input::EndWritten => self.end_written(),
+            Input::Acknowledged => self.close_inbound(),
+            Input::Secured | Input::StreamOpened => {}
+        }
+        self.finish_if_over();
+    }
+
+    fn expire(&mut self, now: Duration, progress: Progress) {
+        while !self.outputs.is_done
+            && let Some(timer) = self.timers.take_due(now)
+        {
+            match timer {
+                Timer::Expiry => self.give_up(Event::Expired, "the client did not connect".into()),
+                Timer::Quiet => self.check_quiet(now, progress),
+                Timer::Stall => self.check_stall(now, progress),
+                Timer::Discard => self.outbound = Outbound::Closed,
+                Timer::Reply => self.close_inbound(),
+                Timer::ServerEnd => {
+                    self.tell_end();
+                    self.timers.set(Timer::Linger, now + LINGER);
+                }
+                Timer::Linger => self.stop_lingering(now),
+            }
+            self.finish_if_over();
+        }
+    }
+}
+
+impl NearData {
+    fn connect(&mut self) {
+        self.leg = Leg::Connecting;
+        self.outputs.push(Output::Connect);
+    }
+
+    fn connected(&mut self, now: Duration) {
+        self.leg = Leg::Open;
+        self.timers.cancel(Timer::Expiry);
+        self.timers
+            .set(Timer::Stall, now + self.setup.stall_timeout);
+        self.announced();
+    }
+
+    /// The client may have been told of the transfer.
+    fn announced(&mut self) {
+        let is_announced = self.is_released || self.succeeded.is_some();
+        match self.leg {
+            _ if !is_announced => {}
+            // Not before the reply that announces it.
+            Leg::Waiting => self.connect(),
+            Leg::Connecting => {}
+            Leg::Open if self.inbound == Inbound::Held => {
+                if self.is_refused() && self.direction == Some(Direction::Download) {
+                    return self.break_off("the server has refused the transfer".to_owned());
+                }
+                self.inbound = Inbound::Relaying;
+            }
+            Leg::Open => {}
+        }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.succeeded == Some(false) && !self.is_released
+    }
+
+    fn finished(&mut self, now: Duration, succeeded: bool) {
+        self.succeeded = Some(succeeded);
+        if self.leg != Leg::Open && !succeeded {
+            return self.break_off("the transfer has failed".to_owned());
+        }
+        self.announced();
+        let is_download = self.direction == Some(Direction::Download);
+        match self.outbound {
+            // A client that keeps its side of a finished download open is not waited for.
+            Outbound::Relaying if is_download => self.timers.set(Timer::Discard, now + LINGER),
+            // The server has refused the upload, or the transfer never began.
+            Outbound::Relaying if !succeeded => {
+                self.outputs.push(Output::Reset(Cause::Ended));
+                self.is_cut_off = true;
+                self.outbound = Outbound::Discarding;
+                self.timers.set(Timer::Discard, now + LINGER);
+                if self.inbound == Inbound::Relaying {
+                    self.inbound = Inbound::ReplyDecides;
+                }
+            }
+            Outbound::Discarding => self.timers.set(Timer::Discard, now + LINGER),
+            _ => {}
+        }
+        if self.inbound == Inbound::ReplyDecides {
+            self.close_inbound();
+        }
+        self.await_server_end(now);
+        self.finish_if_over();
+    }
+
+    fn client_ended(&mut self, now: Duration, is_truncated: bool) {
+        match self.outbound {
+            Outbound::Relaying => {
+                self.outputs.push(Output::Tell(Event::ClientEnded));
+                // To a download the client's end says nothing.
+                let is_download = self.direction == Some(Direction::Download);
+                if is_truncated && self.setup.tells_truncation && !is_download {
+                    self.outbound = Outbound::Telling;
+                    self.outputs.push(Output::TellPeer);
+                } else {
+                    self.pass_end_on(now);
+                }
+            }
+            Outbound::Discarding => self.outbound = Outbound::Closed,
+            Outbound::Telling | Outbound::Finished | Outbound::Closed => {}
+        }
+    }
+
+    fn pass_end_on(&mut self, now: Duration) {
+        self.outputs.push(Output::Finish);
+        self.outbound = Outbound::Finished;
+        self.await_server_end(now);
+    }
+
+    /// Servers may close their side of an upload at any time after they have answered for it.
+    fn await_server_end(&mut self, now: Duration) {
+        let is_over = self.outbound == Outbound::Finished
+            && self.succeeded == Some(true)
+            && self.direction == Some(Direction::Upload)
+            && self.inbound == Inbound::Relaying;
+        if is_over {
+            // Most clients have closed already, and their FIN is in flight.
+            self.timers.start(Timer::ServerEnd, now + SERVER_END);
+        }
+    }
+
+    /// The server takes no more: its reply says why, and the client must be able to read it.
+    fn cut_off(&mut self, now: Duration) {
+        if self.outbound != Outbound::Relaying {
+            return;
+        }
+        self.is_cut_off |= self.direction != Some(Direction::Download);
+        self.outbound = Outbound::Discarding;
+        let patience = match self.succeeded {
+            Some(_) => LINGER,
+            None => REPLY_PATIENCE + LINGER,
+        };
+        self.timers.set(Timer::Discard, now + patience);
+    }
+
+    fn stream_broken(&mut self, now: Duration, why: String) {
+        if self.direction != Some(Direction::Upload) {
+            return self.break_off(why);
+        }
+        self.is_cut_off |= self.outbound != Outbound::Finished;
+        match self.succeeded {
+            Some(_) => self.close_inbound(),
+            None => {
+                self.inbound = Inbound::ReplyDecides;
+                self.timers.set(Timer::Reply, now + REPLY_PATIENCE);
+            }
+        }
+    }
+
+    fn write_failed(&mut self, why: String) {
+        if self.inbound == Inbound::Closed {
+            return;
+        }
+        // A client that has sent its file may be gone before the server's end can be told to it.
+        if self.direction == Some(Direction::Upload) {
+            self.outputs.push(Output::Stop);
+            self.close_inbound();
+        } else {
+            self.break_off(why);
+        }
+    }
+
+    fn end_written(&mut self) {
+        if self.inbound != Inbound::Ending {
+            return;
+        }
+        if self.direction == Some(Direction::Upload) {
+            self.close_inbound();
+        } else {
+            self.inbound = Inbound::Acknowledging;
+        }
+    }
+
+    /// Closes a finished upload whose server keeps its side open.
+    fn stop_lingering(&mut self, now: Duration) {
+        match self.inbound {
+            Inbound::Relaying => {
+                self.outputs.push(Output::Stop);
+                self.outputs.push(Output::EndLeg);
+                self.inbound = Inbound::Ending;
+                // Nobody waits for what becomes of it.
+                self.timers.set(Timer::Linger, now + LINGER);
+            }
+            _ => self.close_inbound(),
+        }
+    }
+
+    fn close_inbound(&mut self) {
+        self.inbound = Inbound::Closed;
+        self.tell_end();
+    }
+
+    fn tell_end(&mut self) {
+        if self.has_told {
+            return;
+        }
+        self.tell(if self.is_cut_off {
+            Event::Failed("the server has taken only a part of the upload".to_owned())
+        } else {
+            Event::Delivered
+        });
+    }
+
+    fn tell(&mut self, event: Event) {
+        if !self.has_told {
+            self.has_told = true;
+            self.outputs.push(Output::Tell(event));
+        }
+    }
+
+    /// What a client wrote before it closed everything may still be in its kernel, the end behind it.
+    fn check_quiet(&mut self, now: Duration, progress: Progress) {
+        if matches!(self.outbound, Outbound::Telling | Outbound::Finished) {
+            return;
+        }
+        let has_moved = progress.outbound_bytes != self.quiet_since.outbound_bytes;
+        self.quiet_checks = match has_moved || progress.has_unread {
+            true => 0,
+            false => self.quiet_checks + 1,
+        };
+        self.quiet_since = progress;
+        if self.quiet_checks >= QUIET_CHECKS {
+            return self.break_off("the client left".to_owned());
+        }
+        self.timers.set(Timer::Quiet, now + QUIET_CHECK);
+    }
+
+    fn check_stall(&mut self, now: Duration, progress: Progress) {
+        let before = &self.stalled_since;
+        let is_stalled = progress.outbound_bytes == before.outbound_bytes
+            && progress.inbound_bytes == before.inbound_bytes;
+        if is_stalled {
+            let seconds = self.setup.stall_timeout.as_secs();
+            return self.break_off(format!("nothing has moved for {seconds} s"));
+        }
+        self.stalled_since = progress;
+        self.timers
+            .set(Timer::Stall, now + self.setup.stall_timeout);
+    }
+
+    fn break_off(&mut self, why: String) {
+        self.give_up(Event::Failed(why.clone()), why);
+    }
+
+    fn give_up(&mut self, event: Event, why: String) {
+        self.outputs.push(Output::Reset(Cause::Aborted));
+        self.outputs.push(Output::ResetLeg);
+        self.tell(event);
+        self.outputs.done(Some(why));
+    }
+
+    fn finish_if_over(&mut self) {
+        let is_over = matches!(self.outbound, Outbound::Finished | Outbound::Closed)
+            && self.inbound == Inbound::Closed;
+        if is_over && !self.outputs.is_done {
+            let broken = self.is_cut_off || self.succeeded == Some(false);
+            let why = broken.then(|| "the server has not taken everything".to_owned());
+            self.outputs.done(why);
+        }
+    }
+}
+
+/// Time for the client to connect from the reply that says where, as long as vsftpd's accept_timeout.
+pub const EXPIRY: Duration = Duration::from_secs(60);
+
+/// Time in which a client reads a reply before its data connection is closed under it.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Time by which a server's final reply to an upload may precede the end of its data connection, on the link.
+const SERVER_END: Duration = Duration::from_millis(100);
+
+/// Time for a server's reply after it dropped its data connection.
+const REPLY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client that left sends no more when this often in a row nothing has come: one second.
+const QUIET_CHECKS: u32 = 10;
+const QUIET_CHECK: Duration = Duration::from_millis(100);

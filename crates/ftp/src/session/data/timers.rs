@@ -1,0 +1,39 @@
+//! The timers of a machine: at most one of each kind.
+
+use std::{collections::BTreeMap, time::Duration};
+
+#[derive(Debug)]
+pub(super) struct Timers<K>(BTreeMap<K, Duration>);
+
+impl<K> Default for Timers<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Copy> Timers<K> {
+    /// Sets the timer, in place of an earlier one of its kind.
+    pub(super) fn set(&mut self, kind: K, at: Duration) {
+        self.0.insert(kind, at);
+    }
+
+    /// Sets the timer unless there is one of its kind.
+    pub(super) fn start(&mut self, kind: K, at: Duration) {
+        self.0.entry(kind).or_insert(at);
+    }
+
+    pub(super) fn cancel(&mut self, kind: K) {
+        self.0.remove(&kind);
+    }
+
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.0.values().copied().min()
+    }
+
+    /// Takes one that is due.
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<K> {
+        let (&kind, _) = self.0.iter().find(|(_, at)| **at <= now)?;
+        self.0.remove(&kind);
+        Some(kind)
+    }
+}

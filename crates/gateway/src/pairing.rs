@@ -1,0 +1,66 @@
+//! Brings the link streams of data connections to the sessions that they belong to.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use ftp::session::TransferId;
+use link::{PeerId, RecvStream, SendStream};
+use tokio::sync::{Notify, mpsc};
+
+/// The two halves of a link stream, and bytes that have come ahead of them.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) send: SendStream,
+    pub(crate) recv: RecvStream,
+    pub(crate) first: Bytes,
+}
+
+/// A link stream of a data connection, on its way to its session.
+#[derive(Debug)]
+pub(crate) struct DataStream {
+    pub(crate) transfer: TransferId,
+    pub(crate) stream: Stream,
+}
+
+/// Finds the session to which a data connection's stream belongs.
+#[derive(Debug, Default)]
+pub(crate) struct Pairing {
+    sessions: Mutex<HashMap<(PeerId, u64), mpsc::Sender<DataStream>>>,
+    changed: Notify,
+}
+
+impl Pairing {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(PeerId, u64), mpsc::Sender<DataStream>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, key: (PeerId, u64)) -> mpsc::Receiver<DataStream> {
+        let (sender, receiver) = mpsc::channel(DATA_STREAMS_MAX);
+        self.lock().insert(key, sender);
+        self.changed.notify_waiters();
+        receiver
+    }
+
+    pub(crate) fn leave(&self, key: (PeerId, u64)) {
+        self.lock().remove(&key);
+    }
+
+    /// The session's end of `key`; streams may arrive before the session they belong to.
+    pub(crate) async fn find(&self, key: (PeerId, u64)) -> mpsc::Sender<DataStream> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(sender) = self.lock().get(&key) {
+                return sender.clone();
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Data connections' streams that wait for their session to take them.
+const DATA_STREAMS_MAX: usize = 16;

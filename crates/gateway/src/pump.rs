@@ -1,0 +1,532 @@
+//! Moves the bytes of one data connection between a TCP connection, the leg, and a link stream, as
+//! its machine says.
+//!
+//! Backpressure works without messages: a direction that cannot write stops reading, and holds one
+//! buffer. If the far gateway limits the time in which an upload drains, the pump and the kernel's
+//! buffers hold only what the stream asks for. Whatever ends a pump before its machine is done
+//! resets leg and stream.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "drives sockets: the machine's clock"
+)]
+
+use std::{io, os::fd::AsFd, pin::Pin, sync::Arc, time::Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
+use link::{RecvStream, SendStream, StreamError};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::{mpsc, oneshot},
+    time::sleep_until,
+};
+use tracing::info;
+
+use crate::{
+    pairing::Stream,
+    socket::{self, PacedBuffer},
+    status::{Meter, Transfer},
+    tls::{Leg, Reader, Writer},
+    truncation::Truncation,
+    wire::reset,
+};
+
+/// A future that a pump keeps.
+pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Where the stream comes from.
+#[derive(Debug)]
+pub(crate) enum StreamSource {
+    /// It is there.
+    Open(Stream),
+    /// The other gateway opens it.
+    Awaited(oneshot::Receiver<Stream>),
+}
+
+/// How TLS begins on a leg that was connected without.
+pub(crate) type Secure = Box<dyn FnOnce(TcpStream) -> Boxed<Result<Leg, Input>> + Send>;
+
+/// What a pump is made of.
+pub(crate) struct Parts<M: Machine> {
+    pub(crate) machine: M,
+    /// Connects the leg; else what the machine hears.
+    pub(crate) connect: Boxed<Result<Leg, Input>>,
+    pub(crate) secure: Option<Secure>,
+    pub(crate) stream: StreamSource,
+    pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
+    /// Hears the events of the machine.
+    pub(crate) tell: Box<dyn FnMut(M::Event) + Send>,
+    /// Where both sides have TLS.
+    pub(crate) truncation: Option<Arc<Truncation>>,
+    pub(crate) transfer: Arc<Transfer>,
+}
+
+/// Runs the machine until it is done.
+///
+/// # Errors
+/// What broke the data connection.
+pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
+    let (stream, awaited) = match parts.stream {
+        StreamSource::Open(stream) => (Some(stream), None),
+        StreamSource::Awaited(awaited) => (None, Some(awaited)),
+    };
+    let mut pump = Pump {
+        machine: parts.machine,
+        started: Instant::now(),
+        connect: Some(parts.connect),
+        connecting: None,
+        secure: parts.secure,
+        awaited,
+        leg: None,
+        stream: None,
+        outbound: Outbound::default(),
+        inbound: Inbound::default(),
+        telling: None,
+        is_securing: false,
+        is_ending: false,
+        orders: Some(parts.orders),
+        tell: parts.tell,
+        truncation: parts.truncation,
+        transfer: parts.transfer,
+    };
+    if let Some(stream) = stream {
+        pump.stream_opened(stream);
+    }
+    loop {
+        if let Some(broken) = pump.carry_out() {
+            return broken.map_or(Ok(()), Err);
+        }
+        pump.step().await;
+    }
+}
+
+struct Pump<M: Machine> {
+    machine: M,
+    started: Instant,
+    /// Not begun.
+    connect: Option<Boxed<Result<Leg, Input>>>,
+    connecting: Option<Boxed<Result<Leg, Input>>>,
+    secure: Option<Secure>,
+    awaited: Option<oneshot::Receiver<Stream>>,
+    leg: Option<(Reader, Writer)>,
+    stream: Option<(SendStream, RecvStream)>,
+    outbound: Outbound,
+    inbound: Inbound,
+    telling: Option<Boxed<Result<(), String>>>,
+    /// TLS begins on the connected leg.
+    is_securing: bool,
+    /// The end is being written to the leg.
+    is_ending: bool,
+    /// `None` once the session has ended, which is no order.
+    orders: Option<mpsc::UnboundedReceiver<M::Order>>,
+    tell: Box<dyn FnMut(M::Event) + Send>,
+    truncation: Option<Arc<Truncation>>,
+    transfer: Arc<Transfer>,
+}
+
+impl<M: Machine> Pump<M> {
+    /// Carries out the machine's orders. Returns what broke it once it is done.
+    fn carry_out(&mut self) -> Option<Option<String>> {
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Connect => self.connecting = self.connect.take(),
+                Output::Secure => self.begin_tls(),
+                Output::TellPeer => {
+                    if let Some(truncation) = self.truncation.clone() {
+                        self.telling = Some(Box::pin(async move { truncation.tell().await }));
+                    }
+                }
+                Output::Finish => {
+                    if let Some((send, _)) = &mut self.stream {
+                        send.finish();
+                    }
+                }
+                Output::Reset(cause) => {
+                    if let Some((send, recv)) = &mut self.stream {
+                        send.reset(code(cause));
+                        recv.stop(code(cause));
+                    }
+                }
+                Output::Stop => {
+                    if let Some((_, recv)) = &mut self.stream {
+                        recv.stop(reset::ABORTED);
+                    }
+                }
+                Output::EndLeg => self.is_ending = true,
+                Output::ResetLeg => {
+                    self.connecting = None;
+                    if let Some((_, writer)) = self.leg.take() {
+                        socket::mark_abort(writer.leg().tcp());
+                    }
+                }
+                Output::Tell(event) => (self.tell)(event),
+                Output::Done { broken } => return Some(broken),
+            }
+        }
+        None
+    }
+
+    fn begin_tls(&mut self) {
+        let tcp = self.leg.take().and_then(|(reader, writer)| {
+            drop(reader);
+            writer.into_leg().into_plain()
+        });
+        if let (Some(secure), Some(tcp)) = (self.secure.take(), tcp) {
+            self.is_securing = true;
+            self.connecting = Some(secure(tcp));
+        } else {
+            self.handle(Input::NotSecured("none is configured".to_owned()));
+        }
+    }
+
+    fn stream_opened(&mut self, stream: Stream) {
+        let Stream { send, recv, first } = stream;
+        self.stream = Some((send, recv));
+        self.inbound.unwritten = first;
+        self.handle(Input::StreamOpened);
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.machine.handle(self.started.elapsed(), input);
+    }
+
+    /// Waits for what happens next, moving bytes meanwhile, and lets the machine know.
+    async fn step(&mut self) {
+        let deadline = self.machine.deadline().map(|at| self.started + at);
+        let (outbound, inbound) = (self.machine.outbound(), self.task_inbound());
+        let (reader, writer) = match &mut self.leg {
+            Some((reader, writer)) => (Some(reader), Some(writer)),
+            None => (None, None),
+        };
+        let (send, recv) = match &mut self.stream {
+            Some((send, recv)) => (Some(send), Some(recv)),
+            None => (None, None),
+        };
+        let (to_link, from_link) = self.transfer.meters();
+        let truncation = self.truncation.as_deref();
+        tokio::select! {
+            order = next(&mut self.orders) => match order {
+                Some(order) => self.machine.order(self.started.elapsed(), order),
+                None => self.orders = None,
+            },
+            input = self.outbound.advance(outbound, reader, send, to_link) => self.handle(input),
+            input = self.inbound.advance(inbound, writer, recv, from_link, truncation) => {
+                self.is_ending &= input != Input::EndWritten;
+                self.handle(input);
+            }
+            connected = ready(&mut self.connecting) => self.connected(connected),
+            told = ready(&mut self.telling) => {
+                self.telling = None;
+                self.handle(Input::PeerTold(told));
+            }
+            stream = opened(&mut self.awaited) => {
+                self.awaited = None;
+                // Without a session nobody sends one any more, which the machine's deadline ends.
+                if let Some(stream) = stream {
+                    self.stream_opened(stream);
+                }
+            }
+            () = reached(deadline) => {
+                let progress = self.progress();
+                self.machine.expire(self.started.elapsed(), progress);
+            }
+        }
+    }
+
+    fn task_inbound(&self) -> Task {
+        match self.machine.inbound() {
+            _ if self.is_ending => Task::End,
+            Flow::Relay => Task::Relay,
+            Flow::Discard => Task::Discard,
+            Flow::Wait if self.machine.awaits_acknowledgement() => Task::Acknowledge,
+            Flow::Wait => Task::Wait,
+        }
+    }
+
+    fn connected(&mut self, connected: Result<Leg, Input>) {
+        self.connecting = None;
+        let input = match connected {
+            Ok(leg) => {
+                self.leg = Some(leg.into_split());
+                match self.is_securing {
+                    true => Input::Secured,
+                    false => Input::Connected,
+                }
+            }
+            Err(input) => input,
+        };
+        self.handle(input);
+    }
+
+    fn progress(&self) -> Progress {
+        let (to_link, from_link) = self.transfer.meters();
+        let has_unread = |(reader, _): &(Reader, Writer)| {
+            let socket = reader.leg().tcp();
+            socket::has_unread(socket.as_fd())
+        };
+        Progress {
+            outbound_bytes: to_link.bytes(),
+            inbound_bytes: from_link.bytes(),
+            has_unread: self.leg.as_ref().is_some_and(has_unread),
+        }
+    }
+}
+
+/// From the leg to the stream.
+struct Outbound {
+    buffer: BytesMut,
+    unread: PacedBuffer,
+    /// Read and not written.
+    unwritten: Option<Bytes>,
+}
+
+impl Default for Outbound {
+    fn default() -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            unread: PacedBuffer::unread(),
+            unwritten: None,
+        }
+    }
+}
+
+impl Outbound {
+    /// Moves bytes until something happens. Cancelled, it loses none.
+    async fn advance(
+        &mut self,
+        flow: Flow,
+        leg: Option<&mut Reader>,
+        send: Option<&mut SendStream>,
+        meter: &Meter,
+    ) -> Input {
+        match (flow, leg, send) {
+            (Flow::Relay, Some(leg), Some(send)) => self.relay(leg, send, meter).await,
+            (Flow::Discard, Some(leg), _) => discard(leg).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn relay(&mut self, leg: &mut Reader, send: &mut SendStream, meter: &Meter) -> Input {
+        match self.move_to_link(leg, send, meter).await {
+            Ok(()) => Input::LegEnded {
+                is_truncated: leg.leg().closed_without_notify(),
+            },
+            Err(Broken::Leg(error)) => Input::ReadFailed(format!("TCP connection: {error}")),
+            Err(Broken::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
+                Input::StreamStopped
+            }
+            Err(Broken::Stream(error)) => Input::StreamLost(format!("link: {error}")),
+        }
+    }
+
+    async fn move_to_link(
+        &mut self,
+        leg: &mut Reader,
+        send: &mut SendStream,
+        meter: &Meter,
+    ) -> Result<(), Broken> {
+        loop {
+            meter.waits_for_link();
+            if let Some(bytes) = self.unwritten.clone() {
+                let count = bytes.len();
+                send.write(bytes).await?;
+                self.unwritten = None;
+                meter.moved(count);
+            }
+            if self.buffer.capacity() < READ_MIN_BYTES {
+                self.buffer.reserve(READ_BYTES);
+            }
+            let room = send.room().await;
+            if let Some(bytes) = send.queue_bound() {
+                self.unread.bound_unread(leg.leg().tcp(), bytes)?;
+            }
+            meter.waits_for_tcp();
+            let count = leg.read_buf(&mut (&mut self.buffer).limit(room)).await?;
+            if count == 0 {
+                return Ok(());
+            }
+            self.unwritten = Some(self.buffer.split().freeze());
+        }
+    }
+}
+
+/// Reads to the end of the leg, for nobody.
+async fn discard(leg: &mut Reader) -> Input {
+    let mut buffer = vec![0; DISCARD_BYTES];
+    loop {
+        match leg.read(&mut buffer).await {
+            Ok(0) => {
+                return Input::LegEnded {
+                    is_truncated: leg.leg().closed_without_notify(),
+                };
+            }
+            Ok(_) => {}
+            Err(error) => return Input::ReadFailed(format!("TCP connection: {error}")),
+        }
+    }
+}
+
+/// What is done at the leg's writing side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Wait,
+    Relay,
+    Discard,
+    End,
+    Acknowledge,
+}
+
+/// From the stream to the leg.
+struct Inbound {
+    unsent: PacedBuffer,
+    /// Read and not written.
+    unwritten: Bytes,
+    /// Written and perhaps not flushed: TLS keeps the bytes that the socket did not take.
+    unflushed_bytes: usize,
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        Self {
+            unsent: PacedBuffer::unsent(),
+            unwritten: Bytes::new(),
+            unflushed_bytes: 0,
+        }
+    }
+}
+
+impl Inbound {
+    /// Works until something happens. Cancelled, it loses nothing.
+    async fn advance(
+        &mut self,
+        task: Task,
+        leg: Option<&mut Writer>,
+        recv: Option<&mut RecvStream>,
+        meter: &Meter,
+        truncation: Option<&Truncation>,
+    ) -> Input {
+        match (task, leg, recv) {
+            (Task::Relay, Some(leg), Some(recv)) => {
+                match self.move_to_leg(recv, leg, meter).await {
+                    Ok(()) => Input::StreamEnded,
+                    Err(Broken::Leg(error)) => {
+                        Input::WriteFailed(format!("TCP connection: {error}"))
+                    }
+                    Err(Broken::Stream(error)) => Input::StreamBroken(format!("link: {error}")),
+                }
+            }
+            (Task::Discard, _, Some(recv)) => loop {
+                match recv.read().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Input::StreamEnded,
+                    Err(error) => return Input::StreamBroken(format!("link: {error}")),
+                }
+            },
+            (Task::End, Some(leg), _) => {
+                let ended = match truncation.filter(|truncation| truncation.is_told()) {
+                    Some(_) => socket::end_without_notify(leg),
+                    None => socket::end_orderly(leg).await,
+                };
+                match ended {
+                    Ok(()) => Input::EndWritten,
+                    Err(error) => Input::WriteFailed(format!("TCP connection: {error}")),
+                }
+            }
+            (Task::Acknowledge, Some(leg), _) => {
+                match socket::acknowledged(leg.leg().tcp()).await {
+                    Ok(()) => Input::Acknowledged,
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        info!(
+                            "the client's kernel acknowledges nothing; the final reply waits no longer"
+                        );
+                        Input::Acknowledged
+                    }
+                    Err(error) => Input::NotAcknowledged(format!("TCP connection: {error}")),
+                }
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn move_to_leg(
+        &mut self,
+        recv: &mut RecvStream,
+        leg: &mut Writer,
+        meter: &Meter,
+    ) -> Result<(), Broken> {
+        loop {
+            meter.waits_for_tcp();
+            while !self.unwritten.is_empty() {
+                let count = leg.write(&self.unwritten).await?;
+                let _ = self.unwritten.split_to(count);
+                self.unflushed_bytes += count;
+            }
+            if self.unflushed_bytes > 0 {
+                leg.flush().await?;
+                meter.moved(std::mem::take(&mut self.unflushed_bytes));
+            }
+            meter.waits_for_link();
+            let Some(bytes) = recv.read().await? else {
+                return Ok(());
+            };
+            self.unwritten = bytes;
+            if let Some(bytes) = recv.queue_bound() {
+                self.unsent.bound_unsent(leg.leg().tcp(), bytes)?;
+            }
+        }
+    }
+}
+
+/// The broken side and its error.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("TCP connection: {0}")]
+    Leg(#[from] io::Error),
+    #[error("link: {0}")]
+    Stream(#[from] StreamError),
+}
+
+async fn next<T>(orders: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
+    match orders {
+        Some(orders) => orders.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
+    match future {
+        Some(future) => future.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn opened(awaited: &mut Option<oneshot::Receiver<Stream>>) -> Option<Stream> {
+    match awaited {
+        Some(awaited) => awaited.await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn code(cause: Cause) -> u32 {
+    match cause {
+        Cause::Aborted => reset::ABORTED,
+        Cause::Ended => reset::SESSION_ENDED,
+        Cause::Unreachable => reset::UNREACHABLE,
+    }
+}
+
+/// One read: large, since each costs a system call and a hand-over to the link.
+const READ_BYTES: usize = 256 * 1024;
+
+/// Room that is not worth a read of its own.
+const READ_MIN_BYTES: usize = 16 * 1024;
+
+const DISCARD_BYTES: usize = 64 * 1024;
