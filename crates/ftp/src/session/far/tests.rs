@@ -1,6 +1,7 @@
 mod active;
 mod fast;
 mod tls;
+mod transfers;
 
 use super::*;
 use crate::session::Mode;

@@ -1,5 +1,6 @@
 mod fast;
 mod tls;
+mod transfers;
 
 use std::net::Ipv4Addr;
 

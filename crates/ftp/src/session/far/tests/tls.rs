@@ -102,3 +102,27 @@ fn data_connections_wait_for_their_transfer() {
     client(&mut far, 2, "LIST");
     assert_eq!(server(&mut far, "150 go"), ["> 150 go", "begin 1"]);
 }
+
+#[test]
+fn protection_is_settled_again_when_the_server_may_have_forgotten_it() {
+    for line in ["REIN", "USER other"] {
+        let mut far = explicit();
+        server(&mut far, "220 ready");
+        server(&mut far, "234 go");
+        begun(&mut far);
+        server(&mut far, "200 ok");
+        server(&mut far, "200 ok");
+        client(&mut far, 1, "USER joe");
+        assert_eq!(
+            server(&mut far, "230 in"),
+            ["> 230 in"],
+            "the first account"
+        );
+        client(&mut far, 2, line);
+        let out = server(&mut far, "230 again");
+        assert_eq!(out, ["> 230 again", "< PBSZ 0"], "{line}");
+        assert!(pasv(&mut far, 3, 1).is_empty(), "not before PROT");
+        assert_eq!(server(&mut far, "200 ok"), ["< PROT P"]);
+        assert_eq!(server(&mut far, "200 ok"), ["< PASV"]);
+    }
+}

@@ -174,3 +174,19 @@ fn what_is_answered_ahead_is_bounded_by_what_the_far_half_has_dealt_with() {
     near.handle(Input::Taken);
     assert!(near.wants_client());
 }
+
+#[test]
+fn behind_a_transfer_the_server_answers_what_another_reply_could_overtake() {
+    let mut near = logged_in();
+    foreseen(&mut near, Subject::System, "215 UNIX", true);
+    client(&mut near, "PASV");
+    listening(&mut near, 1);
+    client(&mut near, "RETR a");
+    reply(&mut near, 3, 1, "150 go");
+    assert_eq!(client(&mut near, "SYST"), ["< SYST"]);
+    assert_eq!(
+        client(&mut near, "NOOP"),
+        ["< NOOP"],
+        "the far half keeps them in order"
+    );
+}
