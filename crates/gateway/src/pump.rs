@@ -342,7 +342,13 @@ impl Outbound {
                 self.unread.bound_unread(leg.leg().tcp(), bytes)?;
             }
             meter.waits_for_tcp();
-            let count = leg.read_buf(&mut (&mut self.buffer).limit(room)).await?;
+            let mut buffer = (&mut self.buffer).limit(room);
+            let count = tokio::select! {
+                biased;
+                count = leg.read_buf(&mut buffer) => count?,
+                // A leg that is silent would never tell that nobody listens any more.
+                Err(error) = send.closed() => return Err(error.into()),
+            };
             if count == 0 {
                 return Ok(());
             }

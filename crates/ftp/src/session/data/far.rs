@@ -200,7 +200,12 @@ impl Machine for FarData {
             _ if self.leg != Leg::Open => {}
             Input::LegEnded { is_truncated } => self.server_ended(is_truncated),
             Input::StreamStopped => self.break_off("the client stopped reading".to_owned()),
-            Input::ReadFailed(why) | Input::StreamLost(why) => self.break_off(why),
+            Input::ReadFailed(why) => {
+                // The server may not have read what was written.
+                self.outputs.push(Output::Tell(Event::Lost));
+                self.break_off(why);
+            }
+            Input::StreamLost(why) => self.break_off(why),
             Input::PeerTold(Ok(())) => self.pass_end_on(),
             Input::PeerTold(Err(why)) => self.break_off(why),
             Input::StreamEnded => self.client_ended(),

@@ -77,6 +77,13 @@ impl InFlight {
         })
     }
 
+    /// Whether a command, no transfer, is unanswered that came before the one with this number.
+    pub(super) fn has_earlier(&self, than: CommandId) -> bool {
+        let is_transfer = |entry: &Entry| matches!(entry.expect, Expect::Transfer { .. });
+        let mut entries = self.entries.iter().filter(|entry| !is_transfer(entry));
+        entries.any(|entry| entry.id.is_some_and(|id| id < than))
+    }
+
     /// Whether the oldest command is a transfer, which others may overtake.
     pub(super) fn transfer_is_first(&self) -> bool {
         let first = self.entries.front().map(|entry| &entry.expect);

@@ -68,6 +68,8 @@ pub struct FarSession {
     /// A command after whose answer the server may have forgotten `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
     uploads: Uploads,
+    /// Lines of answers to `ABOR`, which has overtaken commands that are still to be answered.
+    early: VecDeque<(CommandId, Tag, Vec<u8>)>,
     out: VecDeque<Output>,
 }
 
@@ -97,6 +99,7 @@ impl FarSession {
             has_account: false,
             forgets_protection: None,
             uploads: Uploads::default(),
+            early: VecDeque::new(),
             out: VecDeque::new(),
         }
     }
@@ -146,6 +149,7 @@ impl FarSession {
             Input::Data(transfer, event) => self.data_said(transfer, event),
         }
         self.advance();
+        self.relay_early();
         self.close_if_over();
         Ok(())
     }
@@ -292,8 +296,7 @@ impl FarSession {
                     let begun = false;
                     expect = Expect::Transfer { transfer, begun };
                     self.order(transfer, Order::Commanded(direction));
-                    let ended = self.uploads.commanded(transfer, direction);
-                    self.report_upload(transfer, ended);
+                    self.uploads.commanded(transfer, direction);
                 }
             },
             Kind::User if !self.has_account => self.has_account = true,
@@ -343,6 +346,11 @@ impl FarSession {
         if !self.keeps(line, code) {
             let foresees = place.last && self.foresees(code);
             let (command, transfer) = self.answered_by(code);
+            if let (Some(transfer), Stage::Final) = (transfer, stage_of(code)) {
+                let succeeded = code.class() == Class::Completed;
+                let worth = self.uploads.answered(transfer, succeeded);
+                self.report_upload(transfer, worth);
+            }
             let tag = Tag {
                 command,
                 transfer,
@@ -351,12 +359,36 @@ impl FarSession {
                 last: place.last,
                 foresees,
             };
-            self.reply(tag, line.to_vec());
+            match self.overtaking(&tag) {
+                Some(id) => self.early.push_back((id, tag, line.to_vec())),
+                None => self.reply(tag, line.to_vec()),
+            }
         }
         if place.last {
             self.reply_ended(code);
         } else if let Some(code) = self.in_flight.question_ended() {
             self.reply_ended(code);
+        }
+    }
+
+    /// The `ABOR` that the open reply answers before what the client has sent before it.
+    fn overtaking(&mut self, tag: &Tag) -> Option<CommandId> {
+        let is_abort = matches!(self.in_flight.answering()?.expect, Expect::Abort);
+        let id = tag.command.filter(|_| is_abort)?;
+        let is_early = self.queue.has_earlier(id) || self.in_flight.has_earlier(id);
+        (is_early && self.early.len() < EARLY_LINES_MAX).then_some(id)
+    }
+
+    /// Relays the answers to `ABOR` whose turn has come.
+    fn relay_early(&mut self) {
+        while let Some((id, ..)) = self.early.front() {
+            let is_early = self.queue.has_earlier(*id) || self.in_flight.has_earlier(*id);
+            if is_early && !self.server_gone {
+                return;
+            }
+            if let Some((_, tag, line)) = self.early.pop_front() {
+                self.reply(tag, line);
+            }
         }
     }
 
@@ -611,6 +643,9 @@ impl FarSession {
         self.out.push_back(Output::Reply { tag, line });
     }
 }
+
+/// Lines of answers to `ABOR` that wait; a longer answer is relayed out of turn.
+const EARLY_LINES_MAX: usize = 64;
 
 /// Time for a server to answer when its client has left and no data is on its way: as long as
 /// vsftpd and ProFTPD take for a busy disk, far less than a day's worth of dead servers.

@@ -24,6 +24,12 @@ pub(super) enum Request {
 }
 
 impl Request {
+    fn id(&self) -> CommandId {
+        match self {
+            Self::Command { id, .. } | Self::Data { id, .. } => *id,
+        }
+    }
+
     fn kind(&self) -> Option<Kind> {
         match self {
             Self::Command { line, .. } => Some(Command::parse(line).kind()),
@@ -69,6 +75,11 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
+    }
+
+    /// Whether a request waits that came before the one with this number.
+    pub(super) fn has_earlier(&self, than: CommandId) -> bool {
+        self.requests.iter().any(|request| request.id() < than)
     }
 
     /// Whether the next request may be sent before the final reply of a transfer.

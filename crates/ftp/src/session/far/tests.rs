@@ -341,8 +341,11 @@ fn a_client_that_left_has_its_commands_finished_first() {
             .expect("no limit is hit");
         drain(far)
     };
-    assert_eq!(closed(&mut far, Event::Delivered), ["upload 1 whole: true"]);
-    assert_eq!(server(&mut far, "226 done"), ["> 226 done", "close"]);
+    assert!(closed(&mut far, Event::Delivered).is_empty());
+    assert_eq!(
+        server(&mut far, "226 done"),
+        ["upload 1 whole: true", "> 226 done", "close"]
+    );
 
     let mut far = prepared();
     client(&mut far, 2, "STOR a");

@@ -8,7 +8,7 @@ use crate::{
     session::{TransferId, data::far::Event},
 };
 
-/// The data connections of a session that are open, and those whose upload has not been reported.
+/// The data connections of a session that are open, and those whose transfer has not been answered.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
     connections: BTreeMap<TransferId, Connection>,
@@ -20,7 +20,18 @@ struct Connection {
     /// Whether everything has been written; `None` while that is open.
     is_whole: Option<bool>,
     is_closed: bool,
-    has_told: bool,
+    answer: Answer,
+}
+
+/// The server's final reply to the transfer.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    #[default]
+    None,
+    /// A success, whose worth the near half has not heard.
+    Success,
+    /// The near half needs to hear nothing more.
+    Done,
 }
 
 impl Uploads {
@@ -31,18 +42,29 @@ impl Uploads {
         self.connections.insert(id, Connection::default());
     }
 
-    /// A transfer uses it. Returns how the upload has ended, if it has.
-    pub(super) fn commanded(&mut self, id: TransferId, direction: Direction) -> Option<bool> {
+    /// A transfer uses it.
+    pub(super) fn commanded(&mut self, id: TransferId, direction: Direction) {
         let connection = self.connections.entry(id).or_insert(Connection {
             is_whole: Some(false),
             is_closed: true,
             ..Connection::default()
         });
         connection.is_upload = direction == Direction::Upload;
+    }
+
+    /// The server has answered for the transfer. Returns what its success is worth, if that is known.
+    pub(super) fn answered(&mut self, id: TransferId, succeeded: bool) -> Option<bool> {
+        let connection = self.connections.get_mut(&id)?;
+        if connection.answer == Answer::None {
+            connection.answer = match succeeded && connection.is_upload {
+                true => Answer::Success,
+                false => Answer::Done,
+            };
+        }
         self.report(id)
     }
 
-    /// Something happened to it. Returns how its upload has ended, if that is news.
+    /// Something happened to it. Returns what the server's success is worth, if that is news.
     pub(super) fn on_event(&mut self, id: TransferId, event: Event) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         match event {
@@ -62,19 +84,20 @@ impl Uploads {
         self.connections.values().any(|c| !c.is_closed)
     }
 
-    /// Whether the end of an upload has not been reported.
+    /// Whether the near half has to hear what a success is worth.
     pub(super) fn any_unreported(&self) -> bool {
         let mut connections = self.connections.values();
-        connections.any(|c| c.is_upload && !c.has_told)
+        connections.any(|c| c.answer == Answer::Success)
     }
 
     fn report(&mut self, id: TransferId) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
-        let news = connection
-            .is_whole
-            .filter(|_| connection.is_upload && !connection.has_told);
-        connection.has_told |= news.is_some();
-        if connection.is_closed && connection.has_told {
+        let is_awaited = connection.answer == Answer::Success;
+        let news = connection.is_whole.filter(|_| is_awaited);
+        if news.is_some() {
+            connection.answer = Answer::Done;
+        }
+        if connection.is_closed && connection.answer == Answer::Done {
             self.connections.remove(&id);
         }
         news

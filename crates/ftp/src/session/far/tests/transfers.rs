@@ -10,26 +10,43 @@ fn said(far: &mut FarSession, event: Event) -> Vec<String> {
 }
 
 #[test]
-fn what_became_of_an_upload_goes_ahead_of_the_servers_word() {
+fn what_a_success_is_worth_goes_ahead_of_it() {
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
-    assert_eq!(said(&mut far, Event::Delivered), ["upload 1 whole: true"]);
+    assert!(said(&mut far, Event::Delivered).is_empty());
+    let out = server(&mut far, "226 done");
+    assert_eq!(out, ["upload 1 whole: true", "> 226 done"]);
     assert!(said(&mut far, Event::Closed).is_empty(), "it is said once");
+
+    for lost in [&[Event::Lost][..], &[Event::Delivered, Event::Lost]] {
+        let mut far = prepared();
+        client(&mut far, 2, "STOR a");
+        for event in lost {
+            said(&mut far, *event);
+        }
+        let out = server(&mut far, "226 done");
+        assert_eq!(out, ["upload 1 whole: false", "> 226 done"]);
+        assert!(said(&mut far, Event::Closed).is_empty());
+    }
 
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
-    assert_eq!(said(&mut far, Event::Lost), ["upload 1 whole: false"]);
-    assert!(said(&mut far, Event::Closed).is_empty());
+    assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
+    assert_eq!(said(&mut far, Event::Closed), ["upload 1 whole: false"]);
+
+    let mut far = prepared();
+    client(&mut far, 2, "STOR a");
+    assert_eq!(server(&mut far, "552 full"), ["> 552 full", "unlisten 1"]);
+    assert!(said(&mut far, Event::Closed).is_empty(), "nobody asks");
 }
 
 #[test]
-fn an_upload_that_was_over_before_its_command_is_reported_with_it() {
+fn an_upload_may_be_over_before_its_command() {
     let mut far = prepared();
     assert!(said(&mut far, Event::Delivered).is_empty());
-    assert_eq!(
-        client(&mut far, 2, "STOR a"),
-        ["Upload 1", "upload 1 whole: true", "< STOR a"]
-    );
+    client(&mut far, 2, "STOR a");
+    let out = server(&mut far, "226 done");
+    assert_eq!(out, ["upload 1 whole: true", "> 226 done"]);
 }
 
 #[test]

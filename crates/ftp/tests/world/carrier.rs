@@ -1,0 +1,293 @@
+//! What carries bytes: a TCP connection and a link stream. Only their number is carried.
+
+use std::time::Duration;
+
+use crate::channel::{Channel, Rng};
+
+/// The ends of a carrier: the one nearer to the client, and the one nearer to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    A,
+    B,
+}
+
+impl End {
+    fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Bytes(u64),
+    Fin,
+    Reset,
+}
+
+/// What a read finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    Nothing,
+    Bytes(u64),
+    End,
+    Reset,
+}
+
+/// Why nothing can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+/// One direction.
+#[derive(Debug)]
+struct Lane {
+    pieces: Channel<Piece>,
+    unread_bytes: u64,
+    /// The writer has written its end.
+    has_fin: bool,
+    /// The reader has seen the end.
+    has_ended: bool,
+    /// The reader has seen a reset.
+    is_reset: bool,
+    /// The reader wants no more, which the writer hears in time.
+    stop: Channel<()>,
+    is_stopped: bool,
+}
+
+impl Lane {
+    fn new(delay_ms: u64) -> Self {
+        Self {
+            pieces: Channel::new(delay_ms),
+            unread_bytes: 0,
+            has_fin: false,
+            has_ended: false,
+            is_reset: false,
+            stop: Channel::new(delay_ms),
+            is_stopped: false,
+        }
+    }
+}
+
+/// A TCP connection or a link stream.
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    lanes: [Lane; 2],
+    /// The ends whose socket is closed: what arrives there is answered by a reset.
+    closed: [bool; 2],
+    /// A reset overtakes what has arrived and was not read.
+    reset_overtakes: bool,
+    capacity_bytes: u64,
+}
+
+impl Carrier {
+    pub(crate) fn new(delay_ms: u64, capacity_bytes: u64, reset_overtakes: bool) -> Self {
+        Self {
+            lanes: [Lane::new(delay_ms), Lane::new(delay_ms)],
+            closed: [false; 2],
+            reset_overtakes,
+            capacity_bytes,
+        }
+    }
+
+    /// Writes at most `count` bytes. Returns how many.
+    pub(crate) fn write(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        end: End,
+        count: u64,
+    ) -> Result<u64, Refused> {
+        if self.is_reset_for(now, end) || self.closed[end as usize] {
+            return Err(Refused);
+        }
+        let lane = &mut self.lanes[end as usize];
+        lane.is_stopped |= lane.stop.pop(now).is_some();
+        if lane.is_stopped || lane.has_fin {
+            return Err(Refused);
+        }
+        let room = self.capacity_bytes.saturating_sub(lane.unread_bytes);
+        let count = count.min(room);
+        if count > 0 {
+            lane.unread_bytes += count;
+            lane.pieces.push(now, rng, Piece::Bytes(count));
+        }
+        Ok(count)
+    }
+
+    /// Whether the other end takes no more.
+    pub(crate) fn is_stopped(&mut self, now: Duration, end: End) -> bool {
+        let lane = &mut self.lanes[end as usize];
+        lane.is_stopped |= lane.stop.pop(now).is_some();
+        lane.is_stopped
+    }
+
+    /// Whether there is room for more.
+    pub(crate) fn has_room(&self, end: End) -> bool {
+        self.lanes[end as usize].unread_bytes < self.capacity_bytes
+    }
+
+    /// Writes all, above the capacity if need be: what was read has to go somewhere.
+    pub(crate) fn push(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        end: End,
+        count: u64,
+    ) -> Result<(), Refused> {
+        self.write(now, rng, end, 0)?;
+        let lane = &mut self.lanes[end as usize];
+        lane.unread_bytes += count;
+        lane.pieces.push(now, rng, Piece::Bytes(count));
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self, now: Duration, rng: &mut Rng, end: End) -> Result<(), Refused> {
+        if self.is_reset_for(now, end) {
+            return Err(Refused);
+        }
+        let lane = &mut self.lanes[end as usize];
+        if !lane.has_fin {
+            lane.has_fin = true;
+            lane.pieces.push(now, rng, Piece::Fin);
+        }
+        Ok(())
+    }
+
+    /// Resets the writing lane of a stream: what was not read is lost.
+    pub(crate) fn reset_lane(&mut self, now: Duration, rng: &mut Rng, end: End) {
+        let lane = &mut self.lanes[end as usize];
+        lane.pieces.clear();
+        lane.unread_bytes = 0;
+        lane.has_fin = true;
+        lane.pieces.push(now, rng, Piece::Reset);
+    }
+
+    /// Takes no more from the other end of a stream.
+    pub(crate) fn stop(&mut self, now: Duration, rng: &mut Rng, end: End) {
+        let lane = &mut self.lanes[end.other() as usize];
+        lane.stop.push(now, rng, ());
+        lane.pieces.clear();
+        lane.is_reset = true;
+    }
+
+    /// Lets go of a stream: what has not ended is reset.
+    pub(crate) fn let_go(&mut self, now: Duration, rng: &mut Rng, end: End) {
+        if !self.lanes[end as usize].has_fin {
+            self.reset_lane(now, rng, end);
+        }
+        self.stop(now, rng, end);
+    }
+
+    /// Closes with a reset.
+    pub(crate) fn reset(&mut self, now: Duration, rng: &mut Rng, end: End) {
+        if self.closed[end as usize] {
+            return;
+        }
+        self.closed[end as usize] = true;
+        let lane = &mut self.lanes[end as usize];
+        lane.has_fin = true;
+        lane.pieces.push(now, rng, Piece::Reset);
+        self.lanes[end.other() as usize].pieces.clear();
+    }
+
+    /// Closes in order, or with a reset if something was left unread.
+    pub(crate) fn close(&mut self, now: Duration, rng: &mut Rng, end: End) {
+        if self.closed[end as usize] {
+            return;
+        }
+        let unread = self.lanes[end.other() as usize].pieces.arrived(now);
+        let has_unread = unread.into_iter().any(|p| matches!(p, Piece::Bytes(_)));
+        if has_unread {
+            return self.reset(now, rng, end);
+        }
+        let _ = self.finish(now, rng, end);
+        self.closed[end as usize] = true;
+    }
+
+    pub(crate) fn read(&mut self, now: Duration, end: End) -> Read {
+        let lane = &mut self.lanes[end.other() as usize];
+        if lane.is_reset {
+            return Read::Reset;
+        }
+        let resets = |p: &Piece| *p == Piece::Reset;
+        if self.reset_overtakes && lane.pieces.arrived(now).any(resets) {
+            lane.pieces.clear();
+            lane.is_reset = true;
+            return Read::Reset;
+        }
+        match lane.pieces.pop(now) {
+            None if lane.has_ended => Read::End,
+            None => Read::Nothing,
+            Some(Piece::Bytes(count)) => {
+                lane.unread_bytes = lane.unread_bytes.saturating_sub(count);
+                Read::Bytes(count)
+            }
+            Some(Piece::Fin) => {
+                lane.has_ended = true;
+                Read::End
+            }
+            Some(Piece::Reset) => {
+                lane.is_reset = true;
+                Read::Reset
+            }
+        }
+    }
+
+    /// Whether something, an end too, waits to be read.
+    pub(crate) fn has_unread(&self, now: Duration, end: End) -> bool {
+        let lane = &self.lanes[end.other() as usize];
+        lane.pieces.arrived(now).next().is_some()
+    }
+
+    /// Whether the other end has got everything from this one.
+    pub(crate) fn is_acknowledged(&self, now: Duration, end: End) -> bool {
+        self.lanes[end as usize].pieces.is_settled(now)
+    }
+
+    /// Bytes that have arrived at this end and were not read, and whether the end is behind them.
+    pub(crate) fn waiting(&self, now: Duration, end: End) -> (u64, bool) {
+        let lane = &self.lanes[end.other() as usize];
+        lane.pieces
+            .arrived(now)
+            .fold((0, false), |(bytes, has_fin), piece| match piece {
+                Piece::Bytes(count) => (bytes + count, has_fin),
+                Piece::Fin => (bytes, true),
+                Piece::Reset => (bytes, has_fin),
+            })
+    }
+
+    /// Whether the other end's reset has arrived here.
+    pub(crate) fn is_reset_for(&self, now: Duration, end: End) -> bool {
+        let lane = &self.lanes[end.other() as usize];
+        lane.is_reset || lane.pieces.arrived(now).any(|p| *p == Piece::Reset)
+    }
+
+    /// What a kernel does by itself: bytes for a closed socket are answered by a reset.
+    pub(crate) fn settle(&mut self, now: Duration, rng: &mut Rng) {
+        for end in [End::A, End::B] {
+            let lane = &mut self.lanes[end.other() as usize];
+            if !self.closed[end as usize] || lane.is_reset {
+                continue;
+            }
+            let has_bytes = lane
+                .pieces
+                .arrived(now)
+                .any(|p| matches!(p, Piece::Bytes(_)));
+            if has_bytes {
+                lane.pieces.clear();
+                lane.is_reset = true;
+                self.lanes[end as usize].pieces.push(now, rng, Piece::Reset);
+            }
+        }
+    }
+
+    pub(crate) fn next_arrival(&self, now: Duration) -> Option<Duration> {
+        let lanes = self.lanes.iter();
+        lanes
+            .flat_map(|lane| [lane.pieces.next_arrival(now), lane.stop.next_arrival(now)])
+            .flatten()
+            .min()
+    }
+}

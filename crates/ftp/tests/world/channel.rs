@@ -1,0 +1,93 @@
+//! Randomness with a seed, and channels that take time.
+
+use std::{collections::VecDeque, time::Duration};
+
+/// SplitMix64: every world has its own, and its seed tells it all.
+#[derive(Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True in `percent` of all cases.
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, among: &[T]) -> T {
+        among[self.below(among.len() as u64) as usize]
+    }
+
+    /// A time from 0 to `max_ms`, short ones more often.
+    pub(crate) fn time(&mut self, max_ms: u64) -> Duration {
+        let bound = 1 + self.below(max_ms + 1);
+        Duration::from_millis(self.below(bound))
+    }
+}
+
+/// A channel that keeps the order, with a delay, and now and then a stall.
+#[derive(Debug)]
+pub(crate) struct Channel<T> {
+    items: VecDeque<(Duration, T)>,
+    delay_ms: u64,
+    last: Duration,
+}
+
+impl<T> Channel<T> {
+    pub(crate) fn new(delay_ms: u64) -> Self {
+        Self {
+            items: VecDeque::new(),
+            delay_ms,
+            last: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn push(&mut self, now: Duration, rng: &mut Rng, item: T) {
+        let stall_ms = if rng.chance(2) { 2_000 } else { 0 };
+        let delay = Duration::from_millis(self.delay_ms / 2) + rng.time(self.delay_ms + stall_ms);
+        self.last = self.last.max(now + delay);
+        self.items.push_back((self.last, item));
+    }
+
+    /// The next item, if it has arrived.
+    pub(crate) fn pop(&mut self, now: Duration) -> Option<T> {
+        self.items
+            .pop_front_if(|(at, _)| *at <= now)
+            .map(|(_, item)| item)
+    }
+
+    /// What has arrived.
+    pub(crate) fn arrived(&self, now: Duration) -> impl Iterator<Item = &T> {
+        let items = self.items.iter().take_while(move |(at, _)| *at <= now);
+        items.map(|(_, item)| item)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    /// When the next item arrives after `now`.
+    pub(crate) fn next_arrival(&self, now: Duration) -> Option<Duration> {
+        self.items.iter().map(|(at, _)| *at).find(|at| *at > now)
+    }
+
+    /// Whether everything has arrived.
+    pub(crate) fn is_settled(&self, now: Duration) -> bool {
+        self.last <= now || self.items.is_empty()
+    }
+}

@@ -1,0 +1,189 @@
+//! One data connection of a world: its two TCP connections, its link stream, and what each end has
+//! seen of it.
+
+use std::time::Duration;
+
+use ftp::session::data::{far::FarData, near::NearData};
+
+use crate::{
+    carrier::{Carrier, End, Read},
+    channel::Rng,
+    driver::{Driver, Planted},
+};
+
+/// Everything about one data connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) near: Option<Driver<NearData>>,
+    pub(crate) far: Option<Driver<FarData>>,
+    pub(crate) stream: Option<Carrier>,
+    /// Client (A) and near gateway (B).
+    pub(crate) client_leg: Option<Carrier>,
+    /// Far gateway (A) and server (B).
+    pub(crate) server_leg: Option<Carrier>,
+    /// When the client's connection is there, at the near gateway.
+    pub(crate) client_connects_at: Option<Duration>,
+    /// The client awaits the near gateway's connection.
+    pub(crate) client_listens: bool,
+    /// When the server's connection is there, at the far gateway; or it is refused.
+    pub(crate) server_connects_at: Option<(Duration, bool)>,
+    /// The server connects.
+    pub(crate) server_dials: bool,
+    /// When the stream is there, at the far gateway.
+    pub(crate) stream_opens_at: Option<Duration>,
+    pub(crate) client: Seen,
+    pub(crate) server: Seen,
+}
+
+/// What one end of a data connection has done and seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    pub(crate) written_bytes: u64,
+    pub(crate) has_ended: bool,
+    /// It has closed its socket, in whatever way.
+    pub(crate) is_closed: bool,
+    pub(crate) read_bytes: u64,
+    pub(crate) saw_end: bool,
+    pub(crate) saw_reset: bool,
+}
+
+impl Conn {
+    pub(crate) fn new() -> Self {
+        Self {
+            near: None,
+            far: None,
+            stream: None,
+            client_leg: None,
+            server_leg: None,
+            client_connects_at: None,
+            client_listens: false,
+            server_connects_at: None,
+            server_dials: false,
+            stream_opens_at: None,
+            client: Seen::default(),
+            server: Seen::default(),
+        }
+    }
+
+    /// Lets both gateways and the kernels do what they can. Returns whether that was anything.
+    pub(crate) fn step(&mut self, now: Duration, rng: &mut Rng, planted: Planted) -> bool {
+        for leg in [&mut self.client_leg, &mut self.server_leg] {
+            if let Some(leg) = leg {
+                leg.settle(now, rng);
+            }
+        }
+        let mut has_moved = false;
+        if let Some(near) = &mut self.near {
+            let leg = self.client_leg.as_mut();
+            has_moved |= near.step(now, rng, leg, self.stream.as_mut(), planted);
+        }
+        if let Some(far) = &mut self.far {
+            let leg = self.server_leg.as_mut();
+            has_moved |= far.step(now, rng, leg, self.stream.as_mut(), Planted::None);
+        }
+        has_moved
+    }
+
+    pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
+        let drivers = [
+            self.near.as_ref().and_then(|near| near.next(now)),
+            self.far.as_ref().and_then(|far| far.next(now)),
+        ];
+        let carriers = [&self.stream, &self.client_leg, &self.server_leg];
+        let arrivals = carriers
+            .into_iter()
+            .flatten()
+            .filter_map(|carrier| carrier.next_arrival(now));
+        let connects = [
+            self.client_connects_at,
+            self.stream_opens_at,
+            self.server_connects_at.map(|(at, _)| at),
+        ];
+        drivers
+            .into_iter()
+            .chain(connects)
+            .flatten()
+            .chain(arrivals)
+            .filter(|at| *at > now)
+            .min()
+    }
+
+    /// The leg of the client or of the server, and what it has seen.
+    pub(crate) fn side(&mut self, is_client: bool) -> (Option<&mut Carrier>, End, &mut Seen) {
+        match is_client {
+            true => (self.client_leg.as_mut(), End::A, &mut self.client),
+            false => (self.server_leg.as_mut(), End::B, &mut self.server),
+        }
+    }
+
+    /// Reads what is there. Returns whether that was anything.
+    pub(crate) fn read(&mut self, now: Duration, is_client: bool) -> bool {
+        let (Some(leg), end, seen) = self.side(is_client) else {
+            return false;
+        };
+        if seen.is_closed || seen.saw_end || seen.saw_reset {
+            return false;
+        }
+        match leg.read(now, end) {
+            Read::Nothing => return false,
+            Read::Bytes(count) => seen.read_bytes += count,
+            Read::End => seen.saw_end = true,
+            Read::Reset => seen.saw_reset = true,
+        }
+        true
+    }
+
+    /// Writes up to `total` bytes in all. Returns whether that was anything.
+    pub(crate) fn write(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        is_client: bool,
+        total: u64,
+    ) -> bool {
+        let (Some(leg), end, seen) = self.side(is_client) else {
+            return false;
+        };
+        if seen.is_closed || seen.has_ended || seen.written_bytes >= total {
+            return false;
+        }
+        match leg.write(now, rng, end, total - seen.written_bytes) {
+            Ok(count) => {
+                seen.written_bytes += count;
+                count > 0
+            }
+            Err(_) => {
+                seen.saw_reset = true;
+                false
+            }
+        }
+    }
+
+    /// Writes the end.
+    pub(crate) fn end(&mut self, now: Duration, rng: &mut Rng, is_client: bool) {
+        let (Some(leg), end, seen) = self.side(is_client) else {
+            return;
+        };
+        if !seen.is_closed && !seen.has_ended && leg.finish(now, rng, end).is_ok() {
+            seen.has_ended = true;
+        }
+    }
+
+    /// Closes the socket; with a reset, or as a process does that ends.
+    pub(crate) fn close(&mut self, now: Duration, rng: &mut Rng, is_client: bool, reset: bool) {
+        let (Some(leg), end, seen) = self.side(is_client) else {
+            return;
+        };
+        if seen.is_closed {
+            return;
+        }
+        seen.is_closed = true;
+        if reset {
+            leg.reset(now, rng, end);
+        } else {
+            let before = leg.has_unread(now, end);
+            leg.close(now, rng, end);
+            seen.has_ended |= !before;
+        }
+    }
+}

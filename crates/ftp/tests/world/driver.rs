@@ -1,0 +1,291 @@
+//! Drives one machine between a leg and a stream, as the gateway's pump does.
+
+use std::time::Duration;
+
+use ftp::session::data::{Flow, Input, Machine, Output, Progress};
+
+use crate::{
+    carrier::{Carrier, End, Read},
+    channel::{Channel, Rng},
+};
+
+/// A machine and what it has in its hands.
+#[derive(Debug)]
+pub(crate) struct Driver<M: Machine> {
+    pub(crate) machine: M,
+    /// Which end of the leg and of the stream it holds.
+    leg_end: End,
+    stream_end: End,
+    pub(crate) orders: Channel<M::Order>,
+    /// The machine wants its leg.
+    pub(crate) is_connecting: bool,
+    is_securing: bool,
+    pub(crate) has_leg: bool,
+    is_ending: bool,
+    /// Read from the stream and not written.
+    unwritten_bytes: u64,
+    pub(crate) outbound_bytes: u64,
+    pub(crate) inbound_bytes: u64,
+    pub(crate) events: Vec<M::Event>,
+    pub(crate) is_done: bool,
+}
+
+/// A fault that a test plants, to see that it is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Planted {
+    None,
+    /// Each direction loses a byte that it has read, and counts it.
+    DropsByte,
+    /// A reset of the stream is taken for its end.
+    EndForReset,
+}
+
+impl<M: Machine> Driver<M> {
+    pub(crate) fn new(machine: M, leg_end: End, stream_end: End) -> Self {
+        Self {
+            machine,
+            leg_end,
+            stream_end,
+            orders: Channel::new(1),
+            is_connecting: false,
+            is_securing: false,
+            has_leg: false,
+            is_ending: false,
+            unwritten_bytes: 0,
+            outbound_bytes: 0,
+            inbound_bytes: 0,
+            events: Vec::new(),
+            is_done: false,
+        }
+    }
+
+    pub(crate) fn handle(&mut self, now: Duration, input: Input) {
+        self.machine.handle(now, input);
+    }
+
+    /// Does what can be done now. Returns whether that was anything.
+    pub(crate) fn step(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        mut leg: Option<&mut Carrier>,
+        mut stream: Option<&mut Carrier>,
+        planted: Planted,
+    ) -> bool {
+        let mut has_moved = false;
+        while !self.is_done {
+            let is_busy = self.carry_out(now, rng, leg.as_deref_mut(), stream.as_deref_mut())
+                || self.take_order(now)
+                || self.expire(now, leg.as_deref())
+                || self.pump(now, rng, leg.as_deref_mut(), stream.as_deref_mut(), planted);
+            has_moved |= is_busy;
+            if !is_busy {
+                break;
+            }
+        }
+        has_moved
+    }
+
+    fn carry_out(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        leg: Option<&mut Carrier>,
+        stream: Option<&mut Carrier>,
+    ) -> bool {
+        let Some(output) = self.machine.poll() else {
+            return false;
+        };
+        let end = self.stream_end;
+        match (output, leg, stream) {
+            (Output::Connect, ..) => self.is_connecting = true,
+            (Output::Secure, ..) => self.is_securing = true,
+            (Output::TellPeer, ..) => self.handle(now, Input::PeerTold(Ok(()))),
+            (Output::Finish, _, Some(stream)) => {
+                let _ = stream.finish(now, rng, end);
+            }
+            (Output::Reset(_), _, Some(stream)) => {
+                stream.reset_lane(now, rng, end);
+                stream.stop(now, rng, end);
+            }
+            (Output::Stop, _, Some(stream)) => stream.stop(now, rng, end),
+            (Output::EndLeg, ..) => self.is_ending = true,
+            (Output::ResetLeg, leg, _) => {
+                self.is_connecting = false;
+                if let Some(leg) = leg.filter(|_| self.has_leg) {
+                    leg.reset(now, rng, self.leg_end);
+                }
+                self.has_leg = false;
+            }
+            (Output::Tell(event), ..) => self.events.push(event),
+            (Output::Done { .. }, leg, stream) => {
+                self.is_done = true;
+                if let Some(stream) = stream {
+                    stream.let_go(now, rng, end);
+                }
+                if let Some(leg) = leg.filter(|_| self.has_leg) {
+                    leg.close(now, rng, self.leg_end);
+                }
+            }
+            (Output::Finish | Output::Reset(_) | Output::Stop, _, None) => {}
+        }
+        true
+    }
+
+    fn take_order(&mut self, now: Duration) -> bool {
+        let order = self.orders.pop(now);
+        let has_order = order.is_some();
+        if let Some(order) = order {
+            self.machine.order(now, order);
+        }
+        has_order
+    }
+
+    fn expire(&mut self, now: Duration, leg: Option<&Carrier>) -> bool {
+        let is_due = self.machine.deadline().is_some_and(|at| at <= now);
+        if is_due {
+            let leg = leg.filter(|_| self.has_leg);
+            let progress = Progress {
+                outbound_bytes: self.outbound_bytes,
+                inbound_bytes: self.inbound_bytes,
+                has_unread: leg.is_some_and(|leg| leg.has_unread(now, self.leg_end)),
+            };
+            self.machine.expire(now, progress);
+        }
+        is_due
+    }
+
+    fn pump(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        leg: Option<&mut Carrier>,
+        stream: Option<&mut Carrier>,
+        planted: Planted,
+    ) -> bool {
+        if std::mem::take(&mut self.is_securing) {
+            self.handle(now, Input::Secured);
+            return true;
+        }
+        let (Some(leg), Some(stream)) = (leg.filter(|_| self.has_leg), stream) else {
+            return false;
+        };
+        self.pump_outbound(now, rng, leg, stream, planted)
+            || self.pump_inbound(now, rng, leg, stream, planted)
+    }
+
+    fn pump_outbound(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        leg: &mut Carrier,
+        stream: &mut Carrier,
+        planted: Planted,
+    ) -> bool {
+        let flow = self.machine.outbound();
+        // Backpressure: what the stream does not take is not read.
+        let has_room = flow == Flow::Discard
+            || stream
+                .write(now, rng, self.stream_end, 0)
+                .map_or(true, |_| stream.has_room(self.stream_end));
+        if flow == Flow::Wait || !has_room {
+            return false;
+        }
+        let input = match leg.read(now, self.leg_end) {
+            Read::Nothing if flow == Flow::Relay && stream.is_stopped(now, self.stream_end) => {
+                Input::StreamStopped
+            }
+            Read::Nothing => return false,
+            Read::Bytes(_) if flow == Flow::Discard => return true,
+            Read::Bytes(count) => {
+                let lost = u64::from(planted == Planted::DropsByte && rng.chance(5));
+                match stream.push(now, rng, self.stream_end, count - lost) {
+                    Ok(()) => {
+                        self.outbound_bytes += count;
+                        return true;
+                    }
+                    Err(_) => Input::StreamStopped,
+                }
+            }
+            Read::End => Input::LegEnded {
+                is_truncated: false,
+            },
+            Read::Reset => Input::ReadFailed("reset".to_owned()),
+        };
+        self.handle(now, input);
+        true
+    }
+
+    fn pump_inbound(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        leg: &mut Carrier,
+        stream: &mut Carrier,
+        planted: Planted,
+    ) -> bool {
+        if self.is_ending {
+            self.is_ending = false;
+            let input = match leg.finish(now, rng, self.leg_end) {
+                Ok(()) => Input::EndWritten,
+                Err(_) => Input::WriteFailed("reset".to_owned()),
+            };
+            self.handle(now, input);
+            return true;
+        }
+        if self.machine.awaits_acknowledgement() {
+            let input = if leg.is_reset_for(now, self.leg_end) {
+                Input::NotAcknowledged("reset".to_owned())
+            } else if leg.is_acknowledged(now, self.leg_end) {
+                Input::Acknowledged
+            } else {
+                return false;
+            };
+            self.handle(now, input);
+            return true;
+        }
+        let flow = self.machine.inbound();
+        if flow == Flow::Relay && self.unwritten_bytes > 0 {
+            return match leg.write(now, rng, self.leg_end, self.unwritten_bytes) {
+                Ok(0) => false,
+                Ok(count) => {
+                    self.unwritten_bytes -= count;
+                    self.inbound_bytes += count;
+                    true
+                }
+                Err(_) => {
+                    self.handle(now, Input::WriteFailed("reset".to_owned()));
+                    true
+                }
+            };
+        }
+        if flow == Flow::Wait {
+            return false;
+        }
+        let input = match stream.read(now, self.stream_end) {
+            Read::Nothing => return false,
+            Read::Bytes(count) => {
+                if flow == Flow::Relay {
+                    let lost = u64::from(planted == Planted::DropsByte && rng.chance(5));
+                    self.unwritten_bytes = count - lost;
+                    self.inbound_bytes += lost;
+                }
+                return true;
+            }
+            Read::End => Input::StreamEnded,
+            Read::Reset if planted == Planted::EndForReset => Input::StreamEnded,
+            Read::Reset => Input::StreamBroken("reset".to_owned()),
+        };
+        self.handle(now, input);
+        true
+    }
+
+    /// When something happens by itself.
+    pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
+        if self.is_done {
+            return None;
+        }
+        let times = [self.machine.deadline(), self.orders.next_arrival(now)];
+        times.into_iter().flatten().filter(|at| *at > now).min()
+    }
+}

@@ -1,0 +1,388 @@
+//! A server that does what servers do, and some of what they should not.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use crate::{carrier::End, channel::Rng, client::Conns};
+
+/// How the server lets a transfer end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Good,
+    /// The reply comes before the end of the data.
+    EarlyReply,
+    /// It breaks off after so many bytes: closes with a reset or in order, and says so.
+    Breaks {
+        at: u64,
+        reset: bool,
+    },
+    /// It breaks off and claims a success.
+    Lies {
+        at: u64,
+        reset: bool,
+    },
+    /// It leaves altogether.
+    Vanishes {
+        at: u64,
+    },
+    /// It never ends.
+    Hangs,
+    /// It keeps its side of a finished upload open.
+    KeepsOpen,
+}
+
+#[derive(Debug)]
+struct Busy {
+    number: String,
+    port: Port,
+    is_upload: bool,
+    size_bytes: u64,
+    ending: Ending,
+    has_begun: bool,
+    has_replied: bool,
+    since: Duration,
+}
+
+/// One server with one control connection.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// It looks at its control connection only between transfers.
+    is_serial: bool,
+    /// Lines that have come.
+    pub(crate) lines: VecDeque<String>,
+    pub(crate) out: VecDeque<String>,
+    pub(crate) has_left: bool,
+    /// What the next transfer uses.
+    prepared: Option<Port>,
+    busy: Option<Busy>,
+    wake: Option<Duration>,
+    /// When it gives the data connection up that it waits for.
+    impatient_at: Option<Duration>,
+    numbered: u32,
+    /// The data connections that have been made to its ports.
+    pub(crate) listeners: BTreeMap<u32, u32>,
+}
+
+/// How a data connection of the server comes about.
+#[derive(Debug, Clone, Copy)]
+enum Port {
+    /// The gateway connects here.
+    Passive(u32),
+    /// The server makes this one.
+    Active(u32),
+}
+
+impl Server {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        Self {
+            is_serial: rng.chance(50),
+            lines: VecDeque::new(),
+            out: VecDeque::from(["220 ready".to_owned()]),
+            has_left: false,
+            prepared: None,
+            busy: None,
+            wake: None,
+            impatient_at: None,
+            numbered: 0,
+            listeners: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn next(&self) -> Option<Duration> {
+        let impatient_at = self.impatient_at.filter(|_| self.busy.is_some());
+        [self.wake, impatient_at].into_iter().flatten().min()
+    }
+
+    pub(crate) fn state(&self) -> String {
+        format!("{:?} {:?}", self.busy, self.lines)
+    }
+
+    /// Whether it will never go on by itself.
+    pub(crate) fn hangs(&self) -> bool {
+        self.busy
+            .as_ref()
+            .is_some_and(|b| b.ending == Ending::Hangs)
+    }
+
+    fn conn(&self, port: Port) -> Option<u32> {
+        match port {
+            Port::Passive(number) => self.listeners.get(&number).copied(),
+            Port::Active(conn) => Some(conn),
+        }
+    }
+
+    fn say(&mut self, line: impl Into<String>) {
+        self.out.push_back(line.into());
+    }
+
+    /// The control connection has ended.
+    pub(crate) fn closed(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) {
+        self.has_left = true;
+        self.wake = None;
+        for conn in conns.values_mut() {
+            conn.close(now, rng, false, true);
+        }
+        self.busy = None;
+    }
+
+    /// Does the next thing. Returns whether there was any.
+    pub(crate) fn act(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
+        if self.has_left {
+            return false;
+        }
+        if self.wake.is_some_and(|at| at <= now) {
+            self.wake = None;
+        }
+        if self.move_data(now, rng, conns) {
+            return true;
+        }
+        let may_read = self.wake.is_none() && (self.busy.is_none() || !self.is_serial);
+        if !may_read || self.lines.is_empty() {
+            return false;
+        }
+        let is_transfer = |line: &str| line.starts_with("RETR") || line.starts_with("STOR");
+        if self.busy.is_some() && self.lines.front().is_some_and(|line| is_transfer(line)) {
+            return false;
+        }
+        let Some(line) = self.lines.pop_front() else {
+            return false;
+        };
+        self.command(now, rng, conns, &line);
+        self.wake = Some(now + rng.time(5));
+        true
+    }
+
+    fn command(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns, line: &str) {
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap_or_default();
+        let number = words.next().unwrap_or_default().to_owned();
+        match verb {
+            "PASV" | "PORT" => self.prepare(rng, verb, &number),
+            "RETR" | "STOR" => {
+                let size_bytes = words.next().and_then(|size| size.parse().ok()).unwrap_or(0);
+                self.begin(now, rng, number, verb == "STOR", size_bytes);
+            }
+            "ABOR" => match self.busy.take() {
+                Some(busy) => {
+                    let conn = self.conn(busy.port);
+                    if let Some(conn) = conn.and_then(|id| conns.get_mut(&id)) {
+                        conn.close(now, rng, false, true);
+                    }
+                    if !busy.has_replied {
+                        self.say(format!("426 {} aborted", busy.number));
+                    }
+                    self.say("226 abor");
+                }
+                None => self.say("225 abor"),
+            },
+            "STAT" => self.say(format!("550 {} none", number.replace("missing", ""))),
+            "QUIT" => {
+                self.say(format!("221 {number} bye"));
+                self.has_left = true;
+                for conn in conns.values_mut() {
+                    conn.close(now, rng, false, false);
+                }
+            }
+            "USER" => self.say(format!("230 {number} in")),
+            "SYST" => self.say("215 UNIX"),
+            "FEAT" => self.say("211 none"),
+            "PWD" => self.say("257 \"/\""),
+            _ => self.say(format!("200 {number} ok")),
+        }
+    }
+
+    fn prepare(&mut self, rng: &mut Rng, verb: &str, argument: &str) {
+        if rng.chance(2) {
+            return self.say("425 no data connection here");
+        }
+        if verb == "PASV" {
+            self.numbered += 1;
+            self.prepared = Some(Port::Passive(self.numbered));
+            let port = self.numbered + PORT_MIN;
+            return self.say(format!("227 go (10,0,0,1,{},{})", port / 256, port % 256));
+        }
+        let parts: Vec<u32> = argument.split(',').filter_map(|p| p.parse().ok()).collect();
+        if let [.., high, low] = parts.as_slice() {
+            self.prepared = Some(Port::Active(high * 256 + low - PORT_MIN));
+        }
+        self.say("200 data port taken");
+    }
+
+    fn begin(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        number: String,
+        is_upload: bool,
+        size_bytes: u64,
+    ) {
+        let Some(port) = self.prepared.take() else {
+            return self.say(format!("425 {number} no PASV"));
+        };
+        if rng.chance(6) {
+            return self.say(format!("550 {number} refused"));
+        }
+        if rng.chance(1) {
+            return self.say(format!("331 {number} what"));
+        }
+        let at = rng.below(size_bytes + 1);
+        let reset = rng.chance(50);
+        let ending = match rng.below(100) {
+            0..8 => Ending::Breaks { at, reset },
+            8..14 => Ending::Lies { at, reset: true },
+            14..17 => Ending::Vanishes { at },
+            17..18 => Ending::Hangs,
+            18..28 => Ending::EarlyReply,
+            28..36 => Ending::KeepsOpen,
+            _ => Ending::Good,
+        };
+        self.busy = Some(Busy {
+            number,
+            port,
+            is_upload,
+            size_bytes,
+            ending,
+            has_begun: false,
+            has_replied: false,
+            since: now,
+        });
+    }
+
+    /// Moves the data of the transfer. Returns whether that was anything.
+    fn move_data(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
+        let Some(port) = self.busy.as_ref().map(|busy| busy.port) else {
+            return false;
+        };
+        let conn = self.conn(port).and_then(|id| conns.get_mut(&id));
+        let Some(busy) = &mut self.busy else {
+            return false;
+        };
+        let has_leg = conn.as_ref().is_some_and(|conn| conn.server_leg.is_some());
+        if !busy.has_begun && (has_leg || !self.is_serial || matches!(port, Port::Active(_))) {
+            busy.has_begun = true;
+            self.out.push_back("150 go".to_owned());
+            return true;
+        }
+        let Some(conn) = conn else {
+            return self.time_out(now);
+        };
+        if !has_leg {
+            if matches!(port, Port::Active(_)) && busy.has_begun {
+                conn.server_dials = true;
+            }
+            return self.time_out(now);
+        }
+        let is_reset = conn.server.saw_reset
+            || conn
+                .server_leg
+                .as_ref()
+                .is_some_and(|leg| leg.is_reset_for(now, End::B));
+        if is_reset && !busy.has_replied && !conn.server.is_closed {
+            let line = format!("426 {} broken", busy.number);
+            conn.close(now, rng, false, true);
+            self.busy = None;
+            self.say(line);
+            return true;
+        }
+        let number = busy.number.clone();
+        let moved = match busy.is_upload {
+            true => conn.server.read_bytes,
+            false => conn.server.written_bytes,
+        };
+        match busy.ending {
+            Ending::Hangs => return false,
+            Ending::Breaks { at, reset } if moved >= at => {
+                conn.close(now, rng, false, reset);
+                self.busy = None;
+                self.say(format!("451 {number} broken off"));
+                return true;
+            }
+            Ending::Lies { at, reset } if moved >= at => {
+                let was_closed = conn.server.is_closed;
+                conn.close(now, rng, false, reset);
+                // What the far gateway cannot know when the reply comes, nobody asks of it.
+                let is_known = conn
+                    .server_leg
+                    .as_ref()
+                    .is_some_and(|leg| leg.is_acknowledged(now, End::B));
+                if is_known {
+                    self.busy = None;
+                    self.say(format!("226 {number} done"));
+                }
+                return is_known || !was_closed;
+            }
+            Ending::Vanishes { at } if moved >= at => {
+                self.closed(now, rng, conns);
+                return true;
+            }
+            _ => {}
+        }
+        let has_moved = match busy.is_upload {
+            true => conn.read(now, false),
+            false => conn.write(now, rng, false, busy.limit()),
+        };
+        if has_moved {
+            return true;
+        }
+        let is_over = match busy.is_upload {
+            true => conn.server.saw_end,
+            false => conn.server.written_bytes >= busy.size_bytes,
+        };
+        if !is_over {
+            return false;
+        }
+        if busy.ending == Ending::EarlyReply && !busy.is_upload && !busy.has_replied {
+            busy.has_replied = true;
+            self.wake = Some(now + rng.time(50));
+            self.say(format!("226 {number} done"));
+            return true;
+        }
+        if self.wake.is_some() {
+            return false;
+        }
+        let has_replied = busy.has_replied;
+        if busy.ending != Ending::KeepsOpen || !busy.is_upload {
+            conn.end(now, rng, false);
+            conn.close(now, rng, false, false);
+        }
+        self.busy = None;
+        if !has_replied {
+            self.say(format!("226 {number} done"));
+        }
+        true
+    }
+
+    /// No data connection has come.
+    fn time_out(&mut self, now: Duration) -> bool {
+        let Some(busy) = &self.busy else {
+            return false;
+        };
+        let at = busy.since + CONNECT_PATIENCE;
+        if at > now {
+            self.impatient_at = Some(at);
+            return false;
+        }
+        let line = format!("425 {} no data connection came", busy.number);
+        self.busy = None;
+        self.say(line);
+        true
+    }
+}
+
+impl Busy {
+    /// How much of a download is written at most.
+    fn limit(&self) -> u64 {
+        match self.ending {
+            Ending::Breaks { at, .. } | Ending::Lies { at, .. } | Ending::Vanishes { at } => at,
+            _ => self.size_bytes,
+        }
+    }
+}
+
+/// As long as vsftpd waits.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ports begin behind this one.
+pub(crate) const PORT_MIN: u32 = 2000;
