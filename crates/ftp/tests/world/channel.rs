@@ -4,19 +4,33 @@ use std::{collections::VecDeque, time::Duration};
 
 /// SplitMix64: every world has its own, and its seed tells it all.
 #[derive(Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng {
+    state: u64,
+    /// How many pieces in a hundred stall.
+    stalls_percent: u64,
+}
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        let mut rng = Self {
+            state: seed,
+            stalls_percent: 0,
+        };
+        rng.stalls_percent = rng.pick(&[0, 0, 1, 5]);
+        rng
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Whether nothing stalls in this world.
+    pub(crate) fn is_smooth(&self) -> bool {
+        self.stalls_percent == 0
     }
 
     /// A number below `bound`, which is not 0.
@@ -58,7 +72,11 @@ impl<T> Channel<T> {
     }
 
     pub(crate) fn push(&mut self, now: Duration, rng: &mut Rng, item: T) {
-        let stall_ms = if rng.chance(2) { 2_000 } else { 0 };
+        let stall_ms = if rng.chance(rng.stalls_percent) {
+            2_000
+        } else {
+            0
+        };
         let delay = Duration::from_millis(self.delay_ms / 2) + rng.time(self.delay_ms + stall_ms);
         self.last = self.last.max(now + delay);
         self.items.push_back((self.last, item));

@@ -68,6 +68,7 @@ struct Current {
     has_begun: bool,
     final_code: Option<u16>,
     has_aborted: bool,
+    aborted_at: Duration,
     /// The answer to the ABOR has come.
     abort_answered: bool,
     has_broken: bool,
@@ -89,6 +90,8 @@ pub(crate) struct Client {
     pub(crate) complaint: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
+    /// How long the answer to an ABOR may take, where nothing stalls.
+    pub(crate) abort_max: Option<Duration>,
 }
 
 impl Client {
@@ -105,6 +108,7 @@ impl Client {
             complaint: None,
             completed: 0,
             failed: 0,
+            abort_max: None,
         }
     }
 
@@ -218,7 +222,13 @@ impl Client {
             return;
         };
         match sent.kind {
-            Kind::Abort => current.abort_answered = true,
+            Kind::Abort => {
+                current.abort_answered = true;
+                let took = now - current.aborted_at;
+                if self.abort_max.is_some_and(|max| took > max) {
+                    self.complain(format!("the ABOR is answered after {took:?}"));
+                }
+            }
             Kind::Data if code >= 400 => {
                 self.current = None;
                 self.step = Step::Next;
@@ -302,6 +312,7 @@ impl Client {
             has_begun: false,
             final_code: None,
             has_aborted: false,
+            aborted_at: now,
             abort_answered: false,
             has_broken: false,
         });
@@ -350,6 +361,7 @@ impl Client {
             let at = current.commanded_at + after;
             if at <= now {
                 current.has_aborted = true;
+                current.aborted_at = now;
                 self.send(Kind::Abort, "ABOR");
                 return true;
             }

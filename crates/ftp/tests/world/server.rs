@@ -99,6 +99,11 @@ impl Server {
         format!("{:?} {:?}", self.busy, self.lines)
     }
 
+    /// Whether it has let a command wait because no data connection had come.
+    pub(crate) fn has_been_deaf(&self) -> bool {
+        self.is_serial && self.impatient_at.is_some()
+    }
+
     /// Whether it will never go on by itself.
     pub(crate) fn hangs(&self) -> bool {
         self.busy
