@@ -110,6 +110,7 @@ pub(super) struct ServerTlsSection {
 pub(super) struct ForwardSection {
     pub(super) listen: Spanned<SocketAddr>,
     pub(super) target: Spanned<Endpoint>,
+    pub(super) clients: Option<Vec<Network>>,
     pub(super) via: Option<Spanned<String>>,
 }
 
@@ -123,9 +124,10 @@ pub(super) struct FarSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsSection {
-    pub(super) sessions_max: Option<NonZeroUsize>,
+    pub(super) sessions_max: Option<Spanned<NonZeroUsize>>,
     pub(super) sessions_per_client_max: Option<NonZeroUsize>,
-    pub(super) transfers_max: Option<NonZeroUsize>,
+    pub(super) transfers_max: Option<Spanned<NonZeroUsize>>,
+    pub(super) forwards_max: Option<Spanned<NonZeroUsize>>,
     pub(super) failed_logins_per_minute_max: Option<NonZeroU32>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) login_timeout: Option<Spanned<Duration>>,

@@ -4,6 +4,7 @@
 //! whose feature does not exist yet is refused with a message that says so.
 
 mod check;
+mod check_limits;
 mod check_pass_through;
 mod check_tls;
 mod check_transparent;
@@ -123,6 +124,8 @@ pub struct Forward {
     pub listen: SocketAddr,
     /// The address that the far gateway connects to.
     pub target: Endpoint,
+    /// Who may connect; `None`: loopback and private ranges.
+    pub clients: Option<Vec<Network>>,
     /// The peer to go through; `None`: chosen by `serves`.
     pub via: Option<usize>,
 }
@@ -202,6 +205,13 @@ impl FtpDoor {
 }
 
 impl PassThrough {
+    /// Whether a client at `ip` may use this door.
+    pub fn admits(&self, ip: IpAddr) -> bool {
+        admits(self.clients.as_deref(), ip)
+    }
+}
+
+impl Forward {
     /// Whether a client at `ip` may use this door.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)

@@ -19,7 +19,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
     config::{DoorTls, Forward, FtpDoor},
-    limits::Reached,
+    limits::{Purpose, Reached},
     relay,
     shared::Shared,
     socket,
@@ -42,14 +42,13 @@ pub(crate) async fn serve_ftp(
             return;
         };
         let admitted = match door.config.admits(client.ip()) {
-            true => shared.usage.admit(client.ip()),
+            true => shared.usage.admit(client.ip(), Purpose::Session),
             false => Err(Reached::Stranger),
         };
         let place = match admitted {
             Ok(place) => place,
             Err(reached) => {
-                shared.registry.refused();
-                info!(%client, %reached, "a client was turned away");
+                turned_away(&shared, client, reached);
                 let has_tls = matches!(door.config.tls, DoorTls::Implicit(_));
                 return turn_away(stream, reached, has_tls);
             }
@@ -64,6 +63,14 @@ pub(crate) async fn serve_ftp(
         tokio::spawn(serve.instrument(span));
     })
     .await;
+}
+
+/// Counts a client that is not served, and says so in the log once a minute.
+fn turned_away(shared: &Shared, client: SocketAddr, reached: Reached) {
+    shared.registry.refused();
+    if shared.usage.is_news(client.ip()) {
+        info!(%client, %reached, "a client was turned away; for a minute this is not said again");
+    }
 }
 
 /// Closes with a reply that says why, unless that would take TLS.
@@ -90,10 +97,22 @@ pub(crate) async fn serve_forward(listener: TcpListener, forward: Forward, share
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
+        let admitted = match forward.admits(client.ip()) {
+            true => shared.usage.admit(client.ip(), Purpose::Forward),
+            false => Err(Reached::Stranger),
+        };
+        let place = match admitted {
+            Ok(place) => place,
+            Err(reached) => {
+                turned_away(&shared, client, reached);
+                // What the client expects to read is not known.
+                return socket::abort(stream);
+            }
+        };
         let number = shared.session_number();
         let span = info_span!("forward", session = number, %client);
         let serve = async move {
-            let _alive = alive;
+            let _held = (alive, place);
             let _open = shared.registry.session();
             relay_forward(stream, client, number, Passage::FORWARD, &forward, &shared).await;
         };
