@@ -364,6 +364,14 @@ impl AllowList {
         }
     }
 
+    /// Whether `asked` itself is listed, a name by an entry with that name. Nothing is resolved.
+    pub fn lists(&self, asked: &Endpoint) -> bool {
+        match asked.host {
+            Host::Ip(ip) => self.check(asked, ip, false).is_ok(),
+            Host::Name(_) => self.names(asked),
+        }
+    }
+
     /// Whether `address`, which is `asked` or what it resolved to, may be dialled. `own` says that
     /// the gateway itself listens there.
     ///

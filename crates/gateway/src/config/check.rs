@@ -19,7 +19,7 @@ use super::{
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     problem::{Problem, problem},
 };
-use crate::target::{AllowList, Endpoint};
+use crate::target::{AllowEntry, AllowList, Endpoint};
 
 pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     let key_file = folder.join(file.identity.key_file.get_ref());
@@ -224,6 +224,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     if let Some(target) = &section.target {
         served(target, via, config)?;
     }
+    let allow = allow(section.allow.as_ref(), section.target.is_some())?;
     let passive_ports = section
         .passive_ports
         .as_ref()
@@ -241,12 +242,27 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
         target: section.target.map(Spanned::into_inner),
         transparent,
         clients: section.clients,
+        allow,
         via,
         passive_ports,
         external_address: section.external_address.map(Spanned::into_inner),
         tls,
         server_tls,
     })
+}
+
+/// Servers that clients may name, at a door where they do.
+fn allow(
+    list: Option<&Spanned<Vec<AllowEntry>>>,
+    has_target: bool,
+) -> Result<Option<AllowList>, Problem> {
+    match list {
+        Some(list) if has_target => Err(problem(
+            list,
+            "allow contradicts target: it is for doors at which clients name the server",
+        )),
+        list => Ok(list.map(|list| AllowList(list.get_ref().clone()))),
+    }
 }
 
 fn forward(

@@ -75,6 +75,10 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
         "tls mode \"pass-through\" is for one target, and transparent = true for all",
     )?;
     refuse(
+        section.allow.as_ref(),
+        "allow contradicts tls mode \"pass-through\", which has one target",
+    )?;
+    refuse(
         section.external_address.as_ref(),
         "the server's address passes unread with tls mode \"pass-through\": set it at the server",
     )?;

@@ -78,6 +78,7 @@ pub(super) struct FtpSection {
     pub(super) listen: Spanned<SocketAddr>,
     pub(super) target: Option<Spanned<Endpoint>>,
     pub(super) clients: Option<Vec<Network>>,
+    pub(super) allow: Option<Spanned<Vec<AllowEntry>>>,
     pub(super) via: Option<Spanned<String>>,
     pub(super) mode: Option<Spanned<String>>,
     pub(super) transparent: Option<Spanned<bool>>,

@@ -75,6 +75,8 @@ pub struct FtpDoor {
     pub transparent: bool,
     /// Who may connect; `None`: loopback and private ranges.
     pub clients: Option<Vec<Network>>,
+    /// Servers that clients may name; `None`: all that a peer serves.
+    pub allow: Option<AllowList>,
     /// The peer to go through, an index into [`Config::peers`]; `None`: chosen by `serves`.
     pub via: Option<usize>,
     /// Ports to listen on for data; `None`: whatever the system gives.
@@ -196,6 +198,11 @@ impl FtpDoor {
         };
         let is_server = self.transparent && local.port() == FTP_PORT;
         self.target.clone().or(is_server.then_some(original))
+    }
+
+    /// Whether a client may name this server.
+    pub(crate) fn may_name(&self, server: &Endpoint) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.lists(server))
     }
 
     /// Whether a client at `ip` may use this door.

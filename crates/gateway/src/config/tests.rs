@@ -241,6 +241,10 @@ fn contradictions_are_errors() {
             "[[peer]]\nname = \"c\"\npublic_key = \"x\"\n",
             "44 characters",
         ),
+        (
+            "[[ftp]]\nlisten = \"127.0.0.1:1\"\ntarget = \"10.0.0.1\"\nallow = [\"10.0.0.1\"]\n",
+            "allow contradicts target",
+        ),
         ("endpoint = \"203.0.113.9\"\n", "with a port"),
         ("serves = [\"10.0.0.1/8\"]\n", "10.0.0.1/8"),
         (
