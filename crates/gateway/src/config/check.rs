@@ -233,6 +233,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     let mode = mode(section.mode.as_ref())?;
     let server_data = server_data(section.server_data.as_ref())?;
     let tls = check_tls::door(&section, folder, &config.key_file)?;
+    let tls_rules = check_tls::rules(&section, folder)?;
     let server_tls = check_tls::server(&section, folder)?;
     let transparent = check_transparent::door(&section, via, config)?;
     Ok(FtpDoor {
@@ -247,6 +248,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
         passive_ports,
         external_address: section.external_address.map(Spanned::into_inner),
         tls,
+        tls_rules,
         server_tls,
     })
 }

@@ -28,7 +28,7 @@ pub(super) fn door(
     let Some(tls) = &section.tls else {
         return Err(problem(&section.listen, "expected tls"));
     };
-    check_tls::no_certificate(tls)?;
+    check_tls::no_tls_keys(tls)?;
     let needs = |what: &str| problem(&tls.mode, format!("tls mode \"pass-through\" needs {what}"));
     let Some(target) = section.target else {
         return Err(needs(

@@ -95,6 +95,10 @@ pub(super) struct TlsSection {
     pub(super) mode: Spanned<String>,
     pub(super) cert_file: Option<Spanned<PathBuf>>,
     pub(super) key_file: Option<Spanned<PathBuf>>,
+    pub(super) required: Option<Spanned<bool>>,
+    pub(super) min_version: Option<Spanned<String>>,
+    pub(super) client_roots_file: Option<Spanned<PathBuf>>,
+    pub(super) require_reuse: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]

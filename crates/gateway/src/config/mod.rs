@@ -19,13 +19,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ftp::session::{Mode, far::DataWay};
+use ftp::session::{Mode, far::DataWay, near::ClientTls};
 
 use crate::{
     intercept::{FTP_PORT, Intercepted},
     limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
-    tls::{CertSource, ServerTls},
+    tls::{self, CertSource, ServerTls},
 };
 
 /// A checked configuration of a gateway.
@@ -89,6 +89,8 @@ pub struct FtpDoor {
     pub external_address: Option<IpAddr>,
     /// TLS with the clients.
     pub tls: DoorTls,
+    /// What that TLS must be.
+    pub tls_rules: tls::Rules,
     /// TLS between the far gateway and the server; `None`: none.
     pub server_tls: Option<ServerTls>,
 }
@@ -198,6 +200,16 @@ impl FtpDoor {
         };
         let is_server = self.transparent && local.port() == FTP_PORT;
         self.target.clone().or(is_server.then_some(original))
+    }
+
+    /// TLS with the clients, for the session's state machine.
+    pub(crate) fn client_tls(&self) -> ClientTls {
+        let is_required = self.tls_rules.is_required;
+        match &self.tls {
+            DoorTls::Implicit(_) => ClientTls::Implicit { is_required },
+            DoorTls::Explicit(_) => ClientTls::Explicit { is_required },
+            DoorTls::Off => ClientTls::Off,
+        }
     }
 
     /// Whether a client may name this server.

@@ -35,13 +35,13 @@ pub(crate) async fn serve_ftp(
     tls: Option<Arc<Acceptor>>,
     shared: Arc<Shared>,
 ) {
-    let door = Arc::new(session::Door { config, tls });
+    let config = Arc::new(config);
     accept(listener, |stream, client| {
-        let (door, shared) = (door.clone(), shared.clone());
+        let shared = shared.clone();
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
-        let admitted = match door.config.admits(client.ip()) {
+        let admitted = match config.admits(client.ip()) {
             true => shared.usage.admit(client.ip(), Purpose::Session),
             false => Err(Reached::Stranger),
         };
@@ -49,10 +49,15 @@ pub(crate) async fn serve_ftp(
             Ok(place) => place,
             Err(reached) => {
                 turned_away(&shared, client, reached);
-                let has_tls = matches!(door.config.tls, DoorTls::Implicit(_));
+                let has_tls = matches!(config.tls, DoorTls::Implicit(_));
                 return turn_away(stream, reached, has_tls);
             }
         };
+        let door = Arc::new(session::Door {
+            config: config.clone(),
+            // Only data connections of this session resume what the client begins.
+            tls: tls.as_ref().map(|tls| Arc::new(tls.for_session())),
+        });
         let number = shared.session_number();
         let span = info_span!("ftp", session = number, %client);
         let serve = async move {

@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use gateway::tls::{Acceptor, CertSource, Fingerprint, Kind, Leg, Mode, ServerTls, Verify};
+use gateway::tls::{
+    Acceptor, AcceptorError, CertSource, Fingerprint, Kind, Leg, Mode, Rules, ServerTls, Verify,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType,
     date_time_ymd,
@@ -197,6 +199,15 @@ pub fn client(authority: &Authority, versions: Versions<'_>) -> ClientConfig {
         .with_no_client_auth();
     config.resumption = Resumption::in_memory_sessions(8);
     config
+}
+
+/// An acceptor that judges no client.
+pub fn acceptor(source: CertSource) -> Result<Acceptor, AcceptorError> {
+    let rules = Rules {
+        must_resume: false,
+        ..Rules::default()
+    };
+    Acceptor::new(source, &rules)
 }
 
 /// A handshake between a client and the gateway.

@@ -216,6 +216,9 @@ impl NearSession {
             }
             _ => {}
         }
+        if let Some(text) = self.protection.refusal(&command) {
+            return self.pending.answer(text.as_bytes());
+        }
         match self.door.admit(&command) {
             Admission::Server => self.for_server(&command),
             Admission::LogOn(logon) => self.log_on(logon),
