@@ -16,10 +16,10 @@ use units::{BitRate, ByteCount};
 use super::{
     Config, Forward, FtpDoor, Peer, check_limits, check_pass_through, check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
-    file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
+    file::{AdminSection, File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     problem::{Problem, problem},
 };
-use crate::target::{AllowEntry, AllowList, Endpoint};
+use crate::target::{AllowEntry, AllowList, Endpoint, Host};
 
 pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     let key_file = folder.join(file.identity.key_file.get_ref());
@@ -69,6 +69,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         pass_through: Vec::new(),
         forwards: Vec::new(),
         limits,
+        admin_hosts: admin_hosts(file.admin.as_ref())?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
         admin_explicit,
     };
@@ -88,6 +89,14 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         config.forwards.push(forward);
     }
     Ok(config)
+}
+
+fn admin_hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem> {
+    let hosts = section.map_or(&[][..], |admin| &admin.hosts);
+    let host = |text: &Spanned<String>| {
+        Host::parse(text.get_ref()).map_err(|error| problem(text, error.to_string()))
+    };
+    hosts.iter().map(host).collect()
 }
 
 fn policy(section: &LinkSection) -> Result<Policy, Problem> {

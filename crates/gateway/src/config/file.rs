@@ -146,6 +146,8 @@ pub(super) struct LimitsSection {
 #[serde(deny_unknown_fields)]
 pub(super) struct AdminSection {
     pub(super) listen: Option<SocketAddr>,
+    #[serde(default)]
+    pub(super) hosts: Vec<Spanned<String>>,
 }
 
 /// A duration above zero, with its place in the file.

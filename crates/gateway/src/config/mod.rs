@@ -49,6 +49,8 @@ pub struct Config {
     pub limits: Limits,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
+    /// Further names under which the admin interface is asked.
+    pub admin_hosts: Vec<Host>,
     /// The file names the admin address, so its port being taken is an error.
     pub admin_explicit: bool,
 }
