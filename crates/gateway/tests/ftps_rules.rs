@@ -173,10 +173,8 @@ fn begin(
 
 /// A door with a certificate of `authority`, and further keys of `tls`.
 fn door(folder: &Folder, authority: &Authority, keys: &str) -> String {
-    use std::os::unix::fs::PermissionsExt;
     let (cert, key) = (folder.path("door.pem"), folder.path("door.key"));
     authority.issue().write(&cert, &key);
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("chmod");
     std::fs::write(folder.path("roots.pem"), authority.pem()).expect("a file");
     format!(
         "tls = {{ mode = \"explicit\", cert_file = \"{}\", key_file = \"{}\", {} }}",

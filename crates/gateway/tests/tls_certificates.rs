@@ -199,6 +199,15 @@ async fn a_changed_certificate_is_taken_on_and_a_broken_one_is_not() {
     acceptor.reload();
     assert_eq!(acceptor.fingerprint(), Fingerprint::of(&second.cert));
     first.write(&files.0, &files.1);
+    let open_to_all = PermissionsExt::from_mode(0o644);
+    fs::set_permissions(&files.1, open_to_all).expect("chmod");
+    acceptor.reload();
+    assert_eq!(
+        acceptor.fingerprint(),
+        Fingerprint::of(&second.cert),
+        "others can read the new key"
+    );
+    first.write(&files.0, &files.1);
     acceptor.reload();
     assert_eq!(
         shown(&acceptor, &authority).await,

@@ -1,5 +1,4 @@
-//! Checks across keys of the configuration: references between sections, contradictions, and
-//! features that do not exist yet.
+//! Checks across keys of the configuration: references between sections, and contradictions.
 
 use std::{
     collections::HashSet,

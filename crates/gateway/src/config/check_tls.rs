@@ -105,7 +105,9 @@ fn certificate(tls: &TlsSection, folder: &Path, key_file: &Path) -> Result<CertS
             };
             source.check().map_err(|error| {
                 let of_key = match &error {
-                    CertError::NotAKey { .. } | CertError::Mismatch { .. } => true,
+                    CertError::NotAKey { .. }
+                    | CertError::Exposed { .. }
+                    | CertError::Mismatch { .. } => true,
                     // One file may hold both.
                     other => other.path() != source.cert_file,
                 };

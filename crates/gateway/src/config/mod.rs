@@ -1,7 +1,6 @@
 //! The configuration: read once, checked once, and valid from then on.
 //!
-//! Every error names the file, the line, the column and the expected form. A key of the contract
-//! whose feature does not exist yet is refused with a message that says so.
+//! Every error names the file, the line, the column and the expected form. A key that is not known is such an error.
 
 mod check;
 mod check_limits;

@@ -9,6 +9,7 @@
 
 use std::{
     future::Future,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -121,6 +122,8 @@ impl Issued {
     pub fn write(&self, cert_file: &Path, key_file: &Path) -> CertSource {
         std::fs::write(cert_file, &self.pem).expect("a certificate file");
         std::fs::write(key_file, self.key.serialize_pem()).expect("a key file");
+        let owner_only = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(key_file, owner_only).expect("chmod");
         CertSource {
             cert_file: cert_file.to_owned(),
             key_file: key_file.to_owned(),
