@@ -46,17 +46,24 @@ fn read_all(runtime: &Runtime, data: &mut Leg) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whichever side ends the handshake, a data connection by `other` brings nothing.
+fn expect_refused(runtime: &Runtime, data: TcpStream, other: &Connector) {
+    data.set_nonblocking(true).expect("a socket option");
+    let read = runtime.block_on(tls_common::soon(async {
+        let tcp = tokio::net::TcpStream::from_std(data).expect("a connection");
+        let mut leg = other.connect(tcp, NAME, Kind::Data).await?;
+        leg.read_to_end(&mut Vec::new()).await
+    }));
+    assert!(read.is_err(), "{read:?}");
+}
+
 /// Who opens the data connection, in place of the client.
 fn taken_by(other: &Connector) {
     let (world, runtime) = (World::start_with("", EXPLICIT), runtime());
     let connector = trusting();
     let (mut client, mut server) = secured_client(&world, &runtime, &connector);
     let (data, _listener) = downloading(&mut client, &mut server);
-    let watched = data.try_clone().expect("a descriptor");
-    let mut data = secure(&runtime, data, |tcp| other.connect(tcp, NAME, Kind::Data));
-    let read = read_all(&runtime, &mut data);
-    assert!(read.is_err(), "{read:?}");
-    watched.set_nonblocking(false).expect("a socket option");
+    expect_refused(&runtime, data, other);
     server.send("226 done");
     let reply = client.expect("426 gateway: ");
     assert!(reply.contains("require_reuse = false"), "{reply}");
@@ -74,8 +81,7 @@ fn a_data_connection_of_another_session_of_the_same_door_is_reset() {
     let (mut client, mut server) = secured_client(&world, &runtime, &own);
     let (_neighbour, _its_server) = secured_client(&world, &runtime, &other);
     let (data, _listener) = downloading(&mut client, &mut server);
-    let mut data = secure(&runtime, data, |tcp| other.connect(tcp, NAME, Kind::Data));
-    assert!(read_all(&runtime, &mut data).is_err());
+    expect_refused(&runtime, data, &other);
     server.send("226 done");
     client.expect("426 gateway: ");
     // The client's own next one is taken.
@@ -219,6 +225,26 @@ fn a_door_may_ask_for_tls_1_3() {
     assert!(text.contains("AlertReceived(ProtocolVersion)"), "{text}");
     let config = client_of(&authority, &[&TLS13], false);
     begin(&runtime, world.session().0, &config).expect("TLS 1.3");
+}
+
+#[test]
+fn clients_get_the_version_whose_session_resumes_any_number_of_times() {
+    let (folder, authority, runtime) = (Folder::new("version"), Authority::new(), runtime());
+    for (keys, tls12, tls13) in [
+        ("require_reuse = true", true, true),
+        ("require_reuse = false", false, true),
+    ] {
+        let world = World::start_with("", &door(&folder, &authority, keys));
+        let version = |versions: tls_common::Versions<'_>| {
+            let config = client_of(&authority, versions, false);
+            let tls = begin(&runtime, world.session().0, &config).expect("TLS");
+            tls.get_ref().1.protocol_version().expect("a version")
+        };
+        let is_tls12 = version(&[&TLS13, &TLS12]) == rustls::ProtocolVersion::TLSv1_2;
+        assert_eq!(is_tls12, tls12, "{keys}");
+        let is_tls13 = version(&[&TLS13]) == rustls::ProtocolVersion::TLSv1_3;
+        assert_eq!(is_tls13, tls13, "{keys}");
+    }
 }
 
 /// The client sees the end of the data connection at once, and not after a patience.

@@ -11,7 +11,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use rustls::{
-    AlertDescription, Error, ServerConfig,
+    AlertDescription, Error, ServerConfig, SupportedProtocolVersion,
     pki_types::CertificateDer,
     server::{
         ProducesTickets, ServerSessionMemoryCache, WebPkiClientVerifier, danger::ClientCertVerifier,
@@ -27,6 +27,7 @@ use super::{
     certificate::{CertError, CertSource},
     current::Current,
     fingerprint::Fingerprint,
+    hello,
     leg::Leg,
     provider,
     roots::{self, RootsError},
@@ -57,10 +58,19 @@ pub enum AcceptorError {
     ClientRoots(#[from] RootsError),
 }
 
-/// For one kind of connection: clients that offer `ftp` get it, others must not be refused for what
-/// they offer.
+/// For one kind of connection.
 #[derive(Debug)]
 struct Configs {
+    versions: Alpn,
+    /// For clients that can do with TLS 1.2, where data connections must resume: its session can be resumed any
+    /// number of times. OpenSSL's clients use a ticket of TLS 1.3 once, and can be given no further ones on data
+    /// connections; curl would stop after as many files as it has tickets.
+    tls12: Option<Alpn>,
+}
+
+/// Clients that offer `ftp` get it, others must not be refused for what they offer.
+#[derive(Debug)]
+struct Alpn {
     ftp: Arc<ServerConfig>,
     no_alpn: Arc<ServerConfig>,
 }
@@ -76,7 +86,7 @@ impl Acceptor {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(given) => client_verifier(given)?,
         };
-        let configs = |kind| Configs::new(kind, &current, rules.version_min, &clients);
+        let configs = |kind| Configs::new(kind, &current, rules, &clients);
         let acceptor = Self {
             control: configs(Kind::Control),
             data: configs(Kind::Data),
@@ -98,9 +108,13 @@ impl Acceptor {
             config.session_storage = sessions.clone();
             Arc::new(config)
         };
+        let with_own = |alpn: &Alpn| Alpn {
+            ftp: with_own(&alpn.ftp),
+            no_alpn: with_own(&alpn.no_alpn),
+        };
         let of_kind = |configs: &Configs| Configs {
-            ftp: with_own(&configs.ftp),
-            no_alpn: with_own(&configs.no_alpn),
+            versions: with_own(&configs.versions),
+            tls12: configs.tls12.as_ref().map(with_own),
         };
         Self {
             current: self.current.clone(),
@@ -161,13 +175,46 @@ impl Configs {
     fn new(
         kind: Kind,
         current: &Arc<Current>,
-        version_min: Version,
+        rules: &Rules,
         clients: &Arc<dyn ClientCertVerifier>,
     ) -> Self {
-        let versions = match version_min {
-            Version::Tls12 => &[&TLS13, &TLS12][..],
-            Version::Tls13 => &[&TLS13],
+        let of = |versions: &[&'static SupportedProtocolVersion]| {
+            Alpn::new(kind, current, versions, clients)
         };
+        match rules.version_min {
+            Version::Tls12 => Self {
+                versions: of(&[&TLS13, &TLS12]),
+                tls12: rules.must_resume.then(|| of(&[&TLS12])),
+            },
+            Version::Tls13 => Self {
+                versions: of(&[&TLS13]),
+                tls12: None,
+            },
+        }
+    }
+
+    async fn handshake(&self, tcp: Tcp) -> io::Result<Leg> {
+        let alpn = match &self.tls12 {
+            Some(tls12) if hello::offers_tls12(tcp.stream()).await? => tls12,
+            _ => &self.versions,
+        };
+        let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), tcp).await?;
+        let hello = start.client_hello();
+        let offers_ftp = hello
+            .alpn()
+            .is_some_and(|mut offered| offered.any(|name| name == ALPN_FTP));
+        let config = if offers_ftp { &alpn.ftp } else { &alpn.no_alpn };
+        Ok(Leg::tls(start.into_stream(config.clone()).await?))
+    }
+}
+
+impl Alpn {
+    fn new(
+        kind: Kind,
+        current: &Arc<Current>,
+        versions: &[&'static SupportedProtocolVersion],
+        clients: &Arc<dyn ClientCertVerifier>,
+    ) -> Self {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .expect("the provider has suites for both versions")
@@ -183,16 +230,6 @@ impl Configs {
             ftp: Arc::new(config),
             no_alpn,
         }
-    }
-
-    async fn handshake(&self, tcp: Tcp) -> io::Result<Leg> {
-        let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), tcp).await?;
-        let offers_ftp = start
-            .client_hello()
-            .alpn()
-            .is_some_and(|mut offered| offered.any(|name| name == ALPN_FTP));
-        let config = if offers_ftp { &self.ftp } else { &self.no_alpn };
-        Ok(Leg::tls(start.into_stream(config.clone()).await?))
     }
 }
 

@@ -11,6 +11,7 @@ mod connector;
 mod current;
 mod distrust;
 mod fingerprint;
+mod hello;
 mod leg;
 mod roots;
 mod rules;
