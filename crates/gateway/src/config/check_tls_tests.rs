@@ -298,7 +298,9 @@ fn rules_for_clients_are_read_and_need_tls() {
             "absent.pem",
         ),
     ] {
-        let problem = read(keys).err().expect("a mistake");
+        let Err(problem) = read(keys) else {
+            panic!("{keys} is no mistake");
+        };
         assert!(problem.message.contains(expected), "{}", problem.message);
     }
     for key in [
