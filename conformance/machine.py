@@ -18,7 +18,7 @@ root=$1 folder=$2 program=$3 unit=$4
 mount --make-rprivate /
 mount -t tmpfs tmpfs $root
 cd $root
-mkdir -p usr etc/systemd/system etc/longhaul var run tmp proc sys dev root old
+mkdir -p usr etc/systemd/system etc/longhaul var/lib/longhaul run tmp proc sys dev root old
 for name in bin sbin lib lib64; do ln -s usr/$name $name; done
 mount --bind /usr usr
 mount -o remount,bind,ro usr
@@ -27,11 +27,12 @@ install -D -m 755 $program usr/local/bin/longhaul
 cp -r /etc/ld.so.cache /etc/nsswitch.conf etc/
 printf 'root:x:0:0::/root:/bin/sh\nmessagebus:x:100:100::/:/bin/false\n' > etc/passwd
 printf 'root:x:0:\nmessagebus:x:100:\nlonghaul:x:UID:\n' > etc/group
-echo 'longhaul:x:UID:UID::/etc/longhaul:/usr/sbin/nologin' >> etc/passwd
+echo 'longhaul:x:UID:UID::/var/lib/longhaul:/usr/sbin/nologin' >> etc/passwd
 touch etc/machine-id etc/fstab
-install -m 600 $folder/a.key etc/longhaul/a.key
-install -m 644 $folder/a.toml etc/longhaul/gateway.toml
-chown -R UID:UID etc/longhaul
+install -m 600 $folder/a.key var/lib/longhaul/a.key
+chown -R UID:UID var/lib/longhaul
+sed 's|"a.key"|"/var/lib/longhaul/a.key"|' $folder/a.toml > etc/longhaul/gateway.toml
+chmod 644 etc/longhaul/gateway.toml
 install -m 644 $unit etc/systemd/system/longhaul.service
 systemctl --quiet --root=$root enable longhaul
 ln -s /usr/lib/systemd/system/multi-user.target etc/systemd/system/default.target
@@ -115,4 +116,4 @@ class Machine:
     def write(self, text):
         path = f"/proc/{self.first()}/root/etc/longhaul/gateway.toml"
         with open(path, "w") as config:
-            config.write(text)
+            config.write(text.replace('"a.key"', '"/var/lib/longhaul/a.key"'))

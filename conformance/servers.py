@@ -152,7 +152,8 @@ def doors_of(servers, first, client_tls=False):
         text += (f'[[ftp]]\nlisten = "127.0.0.1:{first + number}"\n'
                  f'target = "{ADDRESS_B}:{server.port}"\n')
         if client_tls:
-            text += 'tls = { mode = "explicit" }\n'
+            # Python's ftplib is among the clients.
+            text += 'tls = { mode = "explicit", require_reuse = false }\n'
         if server.tls:
             text += 'server_tls = { mode = "explicit", verify = false }\n'
     return text, doors

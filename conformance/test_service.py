@@ -76,6 +76,17 @@ def test_it_runs_as_a_user_of_its_own_on_port_21(machine):
     assert ":21 " in machine.run("ss", "-Hltn")
 
 
+def test_its_state_is_its_own_and_its_configuration_is_not(machine):
+    enter = ["nsenter", "-t", machine.show("MainPID"), "-m"]
+    assert "a.key.replay" in machine.run("ls", "/var/lib/longhaul")
+    machine.run(*enter, "touch", "/var/lib/longhaul/probe")
+    assert "probe" in machine.run("ls", "/var/lib/longhaul"), "what can be written is seen"
+    machine.run("rm", "/var/lib/longhaul/probe")
+    # Even root sees a file system there that cannot be written.
+    assert "Read-only" in machine.run(*enter, "touch", "/etc/longhaul/probe")
+    assert machine.run("stat", "-c", "%u", "/etc/longhaul", "/etc/longhaul/gateway.toml").split() == ["0", "0"]
+
+
 def test_killed_it_is_back(world, machine, server):
     pid = machine.show("MainPID")
     machine.systemctl("kill", "-s", "KILL", "longhaul")

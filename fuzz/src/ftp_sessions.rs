@@ -145,7 +145,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
             tls: if setup & 128 == 0 {
                 ClientTls::Off
             } else {
-                ClientTls::Explicit
+                ClientTls::Explicit { is_required: false }
             },
             local,
             client: local,

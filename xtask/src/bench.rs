@@ -85,6 +85,12 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// 200 small downloads a second through a door with a thousand passive ports (root only); 5 min
+    PassivePorts {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --rate-per-s N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// `longhaul probe tcp` beside iperf3 (root only); 7 min
     Probe {
         /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
@@ -101,6 +107,7 @@ pub(crate) enum Script {
     SmallFiles,
     IdleSessions,
     Sessions,
+    PassivePorts,
     Probe,
 }
 
@@ -113,6 +120,7 @@ impl Script {
             Self::SmallFiles => "small-files",
             Self::IdleSessions => "idle-sessions",
             Self::Sessions => "sessions",
+            Self::PassivePorts => "passive-ports",
             Self::Probe => "probe",
         }
     }
@@ -140,6 +148,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::SmallFiles { arguments } => return measure(Script::SmallFiles, arguments),
         Bench::IdleSessions { arguments } => return measure(Script::IdleSessions, arguments),
         Bench::Sessions { arguments } => return measure(Script::Sessions, arguments),
+        Bench::PassivePorts { arguments } => return measure(Script::PassivePorts, arguments),
         Bench::Probe { arguments } => return measure(Script::Probe, arguments),
     };
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))

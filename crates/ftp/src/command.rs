@@ -13,6 +13,8 @@ pub struct Command<'a> {
     line: &'a [u8],
     synch: bool,
     verb: String,
+    /// The verb has bytes that no verb has.
+    is_malformed: bool,
     argument: Cow<'a, [u8]>,
 }
 
@@ -41,6 +43,9 @@ pub enum Kind {
     Type,
     /// May overtake a running transfer: `STAT` without a path, `NOOP`, `REIN`.
     Overtaking,
+    /// No verb: it has other bytes than letters and, behind these, digits. What such a verb means depends on the
+    /// reader, so no server sees it.
+    Malformed,
     /// Anything else.
     Other,
 }
@@ -66,7 +71,9 @@ impl<'a> Command<'a> {
             .unwrap_or(text.len());
         let end = text[start..].iter().position(|b| is_white(*b));
         let end = end.map_or(text.len(), |length| start + length);
-        let verb: String = text[start..end]
+        let word = &text[start..end];
+        let is_malformed = !is_verb(word);
+        let verb: String = word
             .iter()
             .take(VERB_MAX)
             .map(|b| char::from(b.to_ascii_uppercase()))
@@ -78,6 +85,7 @@ impl<'a> Command<'a> {
         Self {
             line: rest,
             synch: !prefix.is_empty(),
+            is_malformed,
             verb,
             argument,
         }
@@ -124,6 +132,7 @@ impl<'a> Command<'a> {
             // With a path, its refusal could not be told from that of the transfer.
             "STAT" if self.argument.trim_ascii().is_empty() => Kind::Overtaking,
             "NOOP" | "REIN" => Kind::Overtaking,
+            _ if self.is_malformed => Kind::Malformed,
             _ => Kind::Other,
         }
     }
@@ -185,6 +194,17 @@ fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
         .position(|b| !matches!(b, 0xff | 0xf4 | 0xf2))
         .unwrap_or(line.len());
     line.split_at(end)
+}
+
+/// Whether a word can be a verb: RFC 959 has letters, and extensions end in digits (`MD5`, `XSHA256`). An empty line is
+/// left to the server.
+///
+/// ProFTPD removes IAC WILL, WONT, DO or DONT and the byte behind it wherever they stand, so it reads `PO` IAC WILL
+/// `x` `RT` as `PORT`; others remove more. vsftpd takes `P@SW` for `PASV`. In an argument such a sequence does no
+/// harm: the verb ends in front of it, and arguments that the gateways act upon never reach a server.
+fn is_verb(word: &[u8]) -> bool {
+    let letters = word.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    word.is_empty() || letters > 0 && word[letters..].iter().all(u8::is_ascii_digit)
 }
 
 /// As C's `isspace` has it.
@@ -300,7 +320,126 @@ mod tests {
         assert_eq!(command.kind(), Kind::Transfer(Direction::Upload));
     }
 
+    #[test]
+    fn a_verb_with_a_telnet_sequence_in_it_is_none() {
+        for line in [
+            &b"PO\xff\xfbxRT 127,0,0,1,4,1"[..],
+            b"PO\xff\xfcxRT 127,0,0,1,4,1",
+            b"PO\xff\xfdxRT 127,0,0,1,4,1",
+            b"PO\xff\xfexRT 127,0,0,1,4,1",
+            b"\xff\xfbxPORT 127,0,0,1,4,1",
+            b"PORT\xff\xfbx 127,0,0,1,4,1",
+            b"PR\xff\xfa\x01x\xff\xf0OT C",
+            b"C\xff\xf1CC",
+            b"EP\xff\xf6RT |1|127.0.0.1|1025|",
+            b"PO\xff\xffRT 127,0,0,1,4,1",
+            b"PO\xff\xf4RT 127,0,0,1,4,1",
+            b"PO\0RT 127,0,0,1,4,1",
+            b"P@SW",
+            b"5MD x",
+            b"XM5D x",
+            b"ABCDEFGHIJKLMNOPQ\xff\xfbx y",
+        ] {
+            let command = Command::parse(line);
+            assert_eq!(command.kind(), Kind::Malformed, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn verbs_of_extensions_and_empty_lines_are_for_the_server() {
+        for line in [
+            &b"MD5 a"[..],
+            b"xsha256 a",
+            b"XSHA1",
+            b"",
+            b" ",
+            b"STRANGE \xff\xfbx",
+        ] {
+            assert_eq!(Command::parse(line).kind(), Kind::Other, "{line:?}");
+        }
+    }
+
+    /// What a server may remove from a line before it reads it.
+    #[derive(Debug, Clone, Copy)]
+    enum Remove {
+        /// Every Telnet sequence, as RFC 854 has them.
+        Telnet,
+        /// As ProFTPD: options and interrupts, but no subnegotiation.
+        Options,
+        /// IAC and the byte behind it.
+        Pairs,
+        /// All but printable ASCII.
+        Unprintable,
+    }
+
+    fn removed(line: &[u8], what: Remove) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut rest = line;
+        while let Some((&first, tail)) = rest.split_first() {
+            rest = match (first, tail, what) {
+                (0xff, [0xfb..=0xfe, _, tail @ ..], Remove::Telnet | Remove::Options) => tail,
+                (0xff, [0xfa, tail @ ..], Remove::Telnet) => {
+                    let end = tail.windows(2).position(|pair| pair == [0xff, 0xf0]);
+                    end.map_or(&[][..], |end| &tail[end + 2..])
+                }
+                (0xff, [0xf0..=0xf9, tail @ ..], Remove::Telnet)
+                | (0xff, [0xf4 | 0xf2, tail @ ..], Remove::Options)
+                | (0xff, [_, tail @ ..], Remove::Pairs) => tail,
+                (0xff, [0xff, tail @ ..], Remove::Telnet | Remove::Options) => {
+                    out.push(0xff);
+                    tail
+                }
+                (0..=0x1f | 0x7f.., _, Remove::Unprintable) if !is_white(first) => tail,
+                _ => {
+                    out.push(first);
+                    tail
+                }
+            };
+        }
+        out
+    }
+
+    /// Verbs that a server must never get from a client.
+    const KEPT_FROM_SERVERS: [&str; 10] = [
+        "PORT", "EPRT", "LPRT", "PASV", "EPSV", "PROT", "CCC", "SSCN", "AUTH", "CPSV",
+    ];
+
+    fn telnet_sequence() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            (0xfb..=0xfeu8, any::<u8>()).prop_map(|(verb, option)| vec![0xff, verb, option]),
+            (0xf0..=0xffu8).prop_map(|command| vec![0xff, command]),
+            any::<[u8; 2]>().prop_map(|[a, b]| vec![0xff, 0xfa, a, b, 0xff, 0xf0]),
+            any::<u8>().prop_map(|byte| vec![byte]),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn no_server_reads_another_verb_than_the_gateway(
+            verb in proptest::sample::select(&KEPT_FROM_SERVERS[..]),
+            at in proptest::collection::vec((0..6usize, telnet_sequence()), 0..3),
+        ) {
+            let mut line = format!("{verb} 127,0,0,1,4,1").into_bytes();
+            for (at, sequence) in at {
+                line.splice(at..at, sequence);
+            }
+            // A line ends there.
+            line.retain(|b| *b != b'\n');
+            let command = Command::parse(&line);
+            let is_relayed = !matches!(
+                command.kind(),
+                Kind::Passive(_) | Kind::Active(_) | Kind::OtherData | Kind::Protection | Kind::Malformed
+            );
+            for what in [Remove::Telnet, Remove::Options, Remove::Pairs, Remove::Unprintable] {
+                let read = removed(command.line(), what);
+                let read = Command::parse(&read);
+                prop_assert!(
+                    !is_relayed || !KEPT_FROM_SERVERS.contains(&read.verb()),
+                    "{line:?} is {:?} here, {:?} where {what:?} goes", command.verb(), read.verb()
+                );
+            }
+        }
+
         #[test]
         fn any_bytes_parse_and_print_without_control_characters(
             line in proptest::collection::vec(any::<u8>(), 0..300)

@@ -1,19 +1,44 @@
 //! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`].
+//!
+//! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
+//! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
+//! long each may be silent, is bounded by `bounded`.
 
-use std::sync::Arc;
+mod bounded;
 
-use axum::{Json, Router, extract::State, http::header, response::IntoResponse, routing::get};
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    Json, Router,
+    extract::{ConnectInfo, Request, State},
+    http::{HeaderMap, StatusCode, Uri, Version, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
 use tokio::net::TcpListener;
+use tracing::warn;
 
-use crate::{shared::Shared, status::Snapshot};
+use self::bounded::{BoundedListener, Client};
+use crate::{shared::Shared, status::Snapshot, target::Host};
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<()> {
+    let names = Names {
+        listen: listener.local_addr()?.ip().to_canonical(),
+        others: shared.config.admin_hosts.clone(),
+    };
+    let guard = Arc::new(Guard {
+        names,
+        shared: shared.clone(),
+    });
     let router = Router::new()
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
+        .layer(middleware::from_fn_with_state(guard, check_host))
         .with_state(shared);
-    axum::serve(listener, router).await
+    let service = router.into_make_service_with_connect_info::<Client>();
+    axum::serve(BoundedListener::new(listener), service).await
 }
 
 async fn status(State(shared): State<Arc<Shared>>) -> Json<Snapshot> {
@@ -28,9 +53,135 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     (kind, shared.snapshot().to_metrics())
 }
 
+/// Lets requests through that are for this gateway.
+#[derive(Debug)]
+struct Guard {
+    names: Names,
+    shared: Arc<Shared>,
+}
+
+/// What the admin interface is called.
+#[derive(Debug)]
+struct Names {
+    listen: IpAddr,
+    others: Vec<Host>,
+}
+
+async fn check_host(
+    State(guard): State<Arc<Guard>>,
+    ConnectInfo(Client(client)): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Err(host) = guard.names.check(&request) else {
+        return next.run(request).await;
+    };
+    guard.shared.registry.refused();
+    let host = ftp::command::escape(host.as_bytes());
+    if guard.shared.usage.is_news(client.ip()) {
+        warn!(%client, host, "a request to the admin interface under a name that is not its own");
+    }
+    let text = format!(
+        "The admin interface of this gateway is not called {host:?}. If it is, add the name to hosts in [admin].\n"
+    );
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+}
+
+impl Names {
+    /// # Errors
+    /// The name that the request is for, if it is not one of these.
+    fn check(&self, request: &Request) -> Result<(), String> {
+        let said = hosts(request.headers(), request.uri());
+        if said.is_empty() && request.version() == Version::HTTP_10 {
+            // No browser: each says which host it asks.
+            return Ok(());
+        }
+        match said.into_iter().find(|host| !self.have(host)) {
+            Some(other) => Err(other),
+            None if request.headers().contains_key(header::HOST) => Ok(()),
+            None => Err(String::new()),
+        }
+    }
+
+    /// Whether `authority`, a host with or without a port, is this gateway.
+    fn have(&self, authority: &str) -> bool {
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+            _ => authority,
+        };
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        let Ok(host) = Host::parse(bare.unwrap_or(host)) else {
+            return false;
+        };
+        let is_own = match &host {
+            Host::Ip(ip) => {
+                let ip = ip.to_canonical();
+                // An address leads nowhere else, whoever says it.
+                ip.is_loopback() || ip == self.listen || self.listen.is_unspecified()
+            }
+            Host::Name(name) => name == "localhost",
+        };
+        is_own || self.others.contains(&host)
+    }
+}
+
+/// The hosts that a request says it is for.
+fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
+    let in_headers = headers.get_all(header::HOST).into_iter();
+    let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    let in_target = uri.authority().map(ToString::to_string);
+    in_headers.chain(in_target).collect()
+}
+
 impl Shared {
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.registry
             .snapshot(&self.link.snapshot(), self.link.local_addr().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_own_names_are_the_listen_address_loopback_and_those_of_the_file() {
+        let others = vec![Host::parse("gw.example.com").expect("a name")];
+        let names = Names {
+            listen: [10, 0, 0, 1].into(),
+            others,
+        };
+        for host in [
+            "10.0.0.1",
+            "10.0.0.1:9810",
+            "localhost",
+            "LOCALHOST:1",
+            "127.0.0.1:9810",
+            "127.9.9.9",
+            "[::1]",
+            "[::1]:9810",
+            "gw.example.com",
+            "GW.example.com:443",
+        ] {
+            assert!(names.have(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9810",
+            "10.0.0.2",
+            "localhost.evil.example",
+            "gw.example.com.evil.example",
+            "127.0.0.1.evil.example",
+            "0x7f.1",
+            "user@localhost",
+        ] {
+            assert!(!names.have(host), "{host}");
+        }
+        let everywhere = Names {
+            listen: [0, 0, 0, 0].into(),
+            others: Vec::new(),
+        };
+        assert!(everywhere.have("10.0.0.2") && !everywhere.have("evil.example"));
     }
 }

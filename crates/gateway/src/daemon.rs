@@ -31,7 +31,7 @@ use crate::{
     reload,
     shared::Shared,
     status::{Registry, TransferStatus},
-    tls::{Acceptor, CertError, Tls13Only},
+    tls::{Acceptor, AcceptorError, Tls13Only},
 };
 
 /// The bound sockets of a configuration.
@@ -73,11 +73,11 @@ pub enum RunError {
     #[error("no interception")]
     Intercept(#[from] InterceptError),
     /// The certificate of a front door cannot be used.
-    #[error("the front door on {listen} has no certificate")]
+    #[error("the front door on {listen} has no TLS")]
     Certificate {
         listen: SocketAddr,
-        /// The mistake in its certificate.
-        source: CertError,
+        /// The mistake in its certificate, or in those of its clients.
+        source: AcceptorError,
     },
     /// A bound socket could not be used.
     #[error("a socket could not be used")]
@@ -275,7 +275,7 @@ pub async fn run(
 fn acceptors(config: &Config) -> Result<Vec<Option<Arc<Acceptor>>>, RunError> {
     let doors = config.ftp.iter().map(|door| match &door.tls {
         DoorTls::Explicit(source) | DoorTls::Implicit(source) => {
-            let acceptor = Acceptor::new(source.clone());
+            let acceptor = Acceptor::new(source.clone(), &door.tls_rules);
             acceptor
                 .map(|acceptor| Some(Arc::new(acceptor)))
                 .map_err(|source| RunError::Certificate {

@@ -16,10 +16,12 @@ use std::{
 pub struct Limits {
     /// Concurrent control connections.
     pub sessions_max: usize,
-    /// Of these, from one client: an IPv4 address, or an IPv6 network of 64 bits.
+    /// Of these and of forwards, from one client: an IPv4 address, or an IPv6 network of 64 bits.
     pub sessions_per_client_max: usize,
     /// Concurrent data connections.
     pub transfers_max: usize,
+    /// Concurrent connections of `[[forward]]` sections.
+    pub forwards_max: usize,
     /// Logins of one client that servers refuse within a minute.
     pub failed_logins_per_minute_max: u32,
     /// Time for a client to log in.
@@ -30,13 +32,17 @@ pub struct Limits {
     pub stall_timeout: Duration,
 }
 
-impl Default for Limits {
-    /// Sessions enough for a site, patience longer than servers have.
-    fn default() -> Self {
+impl Limits {
+    /// The defaults where a peer lets this gateway have so many streams at once: sessions, transfers and forwards take
+    /// one each, and a share of their own, so that none takes all from the others. Patience is longer than servers have.
+    pub fn fitting(streams: usize) -> Self {
+        let share = |eighths: usize| (streams * eighths / SHARES).max(1);
+        let sessions_max = share(SESSIONS_SHARES);
         Self {
-            sessions_max: 2000,
-            sessions_per_client_max: 1000,
-            transfers_max: 2000,
+            sessions_max,
+            sessions_per_client_max: SESSIONS_PER_CLIENT.min(sessions_max),
+            transfers_max: share(TRANSFERS_SHARES),
+            forwards_max: share(FORWARDS_SHARES),
             failed_logins_per_minute_max: 20,
             // People type; that of ProFTPD.
             login_timeout: Duration::from_secs(300),
@@ -53,6 +59,8 @@ pub(crate) enum Reached {
     Stranger,
     #[error("too many sessions, try again later")]
     Sessions,
+    #[error("too many forwards at once")]
+    Forwards,
     #[error("too many sessions from your address, try again later")]
     SessionsOfClient,
     #[error("too many failed logins from your address, try again in a minute")]
@@ -69,15 +77,28 @@ pub(crate) struct Usage {
 #[derive(Debug, Default)]
 struct State {
     sessions: usize,
+    forwards: usize,
     of_client: HashMap<IpAddr, usize>,
     /// The time of the first failed login, and the number of failures.
     failed_logins: HashMap<IpAddr, (Instant, u32)>,
+    /// When a line in the log last said that this client was turned away.
+    turned_away: HashMap<IpAddr, Instant>,
 }
 
-/// Counts a session while it is held.
+/// What a client takes a place for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A control connection.
+    Session,
+    /// A connection of a `[[forward]]`.
+    Forward,
+}
+
+/// Counts a session or a forward while it is held.
 #[derive(Debug)]
 pub(crate) struct Place {
     usage: Arc<Usage>,
+    purpose: Purpose,
     client: IpAddr,
 }
 
@@ -90,23 +111,34 @@ impl Usage {
     }
 
     /// Lets a client in, as long as the place is held.
-    pub(crate) fn admit(self: &Arc<Self>, client: IpAddr) -> Result<Place, Reached> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        client: IpAddr,
+        purpose: Purpose,
+    ) -> Result<Place, Reached> {
         let client = network(client);
         let mut state = self.lock();
         if state.failed_logins(client, Instant::now()) >= self.limits.failed_logins_per_minute_max {
             return Err(Reached::FailedLogins);
         }
-        if state.sessions >= self.limits.sessions_max {
-            return Err(Reached::Sessions);
+        match purpose {
+            Purpose::Session if state.sessions >= self.limits.sessions_max => {
+                return Err(Reached::Sessions);
+            }
+            Purpose::Forward if state.forwards >= self.limits.forwards_max => {
+                return Err(Reached::Forwards);
+            }
+            _ => {}
         }
         let of_client = state.of_client.entry(client).or_default();
         if *of_client >= self.limits.sessions_per_client_max {
             return Err(Reached::SessionsOfClient);
         }
         *of_client += 1;
-        state.sessions += 1;
+        *state.count(purpose) += 1;
         Ok(Place {
             usage: self.clone(),
+            purpose,
             client,
         })
     }
@@ -127,12 +159,41 @@ impl Usage {
         Ok(())
     }
 
+    /// Whether the log is to say that this client was turned away: once a minute, however often it tries.
+    pub(crate) fn is_news(&self, client: IpAddr) -> bool {
+        self.is_news_at(client, Instant::now())
+    }
+
+    fn is_news_at(&self, client: IpAddr, now: Instant) -> bool {
+        let told = &mut self.lock().turned_away;
+        let client = network(client);
+        if told.get(&client).is_some_and(|at| now - *at < MINUTE) {
+            return false;
+        }
+        if told.len() >= TURNED_AWAY_KEPT {
+            told.retain(|_, at| now - *at < MINUTE);
+        }
+        if told.len() >= TURNED_AWAY_KEPT {
+            // So many at once are one attack, of which the log knows.
+            return false;
+        }
+        told.insert(client, now);
+        true
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    fn count(&mut self, purpose: Purpose) -> &mut usize {
+        match purpose {
+            Purpose::Session => &mut self.sessions,
+            Purpose::Forward => &mut self.forwards,
+        }
+    }
+
     /// Failed logins of the last minute; those before are forgotten.
     fn failed_logins(&mut self, client: IpAddr, now: Instant) -> u32 {
         match self.failed_logins.get(&client) {
@@ -160,7 +221,7 @@ impl State {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.usage.lock();
-        state.sessions -= 1;
+        *state.count(self.purpose) -= 1;
         if let Some(count) = state.of_client.get_mut(&self.client) {
             *count -= 1;
             if *count == 0 {
@@ -181,6 +242,18 @@ fn network(client: IpAddr) -> IpAddr {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// How the streams of a peer are divided. A session mostly has one transfer at a time, and many have none.
+const SESSIONS_SHARES: usize = 4;
+const TRANSFERS_SHARES: usize = 3;
+const FORWARDS_SHARES: usize = 1;
+const SHARES: usize = SESSIONS_SHARES + TRANSFERS_SHARES + FORWARDS_SHARES;
+
+/// Default of `sessions_per_client_max`: a client may be the address translation of a whole site.
+const SESSIONS_PER_CLIENT: usize = 1000;
+
+/// Clients of which is known when the log told of them.
+const TURNED_AWAY_KEPT: usize = 1_000;
+
 /// Clients whose failed logins are kept in memory.
 const FAILED_LOGINS_KEPT: usize = 10_000;
 
@@ -192,6 +265,7 @@ mod tests {
         sessions_max: 3,
         sessions_per_client_max: 2,
         transfers_max: 1,
+        forwards_max: 1,
         failed_logins_per_minute_max: 2,
         login_timeout: MINUTE,
         idle_timeout: MINUTE,
@@ -205,14 +279,57 @@ mod tests {
     #[test]
     fn one_client_leaves_places_to_others_and_gives_its_own_back() {
         let usage = Usage::new(LIMITS);
-        let first = usage.admit(ip("10.0.0.1")).expect("room");
-        let _second = usage.admit(ip("::ffff:10.0.0.1")).expect("room");
-        let third = usage.admit(ip("10.0.0.1"));
+        let first = usage.admit(ip("10.0.0.1"), Purpose::Session).expect("room");
+        let _second = usage
+            .admit(ip("::ffff:10.0.0.1"), Purpose::Session)
+            .expect("room");
+        let third = usage.admit(ip("10.0.0.1"), Purpose::Session);
         assert_eq!(third.err(), Some(Reached::SessionsOfClient));
-        let _other = usage.admit(ip("2001:db8::1")).expect("room");
-        assert_eq!(usage.admit(ip("10.0.0.3")).err(), Some(Reached::Sessions));
+        let _other = usage
+            .admit(ip("2001:db8::1"), Purpose::Session)
+            .expect("room");
+        assert_eq!(
+            usage.admit(ip("10.0.0.3"), Purpose::Session).err(),
+            Some(Reached::Sessions)
+        );
         drop(first);
-        usage.admit(ip("10.0.0.1")).expect("room again");
+        usage
+            .admit(ip("10.0.0.1"), Purpose::Session)
+            .expect("room again");
+    }
+
+    #[test]
+    fn forwards_and_sessions_leave_each_others_places() {
+        let usage = Usage::new(Limits {
+            sessions_per_client_max: 9,
+            ..LIMITS
+        });
+        let admit = |purpose| usage.admit(ip("10.0.0.1"), purpose);
+        let forward = admit(Purpose::Forward).expect("room");
+        assert_eq!(admit(Purpose::Forward).err(), Some(Reached::Forwards));
+        let sessions = [(); 3].map(|()| admit(Purpose::Session).expect("room"));
+        assert_eq!(admit(Purpose::Session).err(), Some(Reached::Sessions));
+        drop(forward);
+        admit(Purpose::Forward).expect("room again");
+        drop(sessions);
+    }
+
+    #[test]
+    fn the_log_hears_once_a_minute_of_one_that_is_turned_away() {
+        let usage = Usage::new(LIMITS);
+        let now = Instant::now();
+        let is_news =
+            |client, seconds| usage.is_news_at(ip(client), now + Duration::from_secs(seconds));
+        assert!(is_news("10.0.0.1", 0));
+        assert!((0..60).all(|second| !is_news("10.0.0.1", second)));
+        assert!(is_news("10.0.0.2", 1), "another client");
+        assert!(is_news("10.0.0.1", 60));
+        let others = (0..30_000u32).map(|n| IpAddr::from(n.to_be_bytes()));
+        let told = others
+            .filter(|client| usage.is_news_at(*client, now))
+            .count();
+        assert!(told <= TURNED_AWAY_KEPT, "{told}");
+        assert!(usage.lock().turned_away.len() <= TURNED_AWAY_KEPT);
     }
 
     #[test]
@@ -221,9 +338,11 @@ mod tests {
         assert_eq!(usage.login_failed(ip("2001:db8::1")), Ok(()));
         let guess = usage.login_failed(ip("2001:db8::2"));
         assert_eq!(guess, Err(Reached::FailedLogins));
-        let admitted = usage.admit(ip("2001:db8::3"));
+        let admitted = usage.admit(ip("2001:db8::3"), Purpose::Session);
         assert_eq!(admitted.err(), Some(Reached::FailedLogins));
-        usage.admit(ip("2001:db8:0:1::3")).expect("another client");
+        usage
+            .admit(ip("2001:db8:0:1::3"), Purpose::Session)
+            .expect("another client");
     }
 
     #[test]

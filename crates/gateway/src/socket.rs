@@ -48,6 +48,9 @@ pub(crate) fn tune_data(stream: &TcpStream) -> io::Result<()> {
 
 /// A listener for one data connection; port 0 is any.
 ///
+/// A port on which earlier connections still end (TIME_WAIT, one minute) can be had again; one on which somebody
+/// listens cannot: the kernel refuses the second `listen`, or `bind` if the first one listens already.
+///
 /// # Errors
 /// The error of the system call.
 pub(crate) fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
@@ -57,6 +60,8 @@ pub(crate) fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
         socket2::Type::STREAM.nonblocking(),
         None,
     )?;
+    // Among all its ports the system finds one that nobody has.
+    socket.set_reuse_address(port != 0)?;
     socket.bind(&address.into())?;
     socket.listen(1)?;
     TcpListener::from_std(socket.into())
@@ -318,3 +323,43 @@ const PACED_BYTES_MIN: usize = 16 * 1024;
 /// NATs forget idle connections after 300 s and more.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(45);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_that_ask_for_one_port_at_once_one_gets_it() {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let mut listening = 0;
+        for _ in 0..200 {
+            let port = {
+                let _runtime = runtime.enter();
+                let free = listen(ip, 0).and_then(|listener| listener.local_addr());
+                free.expect("a port").port()
+            };
+            let barrier = std::sync::Barrier::new(4);
+            let listeners: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            let _runtime = runtime.enter();
+                            barrier.wait();
+                            listen(ip, port)
+                        })
+                    })
+                    .collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().expect("no panic"))
+                    .collect()
+            });
+            let won = listeners.iter().filter(|listener| listener.is_ok()).count();
+            // Two that listen at the same moment may refuse each other.
+            assert!(won <= 1, "{won} listen on port {port}");
+            listening += won;
+        }
+        assert!(listening > 100, "{listening} of 200 ports were had at all");
+    }
+}

@@ -91,6 +91,17 @@ pub enum Denied {
     /// A loopback, link-local, multicast, unspecified or IPv4-mapped address that no entry lists.
     #[error("not allowed: {0} addresses must be listed explicitly")]
     Special(&'static str),
+    /// A name of the list leads to an address of an internal network, which no address or network of the list has:
+    /// whoever answers for the name must not choose among the servers in there.
+    #[error(
+        "not allowed: the name leads to {address}, a {kind} address; a name does not open such addresses, \
+         add \"{}\" to allow", Endpoint { host: Host::Ip(*address), port: *port }
+    )]
+    Internal {
+        kind: &'static str,
+        address: IpAddr,
+        port: u16,
+    },
     /// The gateway's own listener, which no entry lists by its very address.
     #[error("not allowed: that is the gateway itself")]
     Own,
@@ -353,6 +364,14 @@ impl AllowList {
         }
     }
 
+    /// Whether `asked` itself is listed, a name by an entry with that name. Nothing is resolved.
+    pub fn lists(&self, asked: &Endpoint) -> bool {
+        match asked.host {
+            Host::Ip(ip) => self.check(asked, ip, false).is_ok(),
+            Host::Name(_) => self.names(asked),
+        }
+    }
+
     /// Whether `address`, which is `asked` or what it resolved to, may be dialled. `own` says that
     /// the gateway itself listens there.
     ///
@@ -379,7 +398,14 @@ impl AllowList {
         {
             return Err(Denied::Special(kind));
         }
-        Ok(())
+        match internal(address) {
+            Some(kind) if networks().next().is_none() => Err(Denied::Internal {
+                kind,
+                address,
+                port: asked.port,
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn names(&self, asked: &Endpoint) -> bool {
@@ -400,6 +426,25 @@ fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
         let range: Network = range.parse().expect("the table holds networks");
         range.contains(ip).then_some((*kind, range))
     })
+}
+
+/// The kind of network inside of which `ip` leads, if it does: by itself, or through a translator that may stand on the
+/// way (NAT64, 6to4, Teredo).
+fn internal(ip: IpAddr) -> Option<&'static str> {
+    let of = |ip: IpAddr| {
+        INTERNAL.iter().find_map(|(kind, range)| {
+            let range: Network = range.parse().expect("the table holds networks");
+            range.contains(ip).then_some(*kind)
+        })
+    };
+    match ip {
+        IpAddr::V6(v6) if v6.segments()[0] == SIX_TO_FOUR => {
+            // RFC 3056 section 2: the IPv4 address of its router stands behind the first 16 bits.
+            let embedded = ((u128::from(v6) >> 80) as u32).to_be_bytes().into();
+            (special(embedded).is_some() || of(embedded).is_some()).then_some("6to4")
+        }
+        _ => of(ip),
+    }
 }
 
 /// Letters, digits, hyphens and underscores in labels of 1 to 63, and a last label that no resolver
@@ -450,6 +495,24 @@ const SPECIAL: [(&str, &str); 10] = [
     ("multicast", "ff00::/8"),
     ("IPv4-mapped", "::ffff:0:0/96"),
 ];
+
+/// Networks that no name of `allow` opens.
+const INTERNAL: [(&str, &str); 11] = [
+    ("private", "10.0.0.0/8"),
+    ("private", "172.16.0.0/12"),
+    ("private", "192.168.0.0/16"),
+    ("shared (CGNAT)", "100.64.0.0/10"),
+    ("benchmarking", "198.18.0.0/15"),
+    ("unique-local", "fc00::/7"),
+    ("site-local", "fec0::/10"),
+    ("NAT64", "64:ff9b::/96"),
+    ("NAT64", "64:ff9b:1::/48"),
+    ("Teredo", "2001::/32"),
+    ("IPv4-compatible", "::/96"),
+];
+
+/// First 16 bits of 6to4 addresses (RFC 3056).
+const SIX_TO_FOUR: u16 = 0x2002;
 
 /// Longest DNS name in text form (RFC 1035 section 2.3.4, less the root's dot and lengths).
 const NAME_MAX: usize = 253;

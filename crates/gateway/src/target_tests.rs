@@ -163,6 +163,73 @@ fn a_name_permits_that_name_and_not_its_address() {
 }
 
 #[test]
+fn a_name_does_not_open_internal_networks() {
+    let list = allow(&["ftp.example.com:21"]);
+    let by_name: Endpoint = "ftp.example.com".parse().expect("a target");
+    let at = |list: &AllowList, address: &str| {
+        list.check(&by_name, address.parse().expect("an address"), false)
+    };
+    for address in [
+        "10.0.0.1",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "100.64.0.1",
+        "100.127.255.255",
+        "198.18.0.1",
+        "fd00::1",
+        "fc00::1",
+        "fec0::1",
+        "64:ff9b::c000:201",
+        "64:ff9b::a00:1",
+        "64:ff9b:1::1",
+        "2001:0:1::1",
+        "::c0a8:101",
+        // 6to4 by 10.0.0.1, 127.0.0.1, 169.254.0.1, 192.168.0.1.
+        "2002:a00:1::1",
+        "2002:7f00:1::",
+        "2002:a9fe:1::",
+        "2002:c0a8:1:1::1",
+    ] {
+        let denied = at(&list, address);
+        assert!(matches!(denied, Err(Denied::Internal { .. })), "{address}");
+        let ip: IpAddr = address.parse().expect("an address");
+        let text = denied.expect_err("it is denied").to_string();
+        let entry = Endpoint {
+            host: Host::Ip(ip),
+            port: 21,
+        };
+        assert!(
+            text.ends_with(&format!("add \"{entry}\" to allow")),
+            "{text}"
+        );
+        // What the text says to add is what opens it.
+        let both = allow(&["ftp.example.com:21", &entry.to_string()]);
+        assert_eq!(at(&both, address), Ok(()), "{address}");
+    }
+    for address in [
+        "192.0.2.1",
+        "172.32.0.1",
+        "100.128.0.1",
+        "2001:db8::1",
+        "2002:c000:201::1",
+        "2600::1",
+    ] {
+        assert_eq!(at(&list, address), Ok(()), "{address}");
+    }
+    let network = allow(&["ftp.example.com:21", "10.20.0.0/16:21"]);
+    assert_eq!(at(&network, "10.20.0.1"), Ok(()));
+    assert!(at(&network, "10.21.0.1").is_err());
+    assert!(
+        at(
+            &allow(&["ftp.example.com:21", "10.20.0.0/16:22"]),
+            "10.20.0.1"
+        )
+        .is_err()
+    );
+}
+
+#[test]
 fn the_gateways_own_listener_needs_its_very_address() {
     let asked: Endpoint = "10.0.0.1:21".parse().expect("a target");
     let ip = IpAddr::from([10, 0, 0, 1]);

@@ -58,6 +58,29 @@ fn one_client_that_has_all_its_places_leaves_those_of_others() {
 }
 
 #[test]
+fn others_than_a_forwards_clients_are_reset_and_counted() {
+    let forward = "[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.9:1\"\n\
+                   clients = [\"127.0.0.2/32\"]";
+    let world = World::start_with("", forward);
+    for _ in 0..3 {
+        expect_reset(&world.forward(0));
+    }
+    world.near.wait_for("a count", |s| s.refused_total == 3);
+    assert_eq!(world.far.snapshot().refused_total, 0, "nobody asked it");
+}
+
+#[test]
+fn forwards_have_a_limit_of_their_own() {
+    let world = World::start_with("", "[limits]\nforwards_max = 1\nsessions_max = 1");
+    let mut first = world.forward(0);
+    let _server = world.accept();
+    first.write_all(b"x").expect("the gateway reads");
+    expect_reset(&world.forward(0));
+    // The place of a session is still there.
+    let (_client, _server) = world.session();
+}
+
+#[test]
 fn who_guesses_passwords_is_kept_out() {
     let world = World::start_with("", "[limits]\nfailed_logins_per_minute_max = 2");
     let (mut client, mut server) = world.session();

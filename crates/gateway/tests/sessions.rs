@@ -161,6 +161,35 @@ fn a_target_that_is_not_allowed_is_refused_with_5yz_and_says_so() {
 }
 
 #[test]
+fn a_door_lets_its_clients_name_only_what_it_allows() {
+    let door = "[[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.0/8\"]\n\
+                allow = [\"127.0.0.1:1-65535\", \"ftp.example.com\"]";
+    let world = World::start_with("", door);
+    let target = world.server.local_addr().expect("a bound socket");
+    let mut client = Control::connect(world.near.ftp[1]);
+    client.expect_code("220 ");
+    // The far gateway would connect to the first.
+    for host in ["127.0.0.9:1", "www.example.com", "ftp.example.com:22"] {
+        client.send(&format!("USER joe@{host}"));
+        let reply = client.expect_code("530 gateway: ");
+        assert!(reply.contains("not allowed at this door"), "{reply}");
+    }
+    assert_eq!(world.near.snapshot().refused_total, 3);
+    assert_eq!(
+        world.near.snapshot().peers[0].sent_payload_bytes,
+        0,
+        "nothing was asked"
+    );
+    client.send(&format!("USER joe@{target}"));
+    world.accept().send("220 ready");
+    // The other door knows no such limit.
+    let mut client = Control::connect(world.near.ftp[2]);
+    client.expect_code("220 ");
+    client.send("USER joe@127.0.0.9:1");
+    client.expect_code("421 gateway: ");
+}
+
+#[test]
 fn a_server_that_is_down_is_answered_421() {
     let world = World::start();
     let mut client = Control::connect(world.near.ftp[1]);

@@ -51,7 +51,7 @@ fn acceptor(folder: &Folder, authority: &Authority) -> Acceptor {
     let source = authority
         .issue()
         .write(&folder.path("cert.pem"), &folder.path("key.pem"));
-    Acceptor::new(source).expect("a certificate")
+    tls_common::acceptor(source).expect("a certificate")
 }
 
 fn connector(authority: &Authority) -> Connector {

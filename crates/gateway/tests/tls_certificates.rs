@@ -5,11 +5,13 @@ mod tls_common;
 use std::{fs, io, os::unix::fs::PermissionsExt, sync::Arc};
 
 use gateway::tls::{
-    Acceptor, CertError, CertSource, Connector, Distrust, Fingerprint, Kind, RootsError, Verify,
+    Acceptor, AcceptorError, CertError, CertSource, Connector, Distrust, Fingerprint, Kind,
+    RootsError, Verify,
 };
 use rustls::version::{TLS12, TLS13};
 use tls_common::{
-    Authority, Folder, Issued, NAME, Server, client, handshake, server_tls, soon, tcp_pair,
+    Authority, Folder, Issued, NAME, Server, acceptor, client, handshake, server_tls, soon,
+    tcp_pair,
 };
 
 /// What comes of connecting to a server with `issued` under `name`.
@@ -142,7 +144,7 @@ async fn a_client_that_does_not_trust_us_is_said_to() {
     let folder = Folder::new("untrusted");
     let authority = Authority::new();
     let files = (folder.path("cert.pem"), folder.path("key.pem"));
-    let acceptor = Acceptor::new(authority.issue().write(&files.0, &files.1)).expect("files");
+    let acceptor = acceptor(authority.issue().write(&files.0, &files.1)).expect("files");
     let config = Arc::new(client(&Authority::new(), &[&TLS13]));
     let (client, leg) = handshake(&config, &acceptor, Kind::Control).await;
     client.expect_err("an unknown root");
@@ -170,7 +172,7 @@ async fn a_changed_certificate_is_taken_on_and_a_broken_one_is_not() {
     let authority = Authority::new();
     let files = (folder.path("cert.pem"), folder.path("key.pem"));
     let (first, second) = (authority.issue(), authority.issue());
-    let acceptor = Acceptor::new(first.write(&files.0, &files.1)).expect("files");
+    let acceptor = acceptor(first.write(&files.0, &files.1)).expect("files");
     assert_eq!(
         shown(&acceptor, &authority).await,
         Fingerprint::of(&first.cert)
@@ -197,6 +199,15 @@ async fn a_changed_certificate_is_taken_on_and_a_broken_one_is_not() {
     acceptor.reload();
     assert_eq!(acceptor.fingerprint(), Fingerprint::of(&second.cert));
     first.write(&files.0, &files.1);
+    let open_to_all = PermissionsExt::from_mode(0o644);
+    fs::set_permissions(&files.1, open_to_all).expect("chmod");
+    acceptor.reload();
+    assert_eq!(
+        acceptor.fingerprint(),
+        Fingerprint::of(&second.cert),
+        "others can read the new key"
+    );
+    first.write(&files.0, &files.1);
     acceptor.reload();
     assert_eq!(
         shown(&acceptor, &authority).await,
@@ -209,7 +220,7 @@ async fn a_session_outlives_a_change_of_certificate() {
     let folder = Folder::new("outlives");
     let authority = Authority::new();
     let files = (folder.path("cert.pem"), folder.path("key.pem"));
-    let acceptor = Acceptor::new(authority.issue().write(&files.0, &files.1)).expect("files");
+    let acceptor = acceptor(authority.issue().write(&files.0, &files.1)).expect("files");
     let config = Arc::new(client(&authority, &[&TLS12]));
     let (control, leg) = handshake(&config, &acceptor, Kind::Control).await;
     let _control = (control.expect("connected"), leg.expect("accepted"));
@@ -228,7 +239,7 @@ fn a_self_signed_certificate_is_made_once() {
         key_file: folder.path("site-a.key.ftps.key"),
         self_signed: true,
     };
-    let start = || Acceptor::new(source.clone()).map(|acceptor| acceptor.fingerprint());
+    let start = || acceptor(source.clone()).map(|acceptor| acceptor.fingerprint());
     let first = start().expect("made");
     let mode = fs::metadata(&source.key_file)
         .expect("a key file")
@@ -247,6 +258,9 @@ fn a_self_signed_certificate_is_made_once() {
 
     fs::write(&source.key_file, "odd").expect("a key file");
     let error = start().expect_err("never written over");
+    let AcceptorError::Certificate(error) = error else {
+        panic!("{error}");
+    };
     assert!(matches!(error, CertError::NotAKey { .. }), "{error}");
     assert_eq!(error.path(), source.key_file);
 }
@@ -259,7 +273,7 @@ async fn a_self_signed_certificate_can_be_pinned() {
         key_file: folder.path("k.ftps.key"),
         self_signed: true,
     };
-    let acceptor = Acceptor::new(source).expect("made");
+    let acceptor = acceptor(source).expect("made");
     let pin = Verify::Pin(acceptor.fingerprint());
     let connector = Connector::new(&server_tls(pin)).expect("a pin");
     let (near, far) = tcp_pair().await;

@@ -9,8 +9,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use gateway::tls::{Acceptor, Connector, Fingerprint, Kind, Verify};
-use tls_common::{Authority, Folder, NAME, receive, send, server_tls, soon};
+use gateway::tls::{Connector, Fingerprint, Kind, Verify};
+use tls_common::{Authority, Folder, NAME, acceptor, receive, send, server_tls, soon};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
@@ -97,7 +97,7 @@ mod installed {
     async fn openssl_as_a_client_resumes_one_session_any_number_of_times() {
         let folder = Folder::new("s_client");
         let files = (folder.path("cert.pem"), folder.path("key.pem"));
-        let acceptor = Acceptor::new(Authority::new().issue().write(&files.0, &files.1));
+        let acceptor = acceptor(Authority::new().issue().write(&files.0, &files.1));
         let acceptor = acceptor.expect("files");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -59,4 +59,4 @@ pub use endpoint::{
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};
-pub use stream::Class;
+pub use stream::{Class, memory::streams_at_once};

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn fetch(admin: SocketAddr) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"GET /status.json HTTP/1.0\r\nHost: gateway\r\n\r\n")?;
+    write!(stream, "GET /status.json HTTP/1.0\r\nHost: {admin}\r\n\r\n")?;
     let mut answer = String::new();
     stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer)?;
     let (head, body) = answer

@@ -97,6 +97,7 @@ fn refusal(command: &Command<'_>) -> Option<&'static str> {
             Some("502 gateway: this form of data connection is not offered here")
         }
         Kind::Protection => Some("502 gateway: TLS is not offered here"),
+        Kind::Malformed => Some("500 gateway: a command has letters only"),
         _ => None,
     }
 }

@@ -67,10 +67,9 @@ impl Conn {
 
     /// Lets both gateways and the kernels do what they can. Returns whether that was anything.
     pub(crate) fn step(&mut self, now: Duration, rng: &mut Rng, planted: Planted) -> bool {
-        for leg in [&mut self.client_leg, &mut self.server_leg] {
-            if let Some(leg) = leg {
-                leg.settle(now, rng);
-            }
+        let legs = [&mut self.client_leg, &mut self.server_leg];
+        for leg in legs.into_iter().flatten() {
+            leg.settle(now, rng);
         }
         let mut has_moved = false;
         if let Some(near) = &mut self.near {

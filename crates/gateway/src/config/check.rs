@@ -1,10 +1,8 @@
-//! Checks across keys of the configuration: references between sections, contradictions, and
-//! features that do not exist yet.
+//! Checks across keys of the configuration: references between sections, and contradictions.
 
 use std::{
     collections::HashSet,
     net::{Ipv4Addr, SocketAddr},
-    num::{NonZeroU32, NonZeroUsize},
     path::Path,
     time::Duration,
 };
@@ -15,15 +13,12 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer, check_pass_through, check_tls, check_transparent,
+    Config, Forward, FtpDoor, Peer, check_limits, check_pass_through, check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
-    file::{File, ForwardSection, FtpSection, LimitsSection, LinkSection, OneOrMore, PeerSection},
+    file::{AdminSection, File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     problem::{Problem, problem},
 };
-use crate::{
-    limits::Limits,
-    target::{AllowList, Endpoint},
-};
+use crate::target::{AllowEntry, AllowList, Endpoint, Host};
 
 pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     let key_file = folder.join(file.identity.key_file.get_ref());
@@ -49,6 +44,13 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
     }
     let admin_explicit = file.admin.as_ref().is_some_and(|a| a.listen.is_some());
     let replay_file = key_file.with_added_extension("replay");
+    let memory_max = memory_max(file.link.memory_max.as_ref(), peers.len())?;
+    let limits = check_limits::limits(
+        file.limits,
+        memory_max,
+        peers.len(),
+        !file.forwards.is_empty(),
+    )?;
     let mut config = Config {
         key_file,
         link_listen: file.link.listen.unwrap_or(LINK_LISTEN),
@@ -57,7 +59,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
             peers: link_peers,
             policy,
             rate_max: rate_max(file.link.rate_max.as_ref())?,
-            memory_max: memory_max(file.link.memory_max.as_ref(), peers.len())?,
+            memory_max,
             idle_timeout: idle_timeout(file.link.idle_timeout.as_ref())?,
             replay_file: Some(replay_file),
         },
@@ -65,7 +67,8 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         ftp: Vec::new(),
         pass_through: Vec::new(),
         forwards: Vec::new(),
-        limits: limits(file.limits)?,
+        limits,
+        admin_hosts: admin_hosts(file.admin.as_ref())?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
         admin_explicit,
     };
@@ -85,6 +88,14 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         config.forwards.push(forward);
     }
     Ok(config)
+}
+
+fn admin_hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem> {
+    let hosts = section.map_or(&[][..], |admin| &admin.hosts);
+    let host = |text: &Spanned<String>| {
+        Host::parse(text.get_ref()).map_err(|error| problem(text, error.to_string()))
+    };
+    hosts.iter().map(host).collect()
 }
 
 fn policy(section: &LinkSection) -> Result<Policy, Problem> {
@@ -145,32 +156,6 @@ fn idle_timeout(time: Option<&Spanned<Duration>>) -> Result<Duration, Problem> {
         Some(time) => Ok(*time.get_ref()),
         None => Ok(IDLE_TIMEOUT),
     }
-}
-
-fn limits(section: LimitsSection) -> Result<Limits, Problem> {
-    let default = Limits::default();
-    let time = |time: Option<Spanned<Duration>>, default| match time {
-        Some(time) if *time.get_ref() < PATIENCE_MIN => {
-            Err(problem(&time, "expected at least 1 s"))
-        }
-        Some(time) => Ok(time.into_inner()),
-        None => Ok(default),
-    };
-    let count = |count: Option<NonZeroUsize>, default| count.map_or(default, NonZeroUsize::get);
-    Ok(Limits {
-        sessions_max: count(section.sessions_max, default.sessions_max),
-        sessions_per_client_max: count(
-            section.sessions_per_client_max,
-            default.sessions_per_client_max,
-        ),
-        transfers_max: count(section.transfers_max, default.transfers_max),
-        failed_logins_per_minute_max: section
-            .failed_logins_per_minute_max
-            .map_or(default.failed_logins_per_minute_max, NonZeroU32::get),
-        login_timeout: time(section.login_timeout, default.login_timeout)?,
-        idle_timeout: time(section.idle_timeout, default.idle_timeout)?,
-        stall_timeout: time(section.stall_timeout, default.stall_timeout)?,
-    })
 }
 
 fn link_peer(
@@ -247,6 +232,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     if let Some(target) = &section.target {
         served(target, via, config)?;
     }
+    let allow = allow(section.allow.as_ref(), section.target.is_some())?;
     let passive_ports = section
         .passive_ports
         .as_ref()
@@ -255,6 +241,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     let mode = mode(section.mode.as_ref())?;
     let server_data = server_data(section.server_data.as_ref())?;
     let tls = check_tls::door(&section, folder, &config.key_file)?;
+    let tls_rules = check_tls::rules(&section, folder)?;
     let server_tls = check_tls::server(&section, folder)?;
     let transparent = check_transparent::door(&section, via, config)?;
     Ok(FtpDoor {
@@ -264,12 +251,28 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
         target: section.target.map(Spanned::into_inner),
         transparent,
         clients: section.clients,
+        allow,
         via,
         passive_ports,
         external_address: section.external_address.map(Spanned::into_inner),
         tls,
+        tls_rules,
         server_tls,
     })
+}
+
+/// Servers that clients may name, at a door where they do.
+fn allow(
+    list: Option<&Spanned<Vec<AllowEntry>>>,
+    has_target: bool,
+) -> Result<Option<AllowList>, Problem> {
+    match list {
+        Some(list) if has_target => Err(problem(
+            list,
+            "allow contradicts target: it is for doors at which clients name the server",
+        )),
+        list => Ok(list.map(|list| AllowList(list.get_ref().clone()))),
+    }
 }
 
 fn forward(
@@ -283,6 +286,7 @@ fn forward(
     Ok(Forward {
         listen: section.listen.into_inner(),
         target: section.target.into_inner(),
+        clients: section.clients,
         via,
     })
 }
@@ -346,9 +350,6 @@ const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
 
 /// Shorter, and a few lost packets at a long round trip end the connection.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-
-/// Shorter, and a command over a long path is not answered in time.
-const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Default silence after which a session ends: longer than a router's restart.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);

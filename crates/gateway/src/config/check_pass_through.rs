@@ -28,7 +28,7 @@ pub(super) fn door(
     let Some(tls) = &section.tls else {
         return Err(problem(&section.listen, "expected tls"));
     };
-    check_tls::no_certificate(tls)?;
+    check_tls::no_tls_keys(tls)?;
     let needs = |what: &str| problem(&tls.mode, format!("tls mode \"pass-through\" needs {what}"));
     let Some(target) = section.target else {
         return Err(needs(
@@ -73,6 +73,10 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     refuse(
         section.transparent.as_ref().filter(|t| *t.get_ref()),
         "tls mode \"pass-through\" is for one target, and transparent = true for all",
+    )?;
+    refuse(
+        section.allow.as_ref(),
+        "allow contradicts tls mode \"pass-through\", which has one target",
     )?;
     refuse(
         section.external_address.as_ref(),

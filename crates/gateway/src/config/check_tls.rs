@@ -10,7 +10,9 @@ use super::{
     file::{FtpSection, ServerTlsSection, TlsSection},
     problem::{Problem, problem},
 };
-use crate::tls::{self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, ServerTls, Verify};
+use crate::tls::{
+    self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, Rules, ServerTls, Verify, Version,
+};
 
 /// TLS with clients. Without `cert_file` the certificate is kept beside the identity `key_file`.
 pub(super) fn door(
@@ -24,7 +26,7 @@ pub(super) fn door(
     match tls.mode.get_ref().as_str() {
         "explicit" => Ok(DoorTls::Explicit(certificate(tls, folder, key_file)?)),
         "implicit" => Ok(DoorTls::Implicit(certificate(tls, folder, key_file)?)),
-        "off" => no_certificate(tls).map(|()| DoorTls::Off),
+        "off" => no_tls_keys(tls).map(|()| DoorTls::Off),
         other => Err(problem(
             &tls.mode,
             format!(
@@ -33,6 +35,39 @@ pub(super) fn door(
             ),
         )),
     }
+}
+
+/// Reads what is asked of the clients' TLS.
+pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<Rules, Problem> {
+    let default = Rules::default();
+    let Some(tls) = &section.tls else {
+        return Ok(default);
+    };
+    let version_min = match &tls.min_version {
+        None => default.version_min,
+        Some(version) => match version.get_ref().as_str() {
+            "1.2" => Version::Tls12,
+            "1.3" => Version::Tls13,
+            other => {
+                let message = format!("unknown TLS version {other:?}, expected \"1.2\" or \"1.3\"");
+                return Err(problem(version, message));
+            }
+        },
+    };
+    let client_roots = match &tls.client_roots_file {
+        None => None,
+        Some(file) => Some(
+            tls::read_roots(&folder.join(file.get_ref()))
+                .map_err(|error| file_problem(file, &error))?,
+        ),
+    };
+    let set = |key: &Option<Spanned<bool>>, default| key.as_ref().map_or(default, |k| *k.get_ref());
+    Ok(Rules {
+        is_required: set(&tls.required, default.is_required),
+        version_min,
+        client_roots,
+        must_resume: set(&tls.require_reuse, default.must_resume),
+    })
 }
 
 /// Reads the settings of TLS towards the server.
@@ -70,7 +105,9 @@ fn certificate(tls: &TlsSection, folder: &Path, key_file: &Path) -> Result<CertS
             };
             source.check().map_err(|error| {
                 let of_key = match &error {
-                    CertError::NotAKey { .. } | CertError::Mismatch { .. } => true,
+                    CertError::NotAKey { .. }
+                    | CertError::Exposed { .. }
+                    | CertError::Mismatch { .. } => true,
                     // One file may hold both.
                     other => other.path() != source.cert_file,
                 };
@@ -83,14 +120,24 @@ fn certificate(tls: &TlsSection, folder: &Path, key_file: &Path) -> Result<CertS
     }
 }
 
-pub(super) fn no_certificate(tls: &TlsSection) -> Result<(), Problem> {
-    match tls.cert_file.as_ref().or(tls.key_file.as_ref()) {
-        Some(file) => Err(problem(
-            file,
-            "a certificate needs tls mode \"explicit\" or \"implicit\"",
-        )),
-        None => Ok(()),
+/// Refuses keys that mean nothing where the gateway has no TLS with clients.
+pub(super) fn no_tls_keys(tls: &TlsSection) -> Result<(), Problem> {
+    fn refuse<T>(value: Option<&Spanned<T>>, what: &str) -> Result<(), Problem> {
+        value.map_or(Ok(()), |value| {
+            let message = format!("{what} needs tls mode \"explicit\" or \"implicit\"");
+            Err(problem(value, message))
+        })
     }
+    refuse(
+        tls.cert_file.as_ref().or(tls.key_file.as_ref()),
+        "a certificate",
+    )?;
+    let is_required = tls.required.as_ref().filter(|required| *required.get_ref());
+    refuse(is_required, "required = true")?;
+    refuse(tls.min_version.as_ref(), "min_version")?;
+    refuse(tls.client_roots_file.as_ref(), "client_roots_file")?;
+    let must_resume = tls.require_reuse.as_ref().filter(|reuse| *reuse.get_ref());
+    refuse(must_resume, "require_reuse = true")
 }
 
 fn verify(tls: &ServerTlsSection, folder: &Path) -> Result<Verify, Problem> {

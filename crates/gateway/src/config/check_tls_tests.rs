@@ -12,7 +12,10 @@ impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a temporary folder");
-        let write = |name: &str, text: &str| fs::write(path.join(name), text).expect("a file");
+        let write = |name: &str, text: &str| {
+            fs::write(path.join(name), text).expect("a file");
+            set_mode(&path.join(name), 0o600);
+        };
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
         let cert = params.self_signed(&key).expect("a certificate").pem();
@@ -58,6 +61,11 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
 }
 
 const HEAD: &str = "[identity]\nkey_file = \"site-a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:2121\"\n";
@@ -239,5 +247,69 @@ fn keys_that_contradict_are_refused_where_they_stand() {
         let (line, at, message) = folder.read(text).expect_err("a contradiction");
         assert!(message.contains(expected), "{text}: {message}");
         assert_eq!((line, at), (LINE, column), "{text}: {message}");
+    }
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    let folder = Folder::new("tls-key-mode");
+    let tls = "tls = { mode = \"implicit\", cert_file = \"cert.pem\", key_file = \"key.pem\" }";
+    folder.read(tls).expect("0600");
+    for mode in [0o640, 0o604, 0o660, 0o644] {
+        set_mode(&folder.0.join("key.pem"), mode);
+        let (line, column, message) = folder.read(tls).expect_err("others can read it");
+        let at = tls.find("\"key.pem\"").expect("the key") + 1;
+        assert_eq!((line, column), (LINE, at));
+        assert!(
+            message.contains("key.pem") && message.contains("chmod 600"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn rules_for_clients_are_read_and_need_tls() {
+    let folder = Folder::new("tls-rules");
+    let read = |keys: &str| {
+        let text = format!("{HEAD}target = \"10.0.0.1\"\ntls = {{ {keys} }}\n");
+        let file: File = toml::from_str(&text).expect("well-formed");
+        rules(&file.ftp[0], &folder.0)
+    };
+    let default = read("mode = \"explicit\"").ok().expect("the defaults");
+    assert_eq!(default, Rules::default());
+    assert!(default.must_resume && !default.is_required);
+    let all = "mode = \"explicit\", required = true, min_version = \"1.3\", \
+               client_roots_file = \"cert.pem\", require_reuse = false";
+    let all = read(all).ok().expect("well-formed");
+    assert!(all.is_required && !all.must_resume);
+    assert_eq!(all.version_min, Version::Tls13);
+    assert_eq!(all.client_roots.map(|roots| roots.len()), Some(1));
+    for (keys, expected) in [
+        (
+            "mode = \"explicit\", min_version = \"1.1\"",
+            "\"1.2\" or \"1.3\"",
+        ),
+        (
+            "mode = \"explicit\", client_roots_file = \"empty.pem\"",
+            "there is none",
+        ),
+        (
+            "mode = \"explicit\", client_roots_file = \"absent.pem\"",
+            "absent.pem",
+        ),
+    ] {
+        let Err(problem) = read(keys) else {
+            panic!("{keys} is no mistake");
+        };
+        assert!(problem.message.contains(expected), "{}", problem.message);
+    }
+    for key in [
+        "required = true",
+        "min_version = \"1.2\"",
+        "require_reuse = true",
+    ] {
+        let off = format!("tls = {{ mode = \"off\", {key} }}");
+        let (_, _, message) = folder.read(&off).expect_err("no TLS");
+        assert!(message.contains("needs tls mode"), "{key}: {message}");
     }
 }

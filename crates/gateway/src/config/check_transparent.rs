@@ -55,6 +55,10 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
         "target contradicts transparent = true: the server is the one that the client connects to",
     )?;
     refuse(
+        section.allow.as_ref(),
+        "allow contradicts transparent = true: what is intercepted follows from the serves of each [[peer]]",
+    )?;
+    refuse(
         section.external_address.as_ref(),
         "external_address contradicts transparent = true: clients are told the server's own address",
     )?;

@@ -78,6 +78,7 @@ pub(super) struct FtpSection {
     pub(super) listen: Spanned<SocketAddr>,
     pub(super) target: Option<Spanned<Endpoint>>,
     pub(super) clients: Option<Vec<Network>>,
+    pub(super) allow: Option<Spanned<Vec<AllowEntry>>>,
     pub(super) via: Option<Spanned<String>>,
     pub(super) mode: Option<Spanned<String>>,
     pub(super) transparent: Option<Spanned<bool>>,
@@ -94,6 +95,10 @@ pub(super) struct TlsSection {
     pub(super) mode: Spanned<String>,
     pub(super) cert_file: Option<Spanned<PathBuf>>,
     pub(super) key_file: Option<Spanned<PathBuf>>,
+    pub(super) required: Option<Spanned<bool>>,
+    pub(super) min_version: Option<Spanned<String>>,
+    pub(super) client_roots_file: Option<Spanned<PathBuf>>,
+    pub(super) require_reuse: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,6 +115,7 @@ pub(super) struct ServerTlsSection {
 pub(super) struct ForwardSection {
     pub(super) listen: Spanned<SocketAddr>,
     pub(super) target: Spanned<Endpoint>,
+    pub(super) clients: Option<Vec<Network>>,
     pub(super) via: Option<Spanned<String>>,
 }
 
@@ -123,9 +129,10 @@ pub(super) struct FarSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsSection {
-    pub(super) sessions_max: Option<NonZeroUsize>,
+    pub(super) sessions_max: Option<Spanned<NonZeroUsize>>,
     pub(super) sessions_per_client_max: Option<NonZeroUsize>,
-    pub(super) transfers_max: Option<NonZeroUsize>,
+    pub(super) transfers_max: Option<Spanned<NonZeroUsize>>,
+    pub(super) forwards_max: Option<Spanned<NonZeroUsize>>,
     pub(super) failed_logins_per_minute_max: Option<NonZeroU32>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) login_timeout: Option<Spanned<Duration>>,
@@ -139,6 +146,8 @@ pub(super) struct LimitsSection {
 #[serde(deny_unknown_fields)]
 pub(super) struct AdminSection {
     pub(super) listen: Option<SocketAddr>,
+    #[serde(default)]
+    pub(super) hosts: Vec<Spanned<String>>,
 }
 
 /// A duration above zero, with its place in the file.

@@ -1,9 +1,9 @@
 //! The configuration: read once, checked once, and valid from then on.
 //!
-//! Every error names the file, the line, the column and the expected form. A key of the contract
-//! whose feature does not exist yet is refused with a message that says so.
+//! Every error names the file, the line, the column and the expected form. A key that is not known is such an error.
 
 mod check;
+mod check_limits;
 mod check_pass_through;
 mod check_tls;
 mod check_transparent;
@@ -19,14 +19,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ftp::session::{Mode, far::DataWay};
+use ftp::session::{Mode, far::DataWay, near::ClientTls};
 
 pub(crate) use self::intercepted::{FTP_PORT, Intercepted};
 
 use crate::{
     limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
-    tls::{CertSource, ServerTls},
+    tls::{self, CertSource, ServerTls},
 };
 
 /// A checked configuration of a gateway.
@@ -50,6 +50,8 @@ pub struct Config {
     pub limits: Limits,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
+    /// Further names under which the admin interface is asked.
+    pub admin_hosts: Vec<Host>,
     /// The file names the admin address, so its port being taken is an error.
     pub admin_explicit: bool,
 }
@@ -76,6 +78,8 @@ pub struct FtpDoor {
     pub transparent: bool,
     /// Who may connect; `None`: loopback and private ranges.
     pub clients: Option<Vec<Network>>,
+    /// Servers that clients may name; `None`: all that a peer serves.
+    pub allow: Option<AllowList>,
     /// The peer to go through, an index into [`Config::peers`]; `None`: chosen by `serves`.
     pub via: Option<usize>,
     /// Ports to listen on for data; `None`: whatever the system gives.
@@ -88,6 +92,8 @@ pub struct FtpDoor {
     pub external_address: Option<IpAddr>,
     /// TLS with the clients.
     pub tls: DoorTls,
+    /// What that TLS must be.
+    pub tls_rules: tls::Rules,
     /// TLS between the far gateway and the server; `None`: none.
     pub server_tls: Option<ServerTls>,
 }
@@ -125,6 +131,8 @@ pub struct Forward {
     pub listen: SocketAddr,
     /// The address that the far gateway connects to.
     pub target: Endpoint,
+    /// Who may connect; `None`: loopback and private ranges.
+    pub clients: Option<Vec<Network>>,
     /// The peer to go through; `None`: chosen by `serves`.
     pub via: Option<usize>,
 }
@@ -197,6 +205,21 @@ impl FtpDoor {
         self.target.clone().or(is_server.then_some(original))
     }
 
+    /// TLS with the clients, for the session's state machine.
+    pub(crate) fn client_tls(&self) -> ClientTls {
+        let is_required = self.tls_rules.is_required;
+        match &self.tls {
+            DoorTls::Implicit(_) => ClientTls::Implicit { is_required },
+            DoorTls::Explicit(_) => ClientTls::Explicit { is_required },
+            DoorTls::Off => ClientTls::Off,
+        }
+    }
+
+    /// Whether a client may name this server.
+    pub(crate) fn may_name(&self, server: &Endpoint) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.lists(server))
+    }
+
     /// Whether a client at `ip` may use this door.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)
@@ -204,6 +227,13 @@ impl FtpDoor {
 }
 
 impl PassThrough {
+    /// Whether a client at `ip` may use this door.
+    pub fn admits(&self, ip: IpAddr) -> bool {
+        admits(self.clients.as_deref(), ip)
+    }
+}
+
+impl Forward {
     /// Whether a client at `ip` may use this door.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)

@@ -241,6 +241,10 @@ fn contradictions_are_errors() {
             "[[peer]]\nname = \"c\"\npublic_key = \"x\"\n",
             "44 characters",
         ),
+        (
+            "[[ftp]]\nlisten = \"127.0.0.1:1\"\ntarget = \"10.0.0.1\"\nallow = [\"10.0.0.1\"]\n",
+            "allow contradicts target",
+        ),
         ("endpoint = \"203.0.113.9\"\n", "with a port"),
         ("serves = [\"10.0.0.1/8\"]\n", "10.0.0.1/8"),
         (
@@ -272,6 +276,85 @@ fn values_that_cannot_work_name_their_place_and_the_least() {
     let least = "rate_max = \"64 kbit/s\"\n[link]\nrate_max = \"64 kbit/s\"\n\
                  memory_max = \"16 MiB\"\nidle_timeout = \"1 s\"\n";
     folder.parse(&with_peer(least)).expect("the least values");
+}
+
+#[test]
+fn what_clients_may_take_fits_the_streams_of_a_peer() {
+    let folder = Folder::new("streams");
+    for (memory, streams) in [
+        ("16 MiB", 34),
+        ("64 MiB", 136),
+        ("1 GiB", 2172),
+        ("8 GiB", 3072),
+    ] {
+        let link = format!("[link]\nmemory_max = \"{memory}\"\n");
+        let limits = |rest: &str| {
+            let text = with_peer(&format!("{link}[limits]\n{rest}"));
+            folder.parse(&text).expect("it fits").limits
+        };
+        let default = limits("");
+        let sum = |l: &Limits| l.sessions_max + l.transfers_max + l.forwards_max;
+        assert!(sum(&default) <= streams, "{memory}: {default:?}");
+        assert!(sum(&default) + 3 > streams, "{memory}: {default:?}");
+        assert!(default.forwards_max <= streams / 8);
+        assert!(default.sessions_per_client_max <= default.sessions_max);
+        // What is set takes from what is not.
+        let most = streams - 1;
+        let set = limits(&format!("sessions_max = {}\n", most - 1));
+        assert_eq!(
+            (set.sessions_max, set.transfers_max),
+            (most - 1, 1),
+            "{memory}"
+        );
+    }
+    // Those of two peers share the memory.
+    let key = Identity::generate().public_key();
+    let second = format!("[[peer]]\nname = \"site-c\"\npublic_key = \"{key}\"\n");
+    let two = folder.parse(&with_peer(&second)).expect("it fits").limits;
+    assert_eq!(two.sessions_max, 1086 / 2);
+    let all = "[[forward]]\nlisten = \"127.0.0.1:1\"\ntarget = \"10.0.0.1:1\"\n\
+               [limits]\nsessions_max = 1000\ntransfers_max = 1000\nforwards_max = 172\n";
+    folder.parse(&with_peer(all)).expect("2172 streams");
+}
+
+#[test]
+fn limits_that_no_peer_has_streams_for_name_what_would_fit() {
+    let folder = Folder::new("no-streams");
+    for (rest, at, expected) in [
+        (
+            "[limits]\nsessions_max = 2000\ntransfers_max = 2000\n",
+            (8, 17),
+            "4000 together, and memory_max = \"1 GiB\" gives 2172 to the peer: expected at most 172 here",
+        ),
+        (
+            "[link]\nmemory_max = \"64 MiB\"\n[limits]\ntransfers_max = 1000\n",
+            (9, 17),
+            "expected at most 135 here, or memory_max = \"472 MiB\"",
+        ),
+        (
+            "[limits]\nsessions_max = 3\nforwards_max = 18446744073709551615\n",
+            (8, 16),
+            "expected at most 2168 here",
+        ),
+    ] {
+        let (line, column, message) = folder.error(&with_peer(rest));
+        assert!(message.contains(expected), "{rest}: {message}");
+        assert_eq!((line, column), at, "{rest}: {message}");
+    }
+}
+
+#[test]
+fn a_forward_has_the_same_clients_as_other_doors() {
+    let folder = Folder::new("forward-clients");
+    let text = with_peer("[[forward]]\nlisten = \"127.0.0.1:1\"\ntarget = \"10.0.0.1:873\"\n");
+    let forward = |text: &str| {
+        let config = folder.parse(text).expect("a valid configuration");
+        config.forwards.into_iter().next().expect("a forward")
+    };
+    let default = forward(&text);
+    assert!(default.admits([10, 1, 2, 3].into()) && !default.admits([192, 0, 2, 1].into()));
+    let own = forward(&format!("{text}clients = [\"192.0.2.0/24\"]\n"));
+    assert!(!own.admits([10, 1, 2, 3].into()) && own.admits([192, 0, 2, 1].into()));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Connects to a server on behalf of a peer: resolves the name once, checks each address, and dials
-//! exactly an allowed one.
+//! exactly the allowed ones, until one of them is connected.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns sockets: asks which addresses are local"
@@ -12,7 +12,11 @@ use std::{
 };
 
 use link::PeerId;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     shared::Shared,
@@ -66,23 +70,98 @@ pub(crate) async fn dial(
             source,
         })?,
     };
-    let mut reason = denied(Denied::NotListed);
-    for ip in addresses.into_iter().take(ADDRESSES_MAX) {
+    let is_own = |address| is_own(&shared.own, address);
+    let allowed = allowed(allow, target, addresses, is_own).map_err(denied)?;
+    let connected = first_to_connect(in_turns(allowed), TcpStream::connect).await;
+    connected.map_err(|source| DialError::Unreachable {
+        target: target.clone(),
+        source,
+    })
+}
+
+/// Of the addresses of `target` those that may be dialled, in the same order.
+///
+/// # Errors
+/// [`Denied`] if there is none.
+fn allowed(
+    allow: &AllowList,
+    target: &Endpoint,
+    addresses: Vec<IpAddr>,
+    is_own: impl Fn(SocketAddr) -> bool,
+) -> Result<Vec<SocketAddr>, Denied> {
+    let mut reason = Denied::NotListed;
+    let mut allowed = Vec::new();
+    for ip in addresses {
         let address = SocketAddr::new(ip, target.port);
-        match allow.check(target, ip, is_own(&shared.own, address)) {
-            Err(why) => reason = denied(why),
-            Ok(()) => match connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(source) => {
-                    reason = DialError::Unreachable {
-                        target: target.clone(),
-                        source,
-                    };
-                }
-            },
+        match allow.check(target, ip, is_own(address)) {
+            Ok(()) => allowed.push(address),
+            Err(why) => reason = why,
         }
     }
-    Err(reason)
+    if allowed.is_empty() {
+        return Err(reason);
+    }
+    Ok(allowed)
+}
+
+/// The families by turns, the first one's first (RFC 8305 section 4). Within a family the resolver's order stays.
+fn in_turns(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
+        return addresses;
+    };
+    let (same, other): (Vec<_>, Vec<_>) = addresses
+        .into_iter()
+        .partition(|address| address.is_ipv6() == first);
+    let (mut same, mut other) = (same.into_iter(), other.into_iter());
+    let mut turns = Vec::new();
+    while turns.len() < ADDRESSES_MAX {
+        let pair = [same.next(), other.next()];
+        if pair == [None, None] {
+            break;
+        }
+        turns.extend(pair.into_iter().flatten());
+    }
+    turns.truncate(ADDRESSES_MAX);
+    turns
+}
+
+/// The first connection that stands (RFC 8305 section 5): a further address is tried when an attempt has failed, or
+/// has taken [`ATTEMPT_DELAY`]. The other attempts are given up.
+///
+/// # Errors
+/// That of the last attempt that failed; [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
+async fn first_to_connect<T, F>(
+    addresses: Vec<SocketAddr>,
+    connect: impl Fn(SocketAddr) -> F,
+) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = io::Result<T>> + Send + 'static,
+{
+    let race = async {
+        let mut waiting = addresses.into_iter();
+        // Dropped, it ends the attempts that are under way.
+        let mut attempts = JoinSet::new();
+        let mut reason = io::ErrorKind::NotFound.into();
+        loop {
+            if let Some(address) = waiting.next() {
+                attempts.spawn(connect(address));
+            }
+            let is_last = waiting.len() == 0;
+            tokio::select! {
+                ended = attempts.join_next() => match ended {
+                    Some(Ok(Ok(connection))) => return Ok(connection),
+                    Some(Ok(Err(error))) => reason = error,
+                    Some(Err(panicked)) => reason = io::Error::other(panicked),
+                    None => return Err(reason),
+                },
+                () = sleep(ATTEMPT_DELAY), if !is_last => {}
+            }
+        }
+    };
+    timeout(CONNECT_PATIENCE, race)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 async fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
@@ -114,9 +193,155 @@ fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Most addresses of one name that are tried.
-const ADDRESSES_MAX: usize = 4;
+/// Most addresses of one name that are tried: the last one begins 1.75 s after the first.
+const ADDRESSES_MAX: usize = 8;
 
-/// Time for a server to accept a connection; shorter than the 20 s that FileZilla waits for a
+/// How long an attempt is alone before the next address is tried beside it (RFC 8305 section 8).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Time for a server to accept a connection, at whichever of its addresses; shorter than the 20 s that FileZilla waits for a
 /// greeting.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::{pending, ready},
+        pin::Pin,
+        sync::{Arc, Mutex},
+    };
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    type Attempt = Pin<Box<dyn Future<Output = io::Result<SocketAddr>> + Send>>;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        let parse = |text: &&str| SocketAddr::new(text.parse().expect("an address"), 21);
+        texts.iter().map(parse).collect()
+    }
+
+    fn in_virtual_time<T>(what: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(what)
+    }
+
+    #[test]
+    fn an_address_that_swallows_packets_costs_a_quarter_of_a_second() {
+        in_virtual_time(async {
+            let begun = Instant::now();
+            let connect = |address: SocketAddr| -> Attempt {
+                match address.is_ipv6() {
+                    true => Box::pin(pending()),
+                    false => Box::pin(ready(Ok(address))),
+                }
+            };
+            let both = addresses(&["2001:db8::1", "192.0.2.1"]);
+            let connected = first_to_connect(both, connect).await;
+            assert_eq!(connected.expect("connected").to_string(), "192.0.2.1:21");
+            assert_eq!(begun.elapsed(), ATTEMPT_DELAY);
+        });
+    }
+
+    #[test]
+    fn one_that_refuses_makes_way_at_once() {
+        in_virtual_time(async {
+            let begun = Instant::now();
+            let connect = |address: SocketAddr| -> Attempt {
+                Box::pin(ready(match address.is_ipv6() {
+                    true => Err(io::ErrorKind::ConnectionRefused.into()),
+                    false => Ok(address),
+                }))
+            };
+            let both = addresses(&["2001:db8::1", "192.0.2.1"]);
+            assert!(first_to_connect(both, connect).await.is_ok());
+            assert_eq!(begun.elapsed(), Duration::ZERO);
+            let refused = first_to_connect(addresses(&["2001:db8::1"]), connect).await;
+            let error = refused.expect_err("nobody is there");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        });
+    }
+
+    #[test]
+    fn who_is_first_wins_and_the_others_are_closed() {
+        struct Open(Arc<Mutex<i32>>);
+        impl Drop for Open {
+            fn drop(&mut self) {
+                *self.0.lock().expect("no panic") -= 1;
+            }
+        }
+        in_virtual_time(async {
+            let open = Arc::new(Mutex::new(0));
+            let connect = |address: SocketAddr| {
+                *open.lock().expect("no panic") += 1;
+                let socket = Open(open.clone());
+                async move {
+                    // The first one takes a second, and the second one less.
+                    let first = address.is_ipv6();
+                    sleep(Duration::from_millis(if first { 1_000 } else { 600 })).await;
+                    Ok((address, socket))
+                }
+            };
+            let both = addresses(&["2001:db8::1", "192.0.2.1"]);
+            let begun = Instant::now();
+            let (address, socket) = first_to_connect(both, connect).await.expect("connected");
+            assert_eq!(address.to_string(), "192.0.2.1:21");
+            assert_eq!(begun.elapsed(), Duration::from_millis(850));
+            tokio::task::yield_now().await;
+            assert_eq!(*open.lock().expect("no panic"), 1, "the loser is closed");
+            drop(socket);
+        });
+    }
+
+    #[test]
+    fn where_nobody_answers_all_of_it_ends_after_ten_seconds() {
+        in_virtual_time(async {
+            let begun = Instant::now();
+            let tried = Mutex::new(0);
+            let connect = |_| -> Attempt {
+                *tried.lock().expect("no panic") += 1;
+                Box::pin(pending())
+            };
+            let four = addresses(&["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]);
+            let error = first_to_connect(four, connect).await.expect_err("silence");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert_eq!(begun.elapsed(), CONNECT_PATIENCE);
+            assert_eq!(*tried.lock().expect("no panic"), 4);
+        });
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let mixed = addresses(&["2001:db8::1", "2001:db8::2", "2001:db8::3", "192.0.2.1"]);
+        let expected = addresses(&["2001:db8::1", "192.0.2.1", "2001:db8::2", "2001:db8::3"]);
+        assert_eq!(in_turns(mixed), expected);
+        let many: Vec<_> = (0..100).map(|n| format!("192.0.2.{n}")).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        assert_eq!(in_turns(addresses(&many)).len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_never_tried() {
+        let list = AllowList(vec!["ftp.example.com".parse().expect("an entry")]);
+        let target: Endpoint = "ftp.example.com".parse().expect("a target");
+        let ips = |texts: &[&str]| addresses(texts).iter().map(SocketAddr::ip).collect();
+        let found = allowed(
+            &list,
+            &target,
+            ips(&["10.0.0.1", "192.0.2.1", "127.0.0.1"]),
+            |_| false,
+        );
+        assert_eq!(found, Ok(addresses(&["192.0.2.1"])));
+        let none = allowed(&list, &target, ips(&["192.0.2.1"]), |_| true);
+        assert_eq!(none, Err(Denied::Own));
+        let none = allowed(&list, &target, ips(&["192.0.2.1", "10.0.0.1"]), |address| {
+            address.ip().to_string() == "192.0.2.1"
+        });
+        assert!(matches!(none, Err(Denied::Internal { .. })), "{none:?}");
+    }
+}

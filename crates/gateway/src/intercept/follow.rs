@@ -9,7 +9,7 @@ use std::{
 use link::{Link, PeerState};
 use tracing::{info, warn};
 
-use super::{InterceptError, install, program::nft, ruleset::Ruleset};
+use super::{InterceptError, install, program::nft, routing, ruleset::Ruleset};
 
 /// Follows the peers until the other end of `stop` is dropped; then nothing is intercepted any more.
 pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
@@ -24,7 +24,7 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
             continue;
         }
         told_at = Instant::now();
-        let result = refresh(rulesets, &up);
+        let result = refresh(rulesets, &up, true);
         match &result {
             Err(error) if is_working => {
                 warn!(%error, "nothing is intercepted, connections pass directly");
@@ -48,19 +48,24 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
         }
         told = up;
     }
-    if let Err(error) = refresh(rulesets, &[]) {
+    if let Err(error) = refresh(rulesets, &[], false) {
         warn!(%error, "what is intercepted ends with the gateway only");
     }
 }
 
-fn refresh(rulesets: &[Ruleset], up: &[bool]) -> Result<(), InterceptError> {
+/// Tells the kernel which peers are up. What has vanished is installed again; of the routing that is asked where
+/// `checks_routing` says so.
+fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<(), InterceptError> {
     for rules in rulesets {
         let text = rules.refresh(|peer| up.get(peer).copied().unwrap_or_default());
-        if nft(&text).is_err() {
-            // Somebody has flushed everything, as a firewall does that is loaded again.
+        // Without its routing a connection is intercepted and delivered nowhere, so this comes first.
+        let routed = !checks_routing || routing::is_installed(rules)?;
+        if !routed || nft(&text).is_err() {
+            // Somebody has flushed everything, as a firewall does that is loaded again, or the policy routing.
             warn!(
                 table = rules.table(),
-                "rules are gone, installing them again"
+                what = if routed { "rules" } else { "policy routing" },
+                "gone, installing them again"
             );
             install(rules)?;
             nft(&text)?;

@@ -5,7 +5,7 @@
 //! This module installs and removes what the kernel needs for that: a table of nftables rules
 //! (`ruleset`) and policy routing (`routing`) for each transparent door. The programs `nft` and
 //! `ip` do the work: an administrator finds there what they could have typed, and `nft` applies all
-//! changes or none. One call each second does not justify a netlink library. The intercepted
+//! changes or none. A few calls each second do not justify a netlink library. The intercepted
 //! connections themselves belong to `near`.
 
 mod follow;

@@ -59,11 +59,16 @@ pub enum InterceptError {
 
 /// Lets `nft` carry out all of `script`, or nothing of it.
 pub(super) fn nft(script: &str) -> Result<(), InterceptError> {
-    run("nft", "nftables", &["-f", "-"], script)
+    run("nft", "nftables", &["-f", "-"], script).map(drop)
 }
 
 /// Runs `ip` for one address family.
 pub(super) fn ip(ipv4: bool, arguments: &str) -> Result<(), InterceptError> {
+    ip_says(ipv4, arguments).map(drop)
+}
+
+/// Runs `ip` for one address family, and returns what it prints.
+pub(super) fn ip_says(ipv4: bool, arguments: &str) -> Result<String, InterceptError> {
     let family = if ipv4 { "-4" } else { "-6" };
     let arguments: Vec<_> = [family]
         .into_iter()
@@ -77,7 +82,7 @@ fn run(
     package: &'static str,
     arguments: &[&str],
     input: &str,
-) -> Result<(), InterceptError> {
+) -> Result<String, InterceptError> {
     let path = env::var_os("PATH");
     let found = find(program, path.as_deref());
     let found = found.ok_or(InterceptError::Missing { program, package })?;
@@ -87,7 +92,7 @@ fn run(
         // Its words are compared.
         .env("LC_ALL", "C")
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed)?;
@@ -97,7 +102,7 @@ fn run(
     }
     let output = child.wait_with_output().map_err(failed)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.lines().next().unwrap_or("nothing").to_owned();

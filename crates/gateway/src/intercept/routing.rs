@@ -2,7 +2,7 @@
 //! address.
 
 use super::{
-    program::{InterceptError, ip},
+    program::{InterceptError, ip, ip_says},
     ruleset::Ruleset,
 };
 
@@ -20,6 +20,33 @@ pub(super) fn install(rules: &Ruleset) -> Result<(), InterceptError> {
         }
     }
     Ok(())
+}
+
+/// Whether all that [`install`] makes is still there. Others remove it: systemd-networkd takes away rules that are not
+/// its own when it starts (`ManageForeignRoutingPolicyRules`), and a link that goes down takes its routes along.
+///
+/// # Errors
+/// [`InterceptError`] if that cannot be asked.
+pub(super) fn is_installed(rules: &Ruleset) -> Result<bool, InterceptError> {
+    let number = rules.mark();
+    for ipv4 in [true, false] {
+        if !rules.has_family(ipv4) {
+            continue;
+        }
+        let rule = ip_says(ipv4, &format!("rule show priority {PRIORITY}"))?;
+        let selector = format!("fwmark {number:#x} lookup {number}");
+        // A table without routes may not even exist.
+        let route = match ip_says(ipv4, &format!("route show table {number}")) {
+            Err(InterceptError::Failed { said, .. }) if said.contains("does not exist") => {
+                String::new()
+            }
+            said => said?,
+        };
+        if !rule.contains(&selector) || !route.contains("default dev lo") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Removes both, or does nothing if they are not there.

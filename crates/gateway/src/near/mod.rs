@@ -21,7 +21,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 use crate::{
     config::{DoorTls, Forward, FtpDoor},
     forward,
-    limits::Reached,
+    limits::{Purpose, Reached},
     shared::Shared,
     socket,
     status::Transfer,
@@ -36,25 +36,29 @@ pub(crate) async fn serve_ftp(
     tls: Option<Arc<Acceptor>>,
     shared: Arc<Shared>,
 ) {
-    let door = Arc::new(session::Door { config, tls });
+    let config = Arc::new(config);
     accept(listener, |stream, client| {
-        let (door, shared) = (door.clone(), shared.clone());
+        let shared = shared.clone();
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
-        let admitted = match door.config.admits(client.ip()) {
-            true => shared.usage.admit(client.ip()),
+        let admitted = match config.admits(client.ip()) {
+            true => shared.usage.admit(client.ip(), Purpose::Session),
             false => Err(Reached::Stranger),
         };
         let place = match admitted {
             Ok(place) => place,
             Err(reached) => {
-                shared.registry.refused();
-                info!(%client, %reached, "a client was turned away");
-                let has_tls = matches!(door.config.tls, DoorTls::Implicit(_));
+                turned_away(&shared, client, reached);
+                let has_tls = matches!(config.tls, DoorTls::Implicit(_));
                 return turn_away(stream, reached, has_tls);
             }
         };
+        let door = Arc::new(session::Door {
+            config: config.clone(),
+            // Only data connections of this session resume what the client begins.
+            tls: tls.as_ref().map(|tls| Arc::new(tls.for_session())),
+        });
         let number = shared.session_number();
         let span = info_span!("ftp", session = number, %client);
         let serve = async move {
@@ -65,6 +69,14 @@ pub(crate) async fn serve_ftp(
         tokio::spawn(serve.instrument(span));
     })
     .await;
+}
+
+/// Counts a client that is not served, and says so in the log once a minute.
+fn turned_away(shared: &Shared, client: SocketAddr, reached: Reached) {
+    shared.registry.refused();
+    if shared.usage.is_news(client.ip()) {
+        info!(%client, %reached, "a client was turned away; for a minute this is not said again");
+    }
 }
 
 /// Closes with a reply that says why, unless that would take TLS.
@@ -91,10 +103,22 @@ pub(crate) async fn serve_forward(listener: TcpListener, forward: Forward, share
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
+        let admitted = match forward.admits(client.ip()) {
+            true => shared.usage.admit(client.ip(), Purpose::Forward),
+            false => Err(Reached::Stranger),
+        };
+        let place = match admitted {
+            Ok(place) => place,
+            Err(reached) => {
+                turned_away(&shared, client, reached);
+                // What the client expects to read is not known.
+                return socket::abort(stream);
+            }
+        };
         let number = shared.session_number();
         let span = info_span!("forward", session = number, %client);
         let serve = async move {
-            let _alive = alive;
+            let _held = (alive, place);
             let _open = shared.registry.session();
             relay_forward(stream, client, number, Passage::FORWARD, &forward, &shared).await;
         };

@@ -14,10 +14,10 @@ use tokio::{
 };
 use tracing::{Instrument, info, info_span};
 
-use super::{Passage, accept, relay_forward};
+use super::{Passage, accept, relay_forward, turned_away};
 use crate::{
     config::{Forward, PassThrough},
-    limits::{Place, Reached},
+    limits::{Place, Purpose, Reached},
     shared::Shared,
     socket,
     target::Endpoint,
@@ -81,8 +81,7 @@ impl Door {
                 self.relay(stream, client, port, held, Some(place));
             }
             Err(reached) => {
-                self.shared.registry.refused();
-                info!(%client, %reached, "a client was turned away");
+                turned_away(&self.shared, client, reached);
                 // Whether the client expects TLS at once is not known, so nothing can be said.
                 socket::abort(stream);
             }
@@ -116,6 +115,8 @@ impl Door {
                 host: self.config.target.host.clone(),
                 port,
             },
+            // This door has judged the client.
+            clients: None,
             via: self.config.via,
         };
         let number = self.shared.session_number();
@@ -149,7 +150,7 @@ impl Door {
         if !self.config.admits(client) {
             return Err(Reached::Stranger);
         }
-        let place = self.shared.usage.admit(client)?;
+        let place = self.shared.usage.admit(client, Purpose::Session)?;
         self.lock().entry(client).or_default().controls += 1;
         Ok((place, self.hold(client, false)))
     }

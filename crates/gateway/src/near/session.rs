@@ -35,7 +35,7 @@ use self::{
 };
 use super::{data::ClientLeg, direct};
 use crate::{
-    config::{DoorTls, FtpDoor},
+    config::FtpDoor,
     control::Control,
     shared::Shared,
     socket,
@@ -43,11 +43,11 @@ use crate::{
     wire::NearMessage,
 };
 
-/// A front door as its sessions see it.
+/// A front door as one session sees it.
 #[derive(Debug)]
 pub(super) struct Door {
-    pub(super) config: FtpDoor,
-    /// The TLS acceptor, if the door has TLS.
+    pub(super) config: Arc<FtpDoor>,
+    /// The session's TLS acceptor, if the door has TLS.
     pub(super) tls: Option<Arc<Acceptor>>,
 }
 
@@ -74,13 +74,12 @@ async fn run(
     socket::tune_control(&stream, true)?;
     let local = stream.local_addr()?;
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
-    let tls = match &door.config.tls {
-        DoorTls::Implicit(_) => ClientTls::Implicit,
-        DoorTls::Explicit(_) => ClientTls::Explicit,
-        DoorTls::Off => ClientTls::Off,
-    };
+    let tls = door.config.client_tls();
     let leg = match (tls, &door.tls) {
-        (ClientTls::Implicit, Some(tls)) => tls.accept(stream, Kind::Control).await?,
+        (ClientTls::Implicit { .. }, Some(tls)) => {
+            let accepted = tls.accept(stream, Kind::Control).await;
+            accepted.inspect_err(|error| info!(%error, "no TLS with the client"))?
+        }
         _ => Leg::plain(stream),
     };
     let control = Control::new(leg, COMMAND_MAX);

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,7 +20,7 @@ use super::provider;
 pub struct CertSource {
     /// The certificate, and behind it those that lead to a root.
     pub cert_file: PathBuf,
-    /// The unencrypted private key.
+    /// The unencrypted private key, which nobody but its owner may read.
     pub key_file: PathBuf,
     /// The gateway makes both files itself if there are none.
     pub self_signed: bool,
@@ -45,6 +46,13 @@ pub enum CertError {
         path: PathBuf,
         /// The reason.
         why: String,
+    },
+    /// Group or others can read the key.
+    #[error("{path}: others can read this key (mode {mode:04o}), expected 0600: chmod 600 {path}")]
+    Exposed {
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
     /// Each is well, but not with the other.
     #[error("{key_file}: this key does not fit the certificate in {cert_file}")]
@@ -74,6 +82,7 @@ impl CertSource {
             path: self.key_file.clone(),
             why,
         };
+        self.check_mode()?;
         let key = PrivateKeyDer::from_pem_slice(&read(&self.key_file)?)
             .map_err(|error| not_a_key(error.to_string()))?;
         match CertifiedKey::from_der(chain, key, &provider()) {
@@ -93,13 +102,31 @@ impl CertSource {
     }
 }
 
+impl CertSource {
+    /// Refuses a key that others than its owner can read, as that of the identity.
+    fn check_mode(&self) -> Result<(), CertError> {
+        let path = &self.key_file;
+        let metadata = fs::metadata(path).map_err(|source| CertError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 == 0 {
+            return Ok(());
+        }
+        let path = path.clone();
+        Err(CertError::Exposed { path, mode })
+    }
+}
+
 impl CertError {
     /// The unusable file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Io { path, .. }
             | Self::NotACertificate { path, .. }
-            | Self::NotAKey { path, .. } => path,
+            | Self::NotAKey { path, .. }
+            | Self::Exposed { path, .. } => path,
             Self::Mismatch { key_file, .. } => key_file,
         }
     }

@@ -11,10 +11,13 @@ mod connector;
 mod current;
 mod distrust;
 mod fingerprint;
+mod hello;
 mod leg;
 mod roots;
+mod rules;
 mod self_signed;
 mod server_tls;
+mod session_tickets;
 mod sessions;
 mod tcp;
 mod tls13_only;
@@ -24,7 +27,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-pub use acceptor::Acceptor;
+pub use acceptor::{Acceptor, AcceptorError};
 pub use certificate::{CertError, CertSource};
 pub use connector::Connector;
 pub use distrust::Distrust;
@@ -32,6 +35,7 @@ pub use fingerprint::{Fingerprint, FingerprintError};
 pub use leg::{Leg, Reader, Writer};
 pub use roots::RootsError;
 pub(crate) use roots::read as read_roots;
+pub use rules::{Rules, Version};
 pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
 pub(crate) use tls13_only::Tls13Only;
 

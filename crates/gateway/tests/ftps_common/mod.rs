@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     common::{self, Control, World, accept, connect, passive_port},
-    tls_common::{Authority, Folder, NAME, server_tls},
+    tls_common::{Authority, Folder, NAME, acceptor, server_tls},
 };
 
 /// A control connection under TLS, as either side has it.
@@ -136,7 +136,7 @@ pub fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
     let source = authority
         .issue()
         .write(&folder.path("server.pem"), &folder.path("server.key"));
-    Acceptor::new(source).expect("a certificate")
+    acceptor(source).expect("a certificate")
 }
 
 /// A world whose server has TLS; `verify` is part of the configuration.

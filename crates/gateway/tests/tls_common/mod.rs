@@ -9,12 +9,15 @@
 
 use std::{
     future::Future,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use gateway::tls::{Acceptor, CertSource, Fingerprint, Kind, Leg, Mode, ServerTls, Verify};
+use gateway::tls::{
+    Acceptor, AcceptorError, CertSource, Fingerprint, Kind, Leg, Mode, Rules, ServerTls, Verify,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType,
     date_time_ymd,
@@ -119,6 +122,8 @@ impl Issued {
     pub fn write(&self, cert_file: &Path, key_file: &Path) -> CertSource {
         std::fs::write(cert_file, &self.pem).expect("a certificate file");
         std::fs::write(key_file, self.key.serialize_pem()).expect("a key file");
+        let owner_only = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(key_file, owner_only).expect("chmod");
         CertSource {
             cert_file: cert_file.to_owned(),
             key_file: key_file.to_owned(),
@@ -197,6 +202,15 @@ pub fn client(authority: &Authority, versions: Versions<'_>) -> ClientConfig {
         .with_no_client_auth();
     config.resumption = Resumption::in_memory_sessions(8);
     config
+}
+
+/// An acceptor that judges no client.
+pub fn acceptor(source: CertSource) -> Result<Acceptor, AcceptorError> {
+    let rules = Rules {
+        must_resume: false,
+        ..Rules::default()
+    };
+    Acceptor::new(source, &rules)
 }
 
 /// A handshake between a client and the gateway.

@@ -5,6 +5,8 @@
 //! memory allows. Both directions share one bound, and a quarter is kept for each. A window is promised here;
 //! the receiving half enforces it.
 
+use units::ByteCount;
+
 use super::{
     SLOT_SIZE,
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
@@ -180,6 +182,14 @@ fn initial_window(free_slots: u64) -> u64 {
 /// bytes.
 pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
     initial_window(initial_slots(memory_max))
+}
+
+/// Streams that one of `peers` may have open at once without ever waiting for leave to open one more, where all links of
+/// a gateway share `memory_max`. The limit that a peer is told moves by quarters, so one quarter may be used up and not
+/// told again yet.
+pub fn streams_at_once(memory_max: ByteCount, peers: usize) -> usize {
+    let of_peer = streams_max(memory_max.bytes() / peers.max(1) as u64);
+    (of_peer - of_peer / 4) as usize
 }
 
 /// Streams that the peer may have open at once: each must find one slab in half of `memory_max` bytes,

@@ -21,7 +21,7 @@ use ftp::Way;
 use libtest_mimic::{Arguments, Trial};
 use machine::errors;
 use nix::sys::signal::Signal;
-use world::{CONTENT, FAR, NEAR, SERVER, TABLE, World};
+use world::{CONTENT, FAR, MARK, NEAR, SERVER, TABLE, World};
 
 /// Where namespaces or programs are missing the tests are skipped, with the reason, and counted as skipped.
 fn main() -> ExitCode {
@@ -69,6 +69,10 @@ fn main() -> ExitCode {
         trial(
             "a_firewall_that_is_loaded_again_does_not_end_interception",
             a_flushed_table_comes_back,
+        ),
+        trial(
+            "policy_routing_that_somebody_removes_comes_back",
+            removed_routing_comes_back,
         ),
         trial(
             "without_the_right_or_the_program_the_gateway_says_so",
@@ -268,6 +272,31 @@ fn a_flushed_table_comes_back() {
     assert_eq!(world.installed()[0], 0, "it is gone");
     world.wait("its return", || world.installed() == [1, 2]);
     world.wait_for_interception();
+}
+
+fn removed_routing_comes_back() {
+    let world = World::up();
+    let number: u32 = u32::from_str_radix(&MARK[2..], 16).expect("the mark is a number");
+    for removed in [
+        // As systemd-networkd does with rules that are not its own.
+        "ip rule del priority 481; ip -6 rule del priority 481".to_owned(),
+        "ip rule del priority 481".to_owned(),
+        format!("ip route flush table {number}"),
+        format!("ip -6 route flush table {number}"),
+    ] {
+        world.router.shell(&removed);
+        world.wait("its return", || {
+            let routes = world.router.shell(&format!(
+                "ip route show table {number}; ip -6 route show table {number}"
+            ));
+            world.installed() == [1, 2] && routes.matches("default dev lo").count() == 2
+        });
+        world.wait_for_interception();
+        for family in 0..2 {
+            let (_, accelerated) = world.connect(family).expect("a connection");
+            assert!(accelerated, "{removed}");
+        }
+    }
 }
 
 fn what_is_missing_is_said() {

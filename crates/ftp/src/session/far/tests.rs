@@ -372,3 +372,19 @@ fn a_flood_of_commands_is_an_error() {
     });
     assert!(flood.any(|result| result == Err(TooManyCommands)));
 }
+
+#[test]
+fn a_verb_that_servers_may_read_otherwise_goes_nowhere() {
+    let mut far = session();
+    far.handle(Input::Command {
+        id: CommandId(1),
+        line: b"PR\xff\xfdxOT C",
+        synch: false,
+        answered: false,
+    })
+    .expect("no limit is hit");
+    assert_eq!(
+        drain(&mut far),
+        ["> 500 gateway: a command has letters only"]
+    );
+}

@@ -217,8 +217,16 @@ impl NearSession {
     fn client_line(&mut self, line: &[u8]) {
         self.pending.client_went_on();
         let command = Command::parse(line);
-        if command.kind() == Kind::Protection {
-            return self.protect(&command);
+        match command.kind() {
+            Kind::Protection => return self.protect(&command),
+            Kind::Malformed => {
+                let text = refusal(&command).unwrap_or("500 gateway: no command");
+                return self.pending.answer(text.as_bytes());
+            }
+            _ => {}
+        }
+        if let Some(text) = self.protection.refusal(&command) {
+            return self.pending.answer(text.as_bytes());
         }
         match self.door.admit(&command) {
             Admission::Server => self.for_server(&command),

@@ -1,6 +1,6 @@
 //! TLS beside the client (RFC 4217): when it begins, and whether data connections have it.
 
-use crate::command::Command;
+use crate::command::{Command, Kind};
 
 /// TLS with the clients of a front door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -9,9 +9,24 @@ pub enum ClientTls {
     #[default]
     Off,
     /// From `AUTH TLS` on, for clients that ask for it.
-    Explicit,
+    Explicit {
+        /// For all clients: nothing else is done before, and no data moves in clear.
+        is_required: bool,
+    },
     /// From the first byte on, data connections too.
-    Implicit,
+    Implicit {
+        /// Data connections cannot do without.
+        is_required: bool,
+    },
+}
+
+impl ClientTls {
+    fn is_required(self) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Explicit { is_required } | Self::Implicit { is_required } => is_required,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -35,7 +50,7 @@ pub(super) enum Answer {
 
 impl Protection {
     pub(super) fn new(tls: ClientTls) -> Self {
-        let is_on = tls == ClientTls::Implicit;
+        let is_on = matches!(tls, ClientTls::Implicit { .. });
         Self {
             tls,
             is_on,
@@ -59,6 +74,23 @@ impl Protection {
         self.is_on = true;
     }
 
+    /// What a command is answered that may not pass without TLS.
+    pub(super) fn refusal(&self, command: &Command<'_>) -> Option<&'static str> {
+        if !self.tls.is_required() {
+            return None;
+        }
+        match command.kind() {
+            Kind::Protection => None,
+            _ if !self.is_on && !BEFORE_TLS.contains(&command.verb()) => {
+                Some("530 gateway: TLS is required here, AUTH TLS comes first")
+            }
+            Kind::Passive(_) | Kind::Active(_) | Kind::Transfer(_) if !self.is_private => {
+                Some("521 gateway: data connections need TLS here, PROT P comes first")
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn answer(&mut self, command: &Command<'_>) -> Answer {
         let argument = command.argument().trim_ascii().to_ascii_uppercase();
         Answer::Text(match (command.verb(), argument.as_slice()) {
@@ -78,6 +110,9 @@ impl Protection {
                 self.is_private = true;
                 "200 gateway: data connections have TLS"
             }
+            ("PROT", b"C") if self.tls.is_required() => {
+                "534 gateway: data connections need TLS here"
+            }
             ("PROT", b"C") => {
                 self.is_private = false;
                 "200 gateway: data connections are clear"
@@ -89,6 +124,9 @@ impl Protection {
         })
     }
 }
+
+/// Commands that tell nothing of a user or a file. Most clients ask some of them before `AUTH`.
+const BEFORE_TLS: [&str; 7] = ["FEAT", "QUIT", "HELP", "NOOP", "SYST", "OPTS", "HOST"];
 
 #[cfg(test)]
 mod tests {
@@ -103,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_steps_of_rfc_4217_come_in_their_order() {
-        let mut protection = Protection::new(ClientTls::Explicit);
+        let mut protection = Protection::new(ClientTls::Explicit { is_required: false });
         for (line, code) in [
             ("PROT P", "503"),
             ("PBSZ 0", "503"),
@@ -137,9 +175,67 @@ mod tests {
 
     #[test]
     fn implicit_tls_has_begun_and_holds_for_data() {
-        let mut protection = Protection::new(ClientTls::Implicit);
+        let mut protection = Protection::new(ClientTls::Implicit { is_required: false });
         assert!(protection.is_private());
         assert_eq!(ask(&mut protection, "PROT C"), "200");
         assert!(!protection.is_private());
+    }
+
+    #[test]
+    fn where_tls_is_required_little_passes_before_it() {
+        let is_required = true;
+        let mut protection = Protection::new(ClientTls::Explicit { is_required });
+        let refused = |protection: &Protection, line: &str| {
+            let text = protection.refusal(&Command::parse(line.as_bytes()));
+            text.map_or("", |text| &text[..3]).to_owned()
+        };
+        for line in [
+            "AUTH TLS",
+            "PBSZ 0",
+            "FEAT",
+            "QUIT",
+            "HELP",
+            "NOOP",
+            "SYST",
+            "OPTS UTF8 ON",
+            "HOST a",
+        ] {
+            assert_eq!(refused(&protection, line), "", "{line}");
+        }
+        for line in [
+            "USER joe",
+            "PASS x",
+            "PWD",
+            "PASV",
+            "RETR a",
+            "SITE HELP",
+            "REIN",
+            "STAT",
+            "",
+        ] {
+            assert_eq!(refused(&protection, line), "530", "{line}");
+        }
+        ask(&mut protection, "AUTH TLS");
+        protection.begun();
+        for line in ["USER joe", "PASS x", "PWD", "STAT", "QUIT"] {
+            assert_eq!(refused(&protection, line), "", "{line}");
+        }
+        let data = [
+            "PASV", "EPSV", "PORT 1", "EPRT x", "RETR a", "STOR a", "LIST", "MLSD",
+        ];
+        for line in data {
+            assert_eq!(refused(&protection, line), "521", "{line}");
+        }
+        ask(&mut protection, "PBSZ 0");
+        assert_eq!(ask(&mut protection, "PROT C"), "534");
+        assert_eq!(ask(&mut protection, "PROT P"), "200");
+        assert_eq!(ask(&mut protection, "PROT C"), "534");
+        assert!(protection.is_private());
+        for line in data {
+            assert_eq!(refused(&protection, line), "", "{line}");
+        }
+        let mut implicit = Protection::new(ClientTls::Implicit { is_required });
+        assert_eq!(refused(&implicit, "PASV"), "");
+        assert_eq!(ask(&mut implicit, "PROT C"), "534");
     }
 }

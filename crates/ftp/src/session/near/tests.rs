@@ -566,3 +566,15 @@ fn refused_passwords_are_told_and_other_refusals_are_not() {
     near.handle(Input::LimitReached("too many failed logins"));
     assert_eq!(drain(&mut near)[0], "> 421 gateway: too many failed logins");
 }
+
+#[test]
+fn a_verb_that_servers_may_read_otherwise_goes_nowhere() {
+    for mut near in [fixed(), named()] {
+        drain(&mut near);
+        near.handle(Input::ClientLine(b"PO\xff\xfbxRT 127,0,0,1,4,1"));
+        assert_eq!(
+            drain(&mut near),
+            ["> 500 gateway: a command has letters only"]
+        );
+    }
+}

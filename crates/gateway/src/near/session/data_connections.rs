@@ -204,8 +204,7 @@ fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
     match &door.passive_ports {
         None => listen(0),
         Some(ports) => {
-            // Starting anywhere keeps the next port from being guessed, and a port in TIME_WAIT
-            // from being tried first each time.
+            // Starting anywhere keeps the next port from being guessed.
             let count = ports.len();
             let start = std::collections::hash_map::RandomState::new();
             let start = std::hash::BuildHasher::hash_one(&start, count) as usize % count;

@@ -135,6 +135,12 @@ impl Session {
             host,
             port: logon.server.port,
         };
+        if !self.door.config.may_name(&target) {
+            self.shared.registry.refused();
+            info!(%target, "a server that is not allowed at this door");
+            let text = &format!("{target} is not allowed at this door");
+            return self.near.handle(Input::Refused { code: 530, text });
+        }
         if let Err(error) = self.connect(target, Some((id, line))).await {
             let code = if matches!(error, ReachError::NoPeer(_)) {
                 530

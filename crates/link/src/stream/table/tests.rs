@@ -55,6 +55,36 @@ fn a_peer_opens_what_it_may_in_any_order_and_no_more() {
 }
 
 #[test]
+fn up_to_the_streams_at_once_a_peer_can_always_open_one_more() {
+    use crate::stream::memory::streams_at_once;
+    for memory_max in [16 << 20, 64 << 20, 1 << 30, 64 << 30] {
+        let mut streams = streams(memory_max);
+        let at_once = streams_at_once(units::ByteCount::new(memory_max), 1) as u32;
+        let number = |count| {
+            let (class, by_initiator) = (Class::Bulk, false);
+            StreamNumber {
+                count,
+                class,
+                by_initiator,
+            }
+            .encode()
+        };
+        for count in 0..5 * streams_max(memory_max) {
+            if let Some(oldest) = count.checked_sub(at_once) {
+                let stream = streams.get(number(oldest)).expect("it is open");
+                (stream.send_done, stream.recv_done) = (true, true);
+                streams.remove_if_done(number(oldest));
+            }
+            let opened = streams.named_by_peer(number(count), 0.0);
+            assert!(
+                opened.is_ok_and(|opened| opened.is_some()),
+                "{count} with {at_once} at once of {memory_max} bytes"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_credit_waits_once_however_often_it_changes() {
     let mut streams = streams(1 << 30);
     let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");

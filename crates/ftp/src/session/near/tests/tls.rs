@@ -2,7 +2,7 @@ use super::*;
 
 fn explicit() -> NearSession {
     greeted(Setup {
-        tls: ClientTls::Explicit,
+        tls: ClientTls::Explicit { is_required: false },
         ..STRICT
     })
 }
@@ -64,4 +64,23 @@ fn features_are_the_gateways() {
     );
     client(&mut near, "FEAT");
     assert_eq!(reply(&mut near, 2, 0, "211 none"), ["> 211 none"]);
+}
+
+#[test]
+fn where_tls_is_required_no_account_and_no_data_goes_without() {
+    let mut near = greeted(Setup {
+        tls: ClientTls::Explicit { is_required: true },
+        ..STRICT
+    });
+    let required = ["> 530 gateway: TLS is required here, AUTH TLS comes first"];
+    for line in ["USER joe", "PASS x", "PASV", "RETR a"] {
+        assert_eq!(client(&mut near, line), required, "{line}");
+    }
+    client(&mut near, "AUTH TLS");
+    near.handle(Input::TlsBegun);
+    assert_eq!(client(&mut near, "USER joe").len(), 1, "it is relayed");
+    reply(&mut near, 1, 0, "230 in");
+    assert!(client(&mut near, "PASV")[0].starts_with("> 521 "));
+    client(&mut near, "PBSZ 0");
+    assert!(client(&mut near, "PROT C")[0].starts_with("> 534 "));
 }
