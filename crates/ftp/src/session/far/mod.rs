@@ -181,11 +181,7 @@ impl FarSession {
             self.reply_ended(code);
         }
         self.in_flight.drop_begun();
-        if self.transfer_running() && request.is_abort() {
-            self.send(request);
-        } else {
-            self.queue.push(request);
-        }
+        self.queue.push(request);
         Ok(())
     }
 
@@ -219,6 +215,17 @@ impl FarSession {
 
     /// Sends what may be sent now.
     fn advance(&mut self) {
+        self.send_waiting();
+        while self.transfer_running()
+            && !self.server_gone
+            && let Some(abort) = self.queue.pop_abort()
+        {
+            self.send(abort);
+            self.send_waiting();
+        }
+    }
+
+    fn send_waiting(&mut self) {
         while !self.closed && !self.server_gone && self.may_send_next() {
             let question = self.in_flight.is_empty().then(|| self.foresight.next());
             if let Some(subject) = question.flatten() {

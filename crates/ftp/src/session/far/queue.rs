@@ -73,6 +73,12 @@ impl Queue {
         self.requests.pop_front()
     }
 
+    /// Takes an `ABOR` from among the requests.
+    pub(super) fn pop_abort(&mut self) -> Option<Request> {
+        let at = self.requests.iter().position(Request::is_abort)?;
+        self.requests.remove(at)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

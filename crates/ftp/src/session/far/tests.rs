@@ -229,9 +229,25 @@ fn abor_overtakes_and_ends_the_data_connection() {
     client(&mut far, 3, "CWD x");
     assert_eq!(client(&mut far, 4, "ABOR"), ["< ABOR", "abort 1 true"]);
     assert_eq!(server(&mut far, "426 gone"), ["> 426 gone"]);
+    assert_eq!(server(&mut far, "226 aborted"), ["< CWD x"]);
     assert_eq!(
-        server(&mut far, "226 aborted"),
-        ["> 226 aborted", "< CWD x"]
+        server(&mut far, "250 there"),
+        ["> 250 there", "> 226 aborted"],
+        "replies keep the order of the commands"
+    );
+}
+
+#[test]
+fn abor_that_came_before_the_transfer_was_commanded_overtakes_too() {
+    let mut far = session();
+    pasv(&mut far, 1, 1);
+    client(&mut far, 2, "RETR a");
+    client(&mut far, 3, "CWD x");
+    assert!(client(&mut far, 4, "ABOR").is_empty());
+    let out = server(&mut far, "227 ok (1,2,3,4,4,1)");
+    assert!(
+        out.ends_with(&["< RETR a".into(), "< ABOR".into(), "abort 1 true".into()]),
+        "{out:?}"
     );
 }
 
