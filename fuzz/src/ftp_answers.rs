@@ -11,8 +11,12 @@ use ftp::{
     reply::{Class, ReplyTracker},
     session::{
         Mode, TransferId,
+        data::{
+            far::{Event as FarEvent, Order as FarOrder},
+            near::{Event, Order},
+        },
         far::{self, DataWay, FarSession, Manner, Opening, ServerTls},
-        near::{self, ClientTls, DataEvent, FrontDoor, NearSession, Order, Setup},
+        near::{self, ClientTls, FrontDoor, NearSession, Setup},
     },
 };
 
@@ -59,6 +63,8 @@ struct World {
     /// The server has agreed on a data connection that no transfer has used.
     has_port: bool,
     begun: Vec<TransferId>,
+    /// Transfers whose data connection beside the server has not ended.
+    commanded: Vec<TransferId>,
     /// The client's commands without final reply.
     asked: VecDeque<String>,
     replies: ReplyTracker,
@@ -100,6 +106,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
         is_transferring: false,
         has_port: false,
         begun: Vec::new(),
+        commanded: Vec::new(),
         asked: VecDeque::from(["greeting".to_owned()]),
         replies: ReplyTracker::default(),
         answered: 0,
@@ -144,8 +151,8 @@ impl World {
             12 if !self.begun.is_empty() => {
                 let transfer = self.begun.remove(tape.below(self.begun.len()));
                 let event = match tape.byte() % 4 {
-                    0..=2 => DataEvent::Delivered,
-                    _ => DataEvent::Failed("broken"),
+                    0..=2 => Event::Delivered,
+                    _ => Event::Failed("broken".to_owned()),
                 };
                 self.near(near::Input::Data(transfer, event));
             }
@@ -164,7 +171,10 @@ impl World {
             self.carry_to_near();
             self.server_speaks(false);
             if let Some(transfer) = self.begun.pop() {
-                self.near(near::Input::Data(transfer, DataEvent::Delivered));
+                self.near(near::Input::Data(transfer, Event::Delivered));
+            }
+            if let Some(transfer) = self.commanded.pop() {
+                self.far(far::Input::Data(transfer, FarEvent::Delivered));
             }
         }
     }
@@ -277,7 +287,12 @@ impl World {
                     self.server.push_back(line);
                 }
                 far::Output::Listen(_) => listening = true,
-                far::Output::Abort { .. } | far::Output::Unlisten(_) => self.has_port = false,
+                far::Output::Order(_, FarOrder::Abort { .. } | FarOrder::Unlisten) => {
+                    self.has_port = false;
+                }
+                far::Output::Order(transfer, FarOrder::Commanded(_)) => {
+                    self.commanded.push(transfer);
+                }
                 output => self.to_near.push_back(output),
             }
         }
@@ -304,7 +319,7 @@ impl World {
                 id,
                 transfer,
                 answered,
-            }) => self.far(far::Input::Data {
+            }) => self.far(far::Input::AskData {
                 id,
                 transfer,
                 answered,
@@ -321,6 +336,9 @@ impl World {
         match self.to_near.pop_front() {
             Some(far::Output::Reply { tag, line }) => {
                 self.near(near::Input::FarReply { tag, line: &line });
+            }
+            Some(far::Output::UploadEnded { transfer, is_whole }) => {
+                self.near(near::Input::UploadEnded { transfer, is_whole });
             }
             Some(far::Output::Taken) => self.near(near::Input::Taken),
             Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),

@@ -12,8 +12,12 @@ use std::{
 
 use ftp::session::{
     Mode, Stage, Tag, TransferId,
+    data::{
+        far::Event as FarEvent,
+        near::{Event, Order},
+    },
     far::{self, DataWay, FarSession, Manner, Opening, ServerTls},
-    near::{self, ClientTls, DataEvent, FrontDoor, NearSession, Order, Setup},
+    near::{self, ClientTls, FrontDoor, NearSession, Setup},
 };
 
 use crate::{Tape, ftp_answers};
@@ -221,17 +225,17 @@ impl World {
                     0 | 1 => {
                         self.begun.remove(at);
                         self.delivered.insert(transfer);
-                        DataEvent::Delivered
+                        Event::Delivered
                     }
-                    2 => DataEvent::ClientEnded,
+                    2 => Event::ClientEnded,
                     3 => {
                         self.begun.remove(at);
-                        DataEvent::Failed("broken")
+                        Event::Failed("broken".to_owned())
                     }
                     _ => {
                         self.begun.remove(at);
                         self.given_up.insert(transfer);
-                        DataEvent::Expired
+                        Event::Expired
                     }
                 };
                 self.near(near::Input::Data(transfer, event));
@@ -251,7 +255,13 @@ impl World {
             },
             14 => {
                 let transfer = TransferId(u32::from(tape.byte() % 4));
-                self.far(far::Input::DataRefused(transfer));
+                let event = match tape.byte() % 4 {
+                    0 => FarEvent::Refused,
+                    1 => FarEvent::Delivered,
+                    2 => FarEvent::Lost,
+                    _ => FarEvent::Closed,
+                };
+                self.far(far::Input::Data(transfer, event));
             }
             15 => {
                 let transfer = TransferId(u32::from(tape.byte() % 4));
@@ -281,9 +291,10 @@ impl World {
                 }
                 near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
                 near::Output::LoginFailed
+                | near::Output::Transferred(_)
                 | near::Output::Order(
                     _,
-                    Order::Announced | Order::Release | Order::Finish { .. },
+                    Order::Announced | Order::Release | Order::Finish { .. } | Order::ClientGone,
                 ) => {}
                 near::Output::Close => self.is_over = true,
                 output => self.to_far.push_back(output),
@@ -368,7 +379,7 @@ impl World {
                 id,
                 transfer,
                 answered,
-            }) => self.far(far::Input::Data {
+            }) => self.far(far::Input::AskData {
                 id,
                 transfer,
                 answered,
@@ -389,6 +400,9 @@ impl World {
                     self.tags.insert(number, tag);
                 }
                 self.near(near::Input::FarReply { tag, line: &line });
+            }
+            Some(far::Output::UploadEnded { transfer, is_whole }) => {
+                self.near(near::Input::UploadEnded { transfer, is_whole });
             }
             Some(far::Output::Taken) => self.near(near::Input::Taken),
             Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),

@@ -12,6 +12,7 @@ mod lint;
 mod man;
 mod packages;
 mod shell;
+mod siege;
 mod test;
 
 use std::process::ExitCode;
@@ -51,6 +52,8 @@ enum Command {
     Bench(bench::Bench),
     /// Fuzzes what parses bytes from outside
     Fuzz(fuzz::Arguments),
+    /// Runs what the tests try in seconds for minutes: millions of sessions, an adversary
+    Siege(siege::Arguments),
     /// Runs the tests in `conformance/`: real clients and servers over an emulated WAN (root only)
     Conformance(conformance::Arguments),
     /// Runs a plan of `plans/` with its peers installed; `smoke` is checked, too
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Lint(arguments) => lint::run(arguments),
         Command::Bench(bench) => bench::run(bench),
         Command::Fuzz(arguments) => fuzz::run(arguments),
+        Command::Siege(arguments) => siege::run(arguments),
         Command::Conformance(arguments) => conformance::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Man(arguments) => man::run(arguments),

@@ -90,9 +90,10 @@ impl Server {
         }
     }
 
-    pub(crate) fn next(&self) -> Option<Duration> {
+    pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
         let impatient_at = self.impatient_at.filter(|_| self.busy.is_some());
-        [self.wake, impatient_at].into_iter().flatten().min()
+        let times = [self.wake, impatient_at].into_iter().flatten();
+        times.filter(|at| *at > now).min()
     }
 
     pub(crate) fn state(&self) -> String {

@@ -199,6 +199,23 @@ impl World {
                 return Err(format!("data connection {id} is left: {conn:#?}"));
             }
         }
+        for (id, succeeded) in &self.recorded {
+            let Some(conn) = self.conns.get(id).filter(|_| *succeeded) else {
+                continue;
+            };
+            let Some(near) = &conn.near else {
+                return Err(format!("transfer {id} succeeded without a data connection"));
+            };
+            // What was discarded must not count.
+            let is_upload = conn.server.read_bytes > 0 || conn.server.written_bytes == 0;
+            let is_right = match is_upload {
+                true => near.outbound_bytes == conn.server.read_bytes,
+                false => near.inbound_bytes == conn.server.written_bytes,
+            };
+            if !is_right {
+                return Err(format!("transfer {id} counts other bytes: {conn:#?}"));
+            }
+        }
         match self.near_closed && self.far_closed {
             true => Ok(()),
             false => Err(format!("a half is left: {}", self.state())),
@@ -215,7 +232,7 @@ impl World {
             self.to_near.next_arrival(self.now),
             self.silent_at,
             self.client.next(),
-            self.server.next(),
+            self.server.next(self.now),
         ];
         let conns = self.conns.values().filter_map(|conn| conn.next(self.now));
         channels

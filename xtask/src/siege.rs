@@ -1,0 +1,49 @@
+//! `cargo xtask siege`: what the tests try in seconds, for minutes, with seeds of its own.
+
+use anyhow::Result;
+
+use crate::{
+    Failure,
+    shell::{cargo, succeeds},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: Siege,
+}
+
+#[derive(clap::Subcommand)]
+enum Siege {
+    /// Runs FTP sessions with clients, servers and links that stall, half-close, reset and reorder
+    Ftp {
+        /// Number of sessions
+        #[arg(long, default_value_t = 10_000_000)]
+        cases: u64,
+        /// Seed of the first session; each further one has the next number
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Puts an adversary where the paths between two cores of the link end
+    Link,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    let mut command = match &arguments.what {
+        Siege::Ftp { cases, seed } => {
+            let mut command = cargo("test --release -p ftp --test world -- --nocapture".split(' '));
+            command
+                .env("SIEGE_CASES", cases.to_string())
+                .env("SIEGE_SEED", seed.to_string());
+            command
+        }
+        Siege::Link => {
+            let line = "test --release -p link --test adversary -- --ignored --nocapture";
+            cargo(line.split(' '))
+        }
+    };
+    Ok(match succeeds(&mut command)? {
+        true => Ok(()),
+        false => Err(Failure::Failed),
+    })
+}
