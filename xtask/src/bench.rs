@@ -85,6 +85,12 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Uploads in fast mode at round trips of 400 and 1000 ms, the first of a server beside later ones (root only); 5 min
+    Uploads {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// 200 small downloads a second through a door with a thousand passive ports (root only); 5 min
     PassivePorts {
         /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --rate-per-s N`, `-- --help`
@@ -108,6 +114,7 @@ pub(crate) enum Script {
     IdleSessions,
     Sessions,
     PassivePorts,
+    Uploads,
     Probe,
 }
 
@@ -121,6 +128,7 @@ impl Script {
             Self::IdleSessions => "idle-sessions",
             Self::Sessions => "sessions",
             Self::PassivePorts => "passive-ports",
+            Self::Uploads => "uploads",
             Self::Probe => "probe",
         }
     }
@@ -148,6 +156,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::SmallFiles { arguments } => return measure(Script::SmallFiles, arguments),
         Bench::IdleSessions { arguments } => return measure(Script::IdleSessions, arguments),
         Bench::Sessions { arguments } => return measure(Script::Sessions, arguments),
+        Bench::Uploads { arguments } => return measure(Script::Uploads, arguments),
         Bench::PassivePorts { arguments } => return measure(Script::PassivePorts, arguments),
         Bench::Probe { arguments } => return measure(Script::Probe, arguments),
     };

@@ -111,7 +111,12 @@ impl Machine for Forward {
             | Input::StreamBroken(why)
             | Input::WriteFailed(why)
             | Input::NotAcknowledged(why) => self.break_off(why),
-            Input::Secured | Input::StreamOpened | Input::PeerTold(_) | Input::Acknowledged => {}
+            // There is none.
+            Input::SessionEnded
+            | Input::Secured
+            | Input::StreamOpened
+            | Input::PeerTold(_)
+            | Input::Acknowledged => {}
         }
         if self.has_sent_end && self.inbound == Inbound::Ended && !self.is_done {
             self.done(None);

@@ -194,7 +194,7 @@ impl<M: Machine> Pump<M> {
     /// Waits for what happens next, moving bytes meanwhile, and lets the machine know.
     async fn step(&mut self) {
         let deadline = self.machine.deadline().map(|at| self.started + at);
-        let (outbound, inbound) = (self.machine.outbound(), self.task_inbound());
+        let (outbound, inbound) = (self.machine.outbound(), self.inbound_task());
         let (reader, writer) = match &mut self.leg {
             Some((reader, writer)) => (Some(reader), Some(writer)),
             None => (None, None),
@@ -205,14 +205,20 @@ impl<M: Machine> Pump<M> {
         };
         let (to_link, from_link) = self.transfer.meters();
         let truncation = self.truncation.as_deref();
+        let watches_stream = self.machine.awaits_leg();
         tokio::select! {
+            // Orders say what an end means.
+            biased;
             order = next(&mut self.orders) => match order {
                 Some(order) => self.machine.order(self.started.elapsed(), order),
-                None => self.orders = None,
+                None => {
+                    self.orders = None;
+                    self.handle(Input::SessionEnded);
+                }
             },
-            input = self.outbound.advance(outbound, reader, send, to_link) => self.handle(input),
+            input = self.outbound.advance(outbound, watches_stream, reader, send, to_link) => self.handle(input),
             input = self.inbound.advance(inbound, writer, recv, from_link, truncation) => {
-                self.is_ending &= input != Input::EndWritten;
+                self.is_ending &= inbound != Task::End;
                 self.handle(input);
             }
             connected = ready(&mut self.connecting) => self.connected(connected),
@@ -234,7 +240,7 @@ impl<M: Machine> Pump<M> {
         }
     }
 
-    fn task_inbound(&self) -> Task {
+    fn inbound_task(&self) -> Task {
         match self.machine.inbound() {
             _ if self.is_ending => Task::End,
             Flow::Relay => Task::Relay,
@@ -296,11 +302,16 @@ impl Outbound {
     async fn advance(
         &mut self,
         flow: Flow,
+        watches_stream: bool,
         leg: Option<&mut Reader>,
         send: Option<&mut SendStream>,
         meter: &Meter,
     ) -> Input {
         match (flow, leg, send) {
+            (_, _, Some(send)) if watches_stream => match send.closed().await {
+                Ok(()) => std::future::pending().await,
+                Err(_) => Input::StreamStopped,
+            },
             (Flow::Relay, Some(leg), Some(send)) => self.relay(leg, send, meter).await,
             (Flow::Discard, Some(leg), _) => discard(leg).await,
             _ => std::future::pending().await,

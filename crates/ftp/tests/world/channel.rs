@@ -99,6 +99,10 @@ impl<T> Channel<T> {
         self.items.clear();
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// When the next item arrives after `now`.
     pub(crate) fn next_arrival(&self, now: Duration) -> Option<Duration> {
         self.items.iter().map(|(at, _)| *at).find(|at| *at > now)

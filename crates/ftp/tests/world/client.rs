@@ -81,6 +81,8 @@ pub(crate) struct Client {
     numbered: u32,
     outstanding: VecDeque<Sent>,
     transfers_left: u64,
+    /// When it leaves without a word.
+    leaves_at: Option<Duration>,
     current: Option<Current>,
     wake: Option<Duration>,
     /// Lines to send.
@@ -101,6 +103,7 @@ impl Client {
             numbered: 0,
             outstanding: VecDeque::new(),
             transfers_left: 1 + rng.below(4),
+            leaves_at: rng.chance(15).then(|| rng.time(4_000)),
             current: None,
             wake: None,
             out: VecDeque::new(),
@@ -116,8 +119,10 @@ impl Client {
         self.step == Step::Gone
     }
 
-    pub(crate) fn next(&self) -> Option<Duration> {
-        self.wake
+    pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
+        let leaves_at = self.leaves_at.filter(|_| !self.is_gone());
+        let times = [self.wake, leaves_at].into_iter().flatten();
+        times.filter(|at| *at > now).min()
     }
 
     pub(crate) fn state(&self) -> String {
@@ -257,6 +262,10 @@ impl Client {
     pub(crate) fn act(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
         if self.wake.is_some_and(|at| at <= now) {
             self.wake = None;
+        }
+        if self.leaves_at.is_some_and(|at| at <= now) && self.step != Step::Gone {
+            self.leave(now, rng, conns);
+            return true;
         }
         match self.step {
             Step::Greeting | Step::Gone => false,
@@ -448,7 +457,8 @@ fn is_over(conn: &Conn, is_upload: bool) -> bool {
 fn judge(now: Duration, current: &Current, code: u16, conns: &Conns) -> Option<String> {
     let succeeded = (200..300).contains(&code);
     let conn = conns.get(&current.conn?)?;
-    if !succeeded || current.has_broken {
+    let is_reset = matches!(current.plan.breaks_at, Some((_, Break::Reset)));
+    if !succeeded || current.has_broken && !(is_reset && current.plan.is_upload) {
         return None;
     }
     if current.plan.is_upload {

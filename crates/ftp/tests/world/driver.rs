@@ -27,6 +27,8 @@ pub(crate) struct Driver<M: Machine> {
     pub(crate) outbound_bytes: u64,
     pub(crate) inbound_bytes: u64,
     pub(crate) events: Vec<M::Event>,
+    /// The session will order nothing more.
+    pub(crate) has_no_session: bool,
     pub(crate) is_done: bool,
 }
 
@@ -55,6 +57,7 @@ impl<M: Machine> Driver<M> {
             outbound_bytes: 0,
             inbound_bytes: 0,
             events: Vec::new(),
+            has_no_session: false,
             is_done: false,
         }
     }
@@ -134,6 +137,11 @@ impl<M: Machine> Driver<M> {
 
     fn take_order(&mut self, now: Duration) -> bool {
         let order = self.orders.pop(now);
+        if order.is_none() && self.has_no_session && self.orders.is_empty() {
+            self.has_no_session = false;
+            self.handle(now, Input::SessionEnded);
+            return true;
+        }
         let has_order = order.is_some();
         if let Some(order) = order {
             self.machine.order(now, order);
@@ -160,9 +168,14 @@ impl<M: Machine> Driver<M> {
         now: Duration,
         rng: &mut Rng,
         leg: Option<&mut Carrier>,
-        stream: Option<&mut Carrier>,
+        mut stream: Option<&mut Carrier>,
         planted: Planted,
     ) -> bool {
+        let stopped = stream.as_deref_mut().filter(|_| self.machine.awaits_leg());
+        if stopped.is_some_and(|stream| stream.is_stopped(now, self.stream_end)) {
+            self.handle(now, Input::StreamStopped);
+            return true;
+        }
         if std::mem::take(&mut self.is_securing) {
             self.handle(now, Input::Secured);
             return true;

@@ -86,6 +86,8 @@ pub(crate) struct World {
     to_near: Channel<ToNear>,
     /// When the far half stops waiting for a silent server.
     silent_at: Option<Duration>,
+    /// The client's data connections have TLS.
+    near_tls: bool,
     /// Successes that the near half has recorded, by data connection.
     recorded: BTreeMap<u32, bool>,
     steps: u64,
@@ -135,6 +137,7 @@ impl World {
             to_far: Channel::new(delay_ms),
             to_near: Channel::new(delay_ms),
             silent_at: None,
+            near_tls: rng.chance(30),
             recorded: BTreeMap::new(),
             steps: 0,
             complaint: None,
@@ -231,7 +234,7 @@ impl World {
             self.to_far.next_arrival(self.now),
             self.to_near.next_arrival(self.now),
             self.silent_at,
-            self.client.next(),
+            self.client.next(self.now),
             self.server.next(self.now),
         ];
         let conns = self.conns.values().filter_map(|conn| conn.next(self.now));
@@ -443,6 +446,9 @@ impl World {
                 near::Output::LeaveServer => self.to_far.push(now, &mut self.rng, ToFar::Gone),
                 near::Output::Close => {
                     self.near_closed = true;
+                    for near in self.conns.values_mut().filter_map(|c| c.near.as_mut()) {
+                        near.has_no_session = true;
+                    }
                     self.to_client.push(now, &mut self.rng, Line::Closed);
                 }
                 near::Output::Connect { .. }
@@ -456,6 +462,7 @@ impl World {
     fn start_near(&mut self, transfer: TransferId, opening: Opening) {
         let setup = NearSetup {
             opening,
+            has_tls: self.near_tls,
             tells_truncation: false,
             stall_timeout: STALL_TIMEOUT,
         };
@@ -604,6 +611,9 @@ impl World {
                 far::Output::BeginTls | far::Output::Refuse(_) => {}
                 far::Output::Close => {
                     self.far_closed = true;
+                    for far in self.conns.values_mut().filter_map(|c| c.far.as_mut()) {
+                        far.has_no_session = true;
+                    }
                     self.to_server.push(now, rng, Line::Closed);
                     self.to_near.push(now, rng, ToNear::ServerClosed);
                 }
@@ -616,6 +626,7 @@ impl World {
         let setup = FarSetup {
             is_accepted,
             has_tls: false,
+            stall_timeout: STALL_TIMEOUT,
         };
         if let Some(conn) = self.conns.get_mut(&transfer.0) {
             conn.far = Some(Driver::new(FarData::new(setup), End::A, End::B));

@@ -99,6 +99,8 @@ struct Session<'a> {
     data: BTreeMap<TransferId, Data>,
     /// Streams whose data connection the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
+    /// The latest data connection that was started.
+    latest: TransferId,
     events: mpsc::UnboundedSender<(TransferId, Event)>,
     closing: bool,
 }
@@ -142,6 +144,7 @@ async fn run(
         send: opened.send,
         data: BTreeMap::new(),
         early: BTreeMap::new(),
+        latest: TransferId(0),
         events,
         closing: false,
     };
@@ -409,6 +412,7 @@ impl Session<'_> {
         let setup = Setup {
             is_accepted: leg.is_accepted(),
             has_tls: self.tls.is_some(),
+            stall_timeout: self.shared.config.limits.stall_timeout,
         };
         let parts = Parts {
             machine: FarData::new(setup),
@@ -435,6 +439,7 @@ impl Session<'_> {
             drop((transfer, alive));
         };
         tokio::spawn(run.in_current_span());
+        self.latest = self.latest.max(id);
         self.data.insert(
             id,
             Data {
@@ -468,6 +473,8 @@ impl Session<'_> {
                 data.stream.recv.limit_buffered_time(reader, UPLOAD_TAIL);
                 let _ = sender.send(data.stream);
             }
+            // Too late: dropped, it is reset.
+            None if id <= self.latest => {}
             None => {
                 self.early.insert(id, data);
                 // Those whose PASV was refused are never asked for again.

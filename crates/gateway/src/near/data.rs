@@ -11,7 +11,9 @@ use tokio::net::TcpListener;
 use tracing::debug;
 
 use crate::{
-    intercept, socket,
+    intercept,
+    pump::{Boxed, Secure},
+    socket,
     tls::{Acceptor, Kind, Leg},
 };
 
@@ -34,8 +36,6 @@ impl ClientLeg {
 
 /// What the client's data connection has in common with its control connection.
 pub(super) struct Client {
-    /// The TLS acceptor, if the data connection has TLS.
-    pub(super) tls: Option<Arc<Acceptor>>,
     /// The gateway's end of the control connection: clients compare.
     pub(super) local: IpAddr,
     /// That address is the server's.
@@ -44,7 +44,7 @@ pub(super) struct Client {
     pub(super) address: IpAddr,
 }
 
-/// Connects the leg, under TLS where it has that.
+/// Connects the leg, without TLS.
 ///
 /// # Errors
 /// What the machine hears.
@@ -65,13 +65,17 @@ pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input
     if let Err(error) = tuned.and_then(|()| socket::bound_receive_buffer(&stream)) {
         debug!(%error, "socket options");
     }
-    match &client.tls {
-        None => Ok(Leg::plain(stream)),
-        Some(tls) => tls
-            .accept(stream, Kind::Data)
-            .await
-            .map_err(|error| Input::NotSecured(format!("no TLS: {error}"))),
-    }
+    Ok(Leg::plain(stream))
+}
+
+/// How TLS begins on the leg.
+pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
+    Box::new(move |tcp| -> Boxed<_> {
+        Box::pin(async move {
+            let accepted = tls.accept(tcp, Kind::Data).await;
+            accepted.map_err(|error| Input::NotSecured(error.to_string()))
+        })
+    })
 }
 
 /// What an upload sends before the far side tells how fast the server takes it: as much as a server of

@@ -10,6 +10,8 @@ use crate::command::Direction;
 pub struct Setup {
     /// The server connects, which it does once it has been sent the command of a transfer.
     pub is_accepted: bool,
+    /// Time without a byte after which it is reset.
+    pub stall_timeout: Duration,
     /// The data has TLS, whose end without close_notify is passed on as one.
     pub has_tls: bool,
 }
@@ -17,8 +19,9 @@ pub struct Setup {
 /// An order of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The server has been sent the command of a transfer in this direction.
-    Commanded(Direction),
+    /// The server has been sent the command of a transfer in this direction; the direction of an
+    /// unknown verb is `None`.
+    Commanded(Option<Direction>),
     /// The transfer has begun: the server awaits TLS.
     Begin,
     /// A server that has not connected need not any more.
@@ -51,6 +54,11 @@ pub struct FarData {
     leg: Leg,
     has_stream: bool,
     has_begun: bool,
+    is_commanded: bool,
+    has_session: bool,
+    /// Something from the client has not been written.
+    is_lost: bool,
+    stalled_since: Progress,
     direction: Option<Direction>,
     outbound: Outbound,
     inbound: Inbound,
@@ -99,6 +107,8 @@ enum Timer {
     Stream,
     /// The server has not ended the aborted transfer.
     Grace,
+    /// Has anything moved?
+    Stall,
 }
 
 impl FarData {
@@ -111,6 +121,10 @@ impl FarData {
             leg: Leg::Connecting,
             has_stream: false,
             has_begun: false,
+            is_commanded: false,
+            has_session: true,
+            is_lost: false,
+            stalled_since: Progress::default(),
             direction: None,
             outbound: Outbound::Relaying,
             inbound: Inbound::Relaying,
@@ -147,20 +161,30 @@ impl Machine for FarData {
         }
     }
 
+    fn awaits_leg(&self) -> bool {
+        let is_awaited = matches!(self.leg, Leg::Connecting | Leg::Connected | Leg::Securing);
+        self.has_stream && is_awaited
+    }
+
     fn order(&mut self, now: Duration, order: Order) {
         if self.outputs.is_done {
             return;
         }
         match order {
             Order::Commanded(direction) => {
-                self.direction = Some(direction);
+                self.direction = direction;
+                self.is_commanded = true;
+                // The server may have ended before we knew what that means.
+                if self.leg == Leg::Open && self.outbound != Outbound::Relaying {
+                    self.end_download();
+                }
                 if self.setup.is_accepted && self.leg == Leg::Connecting {
                     self.timers.start(Timer::Accept, now + ACCEPT_PATIENCE);
                 }
             }
             Order::Begin => {
                 self.has_begun = true;
-                self.proceed();
+                self.proceed(now);
             }
             Order::Unlisten => match self.leg {
                 Leg::Connecting => self.not_connected(now),
@@ -182,7 +206,7 @@ impl Machine for FarData {
                 if self.leg == Leg::Failed {
                     self.give_up(Cause::Unreachable, "no data connection".to_owned());
                 }
-                self.proceed();
+                self.proceed(now);
             }
             Input::Connected if self.leg == Leg::Connecting => {
                 self.leg = Leg::Connected;
@@ -190,16 +214,26 @@ impl Machine for FarData {
                 if !self.has_stream {
                     self.timers.set(Timer::Stream, now + STREAM_PATIENCE);
                 }
-                self.proceed();
+                self.proceed(now);
             }
             Input::NotConnected(_) if self.leg == Leg::Connecting => self.not_connected(now),
-            Input::Secured if self.leg == Leg::Securing => self.leg = Leg::Open,
+            Input::Secured if self.leg == Leg::Securing => self.open(now),
             Input::NotSecured(why) if self.leg == Leg::Securing => {
                 self.give_up(Cause::Unreachable, format!("no TLS: {why}"));
             }
+            Input::SessionEnded => {
+                self.has_session = false;
+                self.check_hope(now);
+            }
+            // Nobody beside the client waits for it any more.
+            Input::StreamStopped if self.awaits_leg() => {
+                self.break_off("the client gave it up".to_owned());
+            }
             _ if self.leg != Leg::Open => {}
             Input::LegEnded { is_truncated } => self.server_ended(is_truncated),
-            Input::StreamStopped => self.break_off("the client stopped reading".to_owned()),
+            Input::StreamStopped if self.outbound != Outbound::Finished => {
+                self.break_off("the client stopped reading".to_owned());
+            }
             Input::ReadFailed(why) => {
                 // The server may not have read what was written.
                 self.outputs.push(Output::Tell(Event::Lost));
@@ -218,6 +252,7 @@ impl Machine for FarData {
                 if self.direction != Some(Direction::Download) && self.inbound != Inbound::Closed {
                     self.outputs.push(Output::Tell(Event::Lost));
                 }
+                self.is_lost = true;
                 self.outputs.push(Output::Stop);
                 self.inbound = Inbound::Closed;
             }
@@ -227,7 +262,7 @@ impl Machine for FarData {
         self.finish_if_over();
     }
 
-    fn expire(&mut self, now: Duration, _progress: Progress) {
+    fn expire(&mut self, now: Duration, progress: Progress) {
         while !self.outputs.is_done
             && let Some(timer) = self.timers.take_due(now)
         {
@@ -235,6 +270,7 @@ impl Machine for FarData {
                 Timer::Accept => self.not_connected(now),
                 Timer::Stream => self.break_off("the near gateway has no stream for it".to_owned()),
                 Timer::Grace => self.break_off("aborted".to_owned()),
+                Timer::Stall => self.check_stall(now, progress),
             }
         }
     }
@@ -253,12 +289,48 @@ impl FarData {
         }
     }
 
-    fn proceed(&mut self) {
+    /// Without a session no command comes, and no server connects or begins TLS without one.
+    fn check_hope(&mut self, now: Duration) {
+        if self.has_session {
+            return;
+        }
+        match self.leg {
+            Leg::Connecting if self.setup.is_accepted && !self.is_commanded => {
+                self.not_connected(now);
+            }
+            Leg::Connected if self.setup.has_tls && !self.has_begun => {
+                self.break_off("the session has ended".to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    fn check_stall(&mut self, now: Duration, progress: Progress) {
+        let before = &self.stalled_since;
+        let is_stalled = progress.outbound_bytes == before.outbound_bytes
+            && progress.inbound_bytes == before.inbound_bytes;
+        if is_stalled {
+            let seconds = self.setup.stall_timeout.as_secs();
+            return self.break_off(format!("nothing has moved for {seconds} s"));
+        }
+        self.stalled_since = progress;
+        self.timers
+            .set(Timer::Stall, now + self.setup.stall_timeout);
+    }
+
+    fn open(&mut self, now: Duration) {
+        self.leg = Leg::Open;
+        self.timers
+            .set(Timer::Stall, now + self.setup.stall_timeout);
+    }
+
+    fn proceed(&mut self, now: Duration) {
+        self.check_hope(now);
         if self.leg != Leg::Connected || !self.has_stream {
             return;
         }
         if !self.setup.has_tls {
-            self.leg = Leg::Open;
+            self.open(now);
         } else if self.has_begun {
             // Before its 1yz reply some servers do not await it.
             self.leg = Leg::Securing;
@@ -272,6 +344,10 @@ impl FarData {
         }
         // To an upload the server's end says nothing.
         let is_upload = self.direction == Some(Direction::Upload);
+        if self.is_lost && !is_upload {
+            // A failed write takes the error of a reset, which then reads as an end.
+            return self.break_off("the server takes no more".to_owned());
+        }
         if is_truncated && self.setup.has_tls && !is_upload {
             self.outbound = Outbound::Telling;
             self.outputs.push(Output::TellPeer);
@@ -350,7 +426,8 @@ impl FarData {
         let is_over = self.outbound == Outbound::Finished && self.inbound == Inbound::Closed;
         if is_over && !self.outputs.is_done {
             self.outputs.push(Output::Tell(Event::Closed));
-            self.outputs.done(None);
+            let lost = "the server has taken only a part";
+            self.outputs.done(self.is_lost.then(|| lost.to_owned()));
         }
     }
 }

@@ -18,7 +18,7 @@ use std::{collections::VecDeque, time::Duration};
 /// What happened to the leg or to the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// The leg is connected; at the near gateway its TLS has begun, too.
+    /// The leg is connected, without TLS.
     Connected,
     /// There will be no leg: why.
     NotConnected(String),
@@ -35,6 +35,8 @@ pub enum Input {
     },
     /// Outbound: the leg broke: why.
     ReadFailed(String),
+    /// The session has ended, and orders nothing more.
+    SessionEnded,
     /// Outbound: the other gateway takes no more.
     StreamStopped,
     /// Outbound: the link lost the stream: why.
@@ -145,6 +147,11 @@ pub trait Machine {
 
     /// What the bytes for the leg do.
     fn inbound(&self) -> Flow;
+
+    /// Whether the stream waits for the leg: its end is to be noticed meanwhile.
+    fn awaits_leg(&self) -> bool {
+        false
+    }
 
     /// Whether the acknowledgements of the leg's other end are waited for.
     fn awaits_acknowledgement(&self) -> bool {

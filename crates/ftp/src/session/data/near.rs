@@ -19,6 +19,8 @@ pub enum Opening {
 pub struct Setup {
     /// How it comes about.
     pub opening: Opening,
+    /// The data has TLS.
+    pub has_tls: bool,
     /// The client and the server have TLS: an end without close_notify is passed on as one.
     pub tells_truncation: bool,
     /// Time without a byte after which it is reset.
@@ -88,6 +90,8 @@ enum Leg {
     /// Its time has not come.
     Waiting,
     Connecting,
+    /// The client is there; its handshake may wait for the server's reply, and that for a tape.
+    Securing,
     Open,
 }
 
@@ -222,8 +226,10 @@ impl Machine for NearData {
         }
         match input {
             Input::Connected => self.connected(now),
+            Input::Secured => self.open(now),
+            Input::SessionEnded => self.session_ended(),
             Input::NotConnected(why) => self.give_up(Event::NotConnected(why.clone()), why),
-            Input::NotSecured(why) => self.break_off(why),
+            Input::NotSecured(why) => self.break_off(format!("no TLS: {why}")),
             Input::LegEnded { is_truncated } => self.client_ended(now, is_truncated),
             Input::ReadFailed(_) if self.outbound == Outbound::Discarding => {
                 self.outbound = Outbound::Closed;
@@ -242,7 +248,7 @@ impl Machine for NearData {
             Input::WriteFailed(why) => self.write_failed(why),
             Input::EndWritten => self.end_written(),
             Input::Acknowledged => self.close_inbound(),
-            Input::Secured | Input::StreamOpened => {}
+            Input::StreamOpened => {}
         }
         self.finish_if_over();
     }
@@ -275,8 +281,31 @@ impl NearData {
     }
 
     fn connected(&mut self, now: Duration) {
-        self.leg = Leg::Open;
         self.timers.cancel(Timer::Expiry);
+        if self.setup.has_tls {
+            self.leg = Leg::Securing;
+            self.outputs.push(Output::Secure);
+        } else {
+            self.open(now);
+        }
+    }
+
+    /// Who has not been told where to connect, or is not to be connected yet, never will be.
+    fn session_ended(&mut self) {
+        let is_hopeless = match self.leg {
+            Leg::Waiting => true,
+            Leg::Connecting => {
+                self.setup.opening == Opening::Accept && !self.timers.is_set(Timer::Expiry)
+            }
+            Leg::Securing | Leg::Open => false,
+        };
+        if is_hopeless {
+            self.break_off("the session has ended".to_owned());
+        }
+    }
+
+    fn open(&mut self, now: Duration) {
+        self.leg = Leg::Open;
         self.timers
             .set(Timer::Stall, now + self.setup.stall_timeout);
         self.announced();
@@ -289,7 +318,7 @@ impl NearData {
             _ if !is_announced => {}
             // Not before the reply that announces it.
             Leg::Waiting => self.connect(),
-            Leg::Connecting => {}
+            Leg::Connecting | Leg::Securing => {}
             Leg::Open if self.inbound == Inbound::Held => {
                 if self.is_refused() && self.direction == Some(Direction::Download) {
                     return self.break_off("the server has refused the transfer".to_owned());

@@ -26,6 +26,10 @@ impl<K: Ord + Copy> Timers<K> {
         self.0.remove(&kind);
     }
 
+    pub(super) fn is_set(&self, kind: K) -> bool {
+        self.0.contains_key(&kind)
+    }
+
     pub(super) fn next(&self) -> Option<Duration> {
         self.0.values().copied().min()
     }

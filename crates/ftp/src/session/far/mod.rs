@@ -227,6 +227,11 @@ impl FarSession {
 
     fn send_waiting(&mut self) {
         while !self.closed && !self.server_gone && self.may_send_next() {
+            if self.queue.next_asks_data() && self.protection.is_forgotten() {
+                let next = self.protection.settle_again();
+                self.protect(next);
+                continue;
+            }
             let question = self.in_flight.is_empty().then(|| self.foresight.next());
             if let Some(subject) = question.flatten() {
                 self.ask(subject);
@@ -302,7 +307,7 @@ impl FarSession {
                 Found::Connection(transfer) => {
                     let begun = false;
                     expect = Expect::Transfer { transfer, begun };
-                    self.order(transfer, Order::Commanded(direction));
+                    self.order(transfer, Order::Commanded(Some(direction)));
                     self.uploads.commanded(transfer, direction);
                 }
             },
@@ -440,6 +445,8 @@ impl FarSession {
         {
             let begun = true;
             entry.expect = Expect::Transfer { transfer, begun };
+            let order = Order::Commanded(None);
+            self.out.push_back(Output::Order(transfer, order));
         }
         match entry.expect {
             Expect::Transfer { transfer, .. } => (entry.id, Some(transfer)),
@@ -456,8 +463,7 @@ impl FarSession {
             Expect::Plain(_) | Expect::Begun => {
                 if !is_preliminary && id.is_some() && id == self.forgets_protection {
                     self.forgets_protection = None;
-                    let next = self.protection.forgotten();
-                    self.protect(next);
+                    self.protection.forget();
                 }
                 is_preliminary.then_some(Expect::Begun)
             }
@@ -623,6 +629,7 @@ impl FarSession {
     }
 
     fn close(&mut self) {
+        self.abort_prepared();
         self.closed = true;
         self.out.push_back(Output::Close);
     }
@@ -654,8 +661,8 @@ impl FarSession {
 /// Lines of answers to `ABOR` that wait; a longer answer is relayed out of turn.
 const EARLY_LINES_MAX: usize = 64;
 
-/// Time for a server to answer when its client has left and no data is on its way: as long as
-/// vsftpd and ProFTPD take for a busy disk, far less than a day's worth of dead servers.
+/// Time for a server to answer when its client has left and no data is on its way: busy servers
+/// take some seconds.
 pub const SERVER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub enum ServerTls {
 pub(super) struct Protection {
     tls: ServerTls,
     step: Step,
+    is_forgotten: bool,
 }
 
 /// What the server answers next.
@@ -48,7 +49,11 @@ impl Protection {
             ServerTls::Off => Step::Done,
             ServerTls::Explicit | ServerTls::Implicit => Step::Greeting,
         };
-        Self { tls, step }
+        Self {
+            tls,
+            step,
+            is_forgotten: false,
+        }
     }
 
     /// Whether the client's commands may go to the server.
@@ -71,13 +76,20 @@ impl Protection {
     }
 
     /// The server may have forgotten what was settled, as pyftpdlib does after `REIN` and another `USER`.
-    pub(super) fn forgotten(&mut self) -> Next {
-        match (self.tls, self.step) {
-            (ServerTls::Explicit | ServerTls::Implicit, Step::Done) => {
-                self.go(Step::Pbsz, "PBSZ 0")
-            }
-            _ => Next::Done,
-        }
+    /// Settled again right away, it would come between `USER` and `PASS`.
+    pub(super) fn forget(&mut self) {
+        self.is_forgotten |= self.is_private() && self.is_done();
+    }
+
+    /// Whether the server has to be asked again before data connections.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.is_forgotten
+    }
+
+    /// Asks for protection once more.
+    pub(super) fn settle_again(&mut self) -> Next {
+        self.is_forgotten = false;
+        self.go(Step::Pbsz, "PBSZ 0")
     }
 
     /// The handshake is complete.

@@ -73,6 +73,11 @@ impl Queue {
         self.requests.pop_front()
     }
 
+    /// Whether the next request is for a data connection.
+    pub(super) fn next_asks_data(&self) -> bool {
+        matches!(self.requests.front(), Some(Request::Data { .. }))
+    }
+
     /// Takes an `ABOR` from among the requests.
     pub(super) fn pop_abort(&mut self) -> Option<Request> {
         let at = self.requests.iter().position(Request::is_abort)?;

@@ -47,7 +47,8 @@ fn drain(far: &mut FarSession) -> Vec<String> {
             }
             Output::BeginTls => "tls".to_owned(),
             Output::Order(transfer, order) => match order {
-                Order::Commanded(direction) => format!("{direction:?} {}", transfer.0),
+                Order::Commanded(Some(direction)) => format!("{direction:?} {}", transfer.0),
+                Order::Commanded(None) => format!("used {}", transfer.0),
                 Order::Begin => format!("begin {}", transfer.0),
                 Order::Unlisten => format!("unlisten {}", transfer.0),
                 Order::Abort { grace } => format!("abort {} {grace}", transfer.0),

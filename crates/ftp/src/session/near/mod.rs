@@ -139,7 +139,9 @@ impl NearSession {
     /// Whether the next reply of the far half may come. It waits while too many are held behind the
     /// final reply of a transfer whose data the client does not read.
     pub fn wants_far(&self) -> bool {
-        self.held.has_room()
+        // What the final reply in front waits for may stand behind it.
+        let waits_for = self.held.next().and_then(|tag| tag.transfer);
+        self.held.has_room() || waits_for.is_some_and(|id| self.transfers.awaits_report(id))
     }
 
     /// Whether the server has let the client in.
@@ -370,6 +372,10 @@ impl NearSession {
                 is_private,
             },
         });
+        // A transfer may have been commanded ahead.
+        if let Some(direction) = self.transfers.direction(transfer) {
+            self.order(transfer, Order::Start(direction));
+        }
     }
 
     fn relay(&mut self, id: CommandId, command: &Command<'_>, answered: bool) {

@@ -213,6 +213,18 @@ impl Transfers {
         self.open.get(&id).map_or(Some(Ok(())), Transfer::end)
     }
 
+    /// The direction of the transfer that uses it; `None` if none does.
+    pub(super) fn direction(&self, id: TransferId) -> Option<Option<Direction>> {
+        let transfer = self.open.get(&id).filter(|t| t.is_used)?;
+        Some(transfer.direction)
+    }
+
+    /// Whether the far half has still to report on it.
+    pub(super) fn awaits_report(&self, id: TransferId) -> bool {
+        let transfer = self.open.get(&id);
+        transfer.is_some_and(|t| t.is_upload() && t.has_arrived.is_none())
+    }
+
     /// Whether a transfer waits for its final reply.
     pub(super) fn is_running(&self) -> bool {
         self.open.values().any(Transfer::is_running)
@@ -292,6 +304,7 @@ impl Transfers {
         taken
             .map(|(id, mut transfer)| {
                 let order = match (transfer.client_ended, transfer.is_upload()) {
+                    _ if !transfer.is_used => Some(Order::Kill),
                     (true, _) => None,
                     (false, true) => Some(Order::ClientGone),
                     (false, false) => Some(Order::Kill),

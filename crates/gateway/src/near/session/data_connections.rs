@@ -106,12 +106,13 @@ impl Session {
             Arc::new(Truncation::new(truncations, link, session, id))
         });
         let client = Client {
-            tls: self.door.tls.clone().filter(|_| is_private),
             local: self.local.ip(),
             is_transparent: self.door.config.transparent,
             address: self.client.ip(),
         };
+        let tls = self.door.tls.clone().filter(|_| is_private);
         let setup = Setup {
+            has_tls: tls.is_some(),
             opening: leg.opening(),
             tells_truncation: has_tls_throughout,
             stall_timeout: self.shared.config.limits.stall_timeout,
@@ -123,7 +124,7 @@ impl Session {
         let parts = Parts {
             machine: NearData::new(setup),
             connect: Box::pin(data::connect(leg, client)),
-            secure: None,
+            secure: tls.map(data::secure),
             stream: StreamSource::Open(Stream {
                 send,
                 recv,

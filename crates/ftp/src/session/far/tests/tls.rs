@@ -119,9 +119,11 @@ fn protection_is_settled_again_when_the_server_may_have_forgotten_it() {
             "the first account"
         );
         client(&mut far, 2, line);
-        let out = server(&mut far, "230 again");
-        assert_eq!(out, ["> 230 again", "< PBSZ 0"], "{line}");
-        assert!(pasv(&mut far, 3, 1).is_empty(), "not before PROT");
+        assert_eq!(server(&mut far, "331 go on"), ["> 331 go on"]);
+        let out = client(&mut far, 3, "PASS x");
+        assert_eq!(out, ["< PASS x"], "nothing comes between USER and PASS");
+        server(&mut far, "230 again");
+        assert_eq!(pasv(&mut far, 4, 1), ["< PBSZ 0"], "{line}");
         assert_eq!(server(&mut far, "200 ok"), ["< PROT P"]);
         assert_eq!(server(&mut far, "200 ok"), ["< PASV"]);
     }
