@@ -47,8 +47,10 @@ pub enum CertError {
         /// The reason.
         why: String,
     },
-    /// Group or others can read the key.
-    #[error("{path}: others can read this key (mode {mode:04o}), expected 0600: chmod 600 {path}")]
+    /// Others can read the key, or the group can write it.
+    #[error(
+        "{path}: others can use this key (mode {mode:04o}), expected at most 0640: chmod 640 {path}"
+    )]
     Exposed {
         path: PathBuf,
         /// Its permissions.
@@ -103,7 +105,7 @@ impl CertSource {
 }
 
 impl CertSource {
-    /// Refuses a key that others than its owner can read, as that of the identity.
+    /// Refuses a key that others can read. A group may, as Debian's `ssl-cert` does.
     fn check_mode(&self) -> Result<(), CertError> {
         let path = &self.key_file;
         let metadata = fs::metadata(path).map_err(|source| CertError::Io {
@@ -111,7 +113,7 @@ impl CertSource {
             source,
         })?;
         let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 == 0 {
+        if mode & 0o037 == 0 {
             return Ok(());
         }
         let path = path.clone();
