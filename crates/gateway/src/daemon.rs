@@ -32,6 +32,7 @@ use crate::{
     shared::Shared,
     status::{Registry, TransferStatus},
     tls::{Acceptor, CertError, Tls13Only},
+    transfer_log::{self, TransferLog},
 };
 
 /// The bound sockets of a configuration.
@@ -79,6 +80,9 @@ pub enum RunError {
         /// The mistake in its certificate.
         source: CertError,
     },
+    /// The transfer log cannot be written.
+    #[error("no transfer log")]
+    TransferLog(#[from] transfer_log::OpenError),
     /// A bound socket could not be used.
     #[error("a socket could not be used")]
     Socket(#[from] io::Error),
@@ -173,10 +177,11 @@ pub async fn run(
         .map(TcpListener::local_addr)
         .collect::<Result<_, _>>()?;
     let acceptors = acceptors(&config)?;
+    let log = transfer_log::Opened::open(config.transfer_log.as_ref())?;
     let link = Link::start(bound.link, config.link.clone())?;
     warn_about_buffers(&link);
     let mut interception = Interception::start(&config, &link)?;
-    let registry = Registry::new();
+    let registry = Registry::new(TransferLog::start(log)?);
     let (cut, cut_seen) = watch::channel(false);
     let (alive, mut all_gone) = mpsc::channel(1);
     let shared = Arc::new(Shared {
@@ -238,6 +243,7 @@ pub async fn run(
         link.clone(),
         shared.config.clone(),
         acceptors.into_iter().flatten().collect(),
+        registry.clone(),
     ));
     let mut accepting = JoinSet::new();
     accepting.spawn(far::serve(shared.clone()));
@@ -265,6 +271,7 @@ pub async fn run(
         let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
     }
     drop(interception);
+    registry.transfer_log().flush(CUT_PATIENCE).await;
     cut_short.streams = link.shutdown(CUT_PATIENCE).await;
     accepting.shutdown().await;
     side_tasks.shutdown().await;

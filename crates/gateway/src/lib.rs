@@ -23,5 +23,6 @@ pub mod status;
 pub mod target;
 mod time;
 pub mod tls;
+pub mod transfer_log;
 mod truncation;
 pub mod wire;

@@ -1,5 +1,5 @@
-//! Reloading: a running gateway takes the rate caps and the certificates of front doors from a
-//! changed configuration, and reads the certificate files again. Every other change waits for a
+//! Reloading: a running gateway takes the rate caps, the transfer log and the certificates of front doors
+//! from a changed configuration, and opens their files again. Every other change waits for a
 //! restart, and a log line says so.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use link::Link;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::{config::Config, tls::Acceptor};
+use crate::{config::Config, status::Registry, tls::Acceptor, transfer_log::Opened};
 
 /// Takes on each configuration that comes; `running` is the one that the gateway was started with.
 pub(crate) async fn serve(
@@ -16,6 +16,7 @@ pub(crate) async fn serve(
     link: Link,
     running: Config,
     acceptors: Vec<Arc<Acceptor>>,
+    registry: Arc<Registry>,
 ) {
     while let Some(fresh) = reloads.recv().await {
         for acceptor in &acceptors {
@@ -24,6 +25,13 @@ pub(crate) async fn serve(
         if !same_peers(&running, &fresh) {
             warn!("the peers have changed: that takes a restart, nothing was taken on");
             continue;
+        }
+        match Opened::open(fresh.transfer_log.as_ref()) {
+            Ok(opened) => registry.transfer_log().go_on_in(opened),
+            Err(error) => {
+                warn!(%error, "nothing was taken on");
+                continue;
+            }
         }
         let of_peers = fresh.link.peers.iter().map(|peer| peer.rate_max);
         link.set_rate_max(fresh.link.rate_max, of_peers.collect());
@@ -45,6 +53,7 @@ fn same_peers(running: &Config, fresh: &Config) -> bool {
 /// Whether only the caps differ.
 fn same_but_rates(running: &Config, mut fresh: Config) -> bool {
     fresh.link.rate_max = running.link.rate_max;
+    fresh.transfer_log.clone_from(&running.transfer_log);
     for (fresh, running) in fresh.link.peers.iter_mut().zip(&running.link.peers) {
         fresh.rate_max = running.rate_max;
     }

@@ -15,7 +15,7 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer, check_pass_through, check_tls, check_transparent,
+    Config, Forward, FtpDoor, Peer, check_log, check_pass_through, check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
     file::{File, ForwardSection, FtpSection, LimitsSection, LinkSection, OneOrMore, PeerSection},
     problem::{Problem, problem},
@@ -66,6 +66,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         pass_through: Vec::new(),
         forwards: Vec::new(),
         limits: limits(file.limits)?,
+        transfer_log: check_log::transfer_log(&file.log, folder)?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
         admin_explicit,
     };

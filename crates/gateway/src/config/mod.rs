@@ -4,6 +4,7 @@
 //! whose feature does not exist yet is refused with a message that says so.
 
 mod check;
+mod check_log;
 mod check_pass_through;
 mod check_tls;
 mod check_transparent;
@@ -27,6 +28,7 @@ use crate::{
     limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{CertSource, ServerTls},
+    transfer_log,
 };
 
 /// A checked configuration of a gateway.
@@ -48,6 +50,8 @@ pub struct Config {
     pub forwards: Vec<Forward>,
     /// Limits on what clients use.
     pub limits: Limits,
+    /// The transfer log, if there is to be one.
+    pub transfer_log: Option<transfer_log::Settings>,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
     /// The file names the admin address, so its port being taken is an error.
@@ -268,6 +272,9 @@ impl fmt::Display for Config {
         }
         for forward in &self.forwards {
             writeln!(f, "forward on {} to {}", forward.listen, forward.target)?;
+        }
+        if let Some(log) = &self.transfer_log {
+            writeln!(f, "transfer log in {}", log.path.display())?;
         }
         write!(f, "admin on {}", self.admin_listen)
     }

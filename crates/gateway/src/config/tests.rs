@@ -78,6 +78,9 @@ listen = "127.0.0.1:6201"
 target = "10.20.0.5:873"
 [far]
 allow = ["10.20.0.0/16:21", "ftp.example.com:21", "[2001:db8::/32]:21"]
+[log]
+transfer_log = "transfers.log"
+transfer_log_format = "xferlog"
 [admin]
 listen = "127.0.0.1:9811"
 "#
@@ -91,6 +94,9 @@ listen = "127.0.0.1:9811"
         1,
         "the peer's own list replaces far.allow"
     );
+    let log = config.transfer_log.as_ref().expect("a transfer log");
+    assert_eq!(log.path, folder.0.join("transfers.log"));
+    assert_eq!(log.format, transfer_log::Format::Xferlog);
     assert!(config.to_string().contains("***"));
 }
 
@@ -137,6 +143,7 @@ fn every_key_is_documented() {
         "[[forward]]",
         "[far]",
         "[limits]",
+        "[log]",
     ];
     let inner = ["[[ftp]]\n[ftp.tls]", "[[ftp]]\n[ftp.server_tls]", "[admin]"];
     for table in tables.iter().chain(&inner) {
@@ -250,6 +257,11 @@ fn contradictions_are_errors() {
         ("[link]\npolicy = \"reserved\"\n", "rate_reserved"),
         ("[link]\nidle_timeout = \"10\"\n", "10 min"),
         ("[far]\nallow = [\"127.1:21\"]\n", "127.1"),
+        ("[log]\ntransfer_log_format = \"json\"\n", "transfer_log"),
+        (
+            "[log]\ntransfer_log = \"t\"\ntransfer_log_format = \"csv\"\n",
+            "xferlog",
+        ),
     ] {
         let (_, _, message) = folder.error(&with_peer(text));
         assert!(message.contains(expected), "{text}: {message}");

@@ -36,7 +36,12 @@ pub(crate) async fn serve_ftp(
     tls: Option<Arc<Acceptor>>,
     shared: Arc<Shared>,
 ) {
-    let door = Arc::new(session::Door { config, tls });
+    let address = listener.local_addr().unwrap_or(config.listen);
+    let door = Arc::new(session::Door {
+        config,
+        address,
+        tls,
+    });
     accept(listener, |stream, client| {
         let (door, shared) = (door.clone(), shared.clone());
         let Some(alive) = shared.alive.upgrade() else {

@@ -167,7 +167,7 @@ pub struct World {
     pub near: Gateway,
     pub far: Gateway,
     pub server: TcpListener,
-    folder: PathBuf,
+    pub folder: PathBuf,
 }
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
