@@ -33,8 +33,11 @@ pub(crate) async fn serve(
                 continue;
             }
         }
-        let of_peers = fresh.link.peers.iter().map(|peer| peer.rate_max);
-        link.set_rate_max(fresh.link.rate_max, of_peers.collect());
+        let mut peers = running.link.peers.clone();
+        for (peer, fresh) in peers.iter_mut().zip(&fresh.link.peers) {
+            peer.rate_max = fresh.rate_max;
+        }
+        link.set_peers(peers, fresh.link.rate_max);
         info!("configuration read again: rate_max of [link] and of each [[peer]] taken on");
         if !same_but_rates(&running, fresh) {
             warn!("other keys have changed, too: these take a restart");
