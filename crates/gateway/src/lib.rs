@@ -6,9 +6,11 @@
 //! connects both to TCP sockets.
 
 mod admin;
+mod bound;
 pub mod config;
 mod control;
 pub mod daemon;
+mod doors;
 mod far;
 mod forward;
 pub mod intercept;
@@ -16,7 +18,7 @@ pub mod limits;
 mod near;
 mod pairing;
 mod pump;
-mod reload;
+pub mod reload;
 mod shared;
 mod socket;
 pub mod status;

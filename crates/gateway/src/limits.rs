@@ -62,12 +62,12 @@ pub(crate) enum Reached {
 /// The current use.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    limits: Limits,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    limits: Limits,
     sessions: usize,
     of_client: HashMap<IpAddr, usize>,
     /// The time of the first failed login, and the number of failures.
@@ -83,24 +83,32 @@ pub(crate) struct Place {
 
 impl Usage {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self {
-            limits,
+        let usage = Self {
             state: Mutex::default(),
-        })
+        };
+        usage.set_limits(limits);
+        Arc::new(usage)
+    }
+
+    /// Takes on other limits. Whoever has a place keeps it.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.lock().limits = limits;
     }
 
     /// Lets a client in, as long as the place is held.
     pub(crate) fn admit(self: &Arc<Self>, client: IpAddr) -> Result<Place, Reached> {
         let client = network(client);
         let mut state = self.lock();
-        if state.failed_logins(client, Instant::now()) >= self.limits.failed_logins_per_minute_max {
+        if state.failed_logins(client, Instant::now()) >= state.limits.failed_logins_per_minute_max
+        {
             return Err(Reached::FailedLogins);
         }
-        if state.sessions >= self.limits.sessions_max {
+        if state.sessions >= state.limits.sessions_max {
             return Err(Reached::Sessions);
         }
+        let of_client_max = state.limits.sessions_per_client_max;
         let of_client = state.of_client.entry(client).or_default();
-        if *of_client >= self.limits.sessions_per_client_max {
+        if *of_client >= of_client_max {
             return Err(Reached::SessionsOfClient);
         }
         *of_client += 1;
@@ -121,7 +129,7 @@ impl Usage {
         }
         let since = state.failed_logins.get(&client).map_or(now, |(at, _)| *at);
         state.failed_logins.insert(client, (since, count));
-        if count >= self.limits.failed_logins_per_minute_max {
+        if count >= state.limits.failed_logins_per_minute_max {
             return Err(Reached::FailedLogins);
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::{
 };
 
 use ftp::session::{Mode, far::DataWay};
-use link::{Identity, LinkConfig, PeerConfig, Policy, PublicKey};
+use link::{Identity, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
 use toml::Spanned;
 use units::{BitRate, ByteCount};
 
@@ -42,6 +42,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         }
         link_peers.push(link_peer(&section, &mut keys, identity.public_key())?);
         peers.push(Peer {
+            id: PeerId(peers.len()),
             name: section.name.into_inner(),
             serves: section.serves,
             allow: AllowList(section.allow.unwrap_or_else(|| file.far.allow.clone())),
@@ -66,6 +67,8 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         pass_through: Vec::new(),
         forwards: Vec::new(),
         limits: limits(file.limits)?,
+        drain_max: file.link.drain_max.map_or(DRAIN_MAX, Spanned::into_inner),
+        log_level: check_log::level(&file.log)?,
         transfer_log: check_log::transfer_log(&file.log, folder)?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
         admin_explicit,
@@ -124,7 +127,7 @@ fn rate_max(rate: Option<&Spanned<BitRate>>) -> Result<Option<BitRate>, Problem>
 }
 
 fn memory_max(memory: Option<&Spanned<ByteCount>>, peers: usize) -> Result<ByteCount, Problem> {
-    let least = ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64);
+    let least = memory_least(peers);
     match memory {
         Some(memory) if *memory.get_ref() < least => {
             let message = format!(
@@ -136,6 +139,11 @@ fn memory_max(memory: Option<&Spanned<ByteCount>>, peers: usize) -> Result<ByteC
         Some(memory) => Ok(*memory.get_ref()),
         None => Ok(MEMORY_MAX.max(least)),
     }
+}
+
+/// What the link needs for so many peers.
+pub(crate) fn memory_least(peers: usize) -> ByteCount {
+    ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64)
 }
 
 fn idle_timeout(time: Option<&Spanned<Duration>>) -> Result<Duration, Problem> {
@@ -353,6 +361,9 @@ const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Default silence after which a session ends: longer than a router's restart.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Default time for draining at a shutdown, within systemd's 90 s.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Longest name of a peer; it is repeated in replies and metrics.
 const PEER_NAME_MAX: usize = 64;

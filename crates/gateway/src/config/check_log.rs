@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{
+    LogLevel,
     file::LogSection,
     problem::{Problem, problem},
 };
@@ -33,4 +34,25 @@ pub(super) fn transfer_log(
             format,
         })),
     }
+}
+
+/// The level, if the section has one.
+pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
+    let Some(name) = &section.level else {
+        return Ok(None);
+    };
+    let all = [
+        LogLevel::Error,
+        LogLevel::Warn,
+        LogLevel::Info,
+        LogLevel::Debug,
+    ];
+    let found = all.into_iter().find(|level| level.name() == name.get_ref());
+    found.map(Some).ok_or_else(|| {
+        let message = format!(
+            "unknown level {:?}, expected \"error\", \"warn\", \"info\" or \"debug\"",
+            name.get_ref()
+        );
+        problem(name, message)
+    })
 }

@@ -18,11 +18,16 @@ use std::{
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use ftp::session::{Mode, far::DataWay};
+use link::PeerId;
 
-pub(crate) use self::intercepted::{FTP_PORT, Intercepted};
+pub(crate) use self::{
+    check::memory_least,
+    intercepted::{FTP_PORT, Intercepted},
+};
 
 use crate::{
     limits::Limits,
@@ -42,6 +47,8 @@ pub struct Config {
     pub link: link::LinkConfig,
     /// The gateway's own settings of each peer of `link`, in the same order.
     pub peers: Vec<Peer>,
+    /// Time for transfers under way to end at a shutdown.
+    pub drain_max: Duration,
     /// FTP front doors.
     pub ftp: Vec<FtpDoor>,
     /// FTP front doors through which clients and servers have TLS with each other.
@@ -52,6 +59,8 @@ pub struct Config {
     pub limits: Limits,
     /// The transfer log, if there is to be one.
     pub transfer_log: Option<transfer_log::Settings>,
+    /// What is logged, unless the command line or the environment says so.
+    pub log_level: Option<LogLevel>,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
     /// The file names the admin address, so its port being taken is an error.
@@ -62,6 +71,9 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
     pub name: String,
+    /// Its number in the link: its place in the file that the gateway was started with, and later ones are
+    /// counted on.
+    pub id: PeerId,
     /// Which servers are reached through it; `None`: any.
     pub serves: Option<Vec<ServesPattern>>,
     /// Servers that the gateway dials for this peer: its own `allow`, or that of `[far]`.
@@ -94,6 +106,27 @@ pub struct FtpDoor {
     pub tls: DoorTls,
     /// TLS between the far gateway and the server; `None`: none.
     pub server_tls: Option<ServerTls>,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+impl LogLevel {
+    /// As text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
 }
 
 /// TLS between the clients of a front door and the gateway.
@@ -173,12 +206,25 @@ impl Config {
     }
 
     /// The peers that serve `host`, in the order in which they are tried.
-    pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<link::PeerId> {
+    pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<PeerId> {
         let indices = match via {
             Some(index) => vec![index],
             None => crate::target::choose(host, self.peers.iter().map(|p| p.serves.as_deref())),
         };
-        indices.into_iter().map(link::PeerId).collect()
+        let peers = indices.into_iter().filter_map(|at| self.peers.get(at));
+        peers.map(|peer| peer.id).collect()
+    }
+
+    /// The settings of a peer, unless it is none of this configuration.
+    pub(crate) fn peer(&self, id: PeerId) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.id == id)
+    }
+
+    /// Where this configuration says that a peer listens.
+    pub(crate) fn endpoint_of(&self, id: PeerId) -> Option<&str> {
+        let mut peers = self.peers.iter().zip(&self.link.peers);
+        let (_, of_link) = peers.find(|(peer, _)| peer.id == id)?;
+        of_link.endpoint.as_deref()
     }
 }
 

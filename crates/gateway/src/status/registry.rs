@@ -421,7 +421,10 @@ impl Registry {
                 unknown_connection: link.dropped.unknown_connection,
                 undecryptable: link.dropped.undecryptable,
             },
-            peers: link.peers.iter().map(peer_status).collect(),
+            peers: {
+                let peers = link.peers.iter().filter(|peer| !peer.is_removed);
+                peers.map(peer_status).collect()
+            },
             sessions_open: self.sessions_open.load(Relaxed),
             sessions_total: self.sessions_total.load(Relaxed),
             refused_total: self.refused_total.load(Relaxed),
