@@ -2,7 +2,7 @@
 //! nothing. What takes a restart is said by name.
 //!
 //! Sessions keep the settings that they began with, new ones have the new ones. How the settings of one
-//! configuration become those of another is in [`plan`].
+//! configuration become those of another is in `plan`.
 
 mod plan;
 
