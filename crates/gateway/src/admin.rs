@@ -1,4 +1,5 @@
-//! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`].
+//! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`], and `POST /reload` for
+//! programs on this machine.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
@@ -14,16 +15,28 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri, Version, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
 use tracing::warn;
 
 use self::bounded::{BoundedListener, Client};
-use crate::{shared::Shared, status::Snapshot, target::Host};
+use crate::{
+    reload::{self, Outcome},
+    shared::Shared,
+    status::Snapshot,
+    target::Host,
+};
 
-/// Serves until the task is dropped.
-pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<()> {
+/// Serves until the task is dropped. Reloads are asked for by `reloads`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    reloads: mpsc::Sender<reload::Request>,
+) -> std::io::Result<()> {
     let names = Names {
         listen: listener.local_addr()?.ip().to_canonical(),
         others: shared.config.admin_hosts.clone(),
@@ -35,10 +48,35 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io
     let router = Router::new()
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
-        .layer(middleware::from_fn_with_state(guard, check_host))
-        .with_state(shared);
+        .with_state(shared)
+        .merge(
+            Router::new()
+                .route("/reload", post(reload))
+                .with_state(reloads),
+        )
+        .layer(middleware::from_fn_with_state(guard, check_host));
     let service = router.into_make_service_with_connect_info::<Client>();
     axum::serve(BoundedListener::new(listener), service).await
+}
+
+async fn reload(
+    State(reloads): State<mpsc::Sender<reload::Request>>,
+    ConnectInfo(from): ConnectInfo<Client>,
+    headers: HeaderMap,
+) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
+    // A browser names the page that asks; no page has to.
+    if !from.0.ip().to_canonical().is_loopback() || headers.contains_key(header::ORIGIN) {
+        return Err((StatusCode::FORBIDDEN, "only programs on this machine may\n"));
+    }
+    let gone = (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
+    let (answer, answered) = oneshot::channel();
+    reloads.send(answer).await.map_err(|_| gone)?;
+    let outcome = answered.await.map_err(|_| gone)?;
+    let code = match &outcome.error {
+        None => StatusCode::OK,
+        Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    Ok((code, Json(outcome)))
 }
 
 async fn status(State(shared): State<Arc<Shared>>) -> Json<Snapshot> {

@@ -6,9 +6,11 @@
 //! connects both to TCP sockets.
 
 mod admin;
+mod bound;
 pub mod config;
 mod control;
 pub mod daemon;
+mod doors;
 mod far;
 mod forward;
 pub mod intercept;
@@ -16,12 +18,13 @@ pub mod limits;
 mod near;
 mod pairing;
 mod pump;
-mod reload;
+pub mod reload;
 mod shared;
 mod socket;
 pub mod status;
 pub mod target;
 mod time;
 pub mod tls;
+pub mod transfer_log;
 mod truncation;
 pub mod wire;

@@ -70,12 +70,12 @@ pub(crate) enum Reached {
 /// The current use.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    limits: Limits,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    limits: Limits,
     sessions: usize,
     forwards: usize,
     of_client: HashMap<IpAddr, usize>,
@@ -104,10 +104,22 @@ pub(crate) struct Place {
 
 impl Usage {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self {
+        let state = State {
             limits,
-            state: Mutex::default(),
+            sessions: 0,
+            forwards: 0,
+            of_client: HashMap::new(),
+            failed_logins: HashMap::new(),
+            turned_away: HashMap::new(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
         })
+    }
+
+    /// Takes on other limits. Whoever has a place keeps it.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.lock().limits = limits;
     }
 
     /// Lets a client in, as long as the place is held.
@@ -118,20 +130,22 @@ impl Usage {
     ) -> Result<Place, Reached> {
         let client = network(client);
         let mut state = self.lock();
-        if state.failed_logins(client, Instant::now()) >= self.limits.failed_logins_per_minute_max {
+        if state.failed_logins(client, Instant::now()) >= state.limits.failed_logins_per_minute_max
+        {
             return Err(Reached::FailedLogins);
         }
         match purpose {
-            Purpose::Session if state.sessions >= self.limits.sessions_max => {
+            Purpose::Session if state.sessions >= state.limits.sessions_max => {
                 return Err(Reached::Sessions);
             }
-            Purpose::Forward if state.forwards >= self.limits.forwards_max => {
+            Purpose::Forward if state.forwards >= state.limits.forwards_max => {
                 return Err(Reached::Forwards);
             }
             _ => {}
         }
+        let of_client_max = state.limits.sessions_per_client_max;
         let of_client = state.of_client.entry(client).or_default();
-        if *of_client >= self.limits.sessions_per_client_max {
+        if *of_client >= of_client_max {
             return Err(Reached::SessionsOfClient);
         }
         *of_client += 1;
@@ -153,7 +167,7 @@ impl Usage {
         }
         let since = state.failed_logins.get(&client).map_or(now, |(at, _)| *at);
         state.failed_logins.insert(client, (since, count));
-        if count >= self.limits.failed_logins_per_minute_max {
+        if count >= state.limits.failed_logins_per_minute_max {
             return Err(Reached::FailedLogins);
         }
         Ok(())

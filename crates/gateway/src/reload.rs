@@ -1,52 +1,204 @@
-//! Reloading: a running gateway takes the rate caps and the certificates of front doors from a
-//! changed configuration, and reads the certificate files again. Every other change waits for a
-//! restart, and a log line says so.
+//! Reloading: a running gateway reads its configuration again and takes on what can change, all of it or
+//! nothing. What takes a restart is said by name.
+//!
+//! Sessions keep the settings that they began with, new ones have the new ones. How the settings of one
+//! configuration become those of another is in `plan`.
 
-use std::sync::Arc;
+mod plan;
 
-use link::Link;
-use tokio::sync::mpsc;
+use std::{convert::Infallible, fmt, net::SocketAddr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use crate::{config::Config, tls::Acceptor};
+use self::plan::{Known, Plan, PlanError};
+use crate::{
+    config::{Config, ConfigError},
+    doors::{DoorError, Doors},
+    shared::Shared,
+    transfer_log::{self, Opened},
+};
 
-/// Takes on each configuration that comes; `running` is the one that the gateway was started with.
-pub(crate) async fn serve(
-    mut reloads: mpsc::Receiver<Config>,
-    link: Link,
-    running: Config,
-    acceptors: Vec<Arc<Acceptor>>,
-) {
-    while let Some(fresh) = reloads.recv().await {
-        for acceptor in &acceptors {
-            acceptor.reload();
+/// Reads the configuration again.
+pub type Load = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
+
+/// What a gateway hears of changes of its configuration, and tells of them.
+pub struct Reloads {
+    /// Orders to read the configuration again, without an answer.
+    pub orders: mpsc::Receiver<()>,
+    pub load: Load,
+    /// Hears of each configuration that was taken on.
+    pub taken: Box<dyn Fn(&Config) + Send + Sync>,
+}
+
+/// An order with an answer.
+pub(crate) type Request = oneshot::Sender<Outcome>;
+
+/// What has become of a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The changes that were taken on, each by name.
+    pub taken: Vec<String>,
+    /// The changes that take a restart, each by name.
+    pub needs_restart: Vec<String>,
+    /// Why nothing was taken on.
+    pub error: Option<String>,
+    /// The configuration is wrong by itself, and would be at a start.
+    pub is_wrong: bool,
+}
+
+/// Why nothing was taken on.
+#[derive(Debug, thiserror::Error)]
+enum ReloadError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Doors(#[from] DoorError),
+    #[error(transparent)]
+    TransferLog(#[from] transfer_log::OpenError),
+}
+
+/// The part of a running gateway that changes at a reload.
+pub(crate) struct Reloader {
+    current: watch::Sender<Arc<Shared>>,
+    doors: Doors,
+    at_admin: Option<SocketAddr>,
+    /// The link's peers, by their numbers.
+    known: Vec<Known>,
+    reloads: Reloads,
+}
+
+impl Reloader {
+    pub(crate) fn new(
+        current: watch::Sender<Arc<Shared>>,
+        doors: Doors,
+        at_admin: Option<SocketAddr>,
+        reloads: Reloads,
+    ) -> Self {
+        let known = Known::all(&current.borrow().config);
+        Self {
+            current,
+            doors,
+            at_admin,
+            known,
+            reloads,
         }
-        if !same_peers(&running, &fresh) {
-            warn!("the peers have changed: that takes a restart, nothing was taken on");
-            continue;
+    }
+
+    /// Carries out the orders that come, and those that are `asked` for.
+    pub(crate) async fn serve(&mut self, mut asked: mpsc::Receiver<Request>) -> Infallible {
+        loop {
+            tokio::select! {
+                Some(()) = self.reloads.orders.recv() => {
+                    self.reload().await;
+                }
+                Some(request) = asked.recv() => {
+                    let outcome = self.reload().await;
+                    // Whoever asked may be gone.
+                    let _ = request.send(outcome);
+                }
+                else => std::future::pending().await,
+            }
         }
-        let of_peers = fresh.link.peers.iter().map(|peer| peer.rate_max);
-        link.set_rate_max(fresh.link.rate_max, of_peers.collect());
-        info!("configuration read again: rate_max of [link] and of each [[peer]] taken on");
-        if !same_but_rates(&running, fresh) {
-            warn!("other keys have changed, too: these take a restart");
+    }
+
+    /// The present configuration.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.current.borrow().config.clone()
+    }
+
+    /// Closes the front doors.
+    pub(crate) async fn close(&mut self) {
+        self.doors.close().await;
+    }
+
+    async fn reload(&mut self) -> Outcome {
+        let outcome = match self.take_on().await {
+            Ok((taken, needs_restart)) => Outcome {
+                taken,
+                needs_restart,
+                error: None,
+                ..Outcome::EMPTY
+            },
+            Err(error) => Outcome {
+                error: Some(error.to_string()),
+                is_wrong: matches!(error, ReloadError::Config(_)),
+                ..Outcome::EMPTY
+            },
+        };
+        match &outcome.error {
+            None => info!(taken = ?outcome.taken, "configuration read again"),
+            Some(error) => warn!(error, "configuration not taken on"),
         }
+        if !outcome.needs_restart.is_empty() {
+            warn!(keys = ?outcome.needs_restart, "changes that take a restart");
+        }
+        outcome
+    }
+
+    async fn take_on(&mut self) -> Result<(Vec<String>, Vec<String>), ReloadError> {
+        let before = self.current.borrow().clone();
+        let fresh = (self.reloads.load)()?;
+        let Plan {
+            config,
+            known,
+            taken,
+            needs_restart,
+        } = plan::plan(&before.config, fresh, &self.known)?;
+        let log = Opened::open(config.transfer_log.as_ref())?;
+        let parts = self.doors.prepare(&config)?;
+        // From here on nothing fails.
+        let names = known.iter().map(|known| known.link.name.clone());
+        let peers = known.iter().map(|known| known.link.clone());
+        before.link.set_peers(peers.collect(), config.link.rate_max);
+        before.usage.set_limits(config.limits);
+        before.registry.transfer_log().go_on_in(log);
+        let shared = Arc::new(Shared {
+            own: parts.addresses().chain(self.at_admin).collect(),
+            peer_names: names.collect(),
+            config: Arc::new(config),
+            ..(*before).clone()
+        });
+        self.known = known;
+        self.current.send_replace(shared.clone());
+        self.doors.open(parts, &shared).await;
+        (self.reloads.taken)(&shared.config);
+        Ok((taken, needs_restart))
     }
 }
 
-/// Whether caps of one are caps of the same peers in the other.
-fn same_peers(running: &Config, fresh: &Config) -> bool {
-    fn names(config: &Config) -> impl Iterator<Item = &str> {
-        config.link.peers.iter().map(|peer| peer.name.as_str())
-    }
-    names(running).eq(names(fresh))
+impl Outcome {
+    const EMPTY: Self = Self {
+        taken: Vec::new(),
+        needs_restart: Vec::new(),
+        error: None,
+        is_wrong: false,
+    };
 }
 
-/// Whether only the caps differ.
-fn same_but_rates(running: &Config, mut fresh: Config) -> bool {
-    fresh.link.rate_max = running.link.rate_max;
-    for (fresh, running) in fresh.link.peers.iter_mut().zip(&running.link.peers) {
-        fresh.rate_max = running.rate_max;
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(error) = &self.error {
+            return writeln!(f, "nothing taken on: {error}");
+        }
+        if self.taken.is_empty() {
+            writeln!(f, "nothing has changed that can be taken on")?;
+        }
+        for change in &self.taken {
+            writeln!(f, "taken on: {change}")?;
+        }
+        for change in &self.needs_restart {
+            writeln!(f, "needs a restart: {change}")?;
+        }
+        Ok(())
     }
-    fresh == *running
+}
+
+impl fmt::Debug for Reloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloads").finish_non_exhaustive()
+    }
 }

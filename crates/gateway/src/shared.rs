@@ -23,19 +23,22 @@ use crate::{
     wire::{Hello, Service, encode},
 };
 
-/// A running gateway, as its sessions see it.
-#[derive(Debug)]
+/// A running gateway, as its sessions see it. A reload makes another one, with other settings and otherwise
+/// the same parts; sessions keep the one that they began with.
+#[derive(Debug, Clone)]
 pub(crate) struct Shared {
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
+    /// Names of the link's peers, removed ones included.
+    pub(crate) peer_names: Arc<[String]>,
     pub(crate) link: Link,
     pub(crate) registry: Arc<Registry>,
     pub(crate) usage: Arc<Usage>,
-    pub(crate) pairing: Pairing,
-    pub(crate) tls13_only: Tls13Only,
+    pub(crate) pairing: Arc<Pairing>,
+    pub(crate) tls13_only: Arc<Tls13Only>,
     pub(crate) truncations: Arc<Truncations>,
     /// Where the gateway itself listens for TCP.
-    pub(crate) own: Vec<SocketAddr>,
-    pub(crate) next_session: AtomicU64,
+    pub(crate) own: Arc<[SocketAddr]>,
+    pub(crate) next_session: Arc<AtomicU64>,
     /// True once a shutdown's time for draining is over: open connections must end now.
     pub(crate) cut: watch::Receiver<bool>,
     /// Held by every session; the daemon waits until all are dropped.
@@ -75,10 +78,7 @@ impl Shared {
     }
 
     pub(crate) fn peer_name(&self, peer: PeerId) -> &str {
-        self.config
-            .peers
-            .get(peer.0)
-            .map_or("?", |p| p.name.as_str())
+        self.peer_names.get(peer.0).map_or("?", String::as_str)
     }
 
     /// Opens a stream that begins with `service`, to the first peer for `host` that answers.
@@ -143,12 +143,7 @@ impl Shared {
     }
 
     fn down(&self, peer: PeerId, last_answer: Option<std::time::SystemTime>) -> ReachError {
-        let configured = self
-            .config
-            .link
-            .peers
-            .get(peer.0)
-            .and_then(|p| p.endpoint.clone());
+        let configured = self.config.endpoint_of(peer).map(str::to_owned);
         let snapshot = self.link.snapshot();
         let seen = snapshot.peers.get(peer.0);
         let endpoint = configured

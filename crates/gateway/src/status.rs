@@ -1,12 +1,16 @@
 //! The state of the gateway: one [`Snapshot`], which `/status.json`, `/metrics` and `longhaul
 //! status` all read, and the counters behind it.
 
+mod finished;
 mod registry;
 mod render;
 
+pub(crate) use finished::Conclusion;
 pub(crate) use registry::{Meter, Registry, Transfer};
 
 use serde::{Deserialize, Serialize};
+
+use crate::transfer_log::TransferRecord;
 
 /// A gateway at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,8 +40,30 @@ pub struct Snapshot {
     pub transfers_completed_total: u64,
     /// Transfers since the start that broke after their first byte.
     pub transfers_failed_total: u64,
+    /// FTP transfers of this gateway's clients since the start that the server has confirmed.
+    #[serde(default)]
+    pub ftp_succeeded: FtpTotals,
+    /// FTP transfers of this gateway's clients since the start that have failed.
+    #[serde(default)]
+    pub ftp_failed: FtpTotals,
+    /// Lines that the transfer log lacks, because they could not be written.
+    #[serde(default)]
+    pub transfer_log_dropped_total: u64,
     /// Transfers and forwards open now.
     pub transfers: Vec<TransferStatus>,
+    /// The last FTP transfers of this gateway's clients that have ended, the newest first.
+    #[serde(default)]
+    pub finished: Vec<TransferRecord>,
+}
+
+/// Sums of finished FTP transfers, those of the transfer log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FtpTotals {
+    pub transfers: u64,
+    /// Bytes from clients.
+    pub upload_bytes: u64,
+    /// Bytes to clients, listings included.
+    pub download_bytes: u64,
 }
 
 /// Datagrams dropped unanswered.

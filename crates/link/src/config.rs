@@ -31,12 +31,19 @@ pub struct LinkConfig {
 pub struct PeerConfig {
     /// Its name in messages.
     pub name: String,
-    /// The keys it may have: one, or several while they are rotated.
+    /// The keys it may have: one, or several while they are rotated. None: it has been removed.
     pub public_keys: Vec<PublicKey>,
     /// `host:port`, resolved anew at each connect. `None`: this side only waits.
     pub endpoint: Option<String>,
     /// Cap on what we send it, and on what it sends us.
     pub rate_max: Option<BitRate>,
+}
+
+impl PeerConfig {
+    /// Whether it has been removed, and only keeps its place among the others.
+    pub fn is_removed(&self) -> bool {
+        self.public_keys.is_empty()
+    }
 }
 
 /// How the link shares a bottleneck with other traffic.

@@ -36,6 +36,8 @@ pub struct SocketBuffers {
 pub struct PeerSnapshot {
     /// Its configured name.
     pub name: String,
+    /// It has been removed from the configuration, and only keeps its place among the others.
+    pub is_removed: bool,
     /// Whether it can be reached.
     pub state: PeerState,
     /// Where its packets come from, or where we look for it.

@@ -203,6 +203,69 @@ async fn a_peer_that_never_answered_is_reported_down() {
 }
 
 #[tokio::test]
+async fn peers_come_and_go_and_what_is_under_way_goes_on() {
+    let socket_c = socket();
+    let at_c = socket_c.local_addr().expect("a bound socket").to_string();
+    let (a, b) = pair();
+    let c = Link::start(socket_c, config(3, 1, None)).expect("the link starts");
+    let (mut to_b, _) = a.open(PeerId(0), Class::Bulk).await.expect("b is up");
+    to_b.write(Bytes::from_static(b"before"))
+        .await
+        .expect("open");
+    let mut at_b = b.accept().await.expect("a stream comes");
+    assert!(a.open(PeerId(1), Class::Bulk).await.is_err(), "unknown");
+
+    // b is removed, c is added.
+    let of_b = config(1, 2, None).peers.remove(0);
+    let gone = PeerConfig {
+        public_keys: Vec::new(),
+        ..of_b.clone()
+    };
+    let of_c = config(1, 3, Some(at_c)).peers.remove(0);
+    a.set_peers(vec![gone, of_c.clone()], None);
+    let opened = a.open(PeerId(1), Class::Bulk).await;
+    let (mut to_c, _) = opened.expect("c is up");
+    to_c.write(Bytes::from_static(b"c")).await.expect("open");
+    let from_a = c.accept().await.expect("a stream comes");
+    assert_eq!(from_a.peer, PeerId(0));
+
+    // What was under way to b goes on, and its connection ends with it.
+    let told = async {
+        while !a.snapshot().peers[0].is_removed {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("the snapshot tells");
+    to_b.write(Bytes::from_static(b" and after"))
+        .await
+        .expect("open");
+    to_b.finish();
+    let mut got = Vec::new();
+    while let Some(bytes) = at_b.recv.read().await.expect("the stream is intact") {
+        got.extend_from_slice(&bytes);
+    }
+    assert_eq!(got, b"before and after");
+    at_b.send.finish();
+    drop((to_b, at_b));
+    let ends = async {
+        while matches!(b.snapshot().peers[0].state, PeerState::Up { .. }) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, ends).await.expect("the connection ends");
+    let refused = b.open(PeerId(0), Class::Bulk).await;
+    assert!(refused.is_err(), "it is not admitted again");
+
+    // Named again it is admitted again.
+    let of_b = PeerConfig {
+        endpoint: Some(b.local_addr().to_string()),
+        ..of_b
+    };
+    a.set_peers(vec![of_b, of_c], None);
+    a.open(PeerId(0), Class::Bulk).await.expect("b is up again");
+}
+
+#[tokio::test]
 async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
     let dead = socket();
     let endpoint = dead

@@ -4,7 +4,6 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -21,16 +20,16 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{exit, output::Format};
+use crate::{exit, logging, output::Format};
 
 /// Run a gateway
 ///
 /// A gateway accepts connections of FTP clients and other TCP clients, and moves their data over the WAN to
 /// another gateway.
 ///
-/// The gateway ends on SIGTERM and SIGINT when its transfers are done, after 10 s at the latest. On SIGHUP
-/// the gateway reads the configuration file again: it applies a changed `rate_max` and new certificates
-/// while transfers go on. All other changes wait for a restart, and a log line says so.
+/// The gateway ends on SIGTERM and SIGINT when its transfers are done, after `drain_max` at the latest. On
+/// SIGHUP, and when `longhaul reload` asks, the gateway reads the configuration file again and applies the
+/// changes while transfers go on. A log line names changes that wait for a restart.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -191,6 +190,7 @@ fn refuse(error: &ConfigError) -> ExitCode {
 }
 
 fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
+    logging::follow(config.log_level);
     raise_file_limit();
     let bound = daemon::Bound::bind(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -206,8 +206,13 @@ fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => {}
             }
         };
-        let reloads = reload_on_hangup(file.to_owned())?;
-        let cut_short = daemon::run(config, bound, reloads, shutdown, DRAIN).await?;
+        let file = file.to_owned();
+        let reloads = daemon::Reloads {
+            orders: orders()?,
+            load: Box::new(move || Config::load(&file)),
+            taken: Box::new(|config| logging::follow(config.log_level)),
+        };
+        let cut_short = daemon::run(config, bound, reloads, shutdown).await?;
         for transfer in &cut_short.transfers {
             warn!(
                 side = transfer.side,
@@ -237,24 +242,16 @@ fn raise_file_limit() {
     }
 }
 
-/// Reads the configuration again at each SIGHUP. One with a mistake is logged, and changes nothing.
-fn reload_on_hangup(path: PathBuf) -> io::Result<mpsc::Receiver<Config>> {
+/// Orders to read the configuration again, one for each SIGHUP.
+fn orders() -> io::Result<mpsc::Receiver<()>> {
     let mut hangup = signal(SignalKind::hangup())?;
-    let (reloads, received) = mpsc::channel(1);
+    let (orders, received) = mpsc::channel(1);
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            match Config::load(&path) {
-                Ok(config) => {
-                    if reloads.send(config).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => warn!("configuration not read again: {error}"),
+            if orders.send(()).await.is_err() {
+                return;
             }
         }
     });
     Ok(received)
 }
-
-/// Time for transfers under way to end after SIGTERM, within systemd's 90 s.
-const DRAIN: Duration = Duration::from_secs(10);

@@ -3,6 +3,7 @@
 //! A library, so that man pages, completions and tests are made from the command line's own
 //! definition ([`command`]); the binary is [`run`].
 
+mod admin;
 mod calc;
 #[cfg(feature = "laboratory")]
 mod demo;
@@ -16,6 +17,7 @@ mod logging;
 mod output;
 mod probe;
 mod pubkey;
+mod reload;
 mod status;
 #[cfg(feature = "laboratory")]
 mod wan;
@@ -46,6 +48,7 @@ enum Command {
     Demo(demo::Args),
     Gateway(gateway::Args),
     Status(status::Args),
+    Reload(reload::Args),
     Keygen(keygen::Args),
     Pubkey(pubkey::Args),
     #[cfg(feature = "laboratory")]
@@ -72,6 +75,7 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(&args).map(done),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
+        Command::Reload(args) => reload::run(&args),
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
         #[cfg(feature = "laboratory")]

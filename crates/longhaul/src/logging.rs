@@ -1,9 +1,10 @@
 //! What is logged: the options that every command has.
 
-use std::io::IsTerminal as _;
+use std::{io::IsTerminal as _, sync::OnceLock};
 
 use clap::ArgAction;
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use gateway::config::LogLevel;
+use tracing_subscriber::{EnvFilter, Registry, filter::LevelFilter, prelude::*, reload};
 
 use crate::{exit, output};
 
@@ -36,11 +37,19 @@ impl Options {
         }
         let environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
         let directives = self.directives(environment.as_deref());
-        tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(directives))
+        let (filter, handle) = reload::Layer::new(EnvFilter::new(directives));
+        let messages = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(std::io::stderr().is_terminal());
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(messages)
             .init();
+        let is_default = self.log.is_none() && self.verbose == 0 && !self.quiet;
+        if is_default && is_no_filter(environment.as_deref()) {
+            // Each process starts its log once.
+            let _ = FILTER.set(handle);
+        }
         Ok(())
     }
 
@@ -60,6 +69,25 @@ impl Options {
         }
     }
 }
+
+/// Logs by the level of a configuration file from now on, unless the command line or the environment says
+/// what is logged.
+pub(crate) fn follow(level: Option<LogLevel>) {
+    let level = level.map_or("info", LogLevel::name);
+    if let Some(filter) = FILTER.get() {
+        let fresh = EnvFilter::new(format!("{level},{LIBRARIES}"));
+        if let Err(error) = filter.reload(fresh) {
+            tracing::warn!(%error, "the level of the log stays as it is");
+        }
+    }
+}
+
+fn is_no_filter(environment: Option<&str>) -> bool {
+    environment.is_none_or(|text| text.is_empty() || parse_filter(text).is_err())
+}
+
+/// The filter, where a configuration file may change it.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// A filter that says what it lets through. To the library a bare word such as `inof` is a part of the program,
 /// of which everything is logged: a misspelled level would silence all others.

@@ -1,17 +1,16 @@
 //! `longhaul status`: what a running gateway is doing.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
-    time::Duration,
-};
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use gateway::status::Snapshot;
 
 use serde_json::{Map, Value};
 
-use crate::output::Format;
+use crate::{
+    admin::{self, Answer},
+    output::Format,
+};
 
 /// Show what a running gateway is doing
 ///
@@ -28,13 +27,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
     /// Ask the gateway at this admin address
-    #[arg(long, default_value = "127.0.0.1:9810", value_name = "ADDRESS:PORT")]
+    #[arg(long, default_value = admin::DEFAULT, value_name = "ADDRESS:PORT")]
     admin: SocketAddr,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let body = fetch(args.admin)
-        .with_context(|| format!("no gateway answers at {} (set [admin] listen?)", args.admin))?;
+    let Answer { code, body } = admin::ask(args.admin, "GET", "/status.json")?;
+    anyhow::ensure!(code == 200, "the answer has the status {code}");
     let other = || {
         let at = args.admin;
         format!("what answers at {at} is no gateway of this version")
@@ -44,23 +43,3 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let fields: Map<String, Value> = serde_json::from_str(&body).with_context(other)?;
     args.format.print(&fields, |_| snapshot.to_string())
 }
-
-/// The body of `/status.json`. One request, one answer: HTTP/1.0 needs no library.
-fn fetch(admin: SocketAddr) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /status.json HTTP/1.0\r\nHost: {admin}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer)?;
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .context("the answer is not HTTP")?;
-    let status = head.lines().next().unwrap_or_default();
-    anyhow::ensure!(status.contains(" 200 "), "the answer is {status:?}");
-    Ok(body.to_owned())
-}
-
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Room for tens of thousands of transfers.
-const ANSWER_MAX_BYTES: u64 = 64 << 20;

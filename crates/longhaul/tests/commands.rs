@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::PathBuf,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     thread,
 };
 
@@ -56,6 +56,17 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that goes with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -302,6 +313,69 @@ fn status_has_the_gateway_s_fields_and_the_schema() {
     drop(closed);
     assert_ends(&["status", "--admin", &at], 1, "no gateway answers");
     assert_ends(&["status", "--admin", "nowhere"], 2, "--admin");
+}
+
+#[test]
+fn a_running_gateway_takes_on_its_changed_file() {
+    let folder = Folder::new("reload");
+    let (key, file) = (folder.path("a.key"), folder.path("a.toml"));
+    assert_ends(&["keygen", &key], 0, "");
+    let free = || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("bound").to_string()
+    };
+    let at = free();
+    let config = format!(
+        "[identity]\nkey_file = \"a.key\"\n[admin]\nlisten = \"{at}\"\n\
+         [link]\nlisten = \"127.0.0.1:0\"\n"
+    );
+    fs::write(&file, &config).expect("room");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.args(["gateway", "--config", &file]);
+    command.env_remove("RUST_LOG").stdout(Stdio::null());
+    let spawned = command.stderr(Stdio::piped()).spawn();
+    let mut running = Running(spawned.expect("the program"));
+    let gateway = &mut running.0;
+    let lines = BufReader::new(gateway.stderr.take().expect("piped")).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let mut until = |what: &str| {
+        let found = lines.find(|line| line.contains(what));
+        found.unwrap_or_else(|| panic!("it ends without {what:?}"))
+    };
+    until("gateway up");
+
+    let changed = format!("{config}drain_max = \"1 min\"\nidle_timeout = \"1 min\"\n[log]\n");
+    fs::write(&file, format!("{changed}level = \"debug\"\n")).expect("room");
+    let said = assert_ends(&["reload", "--config", &file], 0, "");
+    let expected = "taken on: [link] drain_max\ntaken on: [log] level\n\
+                    needs a restart: [link] idle_timeout\n";
+    assert_eq!(said, expected);
+    until("configuration read again");
+
+    fs::write(&file, format!("{changed}level = \"warn\"\n")).expect("room");
+    let outcome = object(&["reload", "--admin", &at, "--json"], 0);
+    assert_eq!(outcome["taken"], serde_json::json!(["[log] level"]));
+    fs::write(&file, format!("{changed}levle = \"warn\"\n")).expect("room");
+    assert_ends(&["reload", "--admin", &at], 2, "a.toml:10:1");
+    assert_ends(&["reload", "--config", &file], 2, "a.toml:10:1");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let door = taken.local_addr().expect("bound").to_string();
+    let forward = format!(
+        "{config}[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n\
+         [[forward]]\nlisten = \"{door}\"\ntarget = \"192.0.2.1:1\"\n",
+        link::Identity::generate().public_key()
+    );
+    fs::write(&file, &forward).expect("room");
+    assert_ends(&["reload", "--config", &file], 1, &door);
+
+    drop(taken);
+    let process = nix::unistd::Pid::from_raw(gateway.id().try_into().expect("a number"));
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGHUP).expect("it runs");
+    until("configuration read again");
+    std::net::TcpStream::connect(&door).expect("the forward listens");
+    gateway.kill().expect("it runs until now");
+    gateway.wait().expect("it has ended");
+    assert_ends(&["reload", "--admin", &at], 1, "no gateway answers");
 }
 
 #[test]

@@ -8,12 +8,13 @@ use std::{
 };
 
 use ftp::session::{Mode, far::DataWay};
-use link::{Identity, LinkConfig, PeerConfig, Policy, PublicKey};
+use link::{Identity, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
 use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer, check_limits, check_pass_through, check_tls, check_transparent,
+    Config, Forward, FtpDoor, Peer, check_limits, check_log, check_pass_through, check_tls,
+    check_transparent,
     door_keys::{passive_ports, served, via},
     file::{AdminSection, File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     problem::{Problem, problem},
@@ -37,6 +38,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         }
         link_peers.push(link_peer(&section, &mut keys, identity.public_key())?);
         peers.push(Peer {
+            id: PeerId(peers.len()),
             name: section.name.into_inner(),
             serves: section.serves,
             allow: AllowList(section.allow.unwrap_or_else(|| file.far.allow.clone())),
@@ -69,6 +71,9 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         forwards: Vec::new(),
         limits,
         admin_hosts: admin_hosts(file.admin.as_ref())?,
+        drain_max: file.link.drain_max.map_or(DRAIN_MAX, Spanned::into_inner),
+        log_level: check_log::level(&file.log)?,
+        transfer_log: check_log::transfer_log(&file.log, folder)?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
         admin_explicit,
     };
@@ -134,7 +139,7 @@ fn rate_max(rate: Option<&Spanned<BitRate>>) -> Result<Option<BitRate>, Problem>
 }
 
 fn memory_max(memory: Option<&Spanned<ByteCount>>, peers: usize) -> Result<ByteCount, Problem> {
-    let least = ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64);
+    let least = memory_least(peers);
     match memory {
         Some(memory) if *memory.get_ref() < least => {
             let message = format!(
@@ -146,6 +151,11 @@ fn memory_max(memory: Option<&Spanned<ByteCount>>, peers: usize) -> Result<ByteC
         Some(memory) => Ok(*memory.get_ref()),
         None => Ok(MEMORY_MAX.max(least)),
     }
+}
+
+/// What the link needs for so many peers.
+pub(crate) fn memory_least(peers: usize) -> ByteCount {
+    ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64)
 }
 
 fn idle_timeout(time: Option<&Spanned<Duration>>) -> Result<Duration, Problem> {
@@ -353,6 +363,9 @@ const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Default silence after which a session ends: longer than a router's restart.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Default time for draining at a shutdown, within systemd's 90 s.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Longest name of a peer; it is repeated in replies and metrics.
 const PEER_NAME_MAX: usize = 64;

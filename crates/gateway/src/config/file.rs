@@ -33,6 +33,8 @@ pub(super) struct File {
     pub(super) far: FarSection,
     #[serde(default)]
     pub(super) limits: LimitsSection,
+    #[serde(default)]
+    pub(super) log: LogSection,
     pub(super) admin: Option<AdminSection>,
 }
 
@@ -52,6 +54,8 @@ pub(super) struct LinkSection {
     pub(super) memory_max: Option<Spanned<ByteCount>>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) idle_timeout: Option<Spanned<Duration>>,
+    #[serde(default, deserialize_with = "duration")]
+    pub(super) drain_max: Option<Spanned<Duration>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -140,6 +144,14 @@ pub(super) struct LimitsSection {
     pub(super) idle_timeout: Option<Spanned<Duration>>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) stall_timeout: Option<Spanned<Duration>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogSection {
+    pub(super) level: Option<Spanned<String>>,
+    pub(super) transfer_log: Option<PathBuf>,
+    pub(super) transfer_log_format: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

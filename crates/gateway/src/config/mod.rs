@@ -4,6 +4,7 @@
 
 mod check;
 mod check_limits;
+mod check_log;
 mod check_pass_through;
 mod check_tls;
 mod check_transparent;
@@ -17,16 +18,22 @@ use std::{
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use ftp::session::{Mode, far::DataWay, near::ClientTls};
+use link::PeerId;
 
-pub(crate) use self::intercepted::{FTP_PORT, Intercepted};
+pub(crate) use self::{
+    check::memory_least,
+    intercepted::{FTP_PORT, Intercepted},
+};
 
 use crate::{
     limits::Limits,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{self, CertSource, ServerTls},
+    transfer_log,
 };
 
 /// A checked configuration of a gateway.
@@ -40,6 +47,8 @@ pub struct Config {
     pub link: link::LinkConfig,
     /// The gateway's own settings of each peer of `link`, in the same order.
     pub peers: Vec<Peer>,
+    /// Time for transfers under way to end at a shutdown.
+    pub drain_max: Duration,
     /// FTP front doors.
     pub ftp: Vec<FtpDoor>,
     /// FTP front doors through which clients and servers have TLS with each other.
@@ -48,6 +57,10 @@ pub struct Config {
     pub forwards: Vec<Forward>,
     /// Limits on what clients use.
     pub limits: Limits,
+    /// The transfer log, if there is to be one.
+    pub transfer_log: Option<transfer_log::Settings>,
+    /// What is logged, unless the command line or the environment says so.
+    pub log_level: Option<LogLevel>,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
     /// Further names under which the admin interface is asked.
@@ -60,6 +73,9 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
     pub name: String,
+    /// Its number in the link: its place in the file that the gateway was started with, and later ones are
+    /// counted on.
+    pub id: PeerId,
     /// Which servers are reached through it; `None`: any.
     pub serves: Option<Vec<ServesPattern>>,
     /// Servers that the gateway dials for this peer: its own `allow`, or that of `[far]`.
@@ -96,6 +112,27 @@ pub struct FtpDoor {
     pub tls_rules: tls::Rules,
     /// TLS between the far gateway and the server; `None`: none.
     pub server_tls: Option<ServerTls>,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+impl LogLevel {
+    /// As text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
 }
 
 /// TLS between the clients of a front door and the gateway.
@@ -177,12 +214,25 @@ impl Config {
     }
 
     /// The peers that serve `host`, in the order in which they are tried.
-    pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<link::PeerId> {
+    pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<PeerId> {
         let indices = match via {
             Some(index) => vec![index],
             None => crate::target::choose(host, self.peers.iter().map(|p| p.serves.as_deref())),
         };
-        indices.into_iter().map(link::PeerId).collect()
+        let peers = indices.into_iter().filter_map(|at| self.peers.get(at));
+        peers.map(|peer| peer.id).collect()
+    }
+
+    /// The settings of a peer, unless it is none of this configuration.
+    pub(crate) fn peer(&self, id: PeerId) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.id == id)
+    }
+
+    /// Where this configuration says that a peer listens.
+    pub(crate) fn endpoint_of(&self, id: PeerId) -> Option<&str> {
+        let mut peers = self.peers.iter().zip(&self.link.peers);
+        let (_, of_link) = peers.find(|(peer, _)| peer.id == id)?;
+        of_link.endpoint.as_deref()
     }
 }
 
@@ -298,6 +348,9 @@ impl fmt::Display for Config {
         }
         for forward in &self.forwards {
             writeln!(f, "forward on {} to {}", forward.listen, forward.target)?;
+        }
+        if let Some(log) = &self.transfer_log {
+            writeln!(f, "transfer log in {}", log.path.display())?;
         }
         write!(f, "admin on {}", self.admin_listen)
     }

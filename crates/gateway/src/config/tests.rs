@@ -54,6 +54,7 @@ rate_reserved = "200 Mbit/s"
 rate_max = "800 Mbit/s"
 memory_max = "512 MiB"
 idle_timeout = "2 min"
+drain_max = "30 s"
 [[peer]]
 name = "site-b"
 public_key = ["{key}"]
@@ -78,6 +79,10 @@ listen = "127.0.0.1:6201"
 target = "10.20.0.5:873"
 [far]
 allow = ["10.20.0.0/16:21", "ftp.example.com:21", "[2001:db8::/32]:21"]
+[log]
+level = "debug"
+transfer_log = "transfers.log"
+transfer_log_format = "xferlog"
 [admin]
 listen = "127.0.0.1:9811"
 "#
@@ -91,6 +96,11 @@ listen = "127.0.0.1:9811"
         1,
         "the peer's own list replaces far.allow"
     );
+    assert_eq!(config.drain_max.as_secs(), 30);
+    assert_eq!(config.log_level, Some(LogLevel::Debug));
+    let log = config.transfer_log.as_ref().expect("a transfer log");
+    assert_eq!(log.path, folder.0.join("transfers.log"));
+    assert_eq!(log.format, transfer_log::Format::Xferlog);
     assert!(config.to_string().contains("***"));
 }
 
@@ -137,6 +147,7 @@ fn every_key_is_documented() {
         "[[forward]]",
         "[far]",
         "[limits]",
+        "[log]",
     ];
     let inner = ["[[ftp]]\n[ftp.tls]", "[[ftp]]\n[ftp.server_tls]", "[admin]"];
     for table in tables.iter().chain(&inner) {
@@ -254,6 +265,12 @@ fn contradictions_are_errors() {
         ("[link]\npolicy = \"reserved\"\n", "rate_reserved"),
         ("[link]\nidle_timeout = \"10\"\n", "10 min"),
         ("[far]\nallow = [\"127.1:21\"]\n", "127.1"),
+        ("[log]\nlevel = \"loud\"\n", "debug"),
+        ("[log]\ntransfer_log_format = \"json\"\n", "transfer_log"),
+        (
+            "[log]\ntransfer_log = \"t\"\ntransfer_log_format = \"csv\"\n",
+            "xferlog",
+        ),
     ] {
         let (_, _, message) = folder.error(&with_peer(text));
         assert!(message.contains(expected), "{text}: {message}");

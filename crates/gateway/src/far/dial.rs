@@ -57,7 +57,7 @@ pub(crate) async fn dial(
     target: &Endpoint,
 ) -> Result<TcpStream, DialError> {
     let none = AllowList::default();
-    let allow = shared.config.peers.get(peer.0).map_or(&none, |p| &p.allow);
+    let allow = shared.config.peer(peer).map_or(&none, |p| &p.allow);
     let denied = |denied| DialError::Denied {
         target: target.clone(),
         denied,

@@ -8,8 +8,8 @@ mod session;
 
 use std::{sync::Arc, time::Duration};
 
-use link::{Incoming, PeerId, RecvStream, SendStream};
-use tokio::time::timeout;
+use link::{Incoming, Link, PeerId, RecvStream, SendStream};
+use tokio::{sync::watch, time::timeout};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use opened::Opened;
@@ -24,13 +24,13 @@ use crate::{
     wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
 
-/// Accepts streams until the link shuts down.
-pub(crate) async fn serve(shared: Arc<Shared>) {
-    while let Some(incoming) = shared.link.accept().await {
+/// Accepts streams until the link shuts down. Each session takes on the present settings.
+pub(crate) async fn serve(link: Link, current: watch::Receiver<Arc<Shared>>) {
+    while let Some(incoming) = link.accept().await {
+        let shared = current.borrow().clone();
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
-        let shared = shared.clone();
         let span = info_span!("far", peer = shared.peer_name(incoming.peer));
         let serve = async move {
             serve_stream(incoming, &shared).await;

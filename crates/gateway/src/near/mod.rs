@@ -5,7 +5,7 @@ mod direct;
 mod pass_through;
 mod session;
 
-pub(crate) use pass_through::serve_pass_through;
+pub(crate) use pass_through::{Door as PassThroughDoor, serve_data, serve_pass_through};
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -31,13 +31,14 @@ use crate::{
 
 /// Accepts clients of an FTP front door until the task is dropped.
 pub(crate) async fn serve_ftp(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     config: FtpDoor,
     tls: Option<Arc<Acceptor>>,
     shared: Arc<Shared>,
 ) {
+    let address = listener.local_addr().unwrap_or(config.listen);
     let config = Arc::new(config);
-    accept(listener, |stream, client| {
+    accept(&listener, |stream, client| {
         let shared = shared.clone();
         let Some(alive) = shared.alive.upgrade() else {
             return;
@@ -56,6 +57,7 @@ pub(crate) async fn serve_ftp(
         };
         let door = Arc::new(session::Door {
             config: config.clone(),
+            address,
             // Only data connections of this session resume what the client begins.
             tls: tls.as_ref().map(|tls| Arc::new(tls.for_session())),
         });
@@ -96,9 +98,13 @@ fn turn_away(mut stream: TcpStream, reached: Reached, has_tls: bool) {
 }
 
 /// Accepts clients of a forward until the task is dropped.
-pub(crate) async fn serve_forward(listener: TcpListener, forward: Forward, shared: Arc<Shared>) {
+pub(crate) async fn serve_forward(
+    listener: Arc<TcpListener>,
+    forward: Forward,
+    shared: Arc<Shared>,
+) {
     let forward = Arc::new(forward);
-    accept(listener, |stream, client| {
+    accept(&listener, |stream, client| {
         let (forward, shared) = (forward.clone(), shared.clone());
         let Some(alive) = shared.alive.upgrade() else {
             return;
@@ -127,7 +133,7 @@ pub(crate) async fn serve_forward(listener: TcpListener, forward: Forward, share
     .await;
 }
 
-async fn accept(listener: TcpListener, mut start: impl FnMut(TcpStream, SocketAddr)) {
+async fn accept(listener: &TcpListener, mut start: impl FnMut(TcpStream, SocketAddr)) {
     loop {
         match listener.accept().await {
             Ok((stream, client)) => start(stream, client),

@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use link::Class;
@@ -24,15 +25,18 @@ use crate::{
 };
 
 /// A door and the open connections of its clients.
-struct Door {
+#[derive(Debug)]
+pub(crate) struct Door {
     config: PassThrough,
     shared: Arc<Shared>,
-    open: Mutex<HashMap<IpAddr, Open>>,
+    open: Arc<Mutex<HashMap<IpAddr, Open>>>,
+    /// The door with another server that was here before a reload, while it has clients.
+    older: Option<Arc<Self>>,
 }
 
 /// The open connections of one client. A client without a control connection cannot reach the
 /// server's data ports.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Open {
     controls: usize,
     data: usize,
@@ -47,16 +51,23 @@ struct Held {
 
 /// Accepts clients, and their data connections, until the task is dropped.
 pub(crate) async fn serve_pass_through(
-    control: TcpListener,
-    data: Vec<TcpListener>,
-    config: PassThrough,
-    shared: Arc<Shared>,
+    control: Arc<TcpListener>,
+    data: Vec<Arc<TcpListener>>,
+    door: Arc<Door>,
 ) {
-    let door = Arc::new(Door {
-        config,
-        shared,
-        open: Mutex::default(),
-    });
+    let _listening = listen_for_data(data, &door);
+    accept(&control, |stream, client| door.control(stream, client)).await;
+}
+
+/// Accepts only data connections, until the door's last client has left.
+pub(crate) async fn serve_data(data: Vec<Arc<TcpListener>>, door: Arc<Door>) {
+    let _listening = listen_for_data(data, &door);
+    while door.has_clients() {
+        tokio::time::sleep(LEFT_CHECK).await;
+    }
+}
+
+fn listen_for_data(data: Vec<Arc<TcpListener>>, door: &Arc<Door>) -> JoinSet<()> {
     let mut listening = JoinSet::new();
     for listener in data {
         let door = door.clone();
@@ -64,16 +75,47 @@ pub(crate) async fn serve_pass_through(
             let Ok(at) = listener.local_addr() else {
                 return;
             };
-            accept(listener, |stream, client| {
+            accept(&listener, |stream, client| {
                 door.data(stream, client, at.port())
             })
             .await;
         });
     }
-    accept(control, |stream, client| door.control(stream, client)).await;
+    listening
 }
 
 impl Door {
+    /// A door in the place of `before`, whose clients go on.
+    pub(crate) fn new(
+        config: PassThrough,
+        shared: Arc<Shared>,
+        before: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let (same, other): (Option<_>, Option<_>) = match before {
+            Some(before) if before.config.target == config.target => (Some(before), None),
+            before => (None, before.filter(|before| before.has_clients())),
+        };
+        Arc::new(Self {
+            open: same.map_or_else(Arc::default, |same| same.open.clone()),
+            older: match same {
+                Some(same) => same.older.clone().filter(|older| older.has_clients()),
+                None => other.cloned(),
+            },
+            config,
+            shared,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &PassThrough {
+        &self.config
+    }
+
+    /// Whether a client has a connection through it, or through one that it has replaced.
+    pub(crate) fn has_clients(&self) -> bool {
+        let older = self.older.as_ref();
+        !self.lock().is_empty() || older.is_some_and(|older| older.has_clients())
+    }
+
     fn control(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
         match self.admit(client.ip()) {
             Ok((place, held)) => {
@@ -89,6 +131,11 @@ impl Door {
     }
 
     fn data(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, port: u16) {
+        if let Some(older) = &self.older
+            && !self.lock().contains_key(&client.ip())
+        {
+            return older.data(stream, client, port);
+        }
         let Some(held) = self.admit_data(client.ip()) else {
             self.shared.registry.refused();
             info!(%client, port, "a data connection was turned away");
@@ -209,3 +256,6 @@ impl Drop for Held {
 
 /// Clients have one data connection for each control connection; the one before may still be ending.
 const DATA_PER_CONTROL_MAX: usize = 4;
+
+/// Interval of looking whether a door that was removed still has clients.
+const LEFT_CHECK: Duration = Duration::from_secs(1);

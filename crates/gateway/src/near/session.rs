@@ -3,6 +3,7 @@
 
 mod data_connections;
 mod far_half;
+mod transfers;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -40,6 +41,7 @@ use crate::{
     shared::Shared,
     socket,
     tls::{Acceptor, Kind, Leg},
+    transfer_log::TransferType,
     wire::NearMessage,
 };
 
@@ -47,6 +49,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Door {
     pub(super) config: Arc<FtpDoor>,
+    /// Where it listens.
+    pub(super) address: SocketAddr,
     /// The session's TLS acceptor, if the door has TLS.
     pub(super) tls: Option<Arc<Acceptor>>,
 }
@@ -117,6 +121,7 @@ async fn run(
         closing: false,
         has_spoken: false,
         is_passing: false,
+        transfer_type: TransferType::default(),
         door,
     };
     if let Some(target) = target
@@ -159,6 +164,8 @@ struct Session {
     has_spoken: bool,
     /// The client goes to its server directly.
     is_passing: bool,
+    /// What the client asked for last.
+    transfer_type: TransferType,
 }
 
 impl Session {
@@ -177,6 +184,7 @@ impl Session {
                 match line {
                     Line::Complete(line) => {
                         debug!(command = %Command::parse(&line), "client");
+                        self.note(&Command::parse(&line));
                         self.near.handle(Input::ClientLine(&line));
                     }
                     Line::TooLong => self.near.handle(Input::ClientLineTooLong),

@@ -15,8 +15,11 @@ use std::{
 
 use link::{LinkSnapshot, PeerState};
 
-use super::{Dropped, PeerStatus, Snapshot, TransferStatus};
-use crate::wire::Limit;
+use super::{
+    Dropped, PeerStatus, Snapshot, TransferStatus,
+    finished::{self, Conclusion, Finished, Measured},
+};
+use crate::{time, transfer_log::TransferLog, wire::Limit};
 
 /// Counts the bytes and the waiting time of one direction of a transfer.
 #[derive(Debug)]
@@ -69,6 +72,11 @@ impl Meter {
         self.bytes.load(Relaxed)
     }
 
+    /// Whether it has waited for TCP longer than for the link, up to the last byte.
+    fn waited_for_tcp(&self) -> bool {
+        self.tcp_ns.load(Relaxed) > self.link_ns.load(Relaxed)
+    }
+
     /// Bytes, and the times for which it has waited for TCP and for the link until now.
     fn totals(&self) -> [u64; 3] {
         let waits_ns = self.now_ns().saturating_sub(self.since_ns.load(Relaxed));
@@ -114,6 +122,7 @@ struct Entry {
     sample: Mutex<Sample>,
     /// The other gateway's report, see [`limit_code`].
     told: AtomicU8,
+    conclusion: Mutex<Option<Conclusion>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -135,6 +144,8 @@ pub(crate) struct Registry {
     refused_total: AtomicU64,
     completed_total: AtomicU64,
     failed_total: AtomicU64,
+    finished: Mutex<Finished>,
+    log: TransferLog,
 }
 
 /// Counts an open session; dropped, it counts no more.
@@ -155,13 +166,18 @@ impl Transfer {
 
     /// Counts the transfer as completed in an orderly way.
     pub(crate) fn completed(&self) {
-        self.ended(true);
+        self.entry.outcome.store(COMPLETED, Relaxed);
     }
 
-    /// The transfer has ended: whether it counts as completed or as failed.
-    pub(crate) fn ended(&self, succeeded: bool) {
-        let outcome = if succeeded { COMPLETED } else { FAILED };
+    /// The session is done with this FTP transfer. It counts, and is logged, once its data connection is done
+    /// with it, too.
+    pub(crate) fn concluded(&self, conclusion: Conclusion) {
+        let outcome = match conclusion.succeeded {
+            true => COMPLETED,
+            false => FAILED,
+        };
         self.entry.outcome.store(outcome, Relaxed);
+        *lock(&self.entry.conclusion) = Some(conclusion);
     }
 
     /// Takes the other gateway's report of the bottleneck.
@@ -178,6 +194,9 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         lock(&self.registry.transfers).remove(&self.id);
+        if let Some(conclusion) = lock(&self.entry.conclusion).take() {
+            self.registry.finish(&self.entry, conclusion);
+        }
         let meters = &self.entry.meters;
         let total = match self.entry.outcome.load(Relaxed) {
             COMPLETED => &self.registry.completed_total,
@@ -223,18 +242,34 @@ impl Entry {
         sample.totals = totals;
     }
 
+    /// Of the whole transfer, at its end.
+    fn bottleneck(&self) -> Option<Limit> {
+        let (a, b) = &self.meters;
+        let meter = if a.bytes() > b.bytes() { a } else { b };
+        match (meter.bytes(), meter.waited_for_tcp()) {
+            (0, _) => None,
+            (_, true) => Some(Limit::Client),
+            (_, false) => limit_of(self.told.load(Relaxed)).or(Some(Limit::Wan)),
+        }
+    }
+
+    /// Bytes from the client's side to the server's, and the other way.
+    fn up_and_down(&self) -> (u64, u64) {
+        let (to_link, from_link) = (self.meters.0.bytes(), self.meters.1.bytes());
+        if self.near {
+            (to_link, from_link)
+        } else {
+            (from_link, to_link)
+        }
+    }
+
     fn status(&self, now: Instant) -> TransferStatus {
         let sample = *lock(&self.sample);
         let limit = match (sample.limit, limit_of(self.told.load(Relaxed))) {
             (Some(Limit::Wan), Some(told)) => Some(told),
             (limit, _) => limit,
         };
-        let (to_link, from_link) = (self.meters.0.bytes(), self.meters.1.bytes());
-        let (up, down) = if self.near {
-            (to_link, from_link)
-        } else {
-            (from_link, to_link)
-        };
+        let (up, down) = self.up_and_down();
         TransferStatus {
             session: self.session,
             kind: self.kind.to_owned(),
@@ -246,19 +281,14 @@ impl Entry {
             down_bytes: down,
             bits_per_s: sample.bits_per_s,
             age_s: (now - self.started).as_secs_f64(),
-            limit: match limit {
-                None => "",
-                Some(Limit::Client) => "client",
-                Some(Limit::Wan) => "WAN",
-                Some(Limit::Server) => "server",
-            }
-            .to_owned(),
+            limit: limit.map_or("", limit_name).to_owned(),
         }
     }
 }
 
 impl Registry {
-    pub(crate) fn new() -> Arc<Self> {
+    /// Counters at zero. Finished transfers go to `log`.
+    pub(crate) fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),
             next: AtomicU64::new(1),
@@ -268,6 +298,8 @@ impl Registry {
             refused_total: AtomicU64::new(0),
             completed_total: AtomicU64::new(0),
             failed_total: AtomicU64::new(0),
+            finished: Mutex::default(),
+            log,
         })
     }
 
@@ -316,6 +348,7 @@ impl Registry {
                 limit: None,
             }),
             told: AtomicU8::new(0),
+            conclusion: Mutex::default(),
         });
         let id = self.next.fetch_add(1, Relaxed);
         lock(&self.transfers).insert(id, entry.clone());
@@ -324,6 +357,30 @@ impl Registry {
             registry: self.clone(),
             entry,
         })
+    }
+
+    fn finish(&self, entry: &Entry, conclusion: Conclusion) {
+        let (upload_bytes, download_bytes) = entry.up_and_down();
+        let measured = Measured {
+            time: time::utc_ms(SystemTime::now()),
+            session: entry.session,
+            client: entry.client.clone(),
+            peer: entry.peer.clone(),
+            server: entry.target.clone(),
+            upload_bytes,
+            download_bytes,
+            duration: conclusion.commanded.unwrap_or(entry.started).elapsed(),
+            limited_by: entry.bottleneck().map(limit_name),
+        };
+        let record = Arc::new(conclusion.record(&measured));
+        finished::log(&record);
+        lock(&self.finished).add(&record, &measured);
+        self.log.write(record);
+    }
+
+    /// The file in which finished transfers are logged.
+    pub(crate) fn transfer_log(&self) -> &TransferLog {
+        &self.log
     }
 
     /// Updates rates and limits; called once a second.
@@ -344,6 +401,10 @@ impl Registry {
     }
 
     pub(crate) fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> Snapshot {
+        let (ftp_succeeded, ftp_failed, finished) = {
+            let finished = lock(&self.finished);
+            (finished.succeeded, finished.failed, finished.newest())
+        };
         Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_s: unix(self.started),
@@ -360,13 +421,20 @@ impl Registry {
                 unknown_connection: link.dropped.unknown_connection,
                 undecryptable: link.dropped.undecryptable,
             },
-            peers: link.peers.iter().map(peer_status).collect(),
+            peers: {
+                let peers = link.peers.iter().filter(|peer| !peer.is_removed);
+                peers.map(peer_status).collect()
+            },
             sessions_open: self.sessions_open.load(Relaxed),
             sessions_total: self.sessions_total.load(Relaxed),
             refused_total: self.refused_total.load(Relaxed),
             transfers_completed_total: self.completed_total.load(Relaxed),
             transfers_failed_total: self.failed_total.load(Relaxed),
+            ftp_succeeded,
+            ftp_failed,
+            transfer_log_dropped_total: self.log.dropped_total(),
             transfers: self.open_transfers(),
+            finished,
         }
     }
 }
@@ -431,6 +499,14 @@ fn limit_of(code: u8) -> Option<Limit> {
         2 => Some(Limit::Wan),
         3 => Some(Limit::Server),
         _ => None,
+    }
+}
+
+fn limit_name(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Client => "client",
+        Limit::Wan => "WAN",
+        Limit::Server => "server",
     }
 }
 

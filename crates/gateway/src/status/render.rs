@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 
 use units::{BitRate, ByteCount};
 
-use super::{PeerStatus, Snapshot};
-use crate::time;
+use super::{FtpTotals, PeerStatus, Snapshot};
+use crate::{time, transfer_log::TransferRecord};
 
 impl Snapshot {
     /// The text format of Prometheus, version 0.0.4. Transfers are left out: their labels would
@@ -49,6 +49,30 @@ impl Snapshot {
             "Transfers that broke",
             failed,
         );
+        let outcomes = [
+            ("succeeded", &self.ftp_succeeded),
+            ("failed", &self.ftp_failed),
+        ];
+        let name = "longhaul_ftp_transfers_total";
+        out.head(
+            name,
+            "Finished FTP transfers of clients, as in the transfer log",
+            "counter",
+        );
+        for (outcome, totals) in outcomes {
+            out.sample(name, "outcome", outcome, totals.transfers as f64);
+        }
+        for (name, help, bytes) in FTP_BYTES {
+            out.head(name, help, "counter");
+            for (outcome, totals) in outcomes {
+                out.sample(name, "outcome", outcome, bytes(totals) as f64);
+            }
+        }
+        out.counter(
+            "longhaul_transfer_log_dropped_total",
+            "Lines that the transfer log lacks",
+            self.transfer_log_dropped_total,
+        );
         let name = "longhaul_dropped_datagrams_total";
         out.head(name, "Datagrams dropped unanswered", "counter");
         let dropped = &self.dropped;
@@ -74,6 +98,21 @@ impl Snapshot {
         out.0
     }
 }
+
+type FtpBytes = (&'static str, &'static str, fn(&FtpTotals) -> u64);
+
+const FTP_BYTES: [FtpBytes; 2] = [
+    (
+        "longhaul_ftp_upload_bytes_total",
+        "Bytes from clients in finished FTP transfers",
+        |t| t.upload_bytes,
+    ),
+    (
+        "longhaul_ftp_download_bytes_total",
+        "Bytes to clients in finished FTP transfers, listings included",
+        |t| t.download_bytes,
+    ),
+];
 
 type PeerMetric = (
     &'static str,
@@ -227,7 +266,39 @@ impl fmt::Display for Snapshot {
                 BitRate::bits_per_s(t.bits_per_s),
             )?;
         }
+        if !self.finished.is_empty() {
+            writeln!(f, "finished, the newest first:")?;
+        }
+        for record in &self.finished {
+            writeln!(f, "  {}", FinishedLine(record))?;
+        }
         Ok(())
+    }
+}
+
+struct FinishedLine<'a>(&'a TransferRecord);
+
+impl fmt::Display for FinishedLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = self.0;
+        let outcome = if t.succeeded { "ok" } else { "failed" };
+        let reply = t.reply_code.map_or("-".to_owned(), |code| code.to_string());
+        write!(
+            f,
+            "{} {outcome} {reply} {:?} {} {:?} via {}: {}, {:.1} s, {}",
+            t.time,
+            t.user,
+            t.verb,
+            t.path,
+            t.peer,
+            ByteCount::new(t.bytes),
+            t.duration_s,
+            BitRate::bits_per_s(t.rate_bit_per_s),
+        )?;
+        match &t.limited_by {
+            Some(limit) => write!(f, ", limited by {limit}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -15,13 +15,17 @@ use std::{
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use gateway::{
     config::Config,
-    daemon::{self, Bound, CutShort},
+    daemon::{self, Bound, CutShort, Reloads},
+    reload::Outcome,
     status::Snapshot,
 };
 use link::Identity;
@@ -40,9 +44,11 @@ pub struct Gateway {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
     task: Option<JoinHandle<CutShort>>,
-    reloads: mpsc::Sender<Config>,
-    text: String,
-    folder: PathBuf,
+    orders: mpsc::Sender<()>,
+    /// What it was started with.
+    pub text: String,
+    /// What it reads at a reload.
+    file: Arc<Mutex<String>>,
     pub link: SocketAddr,
     pub ftp: Vec<SocketAddr>,
     pub pass_through: Vec<SocketAddr>,
@@ -55,9 +61,8 @@ impl Gateway {
     pub fn start(folder: &Path, key_file: &str, rest: &str) -> Self {
         let text = format!(
             "[identity]\nkey_file = \"{key_file}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             [link]\nlisten = \"127.0.0.1:0\"\n{rest}"
+             [link]\nlisten = \"127.0.0.1:0\"\ndrain_max = \"1 s\"\n{rest}"
         );
-        let drain = Duration::from_secs(1);
         let config = Config::parse(&text, &folder.join("test.toml"))
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let bound = Bound::bind(&config).expect("free ports");
@@ -74,10 +79,17 @@ impl Gateway {
             .build()
             .expect("a runtime");
         let (stop, stopped) = oneshot::channel::<()>();
-        let (reloads, received) = mpsc::channel(1);
+        let (orders, received) = mpsc::channel(1);
+        let file = Arc::new(Mutex::new(text.clone()));
+        let (read, path) = (file.clone(), folder.join("test.toml"));
+        let reloads = Reloads {
+            orders: received,
+            load: Box::new(move || Config::parse(&read.lock().expect("a text"), &path)),
+            taken: Box::new(|_| {}),
+        };
         let task = runtime.spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            daemon::run(config, bound, received, shutdown, drain)
+            daemon::run(config, bound, reloads, shutdown)
                 .await
                 .expect("the gateway runs")
         });
@@ -85,9 +97,9 @@ impl Gateway {
             runtime: Some(runtime),
             stop: Some(stop),
             task: Some(task),
-            reloads,
+            orders,
             text,
-            folder: folder.to_owned(),
+            file,
             link,
             ftp,
             pass_through,
@@ -96,13 +108,17 @@ impl Gateway {
         }
     }
 
-    /// Hands the gateway its configuration again, with `change` applied to the text.
+    /// Has the gateway read its configuration again, with `change` applied to the text that it was started
+    /// with.
     pub fn reload(&self, change: impl FnOnce(&str) -> String) {
-        let config = Config::parse(&change(&self.text), &self.folder.join("test.toml"))
-            .unwrap_or_else(|error| panic!("{error}"));
-        self.reloads
-            .blocking_send(config)
-            .expect("the gateway runs");
+        *self.file.lock().expect("a text") = change(&self.text);
+        self.orders.blocking_send(()).expect("the gateway runs");
+    }
+
+    /// The same, by its admin address; tells what has become of it.
+    pub fn reload_and_tell(&self, change: impl FnOnce(&str) -> String) -> Outcome {
+        *self.file.lock().expect("a text") = change(&self.text);
+        serde_json::from_str(&self.ask("POST", "/reload", "").1).expect("an outcome")
     }
 
     /// Asks for an orderly shutdown and waits for it.
@@ -143,11 +159,18 @@ impl Gateway {
     }
 
     pub fn http(&self, path: &str) -> String {
+        self.ask("GET", path, "").1
+    }
+
+    /// Status code and body of an answer.
+    pub fn ask(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin).expect("the admin address");
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("a request");
+        write!(stream, "{method} {path} HTTP/1.0\r\n{headers}\r\n").expect("a request");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
-        answer.split_once("\r\n\r\n").expect("HTTP").1.to_owned()
+        let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+        let code = head.split(' ').nth(1).expect("a status line");
+        (code.parse().expect("a status code"), body.to_owned())
     }
 }
 
@@ -167,7 +190,7 @@ pub struct World {
     pub near: Gateway,
     pub far: Gateway,
     pub server: TcpListener,
-    folder: PathBuf,
+    pub folder: PathBuf,
 }
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);

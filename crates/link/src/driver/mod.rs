@@ -27,7 +27,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc as async_mpsc, oneshot};
 use units::BitRate;
 
 pub use self::stream::{RecvStream, SendStream, StreamError};
-use crate::{Class, LinkConfig, LinkSnapshot, PeerId, StreamKey};
+use crate::{Class, LinkConfig, LinkSnapshot, PeerConfig, PeerId, StreamKey};
 
 /// A running link endpoint: one UDP socket, one driver thread. Clones share it; when the last one is
 /// dropped the connections are closed.
@@ -157,10 +157,11 @@ impl Link {
         self.handle.incoming.lock().await.recv().await
     }
 
-    /// Changes the caps: on what is sent to all peers together, and for each peer, in the order of the
-    /// configuration, on what we send each other.
-    pub fn set_rate_max(&self, all: Option<BitRate>, peers: Vec<Option<BitRate>>) {
-        self.handle.bell.command(Command::RateMax { all, peers });
+    /// Takes on other peers, and another cap on what is sent to all of them together. Each peer keeps its
+    /// [`PeerId`], new ones stand behind the known ones. One without a public key has been removed: it is not
+    /// admitted any more, and its connection ends when its last stream has. An endpoint is used at the next connect.
+    pub fn set_peers(&self, peers: Vec<PeerConfig>, rate_max: Option<BitRate>) {
+        self.handle.bell.command(Command::Peers { peers, rate_max });
     }
 
     /// Changes how often something is sent to each peer while nothing else is: 5 s at first. The shorter, the
@@ -196,10 +197,10 @@ impl Drop for Handle {
 /// A request of a handle to the driver.
 #[derive(Debug)]
 enum Command {
-    /// New caps on rates.
-    RateMax {
-        all: Option<BitRate>,
-        peers: Vec<Option<BitRate>>,
+    /// Other peers, or other settings of them.
+    Peers {
+        peers: Vec<PeerConfig>,
+        rate_max: Option<BitRate>,
     },
     /// A new keep-alive.
     KeepAlive(Duration),

@@ -49,6 +49,11 @@ impl Reporter {
         }
     }
 
+    /// From now on there are so many peers.
+    pub(super) fn set_peers(&mut self, peers: usize) {
+        self.rates.resize(peers, Rates::default());
+    }
+
     pub(super) fn publish_if_due(
         &mut self,
         endpoint: &Endpoint,
@@ -66,7 +71,10 @@ impl Reporter {
         let peers = peers.map(|(index, (peer, rates))| {
             let view = endpoint.peer_view(index);
             rates.update(&view.stats, now);
-            peer_snapshot(&peer.name, &view, rates, now)
+            PeerSnapshot {
+                is_removed: peer.is_removed(),
+                ..peer_snapshot(&peer.name, &view, rates, now)
+            }
         });
         let snapshot = LinkSnapshot {
             peers: peers.collect(),
@@ -133,6 +141,7 @@ fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> Pe
     };
     let stats = &view.stats;
     PeerSnapshot {
+        is_removed: false,
         name: name.to_owned(),
         state,
         endpoint: view.address,

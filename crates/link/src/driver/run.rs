@@ -13,7 +13,7 @@ use nix::{
     sys::time::TimeSpec,
 };
 use tokio::sync::{mpsc as async_mpsc, oneshot};
-use units::ByteCount;
+use units::{BitRate, ByteCount};
 
 use super::{
     Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
@@ -25,8 +25,8 @@ use super::{
     stream::{RecvShared, SendShared, StreamError},
 };
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot, PeerId,
-    StreamKey, Transmit, congestion, id_map::IdMap,
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot, PeerConfig,
+    PeerId, StreamKey, Transmit, congestion, id_map::IdMap,
 };
 
 /// Starts the driver thread.
@@ -148,12 +148,7 @@ impl Driver {
         let clock = Clock::new();
         let now = clock.now();
         let socket = Socket::new(socket)?;
-        let peers = config.peers.iter().map(|peer| EndpointPeer {
-            public_keys: peer.public_keys.clone(),
-            has_endpoint: peer.endpoint.is_some(),
-            rate_max: peer.rate_max,
-        });
-        let shares = config.peers.len().max(1) as u64;
+        let peers = endpoint_peers(&config.peers);
         let random = |purpose: &str| {
             let mut bytes = [0; 8];
             aws_lc_rs::rand::fill(&mut bytes).expect(purpose);
@@ -168,9 +163,9 @@ impl Driver {
         let endpoint = Endpoint::new(
             EndpointConfig {
                 identity: config.identity.clone(),
-                peers: peers.collect(),
+                peers,
                 rate_max: config.rate_max,
-                memory_max: ByteCount::new(config.memory_max.bytes() / shares),
+                memory_max: memory_of_one(&config),
                 idle_timeout: config.idle_timeout,
                 seed: random("the system's randomness works"),
                 instance: random("the system's randomness works"),
@@ -246,7 +241,7 @@ impl Driver {
                     });
                 }
                 Command::Look(key) => self.look(key, now),
-                Command::RateMax { all, peers } => self.endpoint.set_rate_max(all, &peers),
+                Command::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
                 Command::KeepAlive(every) => self.endpoint.set_keep_alive(every),
                 Command::Address { peer, address } => {
                     let address = address.map(|address| self.socket.native(address));
@@ -273,6 +268,18 @@ impl Driver {
                     }
                 }
             }
+        }
+    }
+
+    fn set_peers(&mut self, peers: Vec<PeerConfig>, rate_max: Option<BitRate>, now: Instant) {
+        self.config.peers = peers;
+        self.config.rate_max = rate_max;
+        self.reporter.set_peers(self.config.peers.len());
+        let peers = endpoint_peers(&self.config.peers);
+        let memory_max = memory_of_one(&self.config);
+        let set = self.endpoint.set_peers(peers, rate_max, memory_max, now);
+        if let Err(error) = set {
+            tracing::error!(%error, "a public key is refused, and its peer unknown");
         }
     }
 
@@ -513,6 +520,22 @@ impl Driver {
             .expect("no holder of this lock panics");
         let _ = sender.send(command);
     }
+}
+
+fn endpoint_peers(peers: &[PeerConfig]) -> Vec<EndpointPeer> {
+    let peers = peers.iter().map(|peer| EndpointPeer {
+        public_keys: peer.public_keys.clone(),
+        has_endpoint: peer.endpoint.is_some(),
+        rate_max: peer.rate_max,
+    });
+    peers.collect()
+}
+
+/// Each peer's share of the memory.
+fn memory_of_one(config: &LinkConfig) -> ByteCount {
+    let peers = config.peers.iter().filter(|peer| !peer.is_removed());
+    let shares = peers.count().max(1) as u64;
+    ByteCount::new(config.memory_max.bytes() / shares)
 }
 
 #[cfg(test)]

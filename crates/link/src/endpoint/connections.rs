@@ -95,6 +95,17 @@ impl Endpoint {
         }
     }
 
+    /// Closes the connection if its peer has been removed and it has no streams.
+    pub(super) fn close_if_removed(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && self.peers[connection.peer].is_removed()
+            && connection.streams.len() == 0
+            && connection.closed.is_none()
+        {
+            connection.begin_close(0);
+        }
+    }
+
     fn we_have_smaller_key(&self, peer: usize) -> bool {
         let ours = self.config.identity.public_key();
         self.config.peers[peer]

@@ -36,7 +36,7 @@ pub use self::{
     first_flights::{Newest, ReplayMemory},
     streams::{PeerView, Read, StreamKey},
 };
-use units::BitRate;
+use units::{BitRate, ByteCount};
 
 use crate::{
     connection::{Connection, Ecn, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
@@ -227,6 +227,51 @@ impl Endpoint {
         }
     }
 
+    /// Takes on other peers. Each keeps its number, new ones stand behind the known ones. One without a public
+    /// key has been removed: its connections end when their last stream has.
+    ///
+    /// # Errors
+    /// If the TLS library refuses a key; then only the peers before it have changed.
+    pub fn set_peers(
+        &mut self,
+        peers: Vec<EndpointPeer>,
+        rate_max: Option<BitRate>,
+        memory_max: ByteCount,
+        now: Instant,
+    ) -> Result<(), rustls::Error> {
+        let now = self.time(now);
+        // They know their keys by number.
+        let attempts: Vec<_> = self
+            .attempts
+            .iter()
+            .map(|(id, it)| (*id, it.peer))
+            .collect();
+        for (id, peer) in attempts {
+            let changed = peers.get(peer).map(|peer| &peer.public_keys);
+            if changed != Some(&self.config.peers[peer].public_keys) {
+                self.end_attempt(id, now);
+            }
+        }
+        for (index, configured) in peers.into_iter().enumerate() {
+            match self.peers.get_mut(index) {
+                Some(peer) => {
+                    peer.change(&self.config.identity, &configured)?;
+                    self.config.peers[index] = configured;
+                }
+                None => {
+                    let none = ReplayMemory::default();
+                    let peer = Peer::new(&self.config.identity, &configured, &none)?;
+                    self.peers.push(peer);
+                    self.config.peers.push(configured);
+                }
+            }
+        }
+        self.config.memory_max = memory_max;
+        let rates: Vec<_> = self.peers.iter().map(|peer| peer.rate_max).collect();
+        self.set_rate_max(rate_max, &rates);
+        Ok(())
+    }
+
     /// Changes how often something is sent to each peer while nothing else is. A peer that dies is found out
     /// within this time, three and a half round trips and a quarter of a second.
     pub fn set_keep_alive(&mut self, every: Duration) {
@@ -286,6 +331,7 @@ impl Endpoint {
             }
             self.after_input(id, now);
             self.judge_standby(id, now);
+            self.close_if_removed(id);
         }
         if !self.is_closing {
             for peer in 0..self.peers.len() {

@@ -15,7 +15,7 @@ use crate::{
         envelope::{EnvelopeKey, KeyId},
         tls::TlsConfig,
     },
-    identity::Identity,
+    identity::{Identity, PublicKey},
     time::Time,
     wire::packet::ConnectionId,
 };
@@ -64,18 +64,9 @@ impl Peer {
         configured: &EndpointPeer,
         memory: &ReplayMemory,
     ) -> Result<Self, rustls::Error> {
-        let ours = us.public_key();
         let keys = configured.public_keys.iter().map(|key| {
             let newest = memory.newest.iter().find(|(known, _)| known == key);
-            Ok(PeerKey {
-                id: KeyId::of(key),
-                tls: TlsConfig::new(us, key)?,
-                outward: EnvelopeKey::new(key, &ours),
-                inward: EnvelopeKey::new(&ours, key),
-                first_flights: FirstFlights::new(
-                    newest.map_or(Newest::default(), |(_, newest)| *newest),
-                ),
-            })
+            PeerKey::new(us, key, newest.map(|(_, newest)| *newest))
         });
         Ok(Self {
             keys: keys.collect::<Result<_, rustls::Error>>()?,
@@ -93,6 +84,52 @@ impl Peer {
             memory: None,
             rtt: None,
             past: Stats::default(),
+        })
+    }
+
+    /// Takes on other settings. Of a key that stays it is known which first flights have come.
+    pub(crate) fn change(
+        &mut self,
+        us: &Identity,
+        configured: &EndpointPeer,
+    ) -> Result<(), rustls::Error> {
+        let fresh = configured.public_keys.iter().map(|key| {
+            let id = KeyId::of(key);
+            match self.keys.iter().position(|known| known.id == id) {
+                Some(at) => Ok(Err(at)),
+                None => PeerKey::new(us, key, None).map(Ok),
+            }
+        });
+        let fresh: Vec<Result<PeerKey, usize>> = fresh.collect::<Result<_, rustls::Error>>()?;
+        let mut known: Vec<_> = std::mem::take(&mut self.keys)
+            .into_iter()
+            .map(Some)
+            .collect();
+        let keys = fresh.into_iter().map(|key| match key {
+            Ok(new) => new,
+            Err(at) => known[at].take().expect("no key is configured twice"),
+        });
+        self.keys = keys.collect();
+        self.has_endpoint = configured.has_endpoint;
+        self.rate_max = configured.rate_max;
+        Ok(())
+    }
+
+    /// Whether it has been removed from the configuration.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+impl PeerKey {
+    fn new(us: &Identity, key: &PublicKey, newest: Option<Newest>) -> Result<Self, rustls::Error> {
+        let ours = us.public_key();
+        Ok(Self {
+            id: KeyId::of(key),
+            tls: TlsConfig::new(us, key)?,
+            outward: EnvelopeKey::new(key, &ours),
+            inward: EnvelopeKey::new(&ours, key),
+            first_flights: FirstFlights::new(newest.unwrap_or_default()),
         })
     }
 }

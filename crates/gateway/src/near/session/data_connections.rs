@@ -11,13 +11,13 @@ use bytes::Bytes;
 use ftp::session::{
     TransferId,
     data::near::{Event, NearData, Order, Setup},
-    near::{Input, Record},
+    near::Input,
 };
 use link::Class;
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
-use tracing::{Instrument, info, warn};
+use tracing::{Instrument, debug, info, warn};
 
-use super::Session;
+use super::{Session, transfers::Commanded};
 use crate::{
     config::FtpDoor,
     intercept,
@@ -35,6 +35,9 @@ pub(super) struct Data {
     pub(super) task: JoinHandle<()>,
     /// Kept until the session is done with it.
     pub(super) transfer: Option<Arc<Transfer>>,
+    pub(super) has_tls: bool,
+    /// The command that uses it, once that has come.
+    pub(super) commanded: Option<Commanded>,
 }
 
 impl Session {
@@ -87,14 +90,7 @@ impl Session {
         let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
             return self.near.handle(Input::NoData(id));
         };
-        let transfer = self.shared.registry.transfer(
-            "ftp",
-            true,
-            self.number,
-            self.shared.peer_name(far.peer),
-            &self.client.to_string(),
-            &far.target.to_string(),
-        );
+        let transfer = self.register(far);
         let has_tls_throughout = is_private && self.door.config.server_tls.is_some();
         let truncation = has_tls_throughout.then(|| {
             let session = SessionKey {
@@ -144,7 +140,7 @@ impl Session {
             let result = pump::run(parts).await;
             let (up_bytes, down_bytes) = (open.meters().0.bytes(), open.meters().1.bytes());
             match result {
-                Ok(()) => info!(
+                Ok(()) => debug!(
                     transfer = id.0,
                     up_bytes, down_bytes, "data connection complete"
                 ),
@@ -164,6 +160,8 @@ impl Session {
                 orders,
                 task,
                 transfer: Some(transfer),
+                has_tls: is_private,
+                commanded: None,
             },
         );
     }
@@ -182,16 +180,6 @@ impl Session {
             self.tell_far(&NearMessage::Abandon(id)).await;
         } else if let Some(data) = self.data.get(&id) {
             let _ = data.orders.send(order);
-        }
-    }
-}
-
-impl Session {
-    /// The session is done with a transfer: what it has moved by its end counts.
-    pub(super) fn transferred(&mut self, record: Record) {
-        let data = self.data.get_mut(&record.transfer);
-        if let Some(transfer) = data.and_then(|data| data.transfer.take()) {
-            transfer.ended(record.succeeded);
         }
     }
 }

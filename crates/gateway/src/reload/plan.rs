@@ -1,0 +1,308 @@
+//! What becomes of a running configuration when another one is read: which changes are taken on, which
+//! take a restart, and which numbers the peers have in the link.
+
+use std::collections::HashSet;
+
+use link::{PeerConfig, PeerId, PublicKey};
+use units::ByteCount;
+
+use crate::config::{Config, Forward, FtpDoor, PassThrough, memory_least};
+
+/// A configuration to go on with.
+pub(super) struct Plan {
+    /// As the file has it, but for what takes a restart.
+    pub(super) config: Config,
+    pub(super) known: Vec<Known>,
+    pub(super) taken: Vec<String>,
+    pub(super) needs_restart: Vec<String>,
+}
+
+/// A peer that the link knows or has known.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Known {
+    /// As the link has it: without keys if the peer has been removed.
+    pub(super) link: PeerConfig,
+    /// The last keys that it had.
+    keys: Vec<PublicKey>,
+}
+
+/// Why a configuration cannot be taken on, though a start with it would work.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PlanError {
+    #[error("[link] memory_max is {have} until a restart, and so many peers need {least} at least")]
+    Memory { have: ByteCount, least: ByteCount },
+    #[error(
+        "[[peer]] {0:?} has a public key that another peer keeps until a restart: keys can be added to \
+         a peer while the gateway runs, and not be taken away"
+    )]
+    Key(String),
+    #[error(
+        "[[peer]] {0:?} cannot be removed while the gateway runs: a transparent front door goes through it"
+    )]
+    Intercepted(String),
+    #[error("the link has known {PEERS_MAX} peers since its start: a restart is due")]
+    TooManyPeers,
+}
+
+impl Known {
+    /// Those of the configuration that the gateway was started with.
+    pub(super) fn all(config: &Config) -> Vec<Self> {
+        let peers = config.link.peers.iter();
+        peers.map(|peer| Self::new(peer.clone())).collect()
+    }
+
+    fn new(link: PeerConfig) -> Self {
+        let keys = link.public_keys.clone();
+        Self { link, keys }
+    }
+
+    fn may_have(&self, keys: &[PublicKey]) -> bool {
+        self.keys.iter().all(|key| keys.contains(key))
+    }
+}
+
+/// How to go on from `running` with what `fresh` says.
+pub(super) fn plan(
+    running: &Config,
+    mut fresh: Config,
+    known: &[Known],
+) -> Result<Plan, PlanError> {
+    let mut needs_restart = keep_what_cannot_change(running, &mut fresh);
+    let known = number_peers(running, &mut fresh, known, &mut needs_restart)?;
+    keep_transparent(running, &mut fresh, &mut needs_restart)?;
+    let least = memory_least(fresh.peers.len());
+    if fresh.link.memory_max < least {
+        let have = fresh.link.memory_max;
+        return Err(PlanError::Memory { have, least });
+    }
+    let taken = changes(running, &fresh);
+    Ok(Plan {
+        config: fresh,
+        known,
+        taken,
+        needs_restart,
+    })
+}
+
+/// Puts the running values back, and returns the names of their keys.
+fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut keep = |name: &str, is_same: bool| {
+        if !is_same {
+            names.push(name.to_owned());
+        }
+    };
+    let (old, new) = (&running.link, &fresh.link);
+    let is_same_key = running.key_file == fresh.key_file
+        && old.identity.public_key() == new.identity.public_key();
+    keep("[identity] key_file", is_same_key);
+    keep("[link] listen", running.link_listen == fresh.link_listen);
+    keep("[link] policy, rate_reserved", old.policy == new.policy);
+    keep("[link] memory_max", old.memory_max == new.memory_max);
+    keep("[link] idle_timeout", old.idle_timeout == new.idle_timeout);
+    keep("[admin] listen", running.admin_listen == fresh.admin_listen);
+    keep("[admin] hosts", running.admin_hosts == fresh.admin_hosts);
+    fresh.admin_hosts.clone_from(&running.admin_hosts);
+    fresh.key_file.clone_from(&running.key_file);
+    fresh.link_listen = running.link_listen;
+    fresh.admin_listen = running.admin_listen;
+    fresh.admin_explicit = running.admin_explicit;
+    fresh.link = link::LinkConfig {
+        peers: std::mem::take(&mut fresh.link.peers),
+        rate_max: fresh.link.rate_max,
+        ..running.link.clone()
+    };
+    names
+}
+
+/// Gives each peer of `fresh` its number in the link, and returns all that the link is to know.
+fn number_peers(
+    running: &Config,
+    fresh: &mut Config,
+    known: &[Known],
+    needs_restart: &mut Vec<String>,
+) -> Result<Vec<Known>, PlanError> {
+    let mut all = known.to_vec();
+    for known in &mut all {
+        known.link.public_keys.clear();
+    }
+    for (peer, of_link) in fresh.peers.iter_mut().zip(&mut fresh.link.peers) {
+        let name = &peer.name;
+        let present = running.peers.iter().find(|peer| peer.name == *name);
+        if let Some(id) = present.map(|peer| peer.id)
+            && !known[id.0].may_have(&of_link.public_keys)
+        {
+            needs_restart.push(format!("[[peer]] {name:?} public_key"));
+            of_link.public_keys.clone_from(&known[id.0].keys);
+        }
+        // One that was removed and comes back has its number again, if nobody else could have it.
+        let former = known.iter().position(|known| {
+            known.link.is_removed()
+                && known.link.name == *name
+                && known.may_have(&of_link.public_keys)
+        });
+        let number = present.map(|peer| peer.id.0).or(former);
+        peer.id = PeerId(number.unwrap_or(all.len()));
+        let now_known = Known::new(of_link.clone());
+        match number {
+            Some(number) => all[number] = now_known,
+            None => all.push(now_known),
+        }
+    }
+    let mut keys = HashSet::new();
+    for known in &all {
+        if !known.link.public_keys.iter().all(|key| keys.insert(*key)) {
+            return Err(PlanError::Key(known.link.name.clone()));
+        }
+    }
+    if all.len() > PEERS_MAX {
+        return Err(PlanError::TooManyPeers);
+    }
+    Ok(all)
+}
+
+/// Transparent doors have rules in the kernel, which are those of the start.
+fn keep_transparent(
+    running: &Config,
+    fresh: &mut Config,
+    needs_restart: &mut Vec<String>,
+) -> Result<(), PlanError> {
+    let described = |config: &Config| -> Vec<_> {
+        let doors = config.ftp.iter().filter(|door| door.transparent);
+        let described = doors.map(|door| {
+            let servers = config.intercepted(door).to_string();
+            (ftp_door(config, door), servers)
+        });
+        described.collect()
+    };
+    if described(running) != described(fresh) {
+        needs_restart.push("[[ftp]] with transparent = true, or the servers behind it".to_owned());
+    }
+    let mut kept = Vec::new();
+    for door in running.ftp.iter().filter(|door| door.transparent) {
+        let via = match via_name(running, door.via) {
+            None => None,
+            Some(name) => {
+                let at = fresh.peers.iter().position(|peer| peer.name == name);
+                Some(at.ok_or_else(|| PlanError::Intercepted(name.to_owned()))?)
+            }
+        };
+        kept.push(FtpDoor {
+            via,
+            ..door.clone()
+        });
+    }
+    fresh.ftp.retain(|door| !door.transparent);
+    fresh.ftp.extend(kept);
+    Ok(())
+}
+
+/// The names of what differs.
+fn changes(running: &Config, fresh: &Config) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut changed = |name: &str, is_same: bool| {
+        if !is_same {
+            names.push(name.to_owned());
+        }
+    };
+    changed(
+        "[link] rate_max",
+        running.link.rate_max == fresh.link.rate_max,
+    );
+    changed("[link] drain_max", running.drain_max == fresh.drain_max);
+    changed("[limits]", running.limits == fresh.limits);
+    changed("[log] level", running.log_level == fresh.log_level);
+    changed(
+        "[log] transfer_log",
+        running.transfer_log == fresh.transfer_log,
+    );
+    names.extend(differences("[[peer]]", &peers(running), &peers(fresh)));
+    let ftp = |config: &Config| -> Vec<_> {
+        let doors = config.ftp.iter();
+        let doors = doors.map(|door| (door.listen.to_string(), ftp_door(config, door)));
+        doors.collect()
+    };
+    names.extend(differences("[[ftp]]", &ftp(running), &ftp(fresh)));
+    let passed = |config: &Config| -> Vec<_> {
+        let doors = config.pass_through.iter().map(|door| {
+            let via = via_name(config, door.via).map(str::to_owned);
+            let door = PassThrough {
+                via: None,
+                ..door.clone()
+            };
+            (door.listen.to_string(), (door, via))
+        });
+        doors.collect()
+    };
+    names.extend(differences("[[ftp]]", &passed(running), &passed(fresh)));
+    let forwards = |config: &Config| -> Vec<_> {
+        let forwards = config.forwards.iter().map(|forward| {
+            let via = via_name(config, forward.via).map(str::to_owned);
+            let forward = Forward {
+                via: None,
+                ..forward.clone()
+            };
+            (forward.listen.to_string(), (forward, via))
+        });
+        forwards.collect()
+    };
+    let (old, new) = (forwards(running), forwards(fresh));
+    names.extend(differences("[[forward]]", &old, &new));
+    names
+}
+
+/// The peers with all that is said of them.
+fn peers(config: &Config) -> Vec<(String, (crate::config::Peer, PeerConfig))> {
+    let peers = config.peers.iter().zip(&config.link.peers);
+    let peers = peers.map(|(peer, of_link)| {
+        let peer = crate::config::Peer {
+            id: PeerId(0),
+            ..peer.clone()
+        };
+        (format!("{:?}", peer.name), (peer, of_link.clone()))
+    });
+    peers.collect()
+}
+
+/// A door with the name of its peer in place of the number, which is another in each configuration.
+fn ftp_door(config: &Config, door: &FtpDoor) -> (FtpDoor, Option<String>) {
+    let via = via_name(config, door.via).map(str::to_owned);
+    let door = FtpDoor {
+        via: None,
+        ..door.clone()
+    };
+    (door, via)
+}
+
+fn via_name(config: &Config, via: Option<usize>) -> Option<&str> {
+    Some(config.peers.get(via?)?.name.as_str())
+}
+
+/// What was added, removed and changed among things with names.
+fn differences<T: PartialEq>(
+    kind: &str,
+    running: &[(String, T)],
+    fresh: &[(String, T)],
+) -> Vec<String> {
+    let mut names = Vec::new();
+    // Several may have the same name: an address whose port the system chooses.
+    let mut left: Vec<_> = running.iter().collect();
+    for (name, value) in fresh {
+        match left.iter().position(|(other, _)| other == name) {
+            None => names.push(format!("{kind} {name} added")),
+            Some(at) => {
+                if left.remove(at).1 != *value {
+                    names.push(format!("{kind} {name} changed"));
+                }
+            }
+        }
+    }
+    names.extend(
+        left.iter()
+            .map(|(name, _)| format!("{kind} {name} removed")),
+    );
+    names
+}
+
+/// Peers of one run, those that were removed included: each keeps some memory.
+const PEERS_MAX: usize = 4096;

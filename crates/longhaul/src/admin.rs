@@ -1,0 +1,46 @@
+//! Questions to a running gateway at its admin address. One request, one answer: HTTP/1.0 needs no library.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+
+/// What the gateway says.
+pub(crate) struct Answer {
+    /// The status of HTTP.
+    pub(crate) code: u16,
+    pub(crate) body: String,
+}
+
+/// Sends one request without a body.
+pub(crate) fn ask(admin: SocketAddr, method: &str, path: &str) -> anyhow::Result<Answer> {
+    let answered = answer(admin, method, path);
+    answered.with_context(|| format!("no gateway answers at {admin} (set [admin] listen?)"))
+}
+
+fn answer(admin: SocketAddr, method: &str, path: &str) -> anyhow::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {admin}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer)?;
+    let parts = answer.split_once("\r\n\r\n");
+    let (head, body) = parts.context("the answer is not HTTP")?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    Ok(Answer {
+        code: code.context("the answer is not HTTP")?,
+        body: body.to_owned(),
+    })
+}
+
+/// The admin address of a gateway whose configuration names none.
+pub(crate) const DEFAULT: &str = "127.0.0.1:9810";
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Room for tens of thousands of transfers.
+const ANSWER_MAX_BYTES: u64 = 64 << 20;

@@ -1,0 +1,56 @@
+//! `longhaul reload`: a running gateway takes on its changed configuration.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use gateway::{config::Config, reload::Outcome};
+
+use crate::{
+    admin::{self, Answer},
+    exit,
+    output::Format,
+};
+
+/// Have a running gateway read its configuration file again
+///
+/// The gateway takes on all changes that can be taken on while it runs, or none if the file is wrong or an
+/// address is taken. Transfers and sessions go on. The command prints the changes, and names those that wait
+/// for a restart. The gateway must run on this machine.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul reload
+  longhaul reload --config site-a.toml
+  longhaul reload --admin 127.0.0.1:9811 --json
+
+Exit codes: 0 the changes are in force, but for those that need a restart; 1 no gateway answers, or
+an address is taken; 2 wrong use or configuration.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    format: Format,
+    /// Check this configuration file first, and ask the gateway at its admin address
+    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
+    config: Option<PathBuf>,
+    /// Ask the gateway at this admin address
+    #[arg(long, default_value = admin::DEFAULT, value_name = "ADDRESS:PORT")]
+    admin: SocketAddr,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let admin = match &args.config {
+        Some(file) => Config::load(file).map_err(exit::wrong_use)?.admin_listen,
+        None => args.admin,
+    };
+    let Answer { code, body } = admin::ask(admin, "POST", "/reload")?;
+    let outcome: Outcome = serde_json::from_str(&body)
+        .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;
+    match &outcome.error {
+        Some(error) if !args.format.json => eprintln!("longhaul: nothing was taken on: {error}"),
+        _ => args.format.print(&outcome, ToString::to_string)?,
+    }
+    Ok(match &outcome {
+        Outcome { error: None, .. } => ExitCode::SUCCESS,
+        Outcome { is_wrong: true, .. } => ExitCode::from(2),
+        _ => ExitCode::FAILURE,
+    })
+}
