@@ -14,7 +14,8 @@ use super::{pace, pieces::Pieces};
 /// The sending half of one stream.
 ///
 /// Its memory is about twice the bytes that it holds at most, however small the writes were ([`Pieces`]), and a
-/// record of 24 bytes for each slot that was sent and has not arrived.
+/// record of 24 bytes for each slot that was sent and has not arrived. Where slots are so short that their records
+/// take more than their bytes, the rest counts as [waiting](Self::excess_bytes).
 pub(crate) struct SendHalf {
     /// Bytes that the application wrote and that have not arrived yet, oldest first; the first and the last
     /// segment may hold others.
@@ -108,6 +109,12 @@ impl SendHalf {
             SendState::Reset { .. } => 0,
             _ => (self.bytes_written - self.bytes_arrived) as usize,
         }
+    }
+
+    /// Memory that the records of slots take beyond the bytes held: slots of few bytes take more for their record
+    /// than for themselves.
+    pub(crate) fn excess_bytes(&self) -> usize {
+        (self.slots.len() * size_of::<Slot>()).saturating_sub(self.buffered_bytes())
     }
 
     /// Bytes written and not yet sent for the first time.
@@ -498,6 +505,8 @@ mod tests {
         assert_eq!(sent, written);
         let pieces = half.segments.len();
         assert!(pieces <= written.len() / 2048, "{pieces} pieces");
+        let records = written.len() * size_of::<Slot>();
+        assert_eq!(half.excess_bytes(), records - written.len());
         let mut again = Vec::new();
         for index in 0..written.len() as u64 {
             half.take_again(index, &mut again);
@@ -506,7 +515,7 @@ mod tests {
         for index in 0..written.len() as u64 {
             assert_eq!(half.on_arrived(index), 1);
         }
-        assert_eq!(half.buffered_bytes(), 0);
+        assert_eq!(half.buffered_bytes() + half.excess_bytes(), 0);
         assert!(half.segments.is_empty(), "arrived bytes are not kept");
     }
 }
