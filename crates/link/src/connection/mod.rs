@@ -363,11 +363,12 @@ impl Connection {
             Class::Control => UNSENT_MAX,
             // Streams that the peer does not read must not stop the others for good.
             Class::Bulk if is_full => {
-                return BUFFERED_MIN.saturating_sub(stream.send.buffered_bytes());
+                return BUFFERED_MIN
+                    .saturating_sub(stream.send.buffered_bytes() + stream.send.excess_bytes());
             }
             Class::Bulk => stream.send.unsent_max().map_or(share, |max| max.min(share)),
         };
-        unsent_max.saturating_sub(stream.send.unsent_bytes())
+        unsent_max.saturating_sub(stream.send.unsent_bytes() + stream.send.excess_bytes())
     }
 
     /// Appends to stream `number`, whether [`writable`](Self::writable) or not.

@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use units::ByteCount;
 
 use super::{Endpoint, EndpointConfig, EndpointPeer, ReplayMemory};
 use crate::{
-    Identity,
+    Class, Identity,
     congestion::FixedRate,
     handshake::envelope::{CookieReply, EnvelopeKey, Hello},
     wire::packet::{ConnectionId, HANDSHAKE, HELLO},
@@ -438,4 +439,27 @@ fn a_host_that_says_nobody_listens_is_believed_when_an_answer_is_due() {
 
     two.exchange(10);
     assert!(two.a.is_up(0), "the peer's next packet ends the doubt");
+}
+
+#[test]
+fn slots_of_one_byte_fill_a_stream_by_the_memory_of_their_records() {
+    let mut two = Two::new();
+    two.exchange(20);
+    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
+    let at_first = two.a.writable(key);
+    let mut written = 0;
+    // However much the peer allows: each byte goes in a slot of its own, and none arrives.
+    while two.a.writable(key) > 0 && written < at_first {
+        two.a.write(key, Bytes::from_static(b"x"));
+        let connection = two.a.connections.values_mut().next().expect("it is up");
+        let stream = connection.streams.get(key.stream).expect("it is open");
+        stream.send.set_credit(1 << 40);
+        stream.send.take_new(1, &mut Vec::new());
+        written += 1;
+    }
+    assert!(written > 1000, "{written} bytes are not many");
+    assert!(
+        written < at_first / 16,
+        "{written} records where {at_first} bytes may wait"
+    );
 }

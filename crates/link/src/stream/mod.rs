@@ -9,6 +9,7 @@
 mod copies;
 pub(crate) mod memory;
 pub(crate) mod pace;
+pub(crate) mod pieces;
 pub(crate) mod readers;
 pub(crate) mod recv;
 pub(crate) mod send;

@@ -9,15 +9,20 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::pace;
+use super::{pace, pieces::Pieces};
 
 /// The sending half of one stream.
+///
+/// Its memory is about twice the bytes that it holds at most, however small the writes were ([`Pieces`]), and a
+/// record of 24 bytes for each slot that was sent and has not arrived. Where slots are so short that their records
+/// take more than their bytes, the rest counts as [waiting](Self::excess_bytes).
 pub(crate) struct SendHalf {
-    /// Bytes that the application wrote and that have not arrived yet, oldest first.
-    segments: VecDeque<Bytes>,
+    /// Bytes that the application wrote and that have not arrived yet, oldest first; the first and the last
+    /// segment may hold others.
+    segments: Pieces,
     /// Number of the first segment; numbers are never reused.
     segment_base: u64,
-    /// Where the next new slot starts.
+    /// Where the next new slot starts: never the end of a segment that another one follows.
     cursor: Cursor,
     unsent_bytes: usize,
     slots: VecDeque<Slot>,
@@ -74,7 +79,7 @@ const TAIL_BYTES: usize = 64 * 1024;
 impl SendHalf {
     pub(crate) fn new(credit: u64) -> Self {
         Self {
-            segments: VecDeque::new(),
+            segments: Pieces::default(),
             segment_base: 0,
             cursor: Cursor {
                 segment: 0,
@@ -106,6 +111,12 @@ impl SendHalf {
         }
     }
 
+    /// Memory that the records of slots take beyond the bytes held: slots of few bytes take more for their record
+    /// than for themselves.
+    pub(crate) fn excess_bytes(&self) -> usize {
+        (self.slots.len() * size_of::<Slot>()).saturating_sub(self.buffered_bytes())
+    }
+
     /// Bytes written and not yet sent for the first time.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
@@ -123,7 +134,8 @@ impl SendHalf {
         self.hash.update(&data);
         self.bytes_written += data.len() as u64;
         self.unsent_bytes += data.len();
-        self.segments.push_back(data);
+        self.segments.push(data);
+        self.cursor = self.settled(self.cursor);
     }
 
     pub(crate) fn finish(&mut self) {
@@ -297,11 +309,15 @@ impl SendHalf {
             self.base += 1;
         }
         self.bytes_arrived += freed as u64;
-        let keep = self
-            .slots
-            .front()
-            .map_or(self.cursor.segment, |slot| slot.start.segment);
-        while self.segment_base < keep {
+        let keep = match self.slots.front() {
+            Some(slot) => slot.start,
+            // Without unsent bytes nothing is needed any more.
+            None => {
+                self.cursor = self.settled(self.cursor);
+                self.cursor
+            }
+        };
+        while self.segment_base < keep.segment {
             self.segments.pop_front();
             self.segment_base += 1;
         }
@@ -372,12 +388,14 @@ impl SendHalf {
         let mut at = from;
         let mut left = len;
         while left > 0 {
-            let segment = &self.segments[(at.segment - self.segment_base) as usize];
+            let place = self.place(at);
+            let segment = self.segments.get(place);
             let part = left.min(segment.len() - at.offset);
             out.extend_from_slice(&segment[at.offset..at.offset + part]);
             left -= part;
             at.offset += part;
-            if at.offset == segment.len() {
+            // The last segment may grow.
+            if at.offset == segment.len() && place + 1 < self.segments.len() {
                 at = Cursor {
                     segment: at.segment + 1,
                     offset: 0,
@@ -385,6 +403,23 @@ impl SendHalf {
             }
         }
         at
+    }
+
+    /// The same place; if it is the end of a segment, as the beginning of the next one. To be called when more has
+    /// been written, or nothing is needed any more: the last segment may grow.
+    fn settled(&self, at: Cursor) -> Cursor {
+        let place = self.place(at);
+        if place < self.segments.len() && at.offset == self.segments.get(place).len() {
+            return Cursor {
+                segment: at.segment + 1,
+                offset: 0,
+            };
+        }
+        at
+    }
+
+    fn place(&self, at: Cursor) -> usize {
+        (at.segment - self.segment_base) as usize
     }
 }
 
@@ -445,5 +480,42 @@ mod tests {
         assert!(!half.has_new() && half.is_blocked());
         assert!(half.set_credit(2));
         assert!(half.has_new());
+    }
+
+    #[test]
+    fn single_bytes_that_wait_for_credit_are_few_pieces() {
+        let mut half = SendHalf::new(0);
+        for _ in 0..1 << 20 {
+            half.write(Bytes::from_static(b"x"));
+        }
+        assert_eq!(half.buffered_bytes(), 1 << 20);
+        let pieces = half.segments.len();
+        assert!(pieces <= (1 << 20) / 2048, "{pieces} pieces");
+    }
+
+    #[test]
+    fn single_bytes_that_are_sent_at_once_and_do_not_arrive_are_few_pieces() {
+        let mut half = SendHalf::new(u64::MAX >> 2);
+        let mut sent = Vec::new();
+        let written: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+        for byte in &written {
+            half.write(Bytes::copy_from_slice(&[*byte]));
+            half.take_new(1400, &mut sent);
+        }
+        assert_eq!(sent, written);
+        let pieces = half.segments.len();
+        assert!(pieces <= written.len() / 2048, "{pieces} pieces");
+        let records = written.len() * size_of::<Slot>();
+        assert_eq!(half.excess_bytes(), records - written.len());
+        let mut again = Vec::new();
+        for index in 0..written.len() as u64 {
+            half.take_again(index, &mut again);
+        }
+        assert_eq!(again, written);
+        for index in 0..written.len() as u64 {
+            assert_eq!(half.on_arrived(index), 1);
+        }
+        assert_eq!(half.buffered_bytes() + half.excess_bytes(), 0);
+        assert!(half.segments.is_empty(), "arrived bytes are not kept");
     }
 }

@@ -1,0 +1,148 @@
+//! A queue of bytes whose memory depends on how many bytes wait in it, and hardly on how they were cut.
+//!
+//! In: pieces of any size. Out: the same bytes in the same order, perhaps in fewer pieces. How many bytes may
+//! wait is the business of whoever has the queue.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// Bytes that wait, in pieces.
+///
+/// A piece that would be small beside its neighbour is copied to it, so two neighbours have more than
+/// [`JOINED_MAX`] bytes together, and `n` bytes are at most `2 n / JOINED_MAX + 1` pieces. Each takes an entry of
+/// 32 bytes, two where the table has just grown, and less than as much again as its bytes where it was joined: in
+/// all less than `2 n` and 8 KiB. One that stays as it came keeps as much memory as its maker gave it: one that is
+/// part of a buffer keeps the buffer.
+///
+/// A piece that finds the queue empty, and a large one, is not copied.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    whole: VecDeque<Bytes>,
+    /// The last piece if it was joined, else empty.
+    joined: Vec<u8>,
+}
+
+/// Pieces are joined up to so many bytes: by then their entries are less than a hundredth of them, and to copy
+/// them costs less than the hand-over of one piece to the link.
+const JOINED_MAX: usize = 4096;
+
+impl Pieces {
+    /// Appends bytes; no bytes leave no trace.
+    pub(crate) fn push(&mut self, data: Bytes) {
+        if data.is_empty() {
+            return;
+        }
+        let last_len = match self.joined.len() {
+            0 => self.whole.back().map_or(0, Bytes::len),
+            len => len,
+        };
+        let len = last_len + data.len();
+        if last_len == 0 || len > JOINED_MAX {
+            if !self.joined.is_empty() {
+                self.whole
+                    .push_back(std::mem::take(&mut self.joined).into());
+            }
+            self.whole.push_back(data);
+            return;
+        }
+        if self.joined.capacity() < len {
+            let capacity = (2 * len).min(JOINED_MAX);
+            self.joined.reserve_exact(capacity - self.joined.len());
+        }
+        if self.joined.is_empty() {
+            let last = self.whole.pop_back().expect("a last piece has a length");
+            self.joined.extend_from_slice(&last);
+        }
+        self.joined.extend_from_slice(&data);
+    }
+
+    /// Takes the first piece.
+    pub(crate) fn pop_front(&mut self) -> Option<Bytes> {
+        self.whole.pop_front().or_else(|| {
+            let joined = std::mem::take(&mut self.joined);
+            (!joined.is_empty()).then(|| joined.into())
+        })
+    }
+
+    /// The bytes of the piece at `place`; none behind the last piece. The last piece may grow, others do not.
+    pub(crate) fn get(&self, place: usize) -> &[u8] {
+        self.whole.get(place).map_or_else(
+            || {
+                debug_assert_eq!(place, self.whole.len(), "behind the last piece");
+                &self.joined[..]
+            },
+            |piece| &piece[..],
+        )
+    }
+
+    /// The number of pieces.
+    pub(crate) fn len(&self) -> usize {
+        self.whole.len() + usize::from(!self.joined.is_empty())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pieces_of_any_size_come_out_as_the_same_bytes_and_are_few(
+            turns in prop::collection::vec((0usize..10_000, 0u32..14, 0u8..8), 1..200),
+        ) {
+            let mut pieces = Pieces::default();
+            let mut written = Vec::new();
+            let mut read = Vec::new();
+            for (size, shift, turn) in turns {
+                // Sizes of all magnitudes.
+                let data: Vec<u8> = (0..size >> shift).map(|at| (written.len() + at) as u8).collect();
+                written.extend_from_slice(&data);
+                pieces.push(data.into());
+                if turn == 0 {
+                    read.extend(pieces.pop_front().into_iter().flatten());
+                }
+                let waiting = written.len() - read.len();
+                prop_assert!(pieces.len() <= 2 * waiting / JOINED_MAX + 1);
+                prop_assert_eq!(pieces.is_empty(), waiting == 0);
+                prop_assert!(pieces.joined.capacity() <= JOINED_MAX.min(2 * pieces.joined.len()));
+            }
+            let seen: Vec<u8> = (0..pieces.len()).flat_map(|place| pieces.get(place)).copied().collect();
+            prop_assert_eq!(&seen, &written[read.len()..]);
+            while let Some(piece) = pieces.pop_front() {
+                read.extend_from_slice(&piece);
+            }
+            prop_assert_eq!(read, written);
+        }
+    }
+
+    #[test]
+    fn a_piece_alone_and_a_large_piece_are_not_copied() {
+        let mut pieces = Pieces::default();
+        let small = Bytes::copy_from_slice(b"small");
+        pieces.push(small.clone());
+        assert_eq!(
+            pieces.pop_front().map(|piece| piece.as_ptr()),
+            Some(small.as_ptr())
+        );
+        let large = Bytes::from(vec![0; JOINED_MAX]);
+        pieces.push(small.clone());
+        pieces.push(large.clone());
+        pieces.push(small);
+        pieces.pop_front();
+        assert_eq!(
+            pieces.pop_front().map(|piece| piece.as_ptr()),
+            Some(large.as_ptr())
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! What it costs in memory when an application writes single bytes and nobody reads them.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this test uses real sockets, and so the real clock"
+)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    net::UdpSocket,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use link::{Class, Identity, Link, LinkConfig, PeerConfig, PeerId, Policy};
+use tokio::time::timeout;
+use units::{BitRate, ByteCount};
+
+/// The system's allocator, which knows how much it has lent.
+struct Measuring;
+
+static LENT_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+#[expect(unsafe_code, reason = "an allocator has no safe form")]
+// SAFETY: everything is handed to the system's allocator as it comes.
+unsafe impl GlobalAlloc for Measuring {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LENT_BYTES.fetch_add(taken_bytes(layout.size()), Ordering::Relaxed);
+        // SAFETY: the caller keeps the rules of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LENT_BYTES.fetch_sub(taken_bytes(layout.size()), Ordering::Relaxed);
+        // SAFETY: the pointer came from `alloc` above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LENT_BYTES.fetch_add(taken_bytes(size), Ordering::Relaxed);
+        LENT_BYTES.fetch_sub(taken_bytes(layout.size()), Ordering::Relaxed);
+        // SAFETY: the pointer came from `alloc` above, and the caller keeps the rules of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// What an allocation takes of a 64-bit system: 8 bytes of its own, in steps of 16, at least 32.
+fn taken_bytes(size: usize) -> usize {
+    (size + 8).next_multiple_of(16).max(32)
+}
+
+#[global_allocator]
+static ALLOCATOR: Measuring = Measuring;
+
+fn link(socket: UdpSocket, us: u8, other: u8, endpoint: Option<String>) -> Link {
+    let config = LinkConfig {
+        identity: Identity::from_seed([us; 32]),
+        peers: vec![PeerConfig {
+            name: format!("site-{other}"),
+            public_keys: vec![Identity::from_seed([other; 32]).public_key()],
+            endpoint,
+            rate_max: None,
+        }],
+        policy: Policy::Fair,
+        rate_max: Some(BitRate::gbit(1)),
+        memory_max: MEMORY_MAX,
+        idle_timeout: Duration::from_secs(30),
+        replay_file: None,
+    };
+    Link::start(socket, config).expect("the link starts")
+}
+
+/// Two links in this process, one stream, and no reader: everything fills up, from the reader's handle back to
+/// the writer's.
+#[tokio::test]
+async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
+    let socket = || UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    let socket_b = socket();
+    let endpoint = socket_b
+        .local_addr()
+        .expect("a bound socket has an address")
+        .to_string();
+    let b = link(socket_b, 2, 1, None);
+    let a = link(socket(), 1, 2, Some(endpoint));
+    let (mut send, _recv) = a
+        .open(PeerId(0), Class::Bulk)
+        .await
+        .expect("the peer is up");
+    // One buffer, of which all pieces are parts: the writer itself needs no memory.
+    let byte = || Bytes::from_static(b"x");
+    send.write(byte()).await.expect("the stream is open");
+    let unread = timeout(PATIENCE, b.accept())
+        .await
+        .expect("in time")
+        .expect("a stream comes");
+    let before = LENT_BYTES.load(Ordering::Relaxed);
+    let mut written = 0;
+    while let Ok(result) = timeout(STANDSTILL, send.write(byte())).await {
+        result.expect("the stream is open");
+        written += 1;
+    }
+    let after = LENT_BYTES.load(Ordering::Relaxed);
+    drop(unread);
+    let grown = after.saturating_sub(before);
+    println!("{written} bytes written, one by one: {grown} bytes of memory");
+    assert!(
+        written > QUEUES_BYTES,
+        "{written} bytes fill no queue at all"
+    );
+    // Received slots lie in memory of which the link has a bound; all else is a multiple of the bytes.
+    let most = MEMORY_MAX.bytes() as usize + 2 * written;
+    assert!(
+        grown < most,
+        "{written} bytes, written one by one, take {grown} bytes of memory, more than {most}"
+    );
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A write that waits so long waits for the reader.
+const STANDSTILL: Duration = Duration::from_secs(1);
+const MEMORY_MAX: ByteCount = ByteCount::mebibytes(4);
+/// What waits in the writer's handle and in the reader's.
+const QUEUES_BYTES: usize = (512 + 1024) << 10;
