@@ -204,6 +204,7 @@ fn what_takes_a_restart_is_named_and_the_rest_is_taken_on() {
         "[link] policy, rate_reserved",
         "[link] memory_max",
         "[link] idle_timeout",
+        "[limits], with memory_max",
         "[[peer]] \"site-b\" public_key",
     ];
     assert_eq!(outcome.needs_restart, names);
@@ -275,7 +276,9 @@ fn peers_come_and_go_and_their_sessions_go_on() {
     let outcome = world
         .near
         .reload_and_tell(|_| format!("{head}{peer}[[ftp]]{after}"));
-    expect_taken(&outcome, &["[[peer]] \"site-b\" removed".to_owned()]);
+    // The streams of fewer peers are more for each, and the limits follow.
+    let taken = ["[limits]", "[[peer]] \"site-b\" removed"];
+    expect_taken(&outcome, &taken.map(str::to_owned));
     world
         .near
         .wait_for("the third alone", |s| s.peers.len() == 1);

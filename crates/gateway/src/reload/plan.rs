@@ -101,6 +101,11 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     keep("[link] memory_max", old.memory_max == new.memory_max);
     keep("[link] idle_timeout", old.idle_timeout == new.idle_timeout);
     keep("[admin] listen", running.admin_listen == fresh.admin_listen);
+    if old.memory_max != new.memory_max {
+        // They have to fit the memory that there is.
+        keep("[limits], with memory_max", running.limits == fresh.limits);
+        fresh.limits = running.limits;
+    }
     keep("[admin] hosts", running.admin_hosts == fresh.admin_hosts);
     fresh.admin_hosts.clone_from(&running.admin_hosts);
     fresh.key_file.clone_from(&running.key_file);
