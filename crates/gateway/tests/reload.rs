@@ -394,7 +394,7 @@ fn changed(text: &str, round: usize, target: SocketAddr, free: [SocketAddr; 4]) 
     let tail = format!(
         "[limits]\nsessions_max = {}\n\
          [log]\nlevel = \"debug\"\ntransfer_log = \"transfers-{}.log\"\n",
-        1000 + round,
+        500 + round,
         round % 2,
     );
     let mut doors = String::new();
