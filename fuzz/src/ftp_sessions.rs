@@ -406,11 +406,11 @@ impl World {
             }
             Some(far::Output::Taken) => self.near(near::Input::Taken),
             Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
-            Some(far::Output::Foreseen {
+            Some(far::Output::Prefetched {
                 subject,
                 answer,
                 last,
-            }) => self.near(near::Input::Foreseen {
+            }) => self.near(near::Input::Prefetched {
                 subject,
                 answer: answer.as_deref(),
                 last,

@@ -121,7 +121,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         stage: Stage::Final,
         code: 226,
         last: true,
-        foresees: true,
+        prefetches: true,
     };
     let far = [
         FarMessage::Reply {
@@ -130,7 +130,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         },
         FarMessage::DataReady(id),
         FarMessage::Taken,
-        FarMessage::Foreseen {
+        FarMessage::Prefetched {
             subject: Subject::Features,
             answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),
             last: true,

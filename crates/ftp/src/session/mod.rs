@@ -78,7 +78,7 @@ pub struct Tag {
     /// The line ends its reply.
     pub last: bool,
     /// What the client may ask next has been asked already, and follows.
-    pub foresees: bool,
+    pub prefetches: bool,
 }
 
 /// Where in the answer to a command a reply stands.

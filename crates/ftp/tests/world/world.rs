@@ -44,7 +44,7 @@ enum ToNear {
     Reply(Tag, Vec<u8>),
     DataReady(ftp::session::CommandId),
     Taken,
-    Foreseen(Subject, Option<Vec<u8>>, bool),
+    Prefetched(Subject, Option<Vec<u8>>, bool),
     UploadEnded(TransferId, bool),
     ServerClosed,
 }
@@ -387,8 +387,8 @@ impl World {
                 }
                 ToNear::DataReady(id) => self.near.handle(near::Input::DataReady(id)),
                 ToNear::Taken => self.near.handle(near::Input::Taken),
-                ToNear::Foreseen(subject, answer, last) => {
-                    self.near.handle(near::Input::Foreseen {
+                ToNear::Prefetched(subject, answer, last) => {
+                    self.near.handle(near::Input::Prefetched {
                         subject,
                         answer: answer.as_deref(),
                         last,
@@ -574,12 +574,12 @@ impl World {
                 }
                 far::Output::DataReady(id) => self.to_near.push(now, rng, ToNear::DataReady(id)),
                 far::Output::Taken => self.to_near.push(now, rng, ToNear::Taken),
-                far::Output::Foreseen {
+                far::Output::Prefetched {
                     subject,
                     answer,
                     last,
                 } => {
-                    let message = ToNear::Foreseen(subject, answer, last);
+                    let message = ToNear::Prefetched(subject, answer, last);
                     self.to_near.push(now, rng, message);
                 }
                 far::Output::UploadEnded { transfer, is_whole } => {

@@ -311,12 +311,12 @@ impl Session<'_> {
                 }
                 Output::Taken => self.tell_near(&FarMessage::Taken).await?,
                 Output::DataReady(id) => self.tell_near(&FarMessage::DataReady(id)).await?,
-                Output::Foreseen {
+                Output::Prefetched {
                     subject,
                     answer,
                     last,
                 } => {
-                    let message = FarMessage::Foreseen {
+                    let message = FarMessage::Prefetched {
                         subject,
                         answer,
                         last,

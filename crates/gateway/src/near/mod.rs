@@ -1,7 +1,7 @@
 //! The near gateway: front doors for clients.
 
+mod bypass;
 mod data;
-mod direct;
 mod pass_through;
 mod session;
 
@@ -126,7 +126,15 @@ pub(crate) async fn serve_forward(
         let serve = async move {
             let _held = (alive, place);
             let _open = shared.registry.session();
-            relay_forward(stream, client, number, Passage::FORWARD, &forward, &shared).await;
+            relay_forward(
+                stream,
+                client,
+                number,
+                ForwardOptions::FORWARD,
+                &forward,
+                &shared,
+            )
+            .await;
         };
         tokio::spawn(serve.instrument(span));
     })
@@ -147,7 +155,7 @@ async fn accept(listener: &TcpListener, mut start: impl FnMut(TcpStream, SocketA
 }
 
 /// How a connection is forwarded.
-struct Passage<'a> {
+struct ForwardOptions<'a> {
     /// The kind's name in `status`.
     kind: &'static str,
     class: Class,
@@ -156,9 +164,9 @@ struct Passage<'a> {
     is_needed: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Passage<'_> {
+impl ForwardOptions<'_> {
     /// Any TCP service: it knows best how long it may be silent.
-    const FORWARD: Passage<'static> = Passage {
+    const FORWARD: ForwardOptions<'static> = ForwardOptions {
         kind: "forward",
         class: Class::Bulk,
         patience: None,
@@ -184,7 +192,7 @@ async fn relay_forward(
     stream: TcpStream,
     client: SocketAddr,
     number: u64,
-    passage: Passage<'_>,
+    options: ForwardOptions<'_>,
     forward: &Forward,
     shared: &Shared,
 ) {
@@ -193,7 +201,7 @@ async fn relay_forward(
         target: target.clone(),
     };
     let reached = shared
-        .reach(&target.host, forward.via, passage.class, service)
+        .reach(&target.host, forward.via, options.class, service)
         .await;
     let (peer, send, recv) = match reached {
         Ok(reached) => reached,
@@ -207,7 +215,7 @@ async fn relay_forward(
         debug!(%error, "socket options");
     }
     let transfer = shared.registry.transfer(
-        passage.kind,
+        options.kind,
         true,
         number,
         shared.peer_name(peer),
@@ -217,7 +225,7 @@ async fn relay_forward(
     info!(%target, peer = shared.peer_name(peer), "forwarding");
     let result = tokio::select! {
         result = forward::join(stream, send, recv, Bytes::new(), transfer.clone()) => result,
-        () = passage.given_up(&transfer) => return info!("nothing moved for too long"),
+        () = options.given_up(&transfer) => return info!("nothing moved for too long"),
         () = shared.cut_short() => return,
     };
     let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{Instrument, info, info_span};
 
-use super::{Passage, accept, relay_forward, turned_away};
+use super::{ForwardOptions, accept, relay_forward, turned_away};
 use crate::{
     config::{Forward, PassThrough},
     limits::{Place, Purpose, Reached},
@@ -173,7 +173,7 @@ impl Door {
             let _held = (alive, place);
             let _open = (!held.is_data).then(|| shared.registry.session());
             let limits = shared.config.limits;
-            let passage = Passage {
+            let options = ForwardOptions {
                 kind: if held.is_data { "ftp" } else { "forward" },
                 class: if held.is_data {
                     Class::Bulk
@@ -188,7 +188,7 @@ impl Door {
                 // A control connection is silent while a transfer runs.
                 is_needed: &|| !held.is_data && held.door.has_data(held.client),
             };
-            relay_forward(stream, client, number, passage, &forward, &shared).await;
+            relay_forward(stream, client, number, options, &forward, &shared).await;
         };
         tokio::spawn(serve.instrument(span));
     }

@@ -34,7 +34,7 @@ use self::{
     data_connections::Data,
     far_half::{Far, next_message, unheard},
 };
-use super::{data::ClientLeg, direct};
+use super::{bypass, data::ClientLeg};
 use crate::{
     config::FtpDoor,
     control::Control,
@@ -134,7 +134,7 @@ async fn run(
         && let Some(stream) = session.control.into_plain()
     {
         tokio::select! {
-            () = direct::relay(stream, local) => {}
+            () = bypass::relay(stream, local) => {}
             () = session.shared.cut_short() => {}
         }
     }

@@ -98,7 +98,7 @@ pub enum FarMessage {
     /// A command whose answer the client has had has been dealt with.
     Taken,
     /// The server's answer to a request that the far gateway made ahead of the client.
-    Foreseen {
+    Prefetched {
         subject: Subject,
         /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
         answer: Option<Vec<u8>>,
@@ -311,7 +311,7 @@ impl Wire for FarMessage {
                 body.extend_from_slice(&tag.transfer.map_or(0, |t| t.0).to_be_bytes());
                 body.push(u8::from(tag.stage == Stage::Final));
                 body.extend_from_slice(&tag.code.to_be_bytes());
-                put_flags(body, [tag.last, tag.foresees]);
+                put_flags(body, [tag.last, tag.prefetches]);
                 body.extend_from_slice(line);
                 1
             }
@@ -340,7 +340,7 @@ impl Wire for FarMessage {
                 put_flags(body, [*is_whole]);
                 8
             }
-            Self::Foreseen {
+            Self::Prefetched {
                 subject,
                 answer,
                 last,
@@ -368,14 +368,14 @@ impl Wire for FarMessage {
                     false => Stage::Preliminary,
                 };
                 let code = reader.u16()?;
-                let [last, foresees] = reader.flags()?;
+                let [last, prefetches] = reader.flags()?;
                 let tag = Tag {
                     command,
                     transfer,
                     stage,
                     code,
                     last,
-                    foresees,
+                    prefetches,
                 };
                 let line = line(&mut reader)?;
                 Self::Reply { tag, line }
@@ -414,7 +414,7 @@ impl Wire for FarMessage {
                 if !is_known && !lines.is_empty() {
                     return Err(reader.malformed());
                 }
-                Self::Foreseen {
+                Self::Prefetched {
                     subject,
                     answer: is_known.then_some(lines),
                     last,

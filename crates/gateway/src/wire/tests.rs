@@ -82,7 +82,7 @@ fn every_message_reads_back() {
         stage: Stage::Preliminary,
         code: 150,
         last: true,
-        foresees: true,
+        prefetches: true,
     };
     for message in [
         FarMessage::Reply {
@@ -95,12 +95,12 @@ fn every_message_reads_back() {
             transfer: TransferId(7),
             is_whole: true,
         },
-        FarMessage::Foreseen {
+        FarMessage::Prefetched {
             subject: Subject::Features,
             answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),
             last: false,
         },
-        FarMessage::Foreseen {
+        FarMessage::Prefetched {
             subject: Subject::Directory,
             answer: None,
             last: true,

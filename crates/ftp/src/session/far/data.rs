@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use super::{
     DataWay, FarSession, Output,
-    data_port::{Answer, DataPort},
     in_flight::Expect,
+    port_request::{PortAnswer, PortRequest},
 };
 use crate::{
     reply::Code,
@@ -18,7 +18,7 @@ impl FarSession {
         match self.manner.data {
             DataWay::Passive => {
                 let is_v6 = self.manner.server_is_v6;
-                self.send_ask(id, DataPort::passive(transfer, answered, is_v6));
+                self.send_ask(id, PortRequest::passive(transfer, answered, is_v6));
             }
             DataWay::Active => {
                 self.unbound = Some((id, transfer, answered));
@@ -33,8 +33,8 @@ impl FarSession {
         };
         match at {
             Some(at) => {
-                self.uploads.opened(transfer);
-                self.send_ask(id, DataPort::active(transfer, answered, at));
+                self.connections.opened(transfer);
+                self.send_ask(id, PortRequest::active(transfer, answered, at));
             }
             None => {
                 let text = "425 gateway: no port to listen on beside the server";
@@ -43,7 +43,7 @@ impl FarSession {
         }
     }
 
-    fn send_ask(&mut self, id: CommandId, asked: DataPort) {
+    fn send_ask(&mut self, id: CommandId, asked: PortRequest) {
         self.send_line(asked.line());
         self.in_flight.push(Some(id), Expect::DataPort(asked));
     }
@@ -63,22 +63,22 @@ impl FarSession {
     pub(super) fn data_answered(
         &mut self,
         id: Option<CommandId>,
-        asked: DataPort,
+        asked: PortRequest,
         code: Code,
     ) -> Option<Expect> {
         let (transfer, answered) = (asked.transfer, asked.answered);
         match asked.ended(code) {
-            Answer::Port(port) => {
-                self.uploads.opened(transfer);
+            PortAnswer::Port(port) => {
+                self.connections.opened(transfer);
                 self.out.push_back(Output::Connect { transfer, port });
                 self.agreed(id, transfer, answered);
             }
-            Answer::Connects => self.agreed(id, transfer, answered),
-            Answer::Again(asked) => {
+            PortAnswer::Connects => self.agreed(id, transfer, answered),
+            PortAnswer::Again(asked) => {
                 self.send_line(asked.line());
                 return Some(Expect::DataPort(asked));
             }
-            Answer::Refused(held) => {
+            PortAnswer::Refused(held) => {
                 self.unlisten(transfer);
                 if answered {
                     let reply = held.quoted();
@@ -89,7 +89,7 @@ impl FarSession {
                     self.relay_held(id, code, held);
                 }
             }
-            Answer::Unreadable => {
+            PortAnswer::Unreadable => {
                 self.unlisten(transfer);
                 let text = "425 gateway: the server's answer to PASV cannot be read";
                 self.no_data(id, transfer, answered, text);

@@ -1,13 +1,13 @@
 //! The greeting of a server whose client the gateway has greeted already: consumed, and followed by
 //! the account; relayed only if it is a refusal.
 
-use super::held::Held;
+use super::reply_buffer::ReplyBuffer;
 use crate::reply::{Class, Code};
 
 #[derive(Debug)]
 pub(super) struct Greeting {
     then: Vec<u8>,
-    pub(super) held: Held,
+    pub(super) held: ReplyBuffer,
 }
 
 /// What follows a greeting.
@@ -17,13 +17,13 @@ pub(super) enum Greeted {
     /// Send this line.
     Send(Vec<u8>),
     /// Relay these lines.
-    Refused(Held),
+    Refused(ReplyBuffer),
 }
 
 impl Greeting {
     /// `then` is the command to send behind it.
     pub(super) fn new(then: Vec<u8>) -> Self {
-        let held = Held::default();
+        let held = ReplyBuffer::default();
         Self { then, held }
     }
 

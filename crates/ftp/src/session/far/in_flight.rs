@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use super::{data_port::DataPort, foresight::Cause, greeting::Greeting, held::Held};
+use super::{
+    greeting::Greeting, port_request::PortRequest, prefetch::Cause, reply_buffer::ReplyBuffer,
+};
 use crate::{
     reply::{Class, Code, Place, ReplyTracker},
     session::{CommandId, Stage, Subject, TransferId},
@@ -38,12 +40,12 @@ pub(super) enum Expect {
     Greeted,
     Greeting(Greeting),
     /// What the gateway itself settles with the server.
-    Protection(Held),
-    DataPort(DataPort),
+    Protection(ReplyBuffer),
+    DataPort(PortRequest),
     /// `TYPE`, and whether the client takes it for done.
-    Type(Held, bool),
+    Type(ReplyBuffer, bool),
     /// A question that the client has not asked.
-    Question(Subject, Held),
+    Question(Subject, ReplyBuffer),
     Transfer {
         transfer: TransferId,
         /// Its `1yz` reply came.

@@ -72,7 +72,7 @@ pub enum Output {
     /// Tell the near half that the oldest command with an answer of its own has been dealt with.
     Taken,
     /// Tell the near half the answer to a question that the client has not asked.
-    Foreseen {
+    Prefetched {
         /// The question.
         subject: Subject,
         /// The lines of the answer with CRLF between them; `None` if there is none to repeat.

@@ -5,17 +5,17 @@
 //! to open and to abort. The caller owns the sockets; it drains [`FarSession::poll`] before the
 //! next [`FarSession::handle`].
 
+mod connections;
 mod data;
-mod data_port;
-mod foresight;
 mod greeting;
-mod held;
 mod in_flight;
 mod io;
+mod port_request;
+mod prefetch;
 mod prepared;
 mod protection;
 mod queue;
-mod uploads;
+mod reply_buffer;
 
 pub use io::{DataWay, Input, Manner, Opening, Output, TooManyCommands};
 pub use protection::ServerTls;
@@ -23,14 +23,14 @@ pub use protection::ServerTls;
 use std::collections::VecDeque;
 
 use self::{
-    foresight::Foresight,
+    connections::Connections,
     greeting::{Greeted, Greeting},
-    held::Held,
     in_flight::{Entry, Expect, InFlight, stage_of},
+    prefetch::Prefetch,
     prepared::{Found, Prepared},
     protection::{Next, Protection},
     queue::{Queue, Request},
-    uploads::Uploads,
+    reply_buffer::ReplyBuffer,
 };
 use super::{
     CommandId, Stage, Subject, Tag, TransferId,
@@ -49,7 +49,7 @@ pub struct FarSession {
     in_flight: InFlight,
     prepared: Prepared,
     manner: Manner,
-    foresight: Foresight,
+    prefetch: Prefetch,
     protection: Protection,
     /// The client's first command, which waits for TLS.
     account: Option<(Option<CommandId>, Vec<u8>)>,
@@ -67,7 +67,7 @@ pub struct FarSession {
     has_account: bool,
     /// A command after whose answer the server may have forgotten `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
-    uploads: Uploads,
+    connections: Connections,
     /// Lines of answers to `ABOR`, which has overtaken commands that are still to be answered.
     early: VecDeque<(CommandId, Tag, Vec<u8>)>,
     out: VecDeque<Output>,
@@ -87,7 +87,7 @@ impl FarSession {
             in_flight: InFlight::greeting(Entry { id, expect }),
             prepared: Prepared::default(),
             manner,
-            foresight: Foresight::new(manner.mode),
+            prefetch: Prefetch::new(manner.mode),
             protection: Protection::new(manner.tls),
             account: None,
             unbound: None,
@@ -98,7 +98,7 @@ impl FarSession {
             closed: false,
             has_account: false,
             forgets_protection: None,
-            uploads: Uploads::default(),
+            connections: Connections::default(),
             early: VecDeque::new(),
             out: VecDeque::new(),
         }
@@ -167,7 +167,7 @@ impl FarSession {
     /// Whether nobody but the server can move the session on: the client is gone, and no data
     /// connection is open.
     pub fn waits_only_for_server(&self) -> bool {
-        self.client_gone && !self.closed && !self.uploads.any_open()
+        self.client_gone && !self.closed && !self.connections.any_open()
     }
 
     /// Whether lines of the server are awaited. Else its control connection has ended.
@@ -190,7 +190,7 @@ impl FarSession {
         match next {
             Next::Send(line) => {
                 self.send_line(line.as_bytes().to_vec());
-                let expect = Expect::Protection(Held::default());
+                let expect = Expect::Protection(ReplyBuffer::default());
                 self.in_flight.push(None, expect);
             }
             Next::BeginTls => self.out.push_back(Output::BeginTls),
@@ -207,7 +207,7 @@ impl FarSession {
     }
 
     fn send_account(&mut self, id: Option<CommandId>, line: Vec<u8>) {
-        let cause = self.foresight.cause(&Command::parse(&line));
+        let cause = self.prefetch.cause(&Command::parse(&line));
         self.has_account = true;
         self.send_line(line);
         self.in_flight.push(id, Expect::Plain(cause));
@@ -232,7 +232,7 @@ impl FarSession {
                 self.protect(next);
                 continue;
             }
-            let question = self.in_flight.is_empty().then(|| self.foresight.next());
+            let question = self.in_flight.is_empty().then(|| self.prefetch.next());
             if let Some(subject) = question.flatten() {
                 self.ask(subject);
             } else if let Some(request) = self.queue.pop() {
@@ -249,7 +249,7 @@ impl FarSession {
         let is_left = self.client_gone && is_done;
         let is_over = is_left || self.server_gone;
         // The near half may have the final reply, and has to hear what it is worth.
-        if is_over && !self.closed && !self.uploads.any_unreported() {
+        if is_over && !self.closed && !self.connections.any_unreported() {
             self.close();
         }
     }
@@ -263,7 +263,7 @@ impl FarSession {
 
     fn ask(&mut self, subject: Subject) {
         self.send_line(subject.verb().as_bytes().to_vec());
-        let expect = Expect::Question(subject, Held::default());
+        let expect = Expect::Question(subject, ReplyBuffer::default());
         self.in_flight.push(None, expect);
     }
 
@@ -296,7 +296,7 @@ impl FarSession {
             return self.answer(id, None, &text);
         }
         let kind = command.kind();
-        let mut expect = Expect::Plain(self.foresight.cause(&command));
+        let mut expect = Expect::Plain(self.prefetch.cause(&command));
         match kind {
             Kind::Transfer(direction) => match self.prepared.take() {
                 // The server may object to more than that.
@@ -308,7 +308,7 @@ impl FarSession {
                     let begun = false;
                     expect = Expect::Transfer { transfer, begun };
                     self.order(transfer, Order::Commanded(Some(direction)));
-                    self.uploads.commanded(transfer, direction);
+                    self.connections.commanded(transfer, direction);
                 }
             },
             Kind::User if !self.has_account => self.has_account = true,
@@ -316,7 +316,7 @@ impl FarSession {
             _ if command.verb() == "REIN" => self.forgets_protection = Some(id),
             Kind::Quit => expect = Expect::Quit,
             Kind::Abort => expect = Expect::Abort,
-            Kind::Type => expect = Expect::Type(Held::default(), answered),
+            Kind::Type => expect = Expect::Type(ReplyBuffer::default(), answered),
             _ => {}
         }
         self.out.push_back(Output::ToServer { line, synch });
@@ -351,16 +351,16 @@ impl FarSession {
                 stage: Stage::Final,
                 code: 0,
                 last: true,
-                foresees: false,
+                prefetches: false,
             };
             return self.reply(tag, line.to_vec());
         };
         if !self.keeps(line, code) {
-            let foresees = place.last && self.foresees(code);
+            let prefetches = place.last && self.prefetches(code);
             let (command, transfer) = self.answered_by(code);
             if let (Some(transfer), Stage::Final) = (transfer, stage_of(code)) {
                 let succeeded = code.class() == Class::Completed;
-                let worth = self.uploads.answered(transfer, succeeded);
+                let worth = self.connections.answered(transfer, succeeded);
                 self.report_upload(transfer, worth);
             }
             let tag = Tag {
@@ -369,7 +369,7 @@ impl FarSession {
                 stage: stage_of(code),
                 code: code.0,
                 last: place.last,
-                foresees,
+                prefetches,
             };
             match self.overtaking(&tag) {
                 Some(id) => self.early.push_back((id, tag, line.to_vec())),
@@ -405,9 +405,9 @@ impl FarSession {
     }
 
     /// Whether the open reply, which has this code, lets the gateway ask ahead.
-    fn foresees(&mut self, code: Code) -> bool {
+    fn prefetches(&mut self, code: Code) -> bool {
         match self.in_flight.answering().map(|entry| &entry.expect) {
-            Some(Expect::Plain(cause)) => self.foresight.answered(*cause, code),
+            Some(Expect::Plain(cause)) => self.prefetch.answered(*cause, code),
             _ => false,
         }
     }
@@ -513,7 +513,7 @@ impl FarSession {
                 None
             }
             Expect::Question(subject, held) => {
-                self.foreseen(subject, held, code);
+                self.prefetched(subject, held, code);
                 None
             }
         };
@@ -540,7 +540,7 @@ impl FarSession {
         }
     }
 
-    fn type_answered(&mut self, held: &Held, answered: bool, code: Code) {
+    fn type_answered(&mut self, held: &ReplyBuffer, answered: bool, code: Code) {
         if answered {
             self.out.push_back(Output::Taken);
         }
@@ -555,19 +555,19 @@ impl FarSession {
         }
     }
 
-    fn foreseen(&mut self, subject: Subject, held: Held, code: Code) {
+    fn prefetched(&mut self, subject: Subject, held: ReplyBuffer, code: Code) {
         let answer = held
             .into_text()
             .filter(|_| code.class() == Class::Completed);
-        let last = self.foresight.is_done();
-        self.out.push_back(Output::Foreseen {
+        let last = self.prefetch.is_done();
+        self.out.push_back(Output::Prefetched {
             subject,
             answer,
             last,
         });
     }
 
-    fn relay_held(&mut self, command: Option<CommandId>, code: Code, held: Held) {
+    fn relay_held(&mut self, command: Option<CommandId>, code: Code, held: ReplyBuffer) {
         for (line, last) in held.into_lines() {
             let tag = Tag {
                 command,
@@ -575,7 +575,7 @@ impl FarSession {
                 stage: Stage::Final,
                 code: code.0,
                 last,
-                foresees: false,
+                prefetches: false,
             };
             self.reply(tag, line);
         }
@@ -593,7 +593,7 @@ impl FarSession {
             stage: Stage::Final,
             code,
             last: true,
-            foresees: false,
+            prefetches: false,
         };
         self.reply(tag, text.as_bytes().to_vec());
     }
@@ -602,7 +602,7 @@ impl FarSession {
         if event == Event::Refused {
             self.prepared.refused(transfer);
         }
-        let ended = self.uploads.on_event(transfer, event);
+        let ended = self.connections.on_event(transfer, event);
         self.report_upload(transfer, ended);
     }
 

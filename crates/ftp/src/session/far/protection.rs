@@ -1,6 +1,6 @@
 //! TLS towards the server (RFC 4217): what is settled with it before the client's first command.
 
-use super::held::Held;
+use super::reply_buffer::ReplyBuffer;
 use crate::reply::{Class, Code};
 
 /// TLS between the gateway and a server.
@@ -98,7 +98,7 @@ impl Protection {
     }
 
     /// The server has answered what it was sent.
-    pub(super) fn answered(&mut self, code: Code, held: &Held) -> Next {
+    pub(super) fn answered(&mut self, code: Code, held: &ReplyBuffer) -> Next {
         let is_ok = code.class() == Class::Completed;
         match self.step {
             Step::Auth if is_ok => {

@@ -37,7 +37,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
             }
             Output::Reply { line, .. } => format!("> {}", String::from_utf8_lossy(&line)),
             Output::DataReady(id) => format!("ready {}", id.0),
-            Output::Foreseen {
+            Output::Prefetched {
                 subject,
                 answer,
                 last,

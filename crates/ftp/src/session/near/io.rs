@@ -34,7 +34,7 @@ pub enum Input<'a> {
     /// The far half has dealt with a command whose answer the client has had.
     Taken,
     /// What the server answers to a question that the client has not asked.
-    Foreseen {
+    Prefetched {
         /// The question.
         subject: Subject,
         /// The lines of the answer with CRLF between them; `None` if there is none to repeat.

@@ -13,10 +13,10 @@
 mod data_port;
 mod door;
 mod features;
-mod foresight;
 mod held;
 mod io;
 mod pending;
+mod prefetched;
 mod protection;
 mod transfers;
 
@@ -33,9 +33,9 @@ use std::{
 use self::{
     data_port::{DataPort, Way},
     door::{Admission, Door, LOG_IN_FIRST},
-    foresight::{Answer, Foresight},
     held::Held,
     pending::{Asked, Pending},
+    prefetched::{Prefetched, Verdict},
     protection::Protection,
     transfers::Transfers,
 };
@@ -80,7 +80,7 @@ pub struct NearSession {
     pending: Pending,
     transfers: Transfers,
     held: Held,
-    foresight: Foresight,
+    prefetched: Prefetched,
     protection: Protection,
     tls_step: TlsStep,
     /// Lines of a reply to `FEAT` have been relayed, and more follow.
@@ -109,7 +109,7 @@ impl NearSession {
             },
             transfers: Transfers::default(),
             held: Held::default(),
-            foresight: Foresight::new(setup.mode),
+            prefetched: Prefetched::new(setup.mode),
             protection: Protection::new(setup.tls),
             tls_step: TlsStep::None,
             in_features: false,
@@ -184,12 +184,12 @@ impl NearSession {
                     self.await_client(transfer, way);
                 }
             }
-            Input::Foreseen {
+            Input::Prefetched {
                 subject,
                 answer,
                 last,
             } => {
-                self.foresight.learn(subject, answer, last);
+                self.prefetched.learn(subject, answer, last);
                 if let Some(line) = self.waiting.take() {
                     self.client_line(&line);
                 }
@@ -267,7 +267,7 @@ impl NearSession {
         for line in self.pending.give_up("503 gateway: given up for a new USER") {
             self.write(&line);
         }
-        self.foresight.reset();
+        self.prefetched.reset();
         self.logged_in = false;
         let id = self.pending.command(Asked::Login);
         self.out.push_back(Output::Connect { id, logon });
@@ -277,13 +277,13 @@ impl NearSession {
         // Behind a transfer, an answer of the gateway's own would be overtaken by the server's to what comes next.
         let may_answer = !self.pending.awaits_transfer();
         let next_id = self.pending.next_id();
-        match self.foresight.answer(command, next_id, may_answer) {
-            Answer::Server => {}
-            Answer::Wait => {
+        match self.prefetched.answer(command, next_id, may_answer) {
+            Verdict::Server => {}
+            Verdict::Wait => {
                 self.waiting = Some(command.line().to_vec());
                 return;
             }
-            Answer::Known(lines) => {
+            Verdict::Known(lines) => {
                 let is_list = Subject::of(command.verb()) == Some(Subject::Features);
                 let offers_tls = self.protection.is_offered();
                 return self.pending.answer(&match is_list {
@@ -291,7 +291,7 @@ impl NearSession {
                     false => lines,
                 });
             }
-            Answer::Certain(text) => {
+            Verdict::Certain(text) => {
                 self.pending.answer(text.as_bytes());
                 let id = self.pending.command_ahead();
                 return self.relay(id, command, true);
@@ -342,7 +342,7 @@ impl NearSession {
         };
         self.kill_unused();
         let transfer = self.transfers.prepare();
-        let answered = self.foresight.promises_data();
+        let answered = self.prefetched.promises_data();
         let id = if answered {
             self.pending.answer_data(transfer, way);
             self.pending.command_ahead()
@@ -394,8 +394,8 @@ impl NearSession {
             let succeeded = succeeded(tag);
             self.order(transfer, Order::Finish { succeeded });
         }
-        if tag.foresees {
-            self.foresight.begin(tag.command);
+        if tag.prefetches {
+            self.prefetched.begin(tag.command);
         }
         self.held.push(tag, line);
     }

@@ -96,7 +96,7 @@ fn reply(near: &mut NearSession, command: u32, transfer: u32, line: &str) -> Vec
         },
         code,
         last: line.as_bytes()[3] == b' ',
-        foresees: false,
+        prefetches: false,
     };
     near.handle(Input::FarReply {
         tag,
@@ -534,7 +534,7 @@ fn features_of_the_servers_control_connection_are_not_the_clients() {
         stage: Stage::Final,
         code: 211,
         last,
-        foresees: false,
+        prefetches: false,
     };
     for line in lines {
         let (tag, line) = (tag(false), line.as_bytes());

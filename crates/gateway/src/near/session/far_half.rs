@@ -77,11 +77,11 @@ impl Session {
             }
             Ok(FarMessage::Taken) => self.near.handle(Input::Taken),
             Ok(FarMessage::DataReady(id)) => self.near.handle(Input::DataReady(id)),
-            Ok(FarMessage::Foreseen {
+            Ok(FarMessage::Prefetched {
                 subject,
                 answer,
                 last,
-            }) => self.near.handle(Input::Foreseen {
+            }) => self.near.handle(Input::Prefetched {
                 subject,
                 answer: answer.as_deref(),
                 last,

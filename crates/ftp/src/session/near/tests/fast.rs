@@ -10,7 +10,7 @@ fn logged_in() -> NearSession {
         stage: Stage::Final,
         code: 230,
         last: true,
-        foresees: true,
+        prefetches: true,
     };
     let line = b"230 in";
     near.handle(Input::FarReply { tag, line });
@@ -18,9 +18,9 @@ fn logged_in() -> NearSession {
     near
 }
 
-fn foreseen(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
+fn prefetched(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
     let answer = Some(answer.as_bytes());
-    near.handle(Input::Foreseen {
+    near.handle(Input::Prefetched {
         subject,
         answer,
         last,
@@ -33,15 +33,15 @@ fn what_was_asked_ahead_is_answered_at_once() {
     let mut near = logged_in();
     assert!(client(&mut near, "SYST").is_empty());
     assert!(!near.wants_client(), "nothing overtakes it");
-    let out = foreseen(&mut near, Subject::System, "215 UNIX", false);
+    let out = prefetched(&mut near, Subject::System, "215 UNIX", false);
     assert_eq!(out, ["> 215 UNIX"]);
     let features = "211-Features\r\n AUTH TLS\r\n MDTM\r\n211 End";
-    foreseen(&mut near, Subject::Features, features, false);
+    prefetched(&mut near, Subject::Features, features, false);
     assert_eq!(
         client(&mut near, "FEAT"),
         ["> 211-Features", ">  MDTM", "> 211 End"]
     );
-    foreseen(&mut near, Subject::Directory, "257 \"/\"", true);
+    prefetched(&mut near, Subject::Directory, "257 \"/\"", true);
     assert_eq!(client(&mut near, "PWD"), ["> 257 \"/\""]);
     assert_eq!(
         client(&mut near, "PWD"),
@@ -178,7 +178,7 @@ fn what_is_answered_ahead_is_bounded_by_what_the_far_half_has_dealt_with() {
 #[test]
 fn behind_a_transfer_the_server_answers_what_another_reply_could_overtake() {
     let mut near = logged_in();
-    foreseen(&mut near, Subject::System, "215 UNIX", true);
+    prefetched(&mut near, Subject::System, "215 UNIX", true);
     client(&mut near, "PASV");
     listening(&mut near, 1);
     client(&mut near, "RETR a");

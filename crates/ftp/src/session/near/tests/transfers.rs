@@ -97,7 +97,7 @@ fn each_transfer_is_recorded_once_with_the_code_that_the_client_has_had() {
             stage: Stage::Final,
             code,
             last: true,
-            foresees: false,
+            prefetches: false,
         };
         let line = line.as_bytes();
         near.handle(Input::FarReply { tag, line });

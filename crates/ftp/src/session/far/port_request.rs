@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::held::Held;
+use super::reply_buffer::ReplyBuffer;
 use crate::{
     address::{ActiveForm, PassiveForm, active_line, announced_port},
     reply::{Class, Code},
@@ -11,14 +11,14 @@ use crate::{
 
 /// A request for a data connection.
 #[derive(Debug)]
-pub(super) struct DataPort {
+pub(super) struct PortRequest {
     pub(super) transfer: TransferId,
     /// The client has its answer.
     pub(super) answered: bool,
     asked: Ask,
     /// The form to try when the server does not know this one.
     other: Option<Ask>,
-    pub(super) held: Held,
+    pub(super) held: ReplyBuffer,
 }
 
 /// What the server is asked.
@@ -29,20 +29,20 @@ enum Ask {
 }
 
 /// What the server's answer means.
-pub(super) enum Answer {
+pub(super) enum PortAnswer {
     /// The server awaits a connection at this port.
     Port(u16),
     /// The server will connect.
     Connects,
     /// Ask again in the other form.
-    Again(DataPort),
+    Again(PortRequest),
     /// Relay these lines.
-    Refused(Held),
+    Refused(ReplyBuffer),
     /// No refusal, and no port either.
     Unreadable,
 }
 
-impl DataPort {
+impl PortRequest {
     /// The gateway connects. EPSV on IPv4 breaks in NATs that do not know FTP; PASV cannot carry
     /// IPv6.
     pub(super) fn passive(transfer: TransferId, answered: bool, server_is_v6: bool) -> Self {
@@ -70,7 +70,7 @@ impl DataPort {
             answered,
             asked,
             other,
-            held: Held::default(),
+            held: ReplyBuffer::default(),
         }
     }
 
@@ -85,18 +85,18 @@ impl DataPort {
         }
     }
 
-    pub(super) fn ended(self, code: Code) -> Answer {
+    pub(super) fn ended(self, code: Code) -> PortAnswer {
         let has_agreed = match self.asked {
             Ask::Passive(PassiveForm::Pasv) => code.0 == 227,
             Ask::Passive(_) => code.0 == 229,
             Ask::Active(..) => code.class() == Class::Completed,
         };
         match self.asked {
-            Ask::Active(..) if has_agreed => return Answer::Connects,
+            Ask::Active(..) if has_agreed => return PortAnswer::Connects,
             Ask::Passive(form) if has_agreed => {
                 let announced = self.held.last().and_then(|line| announced_port(form, line));
                 if let Some(port) = announced {
-                    return Answer::Port(port);
+                    return PortAnswer::Port(port);
                 }
             }
             _ => {}
@@ -104,10 +104,10 @@ impl DataPort {
         let not_understood = matches!(code.0, 500..=504 | 522) || has_agreed;
         match self.other {
             Some(other) if not_understood => {
-                Answer::Again(Self::new(self.transfer, self.answered, other, None))
+                PortAnswer::Again(Self::new(self.transfer, self.answered, other, None))
             }
-            _ if code.class() == Class::Failed => Answer::Refused(self.held),
-            _ => Answer::Unreadable,
+            _ if code.class() == Class::Failed => PortAnswer::Refused(self.held),
+            _ => PortAnswer::Unreadable,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Foresight {
+pub(super) struct Prefetch {
     mode: Mode,
     logged_in: bool,
     questions: VecDeque<Subject>,
@@ -25,7 +25,7 @@ pub(super) enum Cause {
     Nothing,
 }
 
-impl Foresight {
+impl Prefetch {
     pub(super) fn new(mode: Mode) -> Self {
         Self {
             mode,

@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Foresight {
+pub(super) struct Prefetched {
     mode: Mode,
     /// Before, refusals mean more than they say.
     logged_in: bool,
@@ -26,7 +26,7 @@ pub(super) struct Foresight {
 
 /// What becomes of a command.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Verdict {
     /// It is for the server.
     Server,
     /// The answer is on its way: the command waits for it.
@@ -37,7 +37,7 @@ pub(super) enum Answer {
     Certain(String),
 }
 
-impl Foresight {
+impl Prefetched {
     pub(super) fn new(mode: Mode) -> Self {
         Self {
             mode,
@@ -55,7 +55,7 @@ impl Foresight {
         self.logged_in
     }
 
-    /// What becomes of `command`. After [`Answer::Wait`] it comes again.
+    /// What becomes of `command`. After [`Verdict::Wait`] it comes again.
     ///
     /// `id` is the number that it has if it is for the server. Unless the gateway `may_answer`, questions are.
     pub(super) fn answer(
@@ -63,33 +63,33 @@ impl Foresight {
         command: &Command<'_>,
         id: CommandId,
         may_answer: bool,
-    ) -> Answer {
+    ) -> Verdict {
         if !self.logged_in {
             self.void(command, id);
-            return Answer::Server;
+            return Verdict::Server;
         }
         let subject = Subject::of(command.verb()).filter(|_| command.argument().is_empty());
         match (subject, representation_type(command)) {
-            (Some(_), _) if !may_answer => Answer::Server,
+            (Some(_), _) if !may_answer => Verdict::Server,
             (Some(subject), _) => self.about(subject),
-            (None, Some(name)) => Answer::Certain(format!("200 gateway: TYPE {name}")),
+            (None, Some(name)) => Verdict::Certain(format!("200 gateway: TYPE {name}")),
             (None, None) => {
                 self.void(command, id);
-                Answer::Server
+                Verdict::Server
             }
         }
     }
 
-    fn about(&mut self, subject: Subject) -> Answer {
+    fn about(&mut self, subject: Subject) -> Verdict {
         // Directories change under others' hands too: each answer is good for one question.
         let known = match subject {
             Subject::Directory => self.known.remove(&subject),
             Subject::System | Subject::Features => self.known.get(&subject).cloned(),
         };
         match known {
-            Some(lines) => Answer::Known(lines),
-            None if self.expecting && !self.void.contains(&subject) => Answer::Wait,
-            None => Answer::Server,
+            Some(lines) => Verdict::Known(lines),
+            None if self.expecting && !self.void.contains(&subject) => Verdict::Wait,
+            None => Verdict::Server,
         }
     }
 
@@ -170,112 +170,115 @@ const KEEP_DIRECTORY: &[&str] = &[
 mod tests {
     use super::*;
 
-    fn ask(foresight: &mut Foresight, line: &str) -> Answer {
-        foresight.answer(&Command::parse(line.as_bytes()), CommandId(9), true)
+    fn ask(prefetched: &mut Prefetched, line: &str) -> Verdict {
+        prefetched.answer(&Command::parse(line.as_bytes()), CommandId(9), true)
     }
 
-    fn logged_in() -> Foresight {
-        let mut foresight = Foresight::new(Mode::Fast);
-        foresight.begin(Some(CommandId(1)));
-        foresight
+    fn logged_in() -> Prefetched {
+        let mut prefetched = Prefetched::new(Mode::Fast);
+        prefetched.begin(Some(CommandId(1)));
+        prefetched
     }
 
     #[test]
     fn what_is_on_its_way_is_waited_for() {
-        let mut foresight = logged_in();
-        assert_eq!(ask(&mut foresight, "SYST"), Answer::Wait);
-        foresight.learn(Subject::System, Some(b"215 UNIX"), false);
-        let known = Answer::Known(b"215 UNIX".to_vec());
-        assert_eq!(ask(&mut foresight, "SYST"), known);
+        let mut prefetched = logged_in();
+        assert_eq!(ask(&mut prefetched, "SYST"), Verdict::Wait);
+        prefetched.learn(Subject::System, Some(b"215 UNIX"), false);
+        let known = Verdict::Known(b"215 UNIX".to_vec());
+        assert_eq!(ask(&mut prefetched, "SYST"), known);
         assert_eq!(
-            ask(&mut foresight, "SYST"),
+            ask(&mut prefetched, "SYST"),
             known,
             "as often as it is asked"
         );
-        assert_eq!(ask(&mut foresight, "FEAT"), Answer::Wait);
-        foresight.learn(Subject::Features, None, true);
-        assert_eq!(ask(&mut foresight, "FEAT"), Answer::Server);
-        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
+        assert_eq!(ask(&mut prefetched, "FEAT"), Verdict::Wait);
+        prefetched.learn(Subject::Features, None, true);
+        assert_eq!(ask(&mut prefetched, "FEAT"), Verdict::Server);
+        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
     }
 
     #[test]
     fn the_directory_is_told_once_and_not_after_what_may_change_it() {
-        let mut foresight = logged_in();
-        foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
-        ask(&mut foresight, "NOOP");
+        let mut prefetched = logged_in();
+        prefetched.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        ask(&mut prefetched, "NOOP");
         assert_eq!(
-            ask(&mut foresight, "PWD"),
-            Answer::Known(b"257 \"/\"".to_vec())
+            ask(&mut prefetched, "PWD"),
+            Verdict::Known(b"257 \"/\"".to_vec())
         );
-        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
-        foresight.begin(Some(CommandId(9)));
-        assert_eq!(ask(&mut foresight, "CWD x"), Answer::Server);
-        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
-        foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
+        prefetched.begin(Some(CommandId(9)));
+        assert_eq!(ask(&mut prefetched, "CWD x"), Verdict::Server);
+        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
+        prefetched.learn(Subject::Directory, Some(b"257 \"/\""), true);
         assert_eq!(
-            ask(&mut foresight, "PWD"),
-            Answer::Server,
+            ask(&mut prefetched, "PWD"),
+            Verdict::Server,
             "it is the old one"
         );
     }
 
     #[test]
     fn an_answer_is_void_that_another_command_has_overtaken() {
-        let mut foresight = logged_in();
-        foresight.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        let mut prefetched = logged_in();
+        prefetched.learn(Subject::Directory, Some(b"257 \"/\""), true);
         let mut cwd = |id| {
             let command = Command::parse(b"CWD a");
-            foresight.answer(&command, CommandId(id), true)
+            prefetched.answer(&command, CommandId(id), true)
         };
-        assert_eq!(cwd(5), Answer::Server);
-        assert_eq!(cwd(6), Answer::Server);
+        assert_eq!(cwd(5), Verdict::Server);
+        assert_eq!(cwd(6), Verdict::Server);
         // The server has answered the first of them.
-        foresight.begin(Some(CommandId(5)));
-        foresight.learn(Subject::Directory, Some(b"257 \"/a\""), true);
-        assert_eq!(ask(&mut foresight, "PWD"), Answer::Server);
-        foresight.begin(Some(CommandId(6)));
-        foresight.learn(Subject::Directory, Some(b"257 \"/a/a\""), true);
-        let known = Answer::Known(b"257 \"/a/a\"".to_vec());
-        assert_eq!(ask(&mut foresight, "PWD"), known);
+        prefetched.begin(Some(CommandId(5)));
+        prefetched.learn(Subject::Directory, Some(b"257 \"/a\""), true);
+        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
+        prefetched.begin(Some(CommandId(6)));
+        prefetched.learn(Subject::Directory, Some(b"257 \"/a/a\""), true);
+        let known = Verdict::Known(b"257 \"/a/a\"".to_vec());
+        assert_eq!(ask(&mut prefetched, "PWD"), known);
     }
 
     #[test]
     fn a_login_that_another_follows_promises_nothing() {
-        let mut foresight = Foresight::new(Mode::Fast);
-        foresight.answer(&Command::parse(b"USER other"), CommandId(3), true);
-        foresight.begin(Some(CommandId(2)));
-        assert!(!foresight.promises_data());
-        foresight.begin(Some(CommandId(4)));
-        assert!(foresight.promises_data());
+        let mut prefetched = Prefetched::new(Mode::Fast);
+        prefetched.answer(&Command::parse(b"USER other"), CommandId(3), true);
+        prefetched.begin(Some(CommandId(2)));
+        assert!(!prefetched.promises_data());
+        prefetched.begin(Some(CommandId(4)));
+        assert!(prefetched.promises_data());
     }
 
     #[test]
     fn another_login_begins_anew() {
-        let mut foresight = logged_in();
-        foresight.learn(Subject::System, Some(b"215 UNIX"), true);
-        assert_eq!(ask(&mut foresight, "USER other"), Answer::Server);
-        assert_eq!(ask(&mut foresight, "SYST"), Answer::Server);
-        assert_eq!(ask(&mut foresight, "TYPE I"), Answer::Server);
+        let mut prefetched = logged_in();
+        prefetched.learn(Subject::System, Some(b"215 UNIX"), true);
+        assert_eq!(ask(&mut prefetched, "USER other"), Verdict::Server);
+        assert_eq!(ask(&mut prefetched, "SYST"), Verdict::Server);
+        assert_eq!(ask(&mut prefetched, "TYPE I"), Verdict::Server);
     }
 
     #[test]
     fn types_that_every_server_has_are_certain() {
-        let mut foresight = logged_in();
-        assert!(matches!(ask(&mut foresight, "TYPE i"), Answer::Certain(_)));
+        let mut prefetched = logged_in();
         assert!(matches!(
-            ask(&mut foresight, "type A N"),
-            Answer::Certain(_)
+            ask(&mut prefetched, "TYPE i"),
+            Verdict::Certain(_)
         ));
-        assert_eq!(ask(&mut foresight, "TYPE E"), Answer::Server);
+        assert!(matches!(
+            ask(&mut prefetched, "type A N"),
+            Verdict::Certain(_)
+        ));
+        assert_eq!(ask(&mut prefetched, "TYPE E"), Verdict::Server);
     }
 
     #[test]
     fn in_strict_mode_all_is_for_the_server() {
-        let mut foresight = Foresight::new(Mode::Strict);
-        foresight.begin(None);
+        let mut prefetched = Prefetched::new(Mode::Strict);
+        prefetched.begin(None);
         for line in ["SYST", "PWD", "TYPE I"] {
-            assert_eq!(ask(&mut foresight, line), Answer::Server);
+            assert_eq!(ask(&mut prefetched, line), Verdict::Server);
         }
-        assert!(!foresight.promises_data());
+        assert!(!prefetched.promises_data());
     }
 }

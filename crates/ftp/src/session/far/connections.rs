@@ -10,7 +10,7 @@ use crate::{
 
 /// The data connections of a session that are open, and those whose transfer has not been answered.
 #[derive(Debug, Default)]
-pub(super) struct Uploads {
+pub(super) struct Connections {
     connections: BTreeMap<TransferId, Connection>,
 }
 
@@ -20,12 +20,12 @@ struct Connection {
     /// Whether everything has been written; `None` while that is open.
     is_whole: Option<bool>,
     is_closed: bool,
-    answer: Answer,
+    worth: Worth,
 }
 
 /// The server's final reply to the transfer.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum Worth {
     #[default]
     None,
     /// A success, whose worth the near half has not heard.
@@ -34,7 +34,7 @@ enum Answer {
     Done,
 }
 
-impl Uploads {
+impl Connections {
     /// A data connection is being opened.
     pub(super) fn opened(&mut self, id: TransferId) {
         // Those that no command has used are used by none any more.
@@ -55,10 +55,10 @@ impl Uploads {
     /// The server has answered for the transfer. Returns what its success is worth, if that is known.
     pub(super) fn answered(&mut self, id: TransferId, succeeded: bool) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
-        if connection.answer == Answer::None {
-            connection.answer = match succeeded && connection.is_upload {
-                true => Answer::Success,
-                false => Answer::Done,
+        if connection.worth == Worth::None {
+            connection.worth = match succeeded && connection.is_upload {
+                true => Worth::Success,
+                false => Worth::Done,
             };
         }
         self.report(id)
@@ -87,17 +87,17 @@ impl Uploads {
     /// Whether the near half has to hear what a success is worth.
     pub(super) fn any_unreported(&self) -> bool {
         let mut connections = self.connections.values();
-        connections.any(|c| c.answer == Answer::Success)
+        connections.any(|c| c.worth == Worth::Success)
     }
 
     fn report(&mut self, id: TransferId) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
-        let is_awaited = connection.answer == Answer::Success;
+        let is_awaited = connection.worth == Worth::Success;
         let news = connection.is_whole.filter(|_| is_awaited);
         if news.is_some() {
-            connection.answer = Answer::Done;
+            connection.worth = Worth::Done;
         }
-        if connection.is_closed && connection.answer == Answer::Done {
+        if connection.is_closed && connection.worth == Worth::Done {
             self.connections.remove(&id);
         }
         news

@@ -3,13 +3,13 @@
 use crate::command::escape;
 
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct ReplyBuffer {
     lines: Vec<Vec<u8>>,
     /// Lines were left out.
     cut: bool,
 }
 
-impl Held {
+impl ReplyBuffer {
     pub(super) fn push(&mut self, line: &[u8]) {
         // The last line says most.
         if self.lines.len() >= HELD_LINES_MAX {
