@@ -225,6 +225,7 @@ impl World {
                     0 | 1 => {
                         self.begun.remove(at);
                         self.delivered.insert(transfer);
+                        self.far(far::Input::Data(transfer, FarEvent::Delivered));
                         Event::Delivered
                     }
                     2 => Event::ClientEnded,
@@ -313,7 +314,7 @@ impl World {
         let Some(tag) = number.and_then(|number: u32| self.tags.get(&number)) else {
             return;
         };
-        if let (Some(transfer), Stage::Final, 200..=399) = (tag.transfer, tag.stage, tag.code) {
+        if let (Some(transfer), Stage::Final, 200..=299) = (tag.transfer, tag.stage, tag.code) {
             assert!(
                 self.delivered.contains(&transfer) || self.given_up.contains(&transfer),
                 "{tag:?} before the data was delivered"

@@ -567,6 +567,9 @@ impl NearSession {
     }
 
     fn client_closed(&mut self) {
+        // Nobody reads them.
+        self.held.clear();
+        self.pending.clear();
         for (id, order, record) in self.transfers.client_gone() {
             self.record(record);
             if let Some(order) = order {

@@ -74,6 +74,14 @@ fn an_upload_succeeds_only_if_it_has_reached_the_server_whole() {
 }
 
 #[test]
+fn nothing_is_said_to_a_client_that_has_left() {
+    let mut near = downloading();
+    reply(&mut near, 2, 1, "226 done");
+    near.handle(Input::ClientClosed);
+    assert_eq!(drain(&mut near), ["1 Kill", "leave", "close"]);
+}
+
+#[test]
 fn a_3yz_to_a_transfer_is_its_failure_and_waits_for_no_data() {
     let mut near = downloading();
     let out = reply(&mut near, 2, 1, "314 what");
