@@ -216,7 +216,9 @@ impl<M: Machine> Pump<M> {
                     self.handle(Input::SessionEnded);
                 }
             },
-            input = self.outbound.advance(outbound, watches_stream, reader, send, to_link) => self.handle(input),
+            input = self
+                .outbound
+                .advance(outbound, watches_stream, reader, send, to_link) => self.handle(input),
             input = self.inbound.advance(inbound, writer, recv, from_link, truncation) => {
                 self.is_ending &= inbound != Task::End;
                 self.handle(input);

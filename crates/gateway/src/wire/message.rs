@@ -109,7 +109,8 @@ pub enum FarMessage {
     Refused { code: u16, text: String },
     /// The server's control connection has ended.
     ServerClosed,
-    /// An upload has ended beside the server. Goes ahead of the server's final reply.
+    /// An upload has ended beside the server. Goes ahead of the server's success where that is known by then; the near
+    /// gateway holds the success until this has come.
     UploadEnded {
         transfer: TransferId,
         /// Everything from the client, and its end, has been written to the server.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, timers::Timers};
+use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, stall::Stall, timers::Timers};
 use crate::command::Direction;
 
 /// What a data connection depends on.
@@ -58,7 +58,7 @@ pub struct FarData {
     has_session: bool,
     /// Something from the client has not been written.
     is_lost: bool,
-    stalled_since: Progress,
+    stall: Stall,
     direction: Option<Direction>,
     outbound: Outbound,
     inbound: Inbound,
@@ -124,7 +124,7 @@ impl FarData {
             is_commanded: false,
             has_session: true,
             is_lost: false,
-            stalled_since: Progress::default(),
+            stall: Stall::new(setup.stall_timeout),
             direction: None,
             outbound: Outbound::Relaying,
             inbound: Inbound::Relaying,
@@ -306,22 +306,15 @@ impl FarData {
     }
 
     fn check_stall(&mut self, now: Duration, progress: Progress) {
-        let before = &self.stalled_since;
-        let is_stalled = progress.outbound_bytes == before.outbound_bytes
-            && progress.inbound_bytes == before.inbound_bytes;
-        if is_stalled {
-            let seconds = self.setup.stall_timeout.as_secs();
-            return self.break_off(format!("nothing has moved for {seconds} s"));
+        match self.stall.check(progress) {
+            Some(why) => self.break_off(why),
+            None => self.timers.set(Timer::Stall, self.stall.next(now)),
         }
-        self.stalled_since = progress;
-        self.timers
-            .set(Timer::Stall, now + self.setup.stall_timeout);
     }
 
     fn open(&mut self, now: Duration) {
         self.leg = Leg::Open;
-        self.timers
-            .set(Timer::Stall, now + self.setup.stall_timeout);
+        self.timers.set(Timer::Stall, self.stall.next(now));
     }
 
     fn proceed(&mut self, now: Duration) {

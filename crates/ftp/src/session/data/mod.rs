@@ -11,6 +11,7 @@
 
 pub mod far;
 pub mod near;
+mod stall;
 mod timers;
 
 use std::{collections::VecDeque, time::Duration};

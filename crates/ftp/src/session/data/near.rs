@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, timers::Timers};
+use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, stall::Stall, timers::Timers};
 use crate::command::Direction;
 
 /// How the client's data connection comes about.
@@ -80,7 +80,7 @@ pub struct NearData {
     has_told: bool,
     quiet_checks: u32,
     quiet_since: Progress,
-    stalled_since: Progress,
+    stall: Stall,
     timers: Timers<Timer>,
     outputs: Outputs<Event>,
 }
@@ -157,7 +157,7 @@ impl NearData {
             has_told: false,
             quiet_checks: 0,
             quiet_since: Progress::default(),
-            stalled_since: Progress::default(),
+            stall: Stall::new(setup.stall_timeout),
             timers: Timers::default(),
             outputs: Outputs::default(),
         };
@@ -306,8 +306,7 @@ impl NearData {
 
     fn open(&mut self, now: Duration) {
         self.leg = Leg::Open;
-        self.timers
-            .set(Timer::Stall, now + self.setup.stall_timeout);
+        self.timers.set(Timer::Stall, self.stall.next(now));
         self.announced();
     }
 
@@ -506,16 +505,10 @@ impl NearData {
     }
 
     fn check_stall(&mut self, now: Duration, progress: Progress) {
-        let before = &self.stalled_since;
-        let is_stalled = progress.outbound_bytes == before.outbound_bytes
-            && progress.inbound_bytes == before.inbound_bytes;
-        if is_stalled {
-            let seconds = self.setup.stall_timeout.as_secs();
-            return self.break_off(format!("nothing has moved for {seconds} s"));
+        match self.stall.check(progress) {
+            Some(why) => self.break_off(why),
+            None => self.timers.set(Timer::Stall, self.stall.next(now)),
         }
-        self.stalled_since = progress;
-        self.timers
-            .set(Timer::Stall, now + self.setup.stall_timeout);
     }
 
     fn break_off(&mut self, why: String) {
@@ -533,8 +526,11 @@ impl NearData {
         let is_over = matches!(self.outbound, Outbound::Finished | Outbound::Closed)
             && self.inbound == Inbound::Closed;
         if is_over && !self.outputs.is_done {
-            let broken = self.is_cut_off || self.succeeded == Some(false);
-            let why = broken.then(|| "the server has not taken everything".to_owned());
+            let why = match (self.is_cut_off, self.succeeded) {
+                (true, _) => Some("the server has taken only a part of the upload".to_owned()),
+                (false, Some(false)) => Some("the server has answered with a failure".to_owned()),
+                (false, _) => None,
+            };
             self.outputs.done(why);
         }
     }
