@@ -1,0 +1,257 @@
+//! What the server says: which command it answers, and what becomes of each line.
+
+use super::{
+    CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, ReplyBuffer,
+    Stage, Subject, Tag, TransferId, in_flight::stage_of,
+};
+use crate::reply::{Class, Code};
+
+impl FarSession {
+    pub(super) fn server_line(&mut self, line: &[u8]) {
+        let place = self.in_flight.place(line);
+        let Some(code) = place.code else {
+            // Outside any reply.
+            let tag = Tag {
+                command: None,
+                transfer: None,
+                stage: Stage::Final,
+                code: 0,
+                last: true,
+                prefetches: false,
+            };
+            return self.reply(tag, line.to_vec());
+        };
+        if !self.keeps(line, code) {
+            let prefetches = place.last && self.prefetches(code);
+            let (command, transfer) = self.answered_by(code);
+            if let (Some(transfer), Stage::Final) = (transfer, stage_of(code)) {
+                let succeeded = code.class() == Class::Completed;
+                let worth = self.connections.answered(transfer, succeeded);
+                self.report_upload(transfer, worth);
+            }
+            let tag = Tag {
+                command,
+                transfer,
+                stage: stage_of(code),
+                code: code.0,
+                last: place.last,
+                prefetches,
+            };
+            match self.overtaking(&tag) {
+                Some(id) => self.early.push_back((id, tag, line.to_vec())),
+                None => self.reply(tag, line.to_vec()),
+            }
+        }
+        if place.last {
+            self.reply_ended(code);
+        } else if let Some(code) = self.in_flight.question_ended() {
+            self.reply_ended(code);
+        }
+    }
+
+    /// The `ABOR` that the open reply answers before what the client has sent before it.
+    pub(super) fn overtaking(&mut self, tag: &Tag) -> Option<CommandId> {
+        let is_abort = matches!(self.in_flight.answering()?.expect, Expect::Abort);
+        let id = tag.command.filter(|_| is_abort)?;
+        let is_early = self.queue.has_earlier(id) || self.in_flight.has_earlier(id);
+        (is_early && self.early.len() < EARLY_LINES_MAX).then_some(id)
+    }
+
+    /// Relays the answers to `ABOR` whose turn has come.
+    pub(super) fn relay_early(&mut self) {
+        while let Some((id, ..)) = self.early.front() {
+            let is_early = self.queue.has_earlier(*id) || self.in_flight.has_earlier(*id);
+            if is_early && !self.server_gone {
+                return;
+            }
+            if let Some((_, tag, line)) = self.early.pop_front() {
+                self.reply(tag, line);
+            }
+        }
+    }
+
+    /// Whether the open reply, which has this code, lets the gateway ask ahead.
+    pub(super) fn prefetches(&mut self, code: Code) -> bool {
+        match self.in_flight.answering().map(|entry| &entry.expect) {
+            Some(Expect::Plain(cause)) => self.prefetch.answered(*cause, code),
+            _ => false,
+        }
+    }
+
+    /// Keeps a line of a reply that is not relayed as it comes.
+    pub(super) fn keeps(&mut self, line: &[u8], code: Code) -> bool {
+        let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
+            Some(Expect::Greeting(greeting)) => &mut greeting.held,
+            Some(Expect::DataPort(asked)) => &mut asked.held,
+            Some(Expect::Type(_, false)) => return false,
+            // A server that takes its leave answers nobody's question.
+            Some(Expect::Type(..) | Expect::Question(..) | Expect::Protection(_))
+                if code.0 == 421 =>
+            {
+                return false;
+            }
+            Some(Expect::Type(held, _) | Expect::Question(_, held) | Expect::Protection(held)) => {
+                held
+            }
+            _ => return false,
+        };
+        held.push(line);
+        true
+    }
+
+    /// The command that the open reply, whose code is given, answers; and its transfer.
+    pub(super) fn answered_by(&mut self, code: Code) -> (Option<CommandId>, Option<TransferId>) {
+        let Some(entry) = self.in_flight.answering() else {
+            return (None, None);
+        };
+        // A verb that is unknown here, but starts a transfer on the prepared connection.
+        if matches!(entry.expect, Expect::Plain(_))
+            && matches!(code.0, 125 | 150)
+            && let Found::Connection(transfer) = self.prepared.take()
+        {
+            let begun = true;
+            entry.expect = Expect::Transfer { transfer, begun };
+            let order = Order::Commanded(None);
+            self.out.push_back(Output::Order(transfer, order));
+        }
+        match entry.expect {
+            Expect::Transfer { transfer, .. } => (entry.id, Some(transfer)),
+            _ => (entry.id, None),
+        }
+    }
+
+    pub(super) fn reply_ended(&mut self, code: Code) {
+        let Some((index, Entry { id, expect })) = self.in_flight.reply_ended() else {
+            return;
+        };
+        let is_preliminary = stage_of(code) == Stage::Preliminary;
+        let then = match expect {
+            Expect::Plain(_) | Expect::Begun => {
+                if !is_preliminary && id.is_some() && id == self.forgets_protection {
+                    self.forgets_protection = None;
+                    self.protection.forget();
+                }
+                is_preliminary.then_some(Expect::Begun)
+            }
+            Expect::Quit | Expect::Abort if is_preliminary => Some(expect),
+            Expect::Quit => None,
+            Expect::Abort => {
+                self.abort_prepared();
+                None
+            }
+            Expect::Greeted if is_preliminary => Some(expect),
+            Expect::Greeted => {
+                if code.class() == Class::Completed {
+                    let next = self.protection.greeted();
+                    self.protect(next);
+                } else {
+                    // Nothing more is to be expected of such a server.
+                    self.server_refused = true;
+                }
+                None
+            }
+            Expect::Protection(held) => {
+                let next = self.protection.answered(code, &held);
+                self.protect(next);
+                None
+            }
+            Expect::Transfer { transfer, .. } if is_preliminary => {
+                if self.protection.is_private() {
+                    self.order(transfer, Order::Begin);
+                }
+                Some(Expect::Transfer {
+                    transfer,
+                    begun: true,
+                })
+            }
+            Expect::Transfer { transfer, begun } => {
+                // Without TLS the data of a success may have come in spite of it.
+                let is_over = code.class() != Class::Completed || self.protection.is_private();
+                if !begun && is_over {
+                    self.order(transfer, Order::Unlisten);
+                }
+                None
+            }
+            Expect::Greeting(greeting) => self.greeted(id, greeting, code),
+            Expect::DataPort(asked) => self.data_answered(id, asked, code),
+            Expect::Type(held, answered) => {
+                self.type_answered(&held, answered, code);
+                None
+            }
+            Expect::Question(subject, held) => {
+                self.prefetched(subject, held, code);
+                None
+            }
+        };
+        if let Some(expect) = then {
+            self.in_flight.keep(index, Entry { id, expect });
+        }
+    }
+
+    /// Returns what to expect next.
+    pub(super) fn greeted(
+        &mut self,
+        id: Option<CommandId>,
+        greeting: Greeting,
+        code: Code,
+    ) -> Option<Expect> {
+        match greeting.ended(code) {
+            Greeted::Wait(greeting) => Some(Expect::Greeting(greeting)),
+            Greeted::Send(line) => {
+                self.account = Some((id, line));
+                let next = self.protection.greeted();
+                self.protect(next);
+                None
+            }
+            Greeted::Refused(held) => {
+                self.server_refused = true;
+                self.relay_held(id, code, held);
+                None
+            }
+        }
+    }
+
+    pub(super) fn type_answered(&mut self, held: &ReplyBuffer, answered: bool, code: Code) {
+        if answered {
+            self.out.push_back(Output::Taken);
+        }
+        if code.class() == Class::Completed {
+            self.type_refusal = None;
+        } else if answered {
+            let text = format!(
+                "451 gateway: the server has refused the TYPE: {}",
+                held.quoted()
+            );
+            self.type_refusal = Some(text);
+        }
+    }
+
+    pub(super) fn prefetched(&mut self, subject: Subject, held: ReplyBuffer, code: Code) {
+        let answer = held
+            .into_text()
+            .filter(|_| code.class() == Class::Completed);
+        let last = self.prefetch.is_done();
+        self.out.push_back(Output::Prefetched {
+            subject,
+            answer,
+            last,
+        });
+    }
+
+    pub(super) fn relay_held(&mut self, command: Option<CommandId>, code: Code, held: ReplyBuffer) {
+        for (line, last) in held.into_lines() {
+            let tag = Tag {
+                command,
+                transfer: None,
+                stage: Stage::Final,
+                code: code.0,
+                last,
+                prefetches: false,
+            };
+            self.reply(tag, line);
+        }
+    }
+}
+
+/// Lines of answers to `ABOR` that wait; a longer answer is relayed out of turn.
+const EARLY_LINES_MAX: usize = 64;

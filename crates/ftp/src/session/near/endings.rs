@@ -1,0 +1,76 @@
+//! How a session ends: refused, left by its server, lost with the link, left by its client.
+
+use super::{LOG_IN_FIRST, NearSession, Output, TlsStep};
+
+impl NearSession {
+    pub(super) fn refused(&mut self, code: u16, text: &str) {
+        let transfers = self.transfers.take_all();
+        self.give_up(transfers, None);
+        self.held.clear();
+        self.last_code = code;
+        self.write(format!("{code} gateway: {text}").as_bytes());
+        // That was the answer to the logon; what came after it needs a server.
+        self.write_own_answers();
+        self.pending.drop_next();
+        for line in self.pending.give_up(LOG_IN_FIRST) {
+            self.write(&line);
+        }
+        let may_go_on = self.door.server_refused();
+        if !may_go_on || code == 421 {
+            self.server_gone = true;
+            self.last_code = 421;
+        }
+    }
+
+    pub(super) fn server_closed(&mut self) {
+        let unfinished = self
+            .transfers
+            .take_unanswered(|id| self.held.reports_on(id));
+        self.give_up(unfinished, None);
+        self.server_gone = true;
+    }
+
+    pub(super) fn link_lost(&mut self, why: &str) {
+        let was_running = self.transfers.is_running();
+        let transfers = self.transfers.take_all();
+        self.give_up(transfers, Some(426));
+        self.held.clear();
+        if was_running {
+            self.write(format!("426 gateway: transfer broken off: {why}").as_bytes());
+        }
+        self.write(format!("421 gateway: {why}").as_bytes());
+        self.pending.clear();
+        self.tls_step = TlsStep::None;
+        self.last_code = 421;
+        self.server_gone = true;
+    }
+
+    pub(super) fn client_closed(&mut self) {
+        // Nobody reads them.
+        self.held.clear();
+        self.pending.clear();
+        for (id, order, record) in self.transfers.client_gone() {
+            self.record(record);
+            if let Some(order) = order {
+                self.order(id, order);
+            }
+        }
+        self.leave();
+    }
+
+    pub(super) fn close(&mut self) {
+        // Who waits for nothing sees by the end itself that it is the end, as directly.
+        if !self.is_idle() && !matches!(self.last_code, 221 | 421) {
+            self.write(b"421 gateway: the server closed its control connection");
+        }
+        let unanswered = self.transfers.take_unanswered(|_| false);
+        self.give_up(unanswered, None);
+        self.leave();
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.out.push_back(Output::LeaveServer);
+        self.closed = true;
+        self.out.push_back(Output::Close);
+    }
+}
