@@ -12,6 +12,7 @@ mod channel;
 mod client;
 mod conn;
 mod driver;
+mod gateways;
 mod server;
 mod world;
 

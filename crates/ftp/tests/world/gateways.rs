@@ -1,0 +1,374 @@
+//! The two gateways of a world: their sessions, and how data connections come to their drivers.
+
+use std::{net::SocketAddr, time::Duration};
+
+use ftp::session::{
+    TransferId,
+    data::{
+        Input as DataInput, Machine,
+        far::{FarData, Setup as FarSetup},
+        near::{NearData, Opening, Order, Setup as NearSetup},
+    },
+    far::{self, SERVER_PATIENCE},
+    near,
+};
+
+use crate::{
+    carrier::{Carrier, End},
+    channel::Rng,
+    conn::Conn,
+    driver::Driver,
+    server::PORT_MIN,
+    world::{GATEWAY, Line, ToFar, ToNear, World},
+};
+
+impl World {
+    pub(crate) fn step_near(&mut self) -> bool {
+        let mut has_moved = self.drain_near();
+        if let Some(line) = self.from_client.pop(self.now) {
+            self.client_inbox.push_back(line);
+            has_moved = true;
+        }
+        let takes = self.near.wants_client()
+            || self.near.is_transferring()
+                && matches!(self.client_inbox.front(), Some(Line::Closed));
+        if takes && let Some(line) = self.client_inbox.pop_front() {
+            match line {
+                Line::Text(line) => {
+                    self.trace("client -> near  ", &line);
+                    self.near.handle(near::Input::ClientLine(&line));
+                }
+                Line::Closed => self.near.handle(near::Input::ClientClosed),
+            }
+            self.drain_near();
+            return true;
+        }
+        if self.near.wants_far()
+            && let Some(message) = self.to_near.pop(self.now)
+        {
+            match message {
+                ToNear::Reply(tag, line) => {
+                    let line = &line;
+                    self.near.handle(near::Input::FarReply { tag, line });
+                }
+                ToNear::DataReady(id) => self.near.handle(near::Input::DataReady(id)),
+                ToNear::Taken => self.near.handle(near::Input::Taken),
+                ToNear::Prefetched(subject, answer, last) => {
+                    self.near.handle(near::Input::Prefetched {
+                        subject,
+                        answer: answer.as_deref(),
+                        last,
+                    });
+                }
+                ToNear::UploadEnded(transfer, is_whole) => self
+                    .near
+                    .handle(near::Input::UploadEnded { transfer, is_whole }),
+                ToNear::ServerClosed => self.near.handle(near::Input::ServerClosed),
+            }
+            self.drain_near();
+            return true;
+        }
+        has_moved
+    }
+
+    pub(crate) fn drain_near(&mut self) -> bool {
+        let mut has_moved = false;
+        while let Some(output) = self.near.poll() {
+            has_moved = true;
+            let now = self.now;
+            if self.has_trace && !matches!(output, near::Output::ToClient(_)) {
+                self.trace("near            ", format!("{output:?}").as_bytes());
+            }
+            match output {
+                near::Output::ToClient(line) => {
+                    self.to_client.push(now, &mut self.rng, Line::Text(line));
+                }
+                near::Output::OpenData { transfer, .. } => {
+                    let mut conn = Conn::new();
+                    let overtakes = true;
+                    conn.stream = Some(Carrier::new(self.delay_ms, 20_000, overtakes));
+                    let delay = Duration::from_millis(self.delay_ms);
+                    conn.stream_opens_at = Some(now + delay / 2 + self.rng.time(self.delay_ms));
+                    self.conns.insert(transfer.0, conn);
+                    self.to_far.push(now, &mut self.rng, ToFar::Output(output));
+                }
+                near::Output::Command { .. } => {
+                    self.to_far.push(now, &mut self.rng, ToFar::Output(output));
+                }
+                near::Output::Listen { transfer, .. } => {
+                    self.start_near(transfer, Opening::Accept);
+                    let port = (transfer.0 + PORT_MIN) as u16;
+                    let at = SocketAddr::new(GATEWAY, port);
+                    self.near.handle(near::Input::Listening { transfer, at });
+                }
+                near::Output::Dial { transfer, .. } => self.start_near(transfer, Opening::Dial),
+                near::Output::Order(transfer, order) => self.order_near(transfer, order),
+                near::Output::Transferred(record) => {
+                    let id = record.transfer.0;
+                    if self.recorded.insert(id, record.succeeded).is_some() {
+                        self.complain(format!("transfer {id} is recorded twice"));
+                    }
+                }
+                near::Output::LeaveServer => self.to_far.push(now, &mut self.rng, ToFar::Gone),
+                near::Output::Close => {
+                    self.near_closed = true;
+                    for near in self.conns.values_mut().filter_map(|c| c.near.as_mut()) {
+                        near.has_no_session = true;
+                    }
+                    self.to_client.push(now, &mut self.rng, Line::Closed);
+                }
+                near::Output::Connect { .. }
+                | near::Output::BeginTls
+                | near::Output::LoginFailed => {}
+            }
+        }
+        has_moved
+    }
+
+    pub(crate) fn start_near(&mut self, transfer: TransferId, opening: Opening) {
+        let setup = NearSetup {
+            opening,
+            has_tls: self.near_tls,
+            tells_truncation: false,
+            stall_timeout: STALL_TIMEOUT,
+        };
+        if let Some(conn) = self.conns.get_mut(&transfer.0) {
+            conn.client_listens = opening == Opening::Dial;
+            conn.near = Some(Driver::new(NearData::new(setup), End::B, End::A));
+        }
+    }
+
+    pub(crate) fn order_near(&mut self, transfer: TransferId, order: Order) {
+        let (now, rng) = (self.now, &mut self.rng);
+        if let Some(conn) = self.conns.get_mut(&transfer.0) {
+            match &mut conn.near {
+                // The session waits until it has been carried out.
+                Some(near) if order == Order::Kill => {
+                    near.machine.order(now, order);
+                    conn.step(now, rng, self.planted);
+                }
+                Some(near) => near.orders.push(now, rng, order),
+                None if order == Order::Kill => {
+                    if let Some(stream) = &mut conn.stream {
+                        stream.reset_lane(now, rng, End::A);
+                        stream.stop(now, rng, End::A);
+                    }
+                }
+                None => {}
+            }
+        }
+        if order == Order::Kill {
+            self.to_far.push(now, rng, ToFar::Abandon(transfer));
+        }
+    }
+
+    pub(crate) fn step_far(&mut self) -> bool {
+        let mut has_moved = self.drain_far();
+        let now = self.now;
+        if let Some(message) = self.to_far.pop(now) {
+            self.silent_at = None;
+            let handled = match message {
+                ToFar::Output(near::Output::Command {
+                    id,
+                    line,
+                    synch,
+                    answered,
+                }) => self.far.handle(far::Input::Command {
+                    id,
+                    line: &line,
+                    synch,
+                    answered,
+                }),
+                ToFar::Output(near::Output::OpenData {
+                    id,
+                    transfer,
+                    answered,
+                }) => self.far.handle(far::Input::AskData {
+                    id,
+                    transfer,
+                    answered,
+                }),
+                ToFar::Output(_) => Ok(()),
+                ToFar::Abandon(transfer) => self.far.handle(far::Input::Abandon(transfer)),
+                ToFar::Gone => self.far.handle(far::Input::ClientGone),
+            };
+            if let Err(error) = handled {
+                self.complain(error.to_string());
+            }
+            self.drain_far();
+            return true;
+        }
+        if self.far.wants_server()
+            && let Some(line) = self.from_server.pop(now)
+        {
+            self.silent_at = None;
+            let _ = match line {
+                Line::Text(line) => {
+                    self.trace("server -> far   ", &line);
+                    self.far.handle(far::Input::ServerLine(&line))
+                }
+                Line::Closed => self.far.handle(far::Input::ServerClosed),
+            };
+            self.drain_far();
+            return true;
+        }
+        match self.silent_at {
+            Some(at) if at <= now => {
+                self.silent_at = None;
+                let _ = self.far.handle(far::Input::ServerSilent);
+                has_moved = true;
+            }
+            None if self.far.waits_only_for_server() => {
+                self.silent_at = Some(now + SERVER_PATIENCE);
+            }
+            _ => {}
+        }
+        has_moved
+    }
+
+    pub(crate) fn drain_far(&mut self) -> bool {
+        let mut has_moved = false;
+        while let Some(output) = self.far.poll() {
+            has_moved = true;
+            let (now, rng) = (self.now, &mut self.rng);
+            match output {
+                far::Output::ToServer { line, .. } => {
+                    self.to_server.push(now, rng, Line::Text(line));
+                }
+                far::Output::Reply { tag, line } => {
+                    self.to_near.push(now, rng, ToNear::Reply(tag, line));
+                }
+                far::Output::DataReady(id) => self.to_near.push(now, rng, ToNear::DataReady(id)),
+                far::Output::Taken => self.to_near.push(now, rng, ToNear::Taken),
+                far::Output::Prefetched {
+                    subject,
+                    answer,
+                    last,
+                } => {
+                    let message = ToNear::Prefetched(subject, answer, last);
+                    self.to_near.push(now, rng, message);
+                }
+                far::Output::UploadEnded { transfer, is_whole } => {
+                    let message = ToNear::UploadEnded(transfer, is_whole);
+                    self.to_near.push(now, rng, message);
+                }
+                far::Output::Listen(transfer) => {
+                    self.start_far(transfer, true);
+                    let port = (transfer.0 + PORT_MIN) as u16;
+                    let at = SocketAddr::new(GATEWAY, port);
+                    let _ = self.far.handle(far::Input::Listening(Some(at)));
+                }
+                far::Output::Connect { transfer, port } => {
+                    let number = u32::from(port) - PORT_MIN;
+                    self.server.listeners.insert(number, transfer.0);
+                    self.start_far(transfer, false);
+                    let delay = self.rng.time(20);
+                    let is_refused = self.rng.chance(3);
+                    if let Some(conn) = self.conns.get_mut(&transfer.0) {
+                        conn.server_connects_at = Some((now + delay, !is_refused));
+                    }
+                }
+                far::Output::Order(transfer, order) => {
+                    let conn = self.conns.get_mut(&transfer.0);
+                    if let Some(far) = conn.and_then(|conn| conn.far.as_mut()) {
+                        far.orders.push(now, rng, order);
+                    }
+                }
+                far::Output::BeginTls | far::Output::Refuse(_) => {}
+                far::Output::Close => {
+                    self.far_closed = true;
+                    for far in self.conns.values_mut().filter_map(|c| c.far.as_mut()) {
+                        far.has_no_session = true;
+                    }
+                    self.to_server.push(now, rng, Line::Closed);
+                    self.to_near.push(now, rng, ToNear::ServerClosed);
+                }
+            }
+        }
+        has_moved
+    }
+
+    pub(crate) fn start_far(&mut self, transfer: TransferId, is_accepted: bool) {
+        let setup = FarSetup {
+            is_accepted,
+            has_tls: false,
+            stall_timeout: STALL_TIMEOUT,
+        };
+        if let Some(conn) = self.conns.get_mut(&transfer.0) {
+            conn.far = Some(Driver::new(FarData::new(setup), End::A, End::B));
+        }
+    }
+}
+
+/// Brings the client and the near gateway together.
+pub(crate) fn connect_client(now: Duration, rng: &mut Rng, conn: &mut Conn) -> bool {
+    let Some(near) = &mut conn.near else {
+        return false;
+    };
+    if !near.is_connecting || near.is_done {
+        return false;
+    }
+    // A client that has asked with PORT listens.
+    let is_there = match conn.client_connects_at {
+        Some(at) => at <= now,
+        None => conn.client_listens,
+    };
+    if !is_there {
+        return false;
+    }
+    near.is_connecting = false;
+    near.has_leg = true;
+    conn.client_leg = Some(Carrier::new(1, 10_000, rng.chance(50)));
+    near.handle(now, DataInput::Connected);
+    true
+}
+
+/// Brings the far gateway and the server together, and the stream to the far gateway.
+pub(crate) fn connect_server(
+    now: Duration,
+    rng: &mut Rng,
+    conn: &mut Conn,
+    far_closed: bool,
+) -> bool {
+    let mut has_moved = false;
+    if conn.stream_opens_at.is_some_and(|at| at <= now) {
+        match (&mut conn.far, &mut conn.stream) {
+            (Some(far), _) => {
+                conn.stream_opens_at = None;
+                far.handle(now, DataInput::StreamOpened);
+                has_moved = true;
+            }
+            // A stream of no session is reset.
+            (None, Some(stream)) if far_closed => {
+                conn.stream_opens_at = None;
+                stream.reset_lane(now, rng, End::B);
+                stream.stop(now, rng, End::B);
+                has_moved = true;
+            }
+            _ => {}
+        }
+    }
+    let Some(far) = &mut conn.far else {
+        return has_moved;
+    };
+    if !far.is_connecting || far.is_done {
+        return has_moved;
+    }
+    let is_taken = match conn.server_connects_at {
+        Some((at, is_taken)) if at <= now => is_taken,
+        None if conn.server_dials => true,
+        _ => return has_moved,
+    };
+    far.is_connecting = false;
+    if is_taken {
+        far.has_leg = true;
+        conn.server_leg = Some(Carrier::new(1, 10_000, rng.chance(50)));
+        far.handle(now, DataInput::Connected);
+    } else {
+        far.handle(now, DataInput::NotConnected("refused".to_owned()));
+    }
+    true
+}
+
+/// Time without a byte after which data connections are reset.
+const STALL_TIMEOUT: Duration = Duration::from_secs(300);
