@@ -92,6 +92,8 @@ pub(crate) struct Client {
     pub(crate) complaint: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
+    /// Answers to ABOR.
+    pub(crate) aborted: u64,
     /// How long the answer to an ABOR may take, where nothing stalls.
     pub(crate) abort_max: Option<Duration>,
 }
@@ -111,6 +113,7 @@ impl Client {
             complaint: None,
             completed: 0,
             failed: 0,
+            aborted: 0,
             abort_max: None,
         }
     }
@@ -229,6 +232,7 @@ impl Client {
         match sent.kind {
             Kind::Abort => {
                 current.abort_answered = true;
+                self.aborted += 1;
                 let took = now - current.aborted_at;
                 if self.abort_max.is_some_and(|max| took > max) {
                     self.complain(format!("the ABOR is answered after {took:?}"));

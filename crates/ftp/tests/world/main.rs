@@ -56,11 +56,12 @@ fn whatever_happens_no_part_looks_whole_and_nothing_is_left() {
     let mut total = Outcome::default();
     sums.into_iter().for_each(|sum| total.add(sum));
     println!(
-        "{cases} sessions: {} transfers complete, {} failed, {} steps",
-        total.completed, total.failed, total.steps
+        "{cases} sessions: {} transfers complete, {} failed, {} answers to ABOR, {} steps",
+        total.completed, total.failed, total.aborted, total.steps
     );
     assert!(total.completed > cases / 2, "hardly anything succeeds");
     assert!(total.failed > cases / 10, "hardly anything fails");
+    assert!(total.aborted > cases / 10, "hardly anything is aborted");
 }
 
 #[test]

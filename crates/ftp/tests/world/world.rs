@@ -49,6 +49,7 @@ pub(crate) enum ToNear {
 pub(crate) struct Outcome {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
+    pub(crate) aborted: u64,
     pub(crate) steps: u64,
 }
 
@@ -56,6 +57,7 @@ impl Outcome {
     pub(crate) fn add(&mut self, other: Self) {
         self.completed += other.completed;
         self.failed += other.failed;
+        self.aborted += other.aborted;
         self.steps += other.steps;
     }
 }
@@ -165,6 +167,7 @@ impl World {
         Ok(Outcome {
             completed: self.client.completed,
             failed: self.client.failed,
+            aborted: self.client.aborted,
             steps: self.steps,
         })
     }
