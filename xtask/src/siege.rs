@@ -26,6 +26,12 @@ enum Siege {
     },
     /// Puts an adversary where the paths between two cores of the link end
     Link,
+    /// Ends FTP transfers in nine ways, and compares what the client, the transfer log and the metrics count
+    TransferLog {
+        /// Number of transfers that end in each way
+        #[arg(long, default_value_t = 1_112)]
+        rounds: u64,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
@@ -40,6 +46,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         Siege::Link => {
             let line = "test --release -p link --test adversary -- --ignored --nocapture";
             cargo(line.split(' '))
+        }
+        Siege::TransferLog { rounds } => {
+            let line = "test -p gateway --test transfer_log client_log -- --nocapture";
+            let mut command = cargo(line.split(' '));
+            command.env("SIEGE_ROUNDS", rounds.to_string());
+            command
         }
     };
     Ok(match succeeds(&mut command)? {

@@ -25,6 +25,7 @@ use tracing::warn;
 
 use self::bounded::{BoundedListener, Client};
 use crate::{
+    limits::Refusal,
     reload::{self, Outcome},
     shared::Shared,
     status::Snapshot,
@@ -116,7 +117,7 @@ async fn check_host(
     };
     guard.shared.registry.refused();
     let host = ftp::command::escape(host.as_bytes());
-    if guard.shared.usage.is_news(client.ip()) {
+    if guard.shared.usage.is_news(client.ip(), Refusal::AdminHost) {
         warn!(%client, host, "a request to the admin interface under a name that is not its own");
     }
     let text = format!(

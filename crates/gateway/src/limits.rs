@@ -52,8 +52,19 @@ impl Limits {
     }
 }
 
+/// What a client was refused, for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Refusal {
+    /// To be served.
+    Service(Reached),
+    /// A server that is not allowed at the door.
+    Server,
+    /// The admin interface, under a name that is not its own.
+    AdminHost,
+}
+
 /// A limit that is reached. Its text is that of the reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub(crate) enum Reached {
     #[error("clients from your address are not served")]
     Stranger,
@@ -81,8 +92,8 @@ struct State {
     of_client: HashMap<IpAddr, usize>,
     /// The time of the first failed login, and the number of failures.
     failed_logins: HashMap<IpAddr, (Instant, u32)>,
-    /// When a line in the log last said that this client was turned away.
-    turned_away: HashMap<IpAddr, Instant>,
+    /// When a line in the log last named this refusal.
+    refusals_logged: HashMap<(IpAddr, Refusal), Instant>,
 }
 
 /// What a client takes a place for.
@@ -110,7 +121,7 @@ impl Usage {
             forwards: 0,
             of_client: HashMap::new(),
             failed_logins: HashMap::new(),
-            turned_away: HashMap::new(),
+            refusals_logged: HashMap::new(),
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -173,25 +184,25 @@ impl Usage {
         Ok(())
     }
 
-    /// Whether the log is to say that this client was turned away: once a minute, however often it tries.
-    pub(crate) fn is_news(&self, client: IpAddr) -> bool {
-        self.is_news_at(client, Instant::now())
+    /// Whether the log is to say what this client was refused: once a minute, however often it tries.
+    pub(crate) fn is_news(&self, client: IpAddr, refusal: Refusal) -> bool {
+        self.is_news_at(client, refusal, Instant::now())
     }
 
-    fn is_news_at(&self, client: IpAddr, now: Instant) -> bool {
-        let told = &mut self.lock().turned_away;
-        let client = network(client);
-        if told.get(&client).is_some_and(|at| now - *at < MINUTE) {
+    fn is_news_at(&self, client: IpAddr, refusal: Refusal, now: Instant) -> bool {
+        let logged = &mut self.lock().refusals_logged;
+        let key = (network(client), refusal);
+        if logged.get(&key).is_some_and(|at| now - *at < MINUTE) {
             return false;
         }
-        if told.len() >= TURNED_AWAY_KEPT {
-            told.retain(|_, at| now - *at < MINUTE);
+        if logged.len() >= REFUSALS_KEPT {
+            logged.retain(|_, at| now - *at < MINUTE);
         }
-        if told.len() >= TURNED_AWAY_KEPT {
+        if logged.len() >= REFUSALS_KEPT {
             // So many at once are one attack, of which the log knows.
             return false;
         }
-        told.insert(client, now);
+        logged.insert(key, now);
         true
     }
 
@@ -265,8 +276,8 @@ const SHARES: usize = SESSIONS_SHARES + TRANSFERS_SHARES + FORWARDS_SHARES;
 /// Default of `sessions_per_client_max`: a client may be the address translation of a whole site.
 const SESSIONS_PER_CLIENT: usize = 1000;
 
-/// Clients of which is known when the log told of them.
-const TURNED_AWAY_KEPT: usize = 1_000;
+/// Refusals whose last line in the log is remembered.
+const REFUSALS_KEPT: usize = 1_000;
 
 /// Clients whose failed logins are kept in memory.
 const FAILED_LOGINS_KEPT: usize = 10_000;
@@ -329,21 +340,25 @@ mod tests {
     }
 
     #[test]
-    fn the_log_hears_once_a_minute_of_one_that_is_turned_away() {
+    fn the_log_names_each_refusal_of_a_client_once_a_minute() {
         let usage = Usage::new(LIMITS);
         let now = Instant::now();
-        let is_news =
-            |client, seconds| usage.is_news_at(ip(client), now + Duration::from_secs(seconds));
+        let stranger = Refusal::Service(Reached::Stranger);
+        let is_news = |client, seconds| {
+            usage.is_news_at(ip(client), stranger, now + Duration::from_secs(seconds))
+        };
         assert!(is_news("10.0.0.1", 0));
         assert!((0..60).all(|second| !is_news("10.0.0.1", second)));
         assert!(is_news("10.0.0.2", 1), "another client");
+        let other_refusal = usage.is_news_at(ip("10.0.0.1"), Refusal::AdminHost, now);
+        assert!(other_refusal, "another refusal");
         assert!(is_news("10.0.0.1", 60));
         let others = (0..30_000u32).map(|n| IpAddr::from(n.to_be_bytes()));
         let told = others
-            .filter(|client| usage.is_news_at(*client, now))
+            .filter(|client| usage.is_news_at(*client, stranger, now))
             .count();
-        assert!(told <= TURNED_AWAY_KEPT, "{told}");
-        assert!(usage.lock().turned_away.len() <= TURNED_AWAY_KEPT);
+        assert!(told <= REFUSALS_KEPT, "{told}");
+        assert!(usage.lock().refusals_logged.len() <= REFUSALS_KEPT);
     }
 
     #[test]

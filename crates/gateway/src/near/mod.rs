@@ -21,7 +21,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 use crate::{
     config::{DoorTls, Forward, FtpDoor},
     forward,
-    limits::{Purpose, Reached},
+    limits::{Purpose, Reached, Refusal},
     shared::Shared,
     socket,
     status::Transfer,
@@ -76,7 +76,7 @@ pub(crate) async fn serve_ftp(
 /// Counts a client that is not served, and says so in the log once a minute.
 fn turned_away(shared: &Shared, client: SocketAddr, reached: Reached) {
     shared.registry.refused();
-    if shared.usage.is_news(client.ip()) {
+    if shared.usage.is_news(client.ip(), Refusal::Service(reached)) {
         info!(%client, %reached, "a client was turned away; for a minute this is not said again");
     }
 }

@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::Session;
 use crate::{
+    limits::Refusal,
     shared::{ReachError, Shared},
     target::{Endpoint, Host},
     truncation::{KnownSession, SessionKey},
@@ -137,7 +138,10 @@ impl Session {
         };
         if !self.door.config.may_name(&target) {
             self.shared.registry.refused();
-            info!(%target, "a server that is not allowed at this door");
+            let usage = &self.shared.usage;
+            if usage.is_news(self.client.ip(), Refusal::Server) {
+                info!(%target, "a server that is not allowed at this door; for a minute this is not said again");
+            }
             let text = &format!("{target} is not allowed at this door");
             return self.near.handle(Input::Refused { code: 530, text });
         }
