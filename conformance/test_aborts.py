@@ -26,7 +26,9 @@ INTERRUPT, SYNCH = b"\xff\xf4\xff", b"\xf2"
 
 @pytest.fixture(scope="module", params=["vsftpd", "pyftpdlib"])
 def server(world, request):
-    return servers.start_all(world, names=[request.param])[request.param]
+    server = servers.start_all(world, names=[request.param])[request.param]
+    world.allowed = [server.place()]
+    return server
 
 
 def plain(client):
