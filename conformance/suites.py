@@ -59,7 +59,8 @@ def _unpack():
 def start_pair(world):
     """Two gateways beside each other in site b, with a door for each mode and family."""
     hosts = ["127.0.0.1", "[::1]"]
-    tls = '[ftp.tls]\nmode = "explicit"\n[ftp.server_tls]\nmode = "explicit"\nverify = false\n'
+    # Python's ftplib does not resume TLS sessions.
+    tls = '[ftp.tls]\nmode = "explicit"\nrequire_reuse = false\n[ftp.server_tls]\nmode = "explicit"\nverify = false\n'
     doors = "".join(
         f'[[ftp]]\nlisten = "{host}:{port}"\ntarget = "{host}:{SERVER}"\nmode = "{mode}"\n{more}'
         for mode, ports in DOORS.items() for port, more in zip(ports, ("", tls)) for host in hosts)

@@ -325,7 +325,7 @@ impl Outbound {
             Ok(()) => Input::LegEnded {
                 is_truncated: leg.leg().closed_without_notify(),
             },
-            Err(Broken::Leg(error)) => Input::ReadFailed(format!("TCP connection: {error}")),
+            Err(Broken::Leg(error)) => read_failed(&error),
             Err(Broken::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
                 Input::StreamStopped
             }
@@ -370,6 +370,14 @@ impl Outbound {
     }
 }
 
+fn read_failed(error: &io::Error) -> Input {
+    let tls = error.get_ref().and_then(|cause| cause.downcast_ref());
+    match tls {
+        Some(rustls::Error::AlertReceived(_)) => Input::Alerted(format!("TLS: {error}")),
+        _ => Input::ReadFailed(format!("TCP connection: {error}")),
+    }
+}
+
 /// Reads to the end of the leg, for nobody.
 async fn discard(leg: &mut Reader) -> Input {
     let mut buffer = vec![0; DISCARD_BYTES];
@@ -381,7 +389,7 @@ async fn discard(leg: &mut Reader) -> Input {
                 };
             }
             Ok(_) => {}
-            Err(error) => return Input::ReadFailed(format!("TCP connection: {error}")),
+            Err(error) => return read_failed(&error),
         }
     }
 }

@@ -264,6 +264,7 @@ impl World {
                     self.start_far(transfer, false);
                     let delay = self.rng.time(20);
                     let is_refused = self.rng.chance(3);
+                    self.server.has_refused |= is_refused;
                     if let Some(conn) = self.conns.get_mut(&transfer.0) {
                         conn.server_connects_at = Some((now + delay, !is_refused));
                     }

@@ -54,6 +54,8 @@ pub(crate) struct Server {
     pub(crate) lines: VecDeque<String>,
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
+    /// It has refused a data connection that it waits for none the less.
+    pub(crate) has_refused: bool,
     /// What the next transfer uses.
     prepared: Option<Port>,
     busy: Option<Busy>,
@@ -81,6 +83,7 @@ impl Server {
             lines: VecDeque::new(),
             out: VecDeque::from(["220 ready".to_owned()]),
             has_left: false,
+            has_refused: false,
             prepared: None,
             busy: None,
             wake: None,
@@ -98,11 +101,6 @@ impl Server {
 
     pub(crate) fn state(&self) -> String {
         format!("{:?} {:?}", self.busy, self.lines)
-    }
-
-    /// Whether it has let a command wait because no data connection had come.
-    pub(crate) fn has_been_deaf(&self) -> bool {
-        self.is_serial && self.impatient_at.is_some()
     }
 
     /// Whether it will never go on by itself.

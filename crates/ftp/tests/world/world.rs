@@ -274,7 +274,7 @@ impl World {
                 if !self.client.is_gone() {
                     // Two round trips and a second.
                     let max = Duration::from_millis(2 * 3 * self.delay_ms + 1_000);
-                    let is_smooth = self.rng.is_smooth() && !self.server.has_been_deaf();
+                    let is_smooth = self.rng.is_smooth() && !self.server.has_refused;
                     self.client.abort_max = is_smooth.then_some(max);
                     self.client.line(self.now, &line, &mut self.conns);
                 }

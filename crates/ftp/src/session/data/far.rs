@@ -58,6 +58,8 @@ pub struct FarData {
     has_session: bool,
     /// Something from the client has not been written.
     is_lost: bool,
+    /// The transfer has been aborted before the data connection stood.
+    is_aborted: bool,
     stall: Stall,
     direction: Option<Direction>,
     outbound: Outbound,
@@ -124,6 +126,7 @@ impl FarData {
             is_commanded: false,
             has_session: true,
             is_lost: false,
+            is_aborted: false,
             stall: Stall::new(setup.stall_timeout),
             direction: None,
             outbound: Outbound::Relaying,
@@ -209,8 +212,11 @@ impl Machine for FarData {
                 self.proceed(now);
             }
             Input::Connected if self.leg == Leg::Connecting => {
-                self.leg = Leg::Connected;
                 self.timers.cancel(Timer::Accept);
+                if self.is_aborted {
+                    return self.end_aborted(now);
+                }
+                self.leg = Leg::Connected;
                 if !self.has_stream {
                     self.timers.set(Timer::Stream, now + STREAM_PATIENCE);
                 }
@@ -234,7 +240,11 @@ impl Machine for FarData {
             Input::StreamStopped if self.outbound != Outbound::Finished => {
                 self.break_off("the client stopped reading".to_owned());
             }
-            Input::ReadFailed(why) => {
+            // So OpenSSL answers an end without close_notify, after it has read everything before.
+            Input::Alerted(_) if self.inbound == Inbound::Closed && !self.is_lost => {
+                self.server_ended(true);
+            }
+            Input::ReadFailed(why) | Input::Alerted(why) => {
                 // The server may not have read what was written.
                 self.outputs.push(Output::Tell(Event::Lost));
                 self.break_off(why);
@@ -390,16 +400,22 @@ impl FarData {
 
     fn abort(&mut self, now: Duration, grace: bool) {
         match self.leg {
+            // vsftpd looks at its control connection when the data connection has come and gone.
+            Leg::Connecting if grace => self.is_aborted = true,
             Leg::Connecting => self.not_connected(now),
             Leg::Failed => {}
             Leg::Connected | Leg::Securing => self.break_off("aborted".to_owned()),
-            Leg::Open if grace => {
-                self.leg = Leg::Aborting;
-                self.outputs.push(Output::Reset(Cause::Aborted));
-                self.timers.set(Timer::Grace, now + ABORT_GRACE);
-            }
+            Leg::Open if grace => self.end_aborted(now),
             Leg::Open | Leg::Aborting => self.break_off("aborted".to_owned()),
         }
+    }
+
+    fn end_aborted(&mut self, now: Duration) {
+        self.leg = Leg::Aborting;
+        if self.has_stream {
+            self.outputs.push(Output::Reset(Cause::Aborted));
+        }
+        self.timers.set(Timer::Grace, now + ABORT_GRACE);
     }
 
     fn break_off(&mut self, why: String) {
@@ -433,3 +449,40 @@ const STREAM_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time in which a server that heeds ABOR closes by itself.
 const ABORT_GRACE: Duration = Duration::from_millis(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The events of an upload under TLS whose end has been written, or has not, when the server's alert comes.
+    fn alerted(has_ended: bool) -> Vec<Event> {
+        let now = Duration::ZERO;
+        let mut data = FarData::new(Setup {
+            is_accepted: false,
+            stall_timeout: Duration::from_secs(60),
+            has_tls: true,
+        });
+        data.order(now, Order::Commanded(Some(Direction::Upload)));
+        data.order(now, Order::Begin);
+        for input in [Input::StreamOpened, Input::Connected, Input::Secured] {
+            data.handle(now, input);
+        }
+        if has_ended {
+            data.handle(now, Input::StreamEnded);
+            data.handle(now, Input::EndWritten);
+        }
+        data.handle(now, Input::Alerted("decode error".to_owned()));
+        let outputs = std::iter::from_fn(|| data.poll());
+        let events = outputs.filter_map(|output| match output {
+            Output::Tell(event) => Some(event),
+            _ => None,
+        });
+        events.collect()
+    }
+
+    #[test]
+    fn an_alert_behind_the_end_of_an_upload_loses_nothing() {
+        assert_eq!(alerted(true), [Event::Delivered, Event::Closed]);
+        assert_eq!(alerted(false), [Event::Lost, Event::Closed]);
+    }
+}

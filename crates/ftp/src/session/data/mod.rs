@@ -36,6 +36,8 @@ pub enum Input {
     },
     /// Outbound: the leg broke: why.
     ReadFailed(String),
+    /// Outbound: the other end of the leg has ended TLS with a fatal alert: why. Its TCP goes on.
+    Alerted(String),
     /// The session has ended, and orders nothing more.
     SessionEnded,
     /// Outbound: the other gateway takes no more.

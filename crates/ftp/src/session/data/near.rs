@@ -231,10 +231,12 @@ impl Machine for NearData {
             Input::NotConnected(why) => self.give_up(Event::NotConnected(why.clone()), why),
             Input::NotSecured(why) => self.break_off(format!("no TLS: {why}")),
             Input::LegEnded { is_truncated } => self.client_ended(now, is_truncated),
-            Input::ReadFailed(_) if self.outbound == Outbound::Discarding => {
+            Input::ReadFailed(_) | Input::Alerted(_) if self.outbound == Outbound::Discarding => {
                 self.outbound = Outbound::Closed;
             }
-            Input::ReadFailed(why) | Input::StreamLost(why) => self.break_off(why),
+            Input::ReadFailed(why) | Input::Alerted(why) | Input::StreamLost(why) => {
+                self.break_off(why);
+            }
             Input::StreamStopped => self.cut_off(now),
             Input::PeerTold(Ok(())) => self.pass_end_on(now),
             Input::PeerTold(Err(why)) | Input::NotAcknowledged(why) => self.break_off(why),
