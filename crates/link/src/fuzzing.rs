@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     PublicKey,
-    feedback::received::ReceivedLog,
+    feedback::received::{Content, ReceivedLog},
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
     time::Time,
     wire::{
@@ -113,7 +113,7 @@ pub fn payloads() -> Vec<Vec<u8>> {
         let mut now = Time::default();
         for number in (0..300).filter(|number| number % gap != gap / 2) {
             now = now + Duration::from_micros(120);
-            log.insert(number, 1500, true, now);
+            log.insert(number, 1500, Content::Data, now);
         }
         let mut payload = Vec::new();
         frame::put_feedback_type(&mut payload);

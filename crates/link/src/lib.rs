@@ -35,6 +35,7 @@ mod id_map;
 mod identity;
 mod overtakers;
 mod recovery;
+mod secret;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;

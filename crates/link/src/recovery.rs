@@ -9,10 +9,12 @@
 //! counts of arrivals and losses are never biased.
 
 mod lateness;
+mod omissions;
 mod spoken;
 
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
+pub(crate) use self::omissions::Omissions;
 use self::{lateness::Lateness, spoken::Spoken};
 use crate::{
     control_frame::Control, stream::ChunkRef, time::Time, wire::Malformed, wire::report::Report,
@@ -144,6 +146,8 @@ enum State {
     /// Given up, but not yet resolved, since an earlier packet is not resolved.
     GivenUp,
     Lost,
+    /// There is no packet with this number.
+    Omitted,
 }
 
 /// All packets from the oldest that may still matter to the newest.
@@ -186,6 +190,9 @@ pub(crate) struct SentLog {
     asked_until: Time,
     /// Whether packets are sent as ECN-capable now.
     pub(crate) is_marking: bool,
+    omissions: Omissions,
+    /// Entries of the log that reports may still walk through.
+    steps_left: u64,
 }
 
 /// Weight of one packet in the two moving averages of losses.
@@ -200,13 +207,20 @@ const UNTOLD_MIN: Duration = Duration::from_millis(15);
 /// Bound of the packets with feedback alone whose fate is open: a minute of them at the fastest pace. An
 /// honest peer reports once for every sixteen of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
+/// Packets that the log holds at most: twice as many as one report covers.
+const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
+/// A report may walk through many entries of the log. Where packets overtake each other by a round trip, each is
+/// walked through by all reports of a round trip, of which there are 64 at most, and those that repeat them.
+const STEPS_PER_PACKET: u64 = 256;
+/// Steps that may be saved up: 20 ms of processor time.
+const STEPS_MAX: u64 = 1 << 22;
 
 fn wait_max(base_rtt: Duration) -> Duration {
     (4 * base_rtt).max(WAIT_MAX)
 }
 
 impl SentLog {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(omissions: Omissions) -> Self {
         Self {
             packets: VecDeque::new(),
             base: 0,
@@ -231,6 +245,8 @@ impl SentLog {
             asked: Time::default(),
             asked_until: Time::default(),
             is_marking: false,
+            omissions,
+            steps_left: STEPS_MAX,
         }
     }
 
@@ -275,6 +291,24 @@ impl SentLog {
         self.get(self.oldest_open).map(|sent| sent.time)
     }
 
+    /// Leaves the next number out, if that is due. To be called before a packet takes its number.
+    pub(crate) fn omit_if_due(&mut self, now: Time) {
+        if self.omissions.take(self.next_number()) {
+            self.packets.push_back(Sent {
+                time: now,
+                bytes_before: self.bytes_sent,
+                bytes: 0,
+                state: State::Omitted,
+                eliciting: false,
+                in_train: false,
+                untold: false,
+                is_exempt: false,
+                is_capable: false,
+                contents: Contents::default(),
+            });
+        }
+    }
+
     /// Enters a packet just sent; its number is [`next_number`](Self::next_number).
     pub(crate) fn push(
         &mut self,
@@ -297,6 +331,7 @@ impl SentLog {
             contents,
         });
         self.bytes_sent += bytes as u64;
+        self.steps_left = (self.steps_left + STEPS_PER_PACKET).min(STEPS_MAX);
         if eliciting {
             self.bytes_in_flight += bytes as u64;
         } else {
@@ -311,7 +346,7 @@ impl SentLog {
     /// congestion control: the path was gone, not full.
     ///
     /// # Errors
-    /// If the report is malformed or covers packets that were never sent.
+    /// If the report is malformed or tells of the arrival of packets that were never sent.
     pub(crate) fn on_report(
         &mut self,
         report: &Report<'_>,
@@ -336,6 +371,7 @@ impl SentLog {
         outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
         let mut told_from = report.largest;
         let mut spoken = 0..0;
+        let mut is_true = true;
         report.for_each_run(|low, high, received| {
             told_from = told_from.min(low);
             if low != spoken.end {
@@ -344,13 +380,16 @@ impl SentLog {
             spoken.end = high;
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
-                for number in low..high {
-                    self.mark_arrived(number, now, outcome);
+                for number in low..high.min(low + self.steps_left) {
+                    is_true &= self.mark_arrived(number, now, outcome);
                 }
             } else {
                 self.give_up(low.max(self.resolved)..high, give_up_before, false, outcome);
             }
         })?;
+        if !is_true {
+            return Err(Malformed);
+        }
         self.spoken.insert(spoken);
         // No packet above the largest had arrived.
         let above = (report.largest + 1).max(self.resolved);
@@ -415,24 +454,21 @@ impl SentLog {
         })
     }
 
-    /// Forgets packets that can no longer arrive: resolved ones older than `age`.
+    /// Forgets packets that can no longer arrive: resolved ones older than `age`, or more than the log holds.
     pub(crate) fn forget(&mut self, now: Time, age: Duration) {
+        let is_old = |sent: &Sent| sent.time + age < now;
         while self.base < self.resolved
-            && self
-                .packets
-                .front()
-                .is_some_and(|sent| sent.time + age < now)
+            && (self.packets.front().is_some_and(is_old) || self.packets.len() as u64 > PACKETS_MAX)
         {
             self.packets.pop_front();
             self.base += 1;
         }
     }
 
-    /// Whether the log holds more packets than any window allows, or more packets of feedback than any path
+    /// Whether more packets are unresolved than any window allows, or more packets of feedback than any path
     /// holds: then the peer does not report.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.packets.len() as u64 > 2 * crate::wire::report::WINDOW
-            || self.reports_open > REPORTS_OPEN_MAX
+        self.next_number() - self.resolved > PACKETS_MAX || self.reports_open > REPORTS_OPEN_MAX
     }
 
     /// How much later than its neighbours a packet may arrive before it counts as lost.
@@ -456,10 +492,14 @@ impl SentLog {
         self.packets.get(number.checked_sub(self.base)? as usize)
     }
 
-    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) {
+    /// Returns false if there is no such packet.
+    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) -> bool {
+        self.steps_left = self.steps_left.saturating_sub(1);
         let sent = &mut self.packets[(number - self.base) as usize];
-        if sent.state == State::Arrived {
-            return;
+        match sent.state {
+            State::Arrived => return true,
+            State::Omitted => return false,
+            State::InFlight | State::GivenUp | State::Lost => {}
         }
         let before = std::mem::replace(&mut sent.state, State::Arrived);
         sent.contents.for_each(|item| outcome.arrived.push(item));
@@ -486,7 +526,7 @@ impl SentLog {
             } else {
                 self.reports_open -= 1;
             }
-            return;
+            return true;
         }
         if eliciting {
             self.packets_late += 1;
@@ -497,6 +537,7 @@ impl SentLog {
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
             self.recent_loss = (self.recent_loss - RECENT_LOSS_GAIN).max(0.0);
         }
+        true
     }
 
     /// Gives up those of `numbers` that are in flight and were sent before `time`. `is_untold` says that no
@@ -504,9 +545,10 @@ impl SentLog {
     fn give_up(&mut self, numbers: Range<u64>, time: Time, is_untold: bool, outcome: &mut Outcome) {
         for number in numbers {
             let sent = &mut self.packets[(number - self.base) as usize];
-            if sent.time >= time {
+            if sent.time >= time || self.steps_left == 0 {
                 return;
             }
+            self.steps_left -= 1;
             if sent.state != State::InFlight {
                 continue;
             }
@@ -546,10 +588,14 @@ impl SentLog {
             self.give_up(next, untold_before, true, outcome);
             let sent = &mut self.packets[(self.resolved - self.base) as usize];
             let lost = match sent.state {
+                State::Omitted => {
+                    self.resolved += 1;
+                    continue;
+                }
                 State::Arrived => false,
                 State::GivenUp => true,
                 State::InFlight => break,
-                State::Lost => unreachable!("a packet is settled once"),
+                State::Lost => unreachable!("a packet is resolved once"),
             };
             if lost {
                 sent.state = State::Lost;

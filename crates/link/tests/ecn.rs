@@ -30,9 +30,6 @@ impl Controller for Heeding {
         self.heard.fetch_add(digest.ce, Ordering::Relaxed);
         self.law.on_report(digest, now_s);
     }
-    fn on_tick(&mut self, now_s: f64) {
-        self.law.on_tick(now_s);
-    }
     fn rate_bytes_per_s(&self) -> f64 {
         self.law.rate_bytes_per_s()
     }

@@ -31,8 +31,6 @@ impl Controller for FixedRate {
         }
     }
 
-    fn on_tick(&mut self, _: f64) {}
-
     fn rate_bytes_per_s(&self) -> f64 {
         self.rate_bytes_per_s
     }

@@ -71,8 +71,6 @@ pub trait Controller: Send {
     fn on_sent(&mut self, number: u64, bytes: usize, now_s: f64);
     /// The peer reported.
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64);
-    /// Time has passed; called at least every 10 ms while packets are in flight.
-    fn on_tick(&mut self, now_s: f64);
     /// The rate at which to send, in bytes per second on the wire.
     fn rate_bytes_per_s(&self) -> f64;
     /// How much may be in flight, in bytes on the wire.

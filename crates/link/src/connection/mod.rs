@@ -29,15 +29,16 @@ pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
 use self::{
-    ecn::EcnState, keys::KeyRing, mtu::Mtu, peer_clock::PeerClock, rate_max::RateMax, rtt::Rtt,
-    silence::Doubtful,
+    ecn::EcnState, keys::KeyRing, mtu::Mtu, peer_clock::PeerClock, rate_max::RateMax,
+    repeat::RepeatsLeft, rtt::Rtt, silence::Doubtful,
 };
 use crate::{
     congestion::{Controller, PathMemory},
     control_frame::Control,
     feedback::received::ReceivedLog,
     handshake::{Handshake, tls::Parameters},
-    recovery::{Outcome, SentLog},
+    recovery::{Omissions, Outcome, SentLog},
+    secret::Secret,
     stream::{
         Class,
         recv::RecvState,
@@ -51,14 +52,21 @@ use crate::{
 pub(crate) struct Connection {
     pub(crate) peer: usize,
     pub(crate) our_id: ConnectionId,
-    peer_id: ConnectionId,
+    pub(crate) peer_id: ConnectionId,
     pub(crate) we_initiated: bool,
+    /// Of the two public keys that the handshake was made with, ours is the smaller one.
+    pub(crate) we_have_smaller_key: bool,
     pub(crate) peer_instance: u64,
     pub(crate) established: Time,
     keys: KeyRing,
+    secret: Secret,
+    /// Addresses that have been challenged.
+    challenges: u64,
     /// The handshake of an initiator, repeated until the first data packet of the peer.
     unconfirmed: Option<Unconfirmed>,
     pub(crate) remote: SocketAddr,
+    /// The peer has shown that it receives at `remote`.
+    is_remote_proven: bool,
     candidate: Option<Candidate>,
     /// Echo of a challenge, and where it goes.
     response: Option<([u8; 8], SocketAddr)>,
@@ -97,9 +105,7 @@ pub(crate) struct Connection {
     app_limited_until: u64,
     train_left: usize,
     repeat_pass: Time,
-    /// The present pass has repeated everything worth it.
-    repeat_exhausted: bool,
-    last_tick: Time,
+    repeats_left: RepeatsLeft,
     /// Control frames to repeat beside the next reports, and how often each.
     echoes: VecDeque<(Control, u8)>,
     close: Option<Close>,
@@ -140,6 +146,7 @@ struct Candidate {
 struct Close {
     code: u32,
     copies: u32,
+    next: Time,
 }
 
 /// Why a connection is over.
@@ -215,8 +222,13 @@ pub(crate) struct Setup {
     pub(crate) our_id: ConnectionId,
     pub(crate) peer_id: ConnectionId,
     pub(crate) we_initiated: bool,
+    pub(crate) we_have_smaller_key: bool,
     pub(crate) remote: SocketAddr,
+    /// The peer has not shown that it receives at `remote`: the bytes that may be sent there until it has.
+    pub(crate) unproven_allowance: Option<usize>,
     pub(crate) keys: Keys,
+    /// For what the peer must not guess.
+    pub(crate) secret: Secret,
     pub(crate) secrets: Secrets,
     pub(crate) theirs: Parameters,
     pub(crate) flight: Option<HandshakeFlight>,
@@ -277,11 +289,12 @@ impl Connection {
         };
         let mut streams = Streams::new(setup.we_initiated, limits);
         streams.controls = VecDeque::from([Control::PathHint]);
-        Self {
+        let mut connection = Self {
             peer: setup.peer,
             our_id: setup.our_id,
             peer_id: setup.peer_id,
             we_initiated: setup.we_initiated,
+            we_have_smaller_key: setup.we_have_smaller_key,
             peer_instance: setup.theirs.instance,
             established: now,
             keys: KeyRing::new(setup.keys, setup.secrets),
@@ -290,10 +303,13 @@ impl Connection {
                 next: now,
             }),
             remote: setup.remote,
+            is_remote_proven: setup.unproven_allowance.is_none(),
             candidate: None,
             response: None,
             received: ReceivedLog::new(setup.rtt),
-            sent: SentLog::new(),
+            sent: SentLog::new(Omissions::new(setup.secret.clone(), setup.our_id)),
+            secret: setup.secret,
+            challenges: 0,
             outcome: Outcome::default(),
             streams,
             ecn: EcnState::new(setup.controller.heeds_marks()),
@@ -318,8 +334,7 @@ impl Connection {
             app_limited_until: 0,
             train_left: 0,
             repeat_pass: Time::default(),
-            repeat_exhausted: false,
-            last_tick: now,
+            repeats_left: RepeatsLeft::Some,
             echoes: VecDeque::new(),
             close: None,
             closed: None,
@@ -327,7 +342,11 @@ impl Connection {
             keep_alive: setup.keep_alive,
             rate_max: RateMax::default(),
             stats: Stats::default(),
+        };
+        if let Some(allowance) = setup.unproven_allowance {
+            connection.challenge(setup.remote, allowance, now);
         }
+        connection
     }
 
     /// Sets how often an idle connection sends a packet.
@@ -504,6 +523,7 @@ impl Connection {
             self.close = Some(Close {
                 code,
                 copies: CLOSE_COPIES,
+                next: Time::default(),
             });
         }
     }
@@ -547,6 +567,11 @@ impl Connection {
         (self.sent.packets_lost, self.sent.packets_late)
     }
 
+    #[cfg(test)]
+    pub(crate) fn next_number(&self) -> u64 {
+        self.sent.next_number()
+    }
+
     #[cfg(feature = "sim")]
     pub(crate) fn packets_remembered(&self) -> usize {
         self.sent.len()
@@ -573,5 +598,5 @@ impl Connection {
 
 /// Code of a [`crate::wire::frame::Frame::Stop`] after count and hash did not agree.
 pub(crate) const CODE_CORRUPT: u32 = u32::MAX;
-/// A close is sent this often, since nothing will repeat it.
+/// A close is sent this often, since nothing else repeats it.
 const CLOSE_COPIES: u32 = 3;

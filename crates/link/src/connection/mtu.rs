@@ -23,6 +23,8 @@ pub(crate) struct Mtu {
     candidate: usize,
     probes_sent: u32,
     next_probe: Time,
+    /// Pause after the present search.
+    pause: Duration,
     vanished: Vanished,
 }
 
@@ -46,8 +48,9 @@ const HEADERS_V6: usize = 40 + 8;
 const PROBES_LARGEST: u32 = 10;
 /// Probes of each smaller size.
 const PROBES_SMALLER: u32 = 4;
-/// Pause between searches.
-const PROBE_PAUSE: Duration = Duration::from_secs(60);
+/// Pause between two searches: twice as long each time, up to what RFC 8899 section 5.1.1 advises.
+const PAUSE_MIN: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// The path carries less than it did if this many large packets in a row are lost, over this time, while this
 /// many small ones arrive. A queue that overflows also drops large packets first, but not for so long.
 const LARGE_LOST: u32 = 64;
@@ -66,6 +69,7 @@ impl Mtu {
             candidate: 0,
             probes_sent: 0,
             next_probe: Time::default(),
+            pause: PAUSE_MIN,
             vanished: Vanished::default(),
         }
     }
@@ -98,7 +102,8 @@ impl Mtu {
                 || self.payload_of(self.candidate) <= self.payload_bytes;
             if is_over {
                 self.candidate = 0;
-                self.next_probe = now + PROBE_PAUSE;
+                self.next_probe = now + self.pause;
+                self.pause = (2 * self.pause).min(PAUSE_MAX);
             }
         }
         size

@@ -7,13 +7,15 @@ use std::{net::SocketAddr, time::Duration};
 
 use super::{
     CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts,
-    ip_overhead,
+    ip_overhead, repeat::RepeatsLeft,
 };
 use crate::{
     AMPLIFICATION_MAX,
     congestion::Digest,
     control_frame::Control,
+    feedback::received::Content,
     recovery::{Item, Outcome, Timing},
+    secret::Purpose,
     stream::{
         Class,
         recv::{Insert, RecvState},
@@ -84,7 +86,7 @@ impl Connection {
         self.unconfirmed = None;
         self.end_silence(now);
         let is_newest = number >= self.received.next();
-        let mut wants_report = false;
+        let mut content = Content::Reports;
         let mut reports = 0;
         let mut kept = Kept::Yes;
         for frame in Frames::new(payload) {
@@ -93,10 +95,11 @@ impl Connection {
                 self.closed = Some(ConnectionEnd::Violation);
                 return Received::Accepted;
             };
-            wants_report |= !matches!(
-                frame,
-                Frame::Feedback(_) | Frame::Ecn { .. } | Frame::Close { .. }
-            );
+            content = content.max(match frame {
+                Frame::Feedback(_) | Frame::Ecn { .. } | Frame::Close { .. } => Content::Reports,
+                Frame::Ping => Content::Ping,
+                _ => Content::Data,
+            });
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
                 // Each report may walk through all packets in flight, so one in a packet must do.
@@ -121,13 +124,13 @@ impl Connection {
         }
         match kept {
             Kept::Yes => {
-                self.received.insert(number, wire_bytes, wants_report, now);
+                self.received.insert(number, wire_bytes, content, now);
                 self.ecn.on_received(ecn);
             }
             Kept::No => self.stats.no_memory += 1,
         }
-        if is_newest && from != self.remote {
-            self.consider_address(from, number, len, now);
+        if is_newest && (from != self.remote || !self.is_remote_proven) {
+            self.consider_address(from, len, now);
         }
         Received::Accepted
     }
@@ -168,7 +171,7 @@ impl Connection {
             Frame::InitialWindow { chunks } => self.streams.memory.set_initial_credit(chunks),
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
             Frame::PathHint { rtt_us } => self.on_path_hint(rtt_us),
-            Frame::TellFrom { number } => self.received.tell_from(number),
+            Frame::TellFrom { number } => self.received.tell_from(number, now),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
             Frame::Response(token) => self.on_response(token, from),
@@ -261,6 +264,10 @@ impl Connection {
         let Some(stream) = self.peer_stream(number, now)? else {
             return Ok(());
         };
+        if stream.send.state() == SendState::Open {
+            // Nobody can have read the end of what goes on.
+            return Err(Malformed);
+        }
         if !stream.send_done {
             let buffered = stream.send.buffered_bytes();
             stream.send_done = true;
@@ -288,6 +295,7 @@ impl Connection {
             .is_some_and(|candidate| candidate.token == token && candidate.address == from)
         {
             self.remote = from;
+            self.is_remote_proven = true;
             self.candidate = None;
         }
     }
@@ -373,6 +381,7 @@ impl Connection {
             self.last_progress = now;
             self.doubts = 0;
         }
+        self.repeats_left = self.repeats_left.max(RepeatsLeft::NextPass);
         if outcome.ask {
             self.streams.controls.push_back(Control::TellFrom);
         }
@@ -504,19 +513,25 @@ impl Connection {
 
     /// The newest packet came from another address: challenges that address, since the packet may have been
     /// replayed from there.
-    fn consider_address(&mut self, from: SocketAddr, number: u64, len: usize, now: Time) {
+    fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
         if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == from) {
             candidate.allowance += allowance;
             return;
         }
-        // Only the peer can decrypt the challenge, so the token need not be unpredictable to
-        // others; it must differ from earlier ones.
-        let token = (number ^ u64::from(self.stats.datagrams_received as u32).rotate_left(32))
-            .to_be_bytes();
+        self.challenge(from, allowance, now);
+    }
+
+    /// Asks at `address` whether the peer receives there, by `allowance` bytes at most.
+    pub(super) fn challenge(&mut self, address: SocketAddr, allowance: usize, now: Time) {
+        // The peer must not answer for an address at which it does not receive.
+        let token = self
+            .secret
+            .number(Purpose::Challenge, self.our_id, self.challenges);
+        self.challenges += 1;
         self.candidate = Some(Candidate {
-            address: from,
-            token,
+            address,
+            token: token.to_be_bytes(),
             next: now,
             tries: 0,
             allowance,

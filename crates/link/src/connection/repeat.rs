@@ -28,6 +28,17 @@ const REPEAT_COPIES_MAX: f64 = 26.0;
 /// The copies are this fraction (one over it) of a round trip apart, past short bursts.
 const REPEAT_SPACING: u32 = 16;
 
+/// What is left to repeat while the line is idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RepeatsLeft {
+    /// Nothing, until something is sent, reported or doubted.
+    None,
+    /// Nothing in the present pass; the next one may find something.
+    NextPass,
+    /// More of the present pass.
+    Some,
+}
+
 impl Connection {
     /// The next slot to send again: a given-up one, or one to repeat because nothing else is there.
     pub(super) fn again(&mut self, now: Time, contents: &Contents) -> Option<(ChunkRef, usize)> {
@@ -38,14 +49,19 @@ impl Connection {
             return None;
         }
         let restart = now.since(self.repeat_pass) >= self.repeat_interval()
-            && (self.repeat_exhausted || now.since(self.repeat_pass) >= self.rtt.smoothed());
+            && (self.repeats_left != RepeatsLeft::Some
+                || now.since(self.repeat_pass) >= self.rtt.smoothed());
         let copies = self.repeat_copies();
         if restart {
             self.repeat_pass = now;
             self.streams.repeat_ends(copies);
         }
         let repeat = self.streams.next_repeat(copies, restart);
-        self.repeat_exhausted = repeat.is_none();
+        self.repeats_left = match repeat {
+            Some(_) => RepeatsLeft::Some,
+            None if restart => RepeatsLeft::None,
+            None => self.repeats_left.min(RepeatsLeft::NextPass),
+        };
         repeat
     }
 

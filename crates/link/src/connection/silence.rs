@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Connection, ConnectionEnd};
+use super::{Connection, ConnectionEnd, repeat::RepeatsLeft};
 use crate::time::Time;
 
 /// A sender asks for a report when none has come for a round trip and a half and this time more.
@@ -16,12 +16,11 @@ const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// After a suspension longer than the idle timeout, the peer has this time and four round trips to be heard.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
 /// Probes are a round trip apart, within the first two bounds. At first they are an eighth of a round trip
-/// apart, until the third time and five round trips after the silence began.
-const PROBE_PAUSE_MIN: Duration = Duration::from_millis(25);
+/// apart, and no closer than the third, until the fourth time and five round trips after the silence began.
+const PROBE_PAUSE_MIN: Duration = Duration::from_millis(200);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
+const PROBE_PAUSE_FIRST: Duration = Duration::from_millis(25);
 const OFTEN_UNTIL: Duration = Duration::from_secs(5);
-/// The controller's tick.
-pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// This process was suspended for longer than the peer waits.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +31,7 @@ pub(super) struct Doubtful {
 }
 
 impl Connection {
-    /// Lets time pass: notices silence, gives up when it lasts, drives the controller.
+    /// Lets time pass: notices silence, gives up when it lasts.
     pub(crate) fn on_timeout(&mut self, now: Time) {
         if self.closed.is_some() {
             return;
@@ -56,18 +55,15 @@ impl Connection {
         if self.silent_since.is_none() && self.silence_deadline().is_some_and(|due| due <= now) {
             self.fall_silent(now);
         }
-        if now.since(self.last_tick) >= TICK && self.silent_since.is_none() {
-            self.last_tick = now;
-            self.controller.on_tick(now.seconds_since(Time::default()));
-        }
         if self.silent_since.is_none() && self.next_doubt().is_some_and(|due| due <= now) {
             self.ping_wanted = true;
             self.last_doubt = now;
             // Slots on their way may be repeated once more.
             self.doubts = self.doubts.saturating_add(1);
             self.repeat_pass = Time::default();
+            self.repeats_left = self.repeats_left.max(RepeatsLeft::NextPass);
         }
-        if now.since(self.last_sent) >= self.keep_alive {
+        if self.silent_since.is_none() && now.since(self.last_sent) >= self.keep_alive {
             self.ping_wanted = true;
         }
     }
@@ -78,14 +74,14 @@ impl Connection {
         self.ecn.on_silence();
     }
 
-    /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is believed only
-    /// while nothing comes although an answer may be due, and only until the next packet of the peer.
+    /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is a reason to ask
+    /// the peer at once, and no more than that.
     pub(crate) fn on_unreachable(&mut self, now: Time) {
-        let some = self.rtt.smoothed() / 4;
-        let oldest = self.sent.oldest_in_flight();
-        let is_due = oldest.is_some_and(|sent| now.since(sent) > some);
-        if self.silent_since.is_none() && is_due && now.since(self.last_heard) > some {
-            self.fall_silent(now);
+        let is_due = now.since(self.last_heard) > self.rtt.smoothed() / 4
+            && now.since(self.last_doubt) > self.rtt.smoothed() / 2;
+        if self.silent_since.is_none() && is_due {
+            self.last_doubt = now;
+            self.ping_wanted = true;
         }
     }
 
@@ -129,7 +125,7 @@ impl Connection {
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
         match self.silent_since {
             Some(since) if now.since(since) < OFTEN_UNTIL + 5 * rtt => {
-                (rtt / 8).max(PROBE_PAUSE_MIN).min(pause)
+                (rtt / 8).clamp(PROBE_PAUSE_FIRST, pause)
             }
             _ => pause,
         }

@@ -9,7 +9,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use super::{
     CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, ecn::EcnCounts, ip_overhead,
-    silence::TICK,
+    repeat::RepeatsLeft,
 };
 use crate::{
     control_frame::Control,
@@ -40,6 +40,8 @@ const CHALLENGES_MAX: u32 = 8;
 /// Frames with credit or ends of reading that wait to be repeated beside reports, at most.
 const ECHOES_MAX: usize = 64;
 const ECHOES_PER_REPORT: usize = 8;
+/// Time between two copies of a close: longer than most bursts of losses.
+const CLOSE_APART: Duration = Duration::from_millis(40);
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
 /// A packet with a challenge alone.
@@ -65,6 +67,12 @@ impl Connection {
         now: Time,
     ) -> Option<Transmit> {
         if self.closed.is_some() {
+            return None;
+        }
+        if let Some(transmit) = self.transmit_challenge(out, now) {
+            return Some(transmit);
+        }
+        if !self.is_remote_proven {
             return None;
         }
         if let Some(transmit) = self.transmit_unpaced(out, now) {
@@ -106,28 +114,27 @@ impl Connection {
         if self.closed.is_some() {
             return Time::NEVER;
         }
-        let mut next = self.last_sent + self.keep_alive;
+        let mut next = self.last_heard + self.idle_timeout;
         let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
-        if self.silent_since.is_none() {
-            consider(self.next_doubt());
-        }
-        consider(self.unconfirmed.as_ref().map(|flight| flight.next));
         consider(self.candidate.as_ref().map(Candidate::next_challenge));
         consider(self.response.map(|_| now));
-        consider(self.close.map(|_| now));
+        if !self.is_remote_proven {
+            return next;
+        }
+        consider(self.unconfirmed.as_ref().map(|flight| flight.next));
+        consider(self.close.map(|close| close.next));
         consider(self.received.report_due());
-        consider(self.mtu.probe_due());
-        consider(Some(self.last_heard + self.idle_timeout));
         consider(self.doubtful.map(|doubtful| doubtful.end));
         if self.silent_since.is_some() {
+            // Nothing else is sent meanwhile, so nothing else is due.
             consider(Some(self.next_probe));
             return next;
         }
+        consider(Some(self.last_sent + self.keep_alive));
+        consider(self.next_doubt());
+        consider(self.mtu.probe_due());
         consider(self.silence_deadline());
         consider(self.streams.next_delayed());
-        if self.sent.bytes_in_flight() > 0 {
-            consider(Some(self.last_tick + TICK));
-        }
         if self.ping_wanted {
             consider(Some(now));
         }
@@ -136,30 +143,17 @@ impl Connection {
                 consider(Some(self.pacer.next_send().max(held_until)));
             }
         } else if self.repeats() && self.window_open() {
-            let pass = self.repeat_pass + self.repeat_interval();
-            consider(Some(if self.repeat_exhausted {
-                pass
-            } else {
-                self.pacer.next_send().max(held_until)
-            }));
+            consider(match self.repeats_left {
+                RepeatsLeft::Some => Some(self.pacer.next_send().max(held_until)),
+                RepeatsLeft::NextPass => Some(self.repeat_pass + self.repeat_interval()),
+                RepeatsLeft::None => None,
+            });
         }
         next
     }
 
-    fn transmit_unpaced(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        let to = self.remote;
-        if self
-            .unconfirmed
-            .as_ref()
-            .is_some_and(|flight| flight.next <= now)
-        {
-            let len = self.write_flight(out, now);
-            return Some(Transmit {
-                to,
-                segment_bytes: len,
-                is_ecn_capable: false,
-            });
-        }
+    /// An answer to a challenge, or a challenge.
+    fn transmit_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         if let Some((token, to)) = self.response.take() {
             let transmit = self.write_single(out, to, &Frame::Response(token), now);
             if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == to) {
@@ -179,8 +173,26 @@ impl Connection {
             }
             return Some(self.write_single(out, address, &Frame::Challenge(token), now));
         }
-        if let Some(close) = self.close.as_mut() {
+        None
+    }
+
+    fn transmit_unpaced(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
+        let to = self.remote;
+        if self
+            .unconfirmed
+            .as_ref()
+            .is_some_and(|flight| flight.next <= now)
+        {
+            let len = self.write_flight(out, now);
+            return Some(Transmit {
+                to,
+                segment_bytes: len,
+                is_ecn_capable: false,
+            });
+        }
+        if let Some(close) = self.close.as_mut().filter(|close| close.next <= now) {
             close.copies = close.copies.saturating_sub(1);
+            close.next = now + CLOSE_APART;
             let (code, last) = (close.code, close.copies == 0);
             let transmit = self.write_single(out, to, &Frame::Close { code }, now);
             if last {
@@ -192,7 +204,7 @@ impl Connection {
             return Some(transmit);
         }
         if self.received.report_due().is_some_and(|due| due <= now) {
-            let start = self.begin_packet(out);
+            let start = self.begin_packet(out, now);
             if let Some(EcnCounts { capable, marked }) = self.ecn.take_counts() {
                 Frame::Ecn { capable, marked }.put(out);
             }
@@ -214,7 +226,7 @@ impl Connection {
         }
         if self.mtu.probe_due().is_some_and(|due| due <= now) {
             let size = self.mtu.take_probe(now, self.rtt.smoothed());
-            let start = self.begin_packet(out);
+            let start = self.begin_packet(out, now);
             Frame::Ping.put(out);
             out.resize(start + size - TAG_SIZE, 0);
             let mut contents = Contents::default();
@@ -249,7 +261,7 @@ impl Connection {
         frame: &Frame<'_>,
         now: Time,
     ) -> Transmit {
-        let start = self.begin_packet(out);
+        let start = self.begin_packet(out, now);
         frame.put(out);
         let eliciting = matches!(frame, Frame::Ping);
         let len = self.end_packet(out, start, eliciting, false, Contents::default(), now);
@@ -292,7 +304,7 @@ impl Connection {
     /// Appends one packet of control frames and slots, `size_max` bytes at most. Returns false,
     /// having written nothing, if there is none.
     fn write_data_packet(&mut self, out: &mut Vec<u8>, size_max: usize, now: Time) -> bool {
-        let start = self.begin_packet(out);
+        let start = self.begin_packet(out, now);
         let end_max = start + size_max - TAG_SIZE;
         let mut contents = Contents::default();
         while out.len() + CONTROL_SIZE_MAX <= end_max {
@@ -481,15 +493,16 @@ impl Connection {
     }
 
     /// Appends a packet with any payload, as a faulty or hostile peer might send.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
-        let start = self.begin_packet(out);
+        let start = self.begin_packet(out, now);
         out.extend_from_slice(payload);
         self.end_packet(out, start, false, false, Contents::default(), now);
     }
 
-    fn begin_packet(&mut self, out: &mut Vec<u8>) -> usize {
+    fn begin_packet(&mut self, out: &mut Vec<u8>, now: Time) -> usize {
         let start = out.len();
+        self.sent.omit_if_due(now);
         let phase = self.keys.phase_for_sealing();
         packet::put_data_header(out, self.peer_id, self.sent.next_number(), phase);
         debug_assert_eq!(out.len() - start, HEADER_SIZE);
@@ -514,6 +527,7 @@ impl Connection {
         self.sent
             .push(now, wire_bytes, eliciting, in_train, contents);
         if eliciting {
+            self.repeats_left = self.repeats_left.max(RepeatsLeft::NextPass);
             self.controller
                 .on_sent(number, wire_bytes, now.seconds_since(Time::default()));
             self.pacer.on_sent(wire_bytes);

@@ -8,6 +8,8 @@ mod resolve;
 mod run;
 mod socket;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 use std::{
@@ -220,6 +222,8 @@ enum Command {
         reply: oneshot::Sender<usize>,
     },
     Abandon,
+    #[cfg(test)]
+    Panic,
 }
 
 type OpenResult = Result<(SendStream, RecvStream), OpenError>;

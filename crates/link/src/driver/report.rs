@@ -1,7 +1,7 @@
 //! The driver's reports: the snapshot for the status, and log lines at a bounded rate.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -82,6 +82,14 @@ impl Reporter {
             dropped: endpoint.dropped(),
         };
         *self.snapshot.lock().expect("no holder of this lock panics") = snapshot;
+    }
+
+    /// The link has ended: no peer is up any more.
+    pub(super) fn publish_end(&self) {
+        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        for peer in &mut snapshot.peers {
+            peer.state = PeerState::Connecting;
+        }
     }
 
     pub(super) fn log_drops(&mut self, dropped: DropCounters, now: Instant) {

@@ -219,11 +219,7 @@ impl Driver {
             }
             self.sleep();
         }
-        for entry in self.streams.values() {
-            entry.send.lock().end(Err(StreamError::Closed));
-            entry.recv.lock().end(Err(StreamError::Closed));
-        }
-        if let Some(reply) = self.stopping.and_then(|stopping| stopping.reply) {
+        if let Some(reply) = self.stopping.take().and_then(|stopping| stopping.reply) {
             let _ = reply.send(self.streams.len());
         }
     }
@@ -257,6 +253,8 @@ impl Driver {
                         is_closing: false,
                     });
                 }
+                #[cfg(test)]
+                Command::Panic => panic!("a fault of the driver"),
                 Command::Abandon => {
                     if self.stopping.is_none() {
                         let deadline = now;
@@ -519,6 +517,17 @@ impl Driver {
             .lock()
             .expect("no holder of this lock panics");
         let _ = sender.send(command);
+    }
+}
+
+impl Drop for Driver {
+    /// Nobody may wait for a driver that is gone, also if it has panicked.
+    fn drop(&mut self) {
+        for entry in self.streams.values() {
+            entry.send.lock().end(Err(StreamError::Closed));
+            entry.recv.lock().end(Err(StreamError::Closed));
+        }
+        self.reporter.publish_end();
     }
 }
 

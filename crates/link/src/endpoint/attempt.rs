@@ -34,10 +34,21 @@ pub(crate) struct Attempt {
     pub(crate) allowance: usize,
     /// Initiator only: the cookie that the responder asked for.
     pub(crate) cookie: Option<Cookie>,
-    /// Responder: the initiator has shown that it receives at `remote`.
-    pub(crate) is_proven: bool,
+    /// Responder: where the initiator has shown by a cookie that it receives.
+    pub(crate) proven: Option<SocketAddr>,
+    /// Responder: where its flights have gone.
+    pub(crate) answered: Answered,
     /// One past the greatest number of a handshake packet that was opened.
     pub(crate) next_number: u32,
+}
+
+/// The addresses that a responder's flights have gone to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answered {
+    Nobody,
+    Only(SocketAddr),
+    /// More than one address: which of them the initiator received them at is not known.
+    Several,
 }
 
 /// The number of transmissions of the current flight, and its unsent part.
@@ -113,6 +124,14 @@ impl Attempt {
         self.allowance += AMPLIFICATION_MAX * len;
     }
 
+    /// Whether the peer has shown that it receives at the address that its newest packet came from. A peer that has
+    /// the keys of the handshake has received a flight of ours.
+    pub(crate) fn is_remote_proven(&self) -> bool {
+        self.we_initiate
+            || self.proven == Some(self.remote)
+            || self.answered == Answered::Only(self.remote)
+    }
+
     fn is_held_back(&self) -> bool {
         !self.we_initiate && self.allowance < DATAGRAM_MAX
     }
@@ -164,6 +183,11 @@ impl Attempt {
         }
         let len = out.len() - start;
         self.allowance = self.allowance.saturating_sub(len);
+        self.answered = match self.answered {
+            Answered::Nobody => Answered::Only(self.remote),
+            Answered::Only(address) if address == self.remote => Answered::Only(address),
+            Answered::Only(_) | Answered::Several => Answered::Several,
+        };
         Some(Transmit {
             to: self.remote,
             segment_bytes: len,

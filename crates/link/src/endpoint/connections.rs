@@ -4,7 +4,10 @@ use std::{cmp::Reverse, time::Duration};
 
 use super::{Endpoint, Event, LostReason, StreamKey, handshakes::ATTEMPT_PAUSE};
 use crate::{
-    connection::ConnectionEnd, stream::table::StreamEvent, time::Time, wire::packet::ConnectionId,
+    connection::{Connection, ConnectionEnd},
+    stream::table::StreamEvent,
+    time::Time,
+    wire::packet::ConnectionId,
 };
 
 /// A second connection to a peer is not judged before this time.
@@ -44,10 +47,10 @@ impl Endpoint {
         let new = &self.connections[&fresh];
         let takes_over = match old {
             None => true,
-            Some(old) if old.is_doubtful() => true,
+            Some(old) if old.is_doubtful() || old.streams.is_wearing_out() => true,
             Some(old) if now.since(old.established) < GLARE && !old.is_silent() => {
-                // Both sides see the same keys, so both keep the same one.
-                new.we_initiated == self.we_have_smaller_key(peer)
+                // Both sides see the same two keys, so both keep the same connection.
+                new.we_initiated == new.we_have_smaller_key
             }
             Some(_) => false,
         };
@@ -95,6 +98,22 @@ impl Endpoint {
         }
     }
 
+    /// When [`judge_standby`](Self::judge_standby) is to be called though no connection has changed.
+    pub(super) fn standby_due(&self, standby: &Connection) -> Time {
+        let current = self.peers[standby.peer].current;
+        if current == Some(standby.our_id) {
+            return Time::NEVER;
+        }
+        let grace = standby.established + STANDBY_GRACE;
+        if self.ran < grace {
+            return grace;
+        }
+        match standby.silent_since() {
+            Some(since) if self.ran < since + SILENCE_BESIDE_OTHER => since + SILENCE_BESIDE_OTHER,
+            _ => Time::NEVER,
+        }
+    }
+
     /// Closes the connection if its peer has been removed and it has no streams.
     pub(super) fn close_if_removed(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
@@ -104,14 +123,6 @@ impl Endpoint {
         {
             connection.begin_close(0);
         }
-    }
-
-    fn we_have_smaller_key(&self, peer: usize) -> bool {
-        let ours = self.config.identity.public_key();
-        self.config.peers[peer]
-            .public_keys
-            .first()
-            .is_some_and(|theirs| ours < *theirs)
     }
 
     /// Passes on a connection's events and notices its end.

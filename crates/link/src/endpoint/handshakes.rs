@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use super::{
     Endpoint, Event, LostReason,
-    attempt::{Attempt, Flights},
+    attempt::{Answered, Attempt, Flights},
     first_flights::Verdict,
 };
 use crate::{
@@ -111,7 +111,9 @@ impl Endpoint {
             }
             attempt.timestamp = attempt.timestamp.max(hello.timestamp);
             attempt.on_hello(len, from);
-            attempt.is_proven |= is_proven && attempt.remote == from;
+            if is_proven && attempt.remote == from {
+                attempt.proven = Some(from);
+            }
             return Some(*id);
         }
         match flights.judge(hello.source, hello.timestamp, hello.crypto_offset) {
@@ -145,7 +147,8 @@ impl Endpoint {
             flights: Flights::new(now),
             allowance: 0,
             cookie: None,
-            is_proven,
+            proven: is_proven.then_some(from),
+            answered: Answered::Nobody,
             next_number: 0,
         };
         attempt.on_hello(len, from);
@@ -236,7 +239,11 @@ impl Endpoint {
             peer_id,
             we_initiated: attempt.we_initiate,
             remote: attempt.remote,
+            unproven_allowance: (!attempt.is_remote_proven()).then_some(attempt.allowance),
+            we_have_smaller_key: self.config.identity.public_key()
+                < self.config.peers[attempt.peer].public_keys[attempt.key],
             keys,
+            secret: self.secret.clone(),
             secrets,
             theirs,
             flight: attempt
@@ -266,25 +273,35 @@ impl Endpoint {
         self.choose_current(attempt.peer, id, now);
     }
 
-    pub(super) fn begin_attempt_if_due(&mut self, index: usize, now: Time) {
-        let current = self.peers[index]
-            .current
-            .and_then(|id| self.connections.get(&id));
+    /// When the next handshake with a peer is to begin; [`Time::NEVER`] while none is wanted.
+    pub(super) fn attempt_due(&self, index: usize) -> Time {
+        let peer = &self.peers[index];
+        if !peer.has_endpoint || peer.attempt.is_some() || peer.resolving {
+            return Time::NEVER;
+        }
+        let current = peer.current.and_then(|id| self.connections.get(&id));
         let wanted = match current {
-            None => true,
-            Some(connection) => {
-                let silence = connection.silent_since().map(|since| now.since(since));
-                connection.is_doubtful() || silence.is_some_and(|it| it >= RECONNECT_AFTER)
-            }
+            None => Time::default(),
+            Some(connection) if connection.is_doubtful() => Time::default(),
+            Some(connection) => match connection.silent_since() {
+                Some(since) => since + RECONNECT_AFTER,
+                None if connection.streams.is_wearing_out() => Time::default(),
+                None => return Time::NEVER,
+            },
         };
-        let standby = self
-            .connections
-            .values()
-            .any(|c| c.peer == index && Some(c.our_id) != self.peers[index].current);
-        let peer = &mut self.peers[index];
-        let is_free = peer.attempt.is_none() && !peer.resolving && peer.next_attempt <= now;
-        if peer.has_endpoint && wanted && !standby && is_free {
-            peer.resolving = true;
+        let mut standbys = self.connections.values().filter(|connection| {
+            connection.peer == index && Some(connection.our_id) != peer.current
+        });
+        // One that is silent, too, helps nobody.
+        if standbys.any(|standby| !standby.is_silent()) {
+            return Time::NEVER;
+        }
+        wanted.max(peer.next_attempt)
+    }
+
+    pub(super) fn begin_attempt_if_due(&mut self, index: usize, now: Time) {
+        if self.attempt_due(index) <= now {
+            self.peers[index].resolving = true;
             self.events.push_back(Event::Resolve { peer: index });
         }
     }
@@ -321,7 +338,8 @@ impl Endpoint {
             flights: Flights::new(now),
             allowance: 0,
             cookie: None,
-            is_proven: false,
+            proven: None,
+            answered: Answered::Nobody,
             next_number: 0,
         };
         self.attempts.insert(our_id, attempt);

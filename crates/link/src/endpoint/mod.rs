@@ -26,7 +26,7 @@ use std::{
 pub use self::streams::Footprint;
 use self::{
     attempt::{ATTEMPT_MAX, Attempt},
-    handshakes::{ATTEMPT_PAUSE, RECONNECT_AFTER},
+    handshakes::ATTEMPT_PAUSE,
     peer::Peer,
 };
 pub use self::{
@@ -42,6 +42,7 @@ use crate::{
     connection::{Connection, Ecn, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
     handshake::{cookie::CookieJar, envelope::KeyId},
     id_map::IdMap,
+    secret::Secret,
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
 };
@@ -60,6 +61,7 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     dropped: DropCounters,
     cookies: CookieJar,
+    secret: Secret,
     /// Cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Paces the datagrams to all peers together, if their rate has a cap.
@@ -93,6 +95,7 @@ impl Endpoint {
             epoch,
             our_key: KeyId::of(&config.identity.public_key()),
             cookies: CookieJar::new(&config.identity, config.instance),
+            secret: Secret::new(&config.identity, config.instance),
             replies: VecDeque::new(),
             random: config.seed,
             config,
@@ -295,17 +298,13 @@ impl Endpoint {
         }
         for connection in self.connections.values_mut() {
             next = next.min(connection.next_timeout(held_until, now));
-            if let Some(since) = connection.silent_since() {
-                next = next.min(now.max(since + RECONNECT_AFTER) + Duration::from_millis(50));
-            }
         }
-        for peer in &self.peers {
-            if peer.has_endpoint
-                && peer.current.is_none()
-                && peer.attempt.is_none()
-                && !peer.resolving
-            {
-                next = next.min(peer.next_attempt);
+        for connection in self.connections.values() {
+            next = next.min(self.standby_due(connection));
+        }
+        if !self.is_closing {
+            for peer in 0..self.peers.len() {
+                next = next.min(self.attempt_due(peer));
             }
         }
         self.due = next;

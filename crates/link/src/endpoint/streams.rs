@@ -218,7 +218,7 @@ impl Endpoint {
 
     /// Appends a packet to `peer`, sealed with our keys, with any payload. Returns whether there is
     /// a connection.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn seal_payload(
         &mut self,
         peer: usize,

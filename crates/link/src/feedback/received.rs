@@ -34,6 +34,10 @@ pub(crate) struct ReceivedLog {
     /// The peer has asked that everything from this packet on be reported again, and the number of further
     /// reports that will do so.
     asked: Option<(u64, usize)>,
+    /// The present report answers that question.
+    is_answering: bool,
+    /// When the peer may ask again.
+    asks_from: Time,
     /// Receive times for the next report, oldest first.
     samples: Vec<Sample>,
     /// One arrival in this many is sampled.
@@ -60,8 +64,21 @@ pub(crate) struct ReceivedLog {
     pending: bool,
     /// Without new arrivals reports are repeated until then.
     repeat_until: Time,
+    /// ... and so often more, about a ping.
+    repeats_left: usize,
     /// The number of reports that cover each arrival.
     redundancy: usize,
+}
+
+/// What a packet carries, as far as its reports are concerned. Later kinds want more of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Content {
+    /// Reports, or the end of the connection: nobody waits for a report about that.
+    Reports,
+    /// A question whether we are there, which will be asked again.
+    Ping,
+    /// Anything else.
+    Data,
 }
 
 /// A report that was made.
@@ -74,6 +91,8 @@ struct Made {
 
 /// Packets that are reported again when the peer asks: over a second at 1 Gbit/s.
 const ASKED_MAX: u64 = 1 << 17;
+/// Reports that the peer asked for take no more than this on average: a question is short, and its answer is long.
+const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
 /// Samples taken in the time in which the arrivals come that each front is chosen from. More would
 /// sample the same front twice.
 const SAMPLED_EACH: usize = 16;
@@ -120,6 +139,8 @@ impl ReceivedLog {
             history: VecDeque::with_capacity(REDUNDANCY_MAX + 1),
             late: None,
             asked: None,
+            is_answering: false,
+            asks_from: Time::default(),
             samples: Vec::with_capacity(SAMPLES_MAX),
             sample_stride: 1,
             packets_since_report: 0,
@@ -135,6 +156,7 @@ impl ReceivedLog {
             last_report: None,
             pending: false,
             repeat_until: Time::default(),
+            repeats_left: 0,
             redundancy: REDUNDANCY_MIN,
         };
         log.set_rtt(rtt);
@@ -207,9 +229,8 @@ impl ReceivedLog {
         number >= self.next || (number + WINDOW >= self.next && !self.has(number))
     }
 
-    /// Enters a packet that [`is_new`](Self::is_new). `wants_report` is false for packets that carry
-    /// only feedback.
-    pub(crate) fn insert(&mut self, number: u64, bytes: usize, wants_report: bool, now: Time) {
+    /// Enters a packet that [`is_new`](Self::is_new).
+    pub(crate) fn insert(&mut self, number: u64, bytes: usize, content: Content, now: Time) {
         debug_assert!(
             self.is_new(number),
             "duplicates are dropped before they are entered"
@@ -234,9 +255,14 @@ impl ReceivedLog {
         self.packets_since_report += 1;
         // Packets that carry only reports are reported too, now and then: the peer must learn how many of
         // them are lost.
-        self.pending |= wants_report || self.packets_since_report >= REPORTS_PER_REPORT;
-        if wants_report {
-            self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
+        self.pending |=
+            content > Content::Reports || self.packets_since_report >= REPORTS_PER_REPORT;
+        match content {
+            Content::Reports => {}
+            Content::Ping => self.repeats_left = self.redundancy / 2 - 1,
+            Content::Data => {
+                self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
+            }
         }
     }
 
@@ -271,8 +297,8 @@ impl ReceivedLog {
     }
 
     /// The peer asks for reports on the packets from `number` on once more: the next reports cover them.
-    pub(crate) fn tell_from(&mut self, number: u64) {
-        if self.asked.is_none() {
+    pub(crate) fn tell_from(&mut self, number: u64, now: Time) {
+        if self.asked.is_none() && self.asks_from <= now {
             self.asked = Some((number, self.redundancy));
             self.pending = true;
         }
@@ -290,7 +316,7 @@ impl ReceivedLog {
             return Some(last + self.interval);
         }
         let repeat = last + 2 * self.interval;
-        (repeat < self.repeat_until).then_some(repeat)
+        (repeat < self.repeat_until || self.repeats_left > 0).then_some(repeat)
     }
 
     /// Appends one feedback frame of at most `space` bytes, without its type byte. A report that
@@ -357,6 +383,10 @@ impl ReceivedLog {
         } else {
             oldest
         };
+        if std::mem::replace(&mut self.is_answering, self.asked.is_some()) {
+            let pause = Duration::from_secs_f64(self.written_bytes / ANSWERS_BYTES_PER_S);
+            self.asks_from = self.asks_from.max(now) + pause;
+        }
         let asked_oldest = self.next.saturating_sub(ASKED_MAX);
         let asked = self.asked.map(|(from, _)| from.max(asked_oldest));
         let low = asked.map_or(low, |from| low.min(from));
@@ -387,7 +417,9 @@ impl ReceivedLog {
         self.bytes_reported = self.bytes_received;
         self.sample_stride = 1;
         self.packets_since_report = 0;
-        self.pending = false;
+        if !std::mem::take(&mut self.pending) {
+            self.repeats_left = self.repeats_left.saturating_sub(1);
+        }
         self.last_report = Some(now);
     }
 

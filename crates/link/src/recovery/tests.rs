@@ -1,5 +1,14 @@
 use super::*;
-use crate::{feedback::received::ReceivedLog, wire::varint::Reader};
+use crate::{
+    feedback::received::{Content, ReceivedLog},
+    identity::Identity,
+    secret::Secret,
+    wire::{
+        packet::ConnectionId,
+        report::{self, Sample},
+        varint::{self, Reader},
+    },
+};
 
 const RTT: Duration = Duration::from_millis(80);
 
@@ -15,6 +24,11 @@ fn report(sent: &mut SentLog, received: &mut ReceivedLog, now: Time) -> Outcome 
     sent.on_report(&report, now + RTT / 2, RTT, Time::default(), &mut outcome)
         .expect("the report is about packets that were sent");
     outcome
+}
+
+fn log() -> SentLog {
+    let secret = Secret::new(&Identity::from_seed([1; 32]), 1);
+    SentLog::new(Omissions::new(secret, ConnectionId(*b"test")))
 }
 
 fn item(number: u64) -> Item {
@@ -35,10 +49,10 @@ fn send_every_ms(sent: &mut SentLog, count: u64) {
 
 #[test]
 fn a_gap_is_lost_only_after_the_reorder_window() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 30);
     for number in (0..8).filter(|n| *n != 3) {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(7) + RTT / 2);
     assert!(
@@ -47,7 +61,7 @@ fn a_gap_is_lost_only_after_the_reorder_window() {
     );
     assert_eq!(outcome.resolved.len(), 3, "packet 3 holds up the order");
     for number in 8..15 {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(14) + RTT / 2);
     assert_eq!(outcome.lost, [item(3)]);
@@ -60,10 +74,10 @@ fn a_gap_is_lost_only_after_the_reorder_window() {
 
 #[test]
 fn the_last_packet_is_known_to_be_lost_without_a_later_one() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 5);
     for number in 0..4 {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(3) + RTT / 2);
     assert!(outcome.lost.is_empty());
@@ -78,7 +92,7 @@ fn the_last_packet_is_known_to_be_lost_without_a_later_one() {
 
 #[test]
 fn a_peer_that_tells_nothing_of_our_reports_is_noticed() {
-    let mut sent = SentLog::new();
+    let mut sent = log();
     for number in 0..=REPORTS_OPEN_MAX {
         assert!(!sent.is_overfull(), "{number}");
         sent.push(ms(number), 60, false, false, Contents::default());
@@ -88,14 +102,14 @@ fn a_peer_that_tells_nothing_of_our_reports_is_noticed() {
 
 #[test]
 fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     for number in 0..40 {
         let is_eliciting = number % 3 == 2;
         sent.push(ms(number), 60, is_eliciting, false, Contents::default());
     }
     assert_eq!(sent.oldest_in_flight(), Some(ms(2)));
     for number in 0..=20 {
-        received.insert(number, 60, true, ms(number) + RTT / 2);
+        received.insert(number, 60, Content::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(20) + RTT / 2);
     assert_eq!(outcome.resolved.len(), 7);
@@ -104,14 +118,14 @@ fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
 
 #[test]
 fn a_packet_that_turns_up_late_widens_the_reorder_window() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 60);
     for number in (0..50).filter(|n| *n != 3) {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(49) + RTT / 2);
     assert_eq!(outcome.lost, [item(3)]);
-    received.insert(3, 1500, true, ms(50) + RTT / 2);
+    received.insert(3, 1500, Content::Data, ms(50) + RTT / 2);
     let outcome = report(&mut sent, &mut received, ms(50) + RTT / 2);
     assert_eq!(outcome.arrived, [item(3)]);
     let sent_s = ms(3).seconds_since(Time::default());
@@ -123,10 +137,10 @@ fn a_packet_that_turns_up_late_widens_the_reorder_window() {
 
 #[test]
 fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 700);
     for number in 0..200u64 {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
         if number % 10 == 9 {
             // None of these reports arrives.
             received.write_report(&mut Vec::new(), 1400, ms(number) + RTT / 2);
@@ -135,7 +149,7 @@ fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() 
     let outcome = report(&mut sent, &mut received, ms(200) + RTT / 2);
     assert!(outcome.ask && outcome.lost.is_empty());
     assert_eq!(sent.resolved(), 0);
-    received.tell_from(sent.resolved());
+    received.tell_from(sent.resolved(), ms(205) + RTT / 2);
     let outcome = report(&mut sent, &mut received, ms(210) + RTT / 2);
     assert!(!outcome.ask && outcome.lost.is_empty(), "all have arrived");
     assert_eq!(sent.resolved(), 200);
@@ -143,10 +157,10 @@ fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() 
 
 #[test]
 fn packets_are_given_up_if_the_answer_does_not_come() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 700);
     for number in 0..600u64 {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
         if number % 10 != 9 {
             continue;
         }
@@ -167,13 +181,13 @@ fn packets_are_given_up_if_the_answer_does_not_come() {
 
 #[test]
 fn a_report_older_than_anything_remembered_changes_nothing() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 30);
-    received.insert(0, 1500, true, ms(0) + RTT / 2);
+    received.insert(0, 1500, Content::Data, ms(0) + RTT / 2);
     let mut old = Vec::new();
     received.write_report(&mut old, 1400, ms(0) + RTT / 2);
     for number in 1..30 {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
     }
     report(&mut sent, &mut received, ms(30) + RTT / 2);
     sent.forget(ms(5000), Duration::from_secs(1));
@@ -189,10 +203,10 @@ fn a_report_older_than_anything_remembered_changes_nothing() {
 
 #[test]
 fn what_a_report_told_to_be_missing_needs_no_further_report() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 400);
     for number in (0..300u64).filter(|number| *number != 3) {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         match number {
             // Within the reorder window.
@@ -215,7 +229,7 @@ fn what_a_report_told_to_be_missing_needs_no_further_report() {
 
 #[test]
 fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 700);
     let (mut shown_lost, mut shown_late, mut sent_again) = (0, 0, 0);
     let mut count = |outcome: &Outcome| {
@@ -224,7 +238,7 @@ fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
         sent_again += outcome.lost.len();
     };
     for number in 0..600u64 {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         match number {
             0..200 if number % 10 == 9 => {
@@ -235,7 +249,7 @@ fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
             _ => {}
         }
     }
-    received.tell_from(0);
+    received.tell_from(0, ms(600) + RTT / 2);
     count(&report(&mut sent, &mut received, ms(600) + RTT / 2));
     assert!(sent_again > 100);
     assert_eq!((shown_lost, shown_late), (0, 0));
@@ -243,11 +257,11 @@ fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
 
 #[test]
 fn reports_that_were_late_are_waited_for_the_next_time() {
-    let (mut sent, mut received) = (SentLog::new(), ReceivedLog::new(RTT));
+    let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 2000);
     let mut sent_again = [0, 0];
     for number in 0..1600u64 {
-        received.insert(number, 1500, true, ms(number) + RTT / 2);
+        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         let half = usize::from(number >= 800);
         // Twice the reports on 200 packets are lost; what they said comes 280 ms later.
@@ -257,7 +271,7 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
                 continue;
             }
             580 => {
-                received.tell_from(sent.resolved().min(number - 480));
+                received.tell_from(sent.resolved().min(number - 480), now);
                 report(&mut sent, &mut received, now)
             }
             _ if number % 10 == 9 => report(&mut sent, &mut received, now),
@@ -267,4 +281,84 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
     }
     assert!(sent_again[0] > 50, "{sent_again:?}");
     assert!(sent_again[1] < sent_again[0] / 2, "{sent_again:?}");
+}
+
+/// A report that packets from `low` to `high` have arrived.
+fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<Outcome, Malformed> {
+    let mut blocks = Vec::new();
+    varint::put(&mut blocks, high - 1 - low);
+    varint::put(&mut blocks, high - low);
+    blocks.push(report::RUNS);
+    varint::put(&mut blocks, high - low);
+    let front = Sample {
+        number: low,
+        time_us: now.as_micros(),
+    };
+    let report = Report::new(high - 1, front, 0, 0).with_parts(&[], &blocks);
+    let mut outcome = Outcome::default();
+    sent.on_report(&report, now, RTT, Time::default(), &mut outcome)
+        .map(|()| outcome)
+}
+
+#[test]
+fn who_reports_what_was_never_sent_breaks_the_protocol() {
+    let mut sent = log();
+    let mut omitted = Vec::new();
+    let mut now = Time::default();
+    for _ in 0..10_000 {
+        now = now + Duration::from_millis(1);
+        let before = sent.next_number();
+        sent.omit_if_due(now);
+        omitted.extend(before..sent.next_number());
+        sent.push(now, 1500, true, false, Contents::default());
+    }
+    assert!((8..160).contains(&omitted.len()), "{omitted:?}");
+    let apart = omitted.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(apart.clone().all(|n| (64..=1024).contains(&n)));
+    assert!(apart.collect::<std::collections::BTreeSet<_>>().len() > 5);
+    let first = omitted[0];
+    let true_report = lie(&mut sent, 0, first, now).expect("all of these were sent");
+    assert_eq!(true_report.resolved.len() as u64, first);
+    assert!(lie(&mut sent, first - 1, first + 1, now).is_err());
+    let rest = lie(&mut sent, first + 1, omitted[1], now).expect("all of these were sent");
+    assert_eq!(rest.resolved.len() as u64, omitted[1] - first - 1);
+    assert_eq!(sent.loss(), 0.0, "a number that was left out is no loss");
+}
+
+#[test]
+fn reports_of_a_few_bytes_cannot_keep_the_sender_busy() {
+    let mut sent = log();
+    for number in 0..1 << 20 {
+        let now = Time(number * 1000);
+        sent.push(now, 1500, true, false, Contents::default());
+    }
+    let now = ms(1100);
+    let mut steps = 0;
+    for _ in 0..1000 {
+        let before = sent.steps_left;
+        lie(&mut sent, 0, 1 << 20, now).expect("all of these were sent");
+        steps += before - sent.steps_left;
+    }
+    assert!(steps <= STEPS_MAX, "{steps}");
+    // What is sent from now on is judged as ever.
+    let next = sent.next_number();
+    sent.push(now, 1500, true, false, Contents::default());
+    let outcome = lie(&mut sent, next, next + 1, now).expect("it was sent");
+    assert_eq!(outcome.resolved.len(), 1);
+}
+
+#[test]
+fn ten_gigabits_over_a_long_path_are_no_violation() {
+    let mut sent = log();
+    let count = 3 << 20;
+    for number in 0..count {
+        let now = Time(number * 1000);
+        sent.push(now, 1500, true, false, Contents::default());
+        if number % (1 << 18) == 0 && number > 0 {
+            lie(&mut sent, number - (1 << 18), number, now).expect("all of these were sent");
+            sent.forget(now, Duration::from_secs(60));
+            assert!(!sent.is_overfull());
+        }
+    }
+    assert!(sent.packets.len() as u64 <= PACKETS_MAX + (1 << 18));
 }

@@ -46,6 +46,9 @@ pub(crate) struct StreamNumber {
     pub(crate) by_initiator: bool,
 }
 
+/// Streams that one side can open in a connection: their number has 32 bits, of which the count has 30.
+pub(crate) const COUNT_MAX: u32 = (1 << 30) - 1;
+
 impl StreamNumber {
     pub(crate) fn encode(self) -> u32 {
         self.count << 2 | u32::from(self.class == Class::Bulk) << 1 | u32::from(self.by_initiator)

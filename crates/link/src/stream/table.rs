@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    ChunkRef, Class, StreamNumber,
+    COUNT_MAX, ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
     memory::{CONTROL_WINDOW, Memory, streams_max},
     readers::Readers,
@@ -193,9 +193,11 @@ impl Streams {
             .collect()
     }
 
-    /// Opens a stream of ours; `None` while the peer allows no more.
+    /// Opens a stream of ours; `None` while the peer allows no more, or as many are open as our own memory allows:
+    /// a peer may keep streams open that are long over.
     pub(crate) fn open(&mut self, class: Class, now_s: f64) -> Option<u32> {
-        if self.next_count >= self.peer_limit {
+        let open = self.by_number.len() as u32 - self.peer_open;
+        if self.next_count >= self.peer_limit.min(COUNT_MAX) || open >= self.streams_max {
             return None;
         }
         let number = StreamNumber {
@@ -207,6 +209,19 @@ impl Streams {
         self.next_count += 1;
         self.insert(number, class, now_s);
         Some(number)
+    }
+
+    /// Whether so many streams have been opened that another connection should take the next ones: the numbers of
+    /// this one will not last for ever.
+    pub(crate) fn is_wearing_out(&self) -> bool {
+        self.next_count.max(self.peer_count) >= COUNT_MAX / 2
+    }
+
+    /// As if so many streams had been opened.
+    #[cfg(test)]
+    pub(crate) fn wear_out(&mut self) {
+        self.next_count = COUNT_MAX / 2;
+        self.peer_limit = COUNT_MAX;
     }
 
     pub(crate) fn set_peer_limit(&mut self, limit: u32) {
@@ -278,6 +293,7 @@ impl Streams {
             self.peer_open -= 1;
             let taken = self.peer_open + self.peer_skipped.len() as u32;
             let limit = self.peer_count + self.streams_max.saturating_sub(taken);
+            let limit = limit.min(COUNT_MAX);
             if limit >= self.told_limit + self.streams_max / 4 {
                 self.told_limit = limit;
                 self.controls.push_back(Control::StreamLimit);

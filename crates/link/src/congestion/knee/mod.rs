@@ -294,8 +294,6 @@ impl Controller for Knee {
         debug_assert!(self.window.is_finite(), "every divisor is bounded below");
     }
 
-    fn on_tick(&mut self, _: f64) {}
-
     fn rate_bytes_per_s(&self) -> f64 {
         self.rate()
     }

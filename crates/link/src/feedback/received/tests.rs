@@ -41,7 +41,7 @@ proptest! {
             if !log.is_new(number) {
                 continue;
             }
-            log.insert(number, 1500, true, now);
+            log.insert(number, 1500, Content::Data, now);
             all.insert(number);
             by_report.last_mut().expect("never empty").insert(number);
             if !report {
@@ -83,7 +83,7 @@ fn a_clean_round_trip_costs_less_than_a_thousandth() {
         if number % 1000 == 500 {
             continue;
         }
-        log.insert(number, 1500, true, now);
+        log.insert(number, 1500, Content::Data, now);
         arrived += 1500;
         while log.report_due().is_some_and(|due| due <= now) {
             let mut out = Vec::new();
@@ -106,7 +106,7 @@ fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
         if now > Time(3_000_000_000) {
             return reports;
         }
-        log.insert(number, 1500, true, now);
+        log.insert(number, 1500, Content::Data, now);
         while log.report_due().is_some_and(|due| due <= now) {
             log.write_report(&mut Vec::new(), 1400, now);
             reports += usize::from(now > Time(2_000_000_000));
@@ -129,10 +129,10 @@ fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
 #[test]
 fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
     let mut log = ReceivedLog::new(Duration::from_millis(1));
-    log.insert(0, 1, true, Time::default());
-    log.insert(WINDOW - 1, 1, true, Time::default());
+    log.insert(0, 1, Content::Data, Time::default());
+    log.insert(WINDOW - 1, 1, Content::Data, Time::default());
     assert!(log.is_new(1) && !log.is_new(0));
-    log.insert(WINDOW + 5, 1, true, Time::default());
+    log.insert(WINDOW + 5, 1, Content::Data, Time::default());
     assert!(!log.is_new(5), "it left the window");
     assert!(log.is_new(6));
 }

@@ -22,11 +22,39 @@ fn a_quarter_of_the_memory_is_left_for_sending_however_many_streams_are_open() {
         let mut streams = streams(memory_max);
         let first = streams.open(Class::Bulk, 0.0).expect("it is allowed");
         while streams.widen(first, |_| true) {}
-        for _ in 0..2 * streams_max(memory_max) {
+        for _ in 1..streams_max(memory_max) {
             streams.open(Class::Bulk, 0.0).expect("it is allowed");
             assert!(streams.memory.send_buffer_max() >= memory_max / FLOOR_SHARE);
         }
     }
+}
+
+#[test]
+fn however_many_streams_the_peer_allows_no_more_are_open_than_fit_our_memory() {
+    let memory_max = 16 << 20;
+    let mut streams = streams(memory_max);
+    let numbers: Vec<_> = std::iter::from_fn(|| streams.open(Class::Bulk, 0.0)).collect();
+    assert_eq!(numbers.len() as u32, streams_max(memory_max));
+    for number in numbers {
+        let stream = streams.get(number).expect("it is open");
+        (stream.send_done, stream.recv_done) = (true, true);
+        streams.remove_if_done(number);
+    }
+    assert!(streams.open(Class::Bulk, 0.0).is_some(), "room again");
+}
+
+#[test]
+fn numbers_end_before_they_come_again() {
+    let mut streams = streams(16 << 20);
+    streams.set_peer_limit(u32::MAX);
+    streams.next_count = COUNT_MAX / 2 - 1;
+    assert!(!streams.is_wearing_out());
+    streams.open(Class::Bulk, 0.0).expect("it is allowed");
+    assert!(streams.is_wearing_out());
+    streams.next_count = COUNT_MAX - 1;
+    let last = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+    assert_eq!(StreamNumber::decode(last).count, COUNT_MAX - 1);
+    assert_eq!(streams.open(Class::Bulk, 0.0), None);
 }
 
 #[test]
@@ -150,12 +178,12 @@ proptest! {
     #[test]
     fn a_paced_reader_that_has_read_everything_is_given_more(
         memory_max in prop_oneof![Just(16u64 << 20), Just(1 << 30)],
-        others in 0..200,
+        others in 0u32..200,
         steps in prop::collection::vec((0.0f64..3.0, 1usize..2000), 1..60),
     ) {
         let mut streams = streams(memory_max);
         let number = bulk(&mut streams);
-        for _ in 0..others {
+        for _ in 0..others.min(streams_max(memory_max) - 1) {
             bulk(&mut streams);
         }
         streams.pace(number, 1, Duration::from_secs(5), 0.1, 0.0);

@@ -1,0 +1,114 @@
+//! Which connection two endpoints use, and how one ends.
+
+use super::{joined::Joined, *};
+
+const DELAY: Duration = Duration::from_millis(20);
+
+/// The current connection of A and of B, each by the ID that B has given it.
+fn current(two: &Two) -> [Option<ConnectionId>; 2] {
+    let of_a = two.a.peers[0]
+        .current
+        .map(|id| two.a.connections[&id].peer_id);
+    [of_a, two.b.peers[0].current]
+}
+
+#[test]
+fn a_peer_that_restarts_while_two_connections_are_silent_is_found_within_two_seconds() {
+    let mut joined = Joined::new(DELAY);
+    joined.handshakes_only = true;
+    joined.run(Duration::from_secs(20));
+    let silent = joined
+        .two
+        .a
+        .connections
+        .values()
+        .filter(|it| it.is_silent());
+    assert!(silent.count() >= 2, "the first one, and one beside it");
+    joined.lost_each = 1;
+    joined.run(Duration::from_secs(5));
+    let now = joined.two.now;
+    joined.two.b = instance(2, 1, now, UNIX_NS + 10_000_000_000, 3);
+    joined.run(Duration::from_secs(5));
+    (joined.lost_each, joined.handshakes_only) = (u64::MAX, false);
+    joined.run(Duration::from_secs(2));
+    assert!(joined.two.a.is_up(0) && joined.two.b.is_up(0));
+}
+
+#[test]
+fn both_sides_choose_the_same_connection_while_keys_are_exchanged() {
+    // A knows a key that B does not use any more, or not yet, and that sorts before or behind.
+    for other in 3..20 {
+        #[expect(clippy::disallowed_methods, reason = "any origin does")]
+        let epoch = Instant::now();
+        let mut two = Two::new();
+        let peers = vec![EndpointPeer {
+            public_keys: [other, 2]
+                .map(|seed| Identity::from_seed([seed; 32]).public_key())
+                .to_vec(),
+            has_endpoint: true,
+            rate_max: None,
+        }];
+        two.now = epoch;
+        two.a = endpoint(1, 2, epoch);
+        let memory_max = ByteCount::mebibytes(64);
+        two.a
+            .set_peers(peers, None, memory_max, epoch)
+            .expect("the keys are valid");
+        two.a.peers[0].next_key = 1;
+        two.a.set_address(0, Some(at_b()), epoch);
+        two.b = endpoint(2, 1, epoch);
+        two.b.peers[0].has_endpoint = true;
+        two.b.set_address(0, Some(at_a()), epoch);
+        two.exchange(20);
+        assert_eq!([&two.a, &two.b].map(|it| it.connections.len()), [2, 2]);
+        let [of_a, of_b] = current(&two);
+        assert_eq!(of_a, of_b, "the other key is {other}");
+    }
+}
+
+#[test]
+fn a_close_arrives_when_a_burst_takes_the_first_of_it() {
+    let mut joined = Joined::new(DELAY);
+    joined.two.a.close();
+    joined.lost_each = 1;
+    joined.run(Duration::from_millis(30));
+    joined.lost_each = u64::MAX;
+    joined.run(Duration::from_millis(200));
+    assert!(joined.two.a.is_idle(), "A has closed");
+    assert!(joined.two.b.is_idle(), "B was told");
+}
+
+#[test]
+fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
+    let mut joined = Joined::new(DELAY);
+    let before = current(&joined.two);
+    let id = joined.two.a.peers[0].current.expect("B is up");
+    let old = joined
+        .two
+        .a
+        .connections
+        .get_mut(&id)
+        .expect("it is current");
+    old.streams.wear_out();
+    let now = joined.two.now;
+    let key = joined.two.a.open(0, Class::Bulk, now).expect("B is up");
+    joined.run(Duration::from_secs(10));
+    let after = current(&joined.two);
+    assert!(
+        after[0].is_some() && after[0] != before[0],
+        "a new connection"
+    );
+    assert!(
+        joined.two.a.connections.contains_key(&id),
+        "its stream goes on"
+    );
+    joined.two.a.write(key, Bytes::from_static(b"the end"));
+    joined.two.a.reset(key, 0);
+    joined.two.a.stop(key, 0);
+    joined.run(Duration::from_secs(30));
+    assert!(
+        !joined.two.a.connections.contains_key(&id),
+        "the old one is over"
+    );
+    assert_eq!(current(&joined.two), [after[0]; 2], "both use the new one");
+}

@@ -1,0 +1,203 @@
+//! Attacks by a peer that knows all keys of its own connection.
+
+use super::*;
+use crate::{
+    Event,
+    wire::{
+        frame::{self, Frame},
+        report::{Report, Sample},
+        varint,
+    },
+};
+
+/// Bytes of a packet of B with `payload`.
+fn sealed_by_b(two: &mut Two, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(two.b.seal_payload(0, payload, &mut out, two.now));
+    out
+}
+
+fn payload(frame: &Frame<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame.put(&mut out);
+    out
+}
+
+/// A's connection to B.
+fn connection_of_a(two: &mut Two) -> &mut crate::connection::Connection {
+    two.a.connections.values_mut().next().expect("A is up")
+}
+
+/// Bytes that A sends in the next `rounds` hundredths of a second, by address. B is silent.
+fn sent_by_a_in(two: &mut Two, rounds: u32) -> HashMap<SocketAddr, usize> {
+    let mut bytes = HashMap::new();
+    for _ in 0..rounds {
+        two.pass(Duration::from_millis(10));
+        for (to, datagram) in sent(&mut two.a, two.now) {
+            *bytes.entry(to).or_default() += datagram.len();
+        }
+    }
+    bytes
+}
+
+/// A has a bulk stream with a megabyte to send.
+fn a_sends_much(two: &mut Two) -> super::super::StreamKey {
+    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
+    two.a.write(key, Bytes::from(vec![1; 1_000_000]));
+    key
+}
+
+fn victim() -> SocketAddr {
+    ([203, 0, 113, 9], 7).into()
+}
+
+#[test]
+fn a_peer_cannot_answer_a_challenge_that_it_did_not_receive() {
+    let mut two = Two::new();
+    two.exchange(50);
+    a_sends_much(&mut two);
+    let ping = sealed_by_b(&mut two, &payload(&Frame::Ping));
+    let now = two.now;
+    two.a.handle_datagram(&mut ping.clone(), victim(), now);
+    // What the peer knows: the numbers of its packets, and how many of them may have arrived.
+    for number in 0..2000u64 {
+        let mut guesses = Vec::new();
+        for received in 0..100u32 {
+            let token = number ^ u64::from(received).rotate_left(32);
+            Frame::Response(token.to_be_bytes()).put(&mut guesses);
+        }
+        let guesses = sealed_by_b(&mut two, &guesses);
+        two.a.handle_datagram(&mut guesses.clone(), victim(), now);
+    }
+    assert_eq!(connection_of_a(&mut two).remote, at_b());
+    let victims = sent_by_a_in(&mut two, 100).remove(&victim());
+    let brought = 2000 * 900;
+    assert!(victims.unwrap_or(0) < brought / 100, "{victims:?}");
+}
+
+#[test]
+fn who_reports_everything_unseen_is_found_out_within_a_thousand_packets() {
+    let mut two = Two::new();
+    two.exchange(50);
+    let key = a_sends_much(&mut two);
+    connection_of_a(&mut two)
+        .streams
+        .get(key.stream)
+        .expect("it is open")
+        .send
+        .set_credit(1 << 30);
+    let mut sent_packets = 0;
+    while !two.a.connections.is_empty() && sent_packets < 5000 {
+        two.pass(Duration::from_millis(10));
+        sent_packets += two.sent_by_a().len();
+        let Some(connection) = two.a.connections.values().next() else {
+            break;
+        };
+        let next = connection.next_number();
+        if two.a.writable(key) > 0 {
+            two.a.write(key, Bytes::from(vec![1; 100_000]));
+        }
+        // B has received nothing of it.
+        let low = next.saturating_sub(500);
+        let mut blocks = Vec::new();
+        varint::put(&mut blocks, next - 1 - low);
+        varint::put(&mut blocks, next - low);
+        blocks.push(crate::wire::report::RUNS);
+        varint::put(&mut blocks, next - low);
+        let front = Sample {
+            number: next - 1,
+            time_us: 0,
+        };
+        let mut lie = Vec::new();
+        frame::put_feedback_type(&mut lie);
+        Report::new(next - 1, front, 0, 0)
+            .with_parts(&[], &blocks)
+            .put(&mut lie);
+        let lie = sealed_by_b(&mut two, &lie);
+        two.hand_a(&lie);
+    }
+    assert!(two.a.connections.is_empty(), "A goes on");
+    assert!(sent_packets < 1200, "{sent_packets}");
+}
+
+#[test]
+fn a_last_flight_from_elsewhere_sends_no_data_there() {
+    let mut two = Two::new();
+    // The peer is A here, and B answers.
+    let mut has_moved = false;
+    let mut brought = 0;
+    for _ in 0..200 {
+        two.pass(Duration::from_millis(10));
+        for datagram in two.sent_by_a() {
+            if two.b.connections.is_empty() && datagram[0] == HANDSHAKE {
+                has_moved = true;
+                brought += datagram.len();
+                two.hand_b(&datagram, victim());
+            } else if !has_moved {
+                two.hand_b(&datagram, at_a());
+            }
+        }
+        for datagram in two.sent_by_b() {
+            two.hand_a(&datagram);
+        }
+        if !two.b.connections.is_empty() {
+            break;
+        }
+    }
+    assert!(has_moved && !two.b.connections.is_empty(), "B is up");
+    let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
+    two.b.write(key, Bytes::from(vec![1; 500_000]));
+    for _ in 0..200 {
+        two.pass(Duration::from_millis(10));
+        two.sent_by_b();
+    }
+    let victims = two.bytes_by_address().remove(&victim()).unwrap_or(0);
+    assert!(victims <= AMPLIFICATION_MAX * brought, "{victims} bytes");
+
+    // At its own address the peer is served.
+    let before = two.bytes_by_address().remove(&at_a()).unwrap_or(0);
+    two.exchange(200);
+    let after = two.bytes_by_address().remove(&at_a()).unwrap_or(0);
+    assert!(after - before > 500_000, "{} bytes", after - before);
+}
+
+#[test]
+fn a_stream_that_goes_on_cannot_be_called_done() {
+    let mut two = Two::new();
+    two.exchange(50);
+    let key = a_sends_much(&mut two);
+    let done = payload(&Frame::Done { stream: key.stream });
+    let done = sealed_by_b(&mut two, &done);
+    two.hand_a(&done);
+    let mut events = Vec::new();
+    while let Some(event) = two.a.poll_event() {
+        events.push(event);
+    }
+    let is_lost = |event: &Event| matches!(event, Event::Lost { key: lost, .. } if *lost == key);
+    assert!(events.iter().any(is_lost), "{events:?}");
+}
+
+#[test]
+fn a_peer_that_asks_for_long_reports_again_and_again_gets_few() {
+    let mut two = Two::new();
+    two.exchange(50);
+    // Every second packet of B is missing.
+    for _ in 0..30_000 {
+        sealed_by_b(&mut two, &payload(&Frame::Ping));
+        let ping = sealed_by_b(&mut two, &payload(&Frame::Ping));
+        two.hand_a(&ping);
+    }
+    sent_by_a_in(&mut two, 100);
+    let ask = payload(&Frame::TellFrom { number: 0 });
+    let mut bytes = 0;
+    let mut asked = 0;
+    let began = two.now;
+    while two.now - began < Duration::from_secs(2) {
+        let question = sealed_by_b(&mut two, &ask);
+        asked += question.len();
+        two.hand_a(&question);
+        bytes += sent_by_a_in(&mut two, 1).values().sum::<usize>();
+    }
+    assert!(bytes > 7_000, "the first question is answered");
+    assert!(bytes < 1_000_000, "{bytes} bytes for {asked}");
+}

@@ -1,0 +1,95 @@
+//! Two endpoints on a path, in virtual time.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::Event;
+
+/// A and B, joined by a path of packets of up to 1400 bytes.
+pub(super) struct Joined {
+    pub(super) two: Two,
+    /// Datagrams under way, by the time of their arrival, and whether they go to B.
+    under_way: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
+    order: u64,
+    delay: Duration,
+    /// One datagram in this many is lost.
+    pub(super) lost_each: u64,
+    /// Of data packets nothing arrives.
+    pub(super) handshakes_only: bool,
+    /// Deadlines of A that have come.
+    deadlines: u32,
+}
+
+const PAYLOAD_MAX: usize = 1400 - 28;
+
+impl Joined {
+    pub(super) fn new(delay: Duration) -> Self {
+        let mut joined = Self {
+            two: Two::new(),
+            under_way: BTreeMap::new(),
+            order: 0,
+            delay,
+            lost_each: u64::MAX,
+            handshakes_only: false,
+            deadlines: 0,
+        };
+        joined.run(Duration::from_secs(10));
+        assert!(joined.two.a.is_up(0) && joined.two.b.is_up(0));
+        joined
+    }
+
+    /// Lets time pass. Returns the deadlines of A that have come, in a second.
+    pub(super) fn run(&mut self, time: Duration) -> f64 {
+        let end = self.two.now + time;
+        self.deadlines = 0;
+        loop {
+            self.step();
+            let now = self.two.now;
+            let due = self.two.a.next_timeout(now);
+            let arrival = self.under_way.first_key_value().map(|((at, _), _)| *at);
+            let of_b = self.two.b.next_timeout(now);
+            let Some(next) = [due, arrival, of_b].into_iter().flatten().min() else {
+                break;
+            };
+            // As soon as a driver comes round.
+            let next = next.max(now + Duration::from_micros(100));
+            if next > end {
+                break;
+            }
+            self.deadlines += u32::from(due.is_some_and(|due| due <= next));
+            self.two.now = next;
+        }
+        self.two.now = end;
+        f64::from(self.deadlines) / time.as_secs_f64()
+    }
+
+    fn step(&mut self) {
+        let now = self.two.now;
+        while let Some(entry) = self.under_way.first_entry().filter(|e| e.key().0 <= now) {
+            match entry.remove() {
+                (true, bytes) => self.two.hand_b(&bytes, at_a()),
+                (false, bytes) => self.two.hand_a(&bytes),
+            }
+        }
+        self.two.pass(Duration::ZERO);
+        while self.two.b.poll_event().is_some() {}
+        while let Some(event) = self.two.a.poll_event() {
+            if let Event::Resolve { peer } = event {
+                self.two.a.set_address(peer, Some(at_b()), now);
+            }
+        }
+        let from_a = self.two.sent_by_a().into_iter().map(|bytes| (true, bytes));
+        let mut sent: Vec<_> = from_a.collect();
+        sent.extend(self.two.sent_by_b().into_iter().map(|bytes| (false, bytes)));
+        for datagram in sent {
+            self.order += 1;
+            let is_data = datagram.1[0] < HELLO;
+            let passes =
+                !self.order.is_multiple_of(self.lost_each) && !(is_data && self.handshakes_only);
+            if datagram.1.len() <= PAYLOAD_MAX && passes {
+                let at = now + self.delay;
+                self.under_way.insert((at, self.order), datagram);
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! How often an endpoint is woken: a wake-up is a deadline that has come, or a datagram.
+
+use super::{joined::Joined, *};
+
+#[test]
+fn a_silent_peer_wakes_us_ten_times_a_second_at_most() {
+    for delay_ms in [1, 10, 100, 300] {
+        let mut joined = Joined::new(Duration::from_millis(delay_ms));
+        if delay_ms == 300 {
+            // As in transparent mode.
+            joined.two.a.set_keep_alive(Duration::from_millis(200));
+        }
+        joined.run(Duration::from_secs(20));
+        joined.lost_each = 1;
+        let at_first = joined.run(Duration::from_secs(10));
+        assert!(!joined.two.a.is_up(0), "B is silent");
+        let then = joined.run(Duration::from_secs(120));
+        assert!(at_first <= 50.0, "{at_first:.1} a second, {delay_ms} ms");
+        assert!(then <= 10.0, "{then:.1} a second, {delay_ms} ms");
+        joined.lost_each = u64::MAX;
+        joined.run(Duration::from_secs(3));
+        assert!(joined.two.a.is_up(0), "B is back");
+    }
+}
+
+#[test]
+fn an_upload_that_waits_for_credit_wakes_us_twenty_times_a_second_at_most() {
+    for delay_ms in [1, 10, 100] {
+        let mut joined = Joined::new(Duration::from_millis(delay_ms));
+        let now = joined.two.now;
+        let key = joined.two.a.open(0, Class::Bulk, now).expect("B is up");
+        joined
+            .two
+            .a
+            .limit_buffered_time(key, 1, Duration::from_secs(5), now);
+        joined.lost_each = 50;
+        for _ in 0..100 {
+            if joined.two.a.writable(key) > 0 {
+                joined.two.a.write(key, Bytes::from(vec![1; 1_000_000]));
+            }
+            joined.run(Duration::from_millis(300));
+        }
+        // B does not read.
+        let waiting = joined.run(Duration::from_secs(30));
+        assert!(joined.two.a.is_up(0), "B answers");
+        assert!(waiting <= 20.0, "{waiting:.1} a second, {delay_ms} ms");
+    }
+}
+
+#[test]
+fn an_idle_link_wakes_us_hardly_ever() {
+    for (keep_alive_ms, most) in [(5000, 1.0), (200, 12.0)] {
+        for delay_ms in [1, 10, 50, 100] {
+            let mut joined = Joined::new(Duration::from_millis(delay_ms));
+            joined
+                .two
+                .a
+                .set_keep_alive(Duration::from_millis(keep_alive_ms));
+            let idle = joined.run(Duration::from_secs(120));
+            assert!(
+                idle <= most,
+                "{idle:.1} a second, {delay_ms} ms, {keep_alive_ms} ms"
+            );
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Numbers that the peer must not guess: tokens of challenges, and the packet numbers that a sender leaves out.
+
+use aws_lc_rs::hmac;
+
+use crate::{identity::Identity, wire::packet::ConnectionId};
+
+/// Derives numbers under a key that never leaves this endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct Secret {
+    key: hmac::Key,
+    instance: u64,
+}
+
+/// What a number is for. No two purposes share numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose {
+    /// The token of a challenge.
+    Challenge,
+    /// The distance to the next packet number that is left out.
+    Omission,
+}
+
+impl Secret {
+    /// The secret of this identity, as long as it runs under this instance.
+    pub(crate) fn new(identity: &Identity, instance: u64) -> Self {
+        let private = identity.pkcs8();
+        Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, private.secret_pkcs8_der()),
+            instance,
+        }
+    }
+
+    /// The number `count` of a connection for a purpose.
+    pub(crate) fn number(&self, purpose: Purpose, connection: ConnectionId, count: u64) -> u64 {
+        let mut mac = hmac::Context::with_key(&self.key);
+        mac.update(match purpose {
+            Purpose::Challenge => b"longhaul challenge v1",
+            Purpose::Omission => b"longhaul omission v1",
+        });
+        mac.update(&self.instance.to_be_bytes());
+        mac.update(&connection.0);
+        mac.update(&count.to_be_bytes());
+        let first = mac.sign().as_ref()[..8].try_into();
+        u64::from_be_bytes(first.expect("a SHA-256 MAC has 32 bytes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn numbers_differ_by_identity_instance_purpose_connection_and_count() {
+        let mut numbers = HashSet::new();
+        for (seed, instance) in [(1, 1), (1, 2), (2, 1)] {
+            let secret = Secret::new(&Identity::from_seed([seed; 32]), instance);
+            for purpose in [Purpose::Challenge, Purpose::Omission] {
+                for connection in [1u32, 2] {
+                    let connection = ConnectionId(connection.to_be_bytes());
+                    numbers.extend((0..3).map(|n| secret.number(purpose, connection, n)));
+                }
+            }
+        }
+        assert_eq!(numbers.len(), 3 * 2 * 2 * 3);
+    }
+}
