@@ -107,6 +107,7 @@ impl Machine for Forward {
             Input::NotConnected(why)
             | Input::NotSecured(why)
             | Input::ReadFailed(why)
+            | Input::Alerted(why)
             | Input::StreamLost(why)
             | Input::StreamBroken(why)
             | Input::WriteFailed(why)
