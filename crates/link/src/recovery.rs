@@ -17,13 +17,15 @@ use std::{collections::VecDeque, ops::Range, time::Duration};
 pub(crate) use self::omissions::Omissions;
 use self::{lateness::Lateness, spoken::Spoken};
 use crate::{
-    control_frame::Control, stream::ChunkRef, time::Time, wire::Malformed, wire::report::Report,
+    control_frame::Control, stream::ChunkRef, time::Time, wire::Malformed, wire::frame::Half,
+    wire::report::Report,
 };
 
 /// A part of a packet that must arrive, and is sent again if the packet is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
     Chunk(ChunkRef),
+    Half(ChunkRef, Half),
     Control(Control),
 }
 

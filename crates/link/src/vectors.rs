@@ -12,7 +12,7 @@ use crate::{
     stream::StreamNumber,
     time::Time,
     wire::{
-        frame::{self, Frame},
+        frame::{self, Frame, Half},
         packet::{self, ConnectionId},
     },
 };
@@ -163,6 +163,10 @@ fn frames() -> Vec<(String, Vec<u8>)> {
         out.extend_from_slice(b"data");
         vectors.push((name.into(), out));
     }
+    let mut half = Vec::new();
+    frame::put_half(&mut half, stream, 300, 7, Half::First);
+    half.extend_from_slice(b"data");
+    vectors.push(("HALF".into(), half));
     vectors
 }
 

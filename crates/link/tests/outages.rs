@@ -339,10 +339,9 @@ fn readers_that_stall_leave_room_for_others() {
     }
 }
 
-/// A route that carries less: what was cut for larger packets cannot be sent, and the user hears of it
-/// in seconds, not after the idle timeout.
+/// A route that carries less: slots that were cut for larger packets go in halves.
 #[test]
-fn a_path_that_comes_to_carry_less_ends_its_streams_and_carries_new_ones() {
+fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
     for loss in [0.001, 0.3] {
         let mut config = config(1);
         config.forward.loss = loss;
@@ -350,16 +349,17 @@ fn a_path_that_comes_to_carry_less_ends_its_streams_and_carries_new_ones() {
         let id = under_way(&mut world, ByteCount::megabytes(40));
         world.change_paths(|path| path.mtu = 1400);
         let before = world.now();
-        world.run_until(Duration::from_secs(60), |w| w.progress(id).lost.is_some());
+        let delivered = world.progress(id).delivered;
+        world.run_until(Duration::from_secs(60), |w| {
+            w.progress(id).delivered > delivered + ByteCount::megabytes(3)
+        });
         assert!(world.path_counters(Side::A).mtu_drops > 0, "packets vanish");
-        assert_eq!(world.progress(id).lost, Some(LostReason::PathShrunk));
         let took = world.now() - before;
-        assert!(took < Duration::from_secs(5), "{took:?}");
-        world.run_for(Duration::from_secs(3));
-        let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(5));
+        assert!(took < Duration::from_secs(6), "{took:?} at loss {loss}");
         world
-            .run_to_end(again, Duration::from_secs(60))
-            .expect("a new connection finds out what fits");
+            .run_to_end(id, Duration::from_secs(60))
+            .expect("it ends");
+        assert_eq!(world.progress(id).lost, None);
     }
 }
 

@@ -158,8 +158,6 @@ pub(crate) enum ConnectionEnd {
     ByUs,
     /// Nothing came for the idle timeout.
     Silence(Duration),
-    /// The path carries only smaller packets than it did.
-    PathShrunk,
     /// The peer broke the protocol.
     Violation,
     /// Keys may not be used further.
@@ -256,9 +254,6 @@ pub enum Read {
     /// No such stream.
     Gone,
 }
-
-/// Code of a CLOSE: the path carries only smaller packets than it did.
-const CLOSE_PATH_SHRUNK: u32 = 1;
 
 /// IP and UDP headers of a datagram.
 pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {

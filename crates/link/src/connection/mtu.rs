@@ -10,7 +10,10 @@
 //! When a route changes, the path may come to carry less. Then all large packets vanish while small ones
 //! arrive, which random loss does not do.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use crate::{recovery::Resolved, time::Time};
 
@@ -115,7 +118,8 @@ impl Mtu {
         self.payload_bytes = self.payload_bytes.max(payload_bytes);
     }
 
-    /// Takes in the fate of packets. Returns whether the path carries less than it did.
+    /// Takes in the fate of packets. Returns whether the path carries less than it did; then the search begins
+    /// anew.
     pub(crate) fn on_resolved(&mut self, packets: &[Resolved]) -> bool {
         let small_max = PAYLOAD_MIN + self.headers_bytes;
         if self.payload_bytes <= PAYLOAD_MIN {
@@ -137,9 +141,16 @@ impl Mtu {
             }
             lost_for_s = packet.sent_s - self.vanished.began_s;
         }
-        self.vanished.large_lost >= LARGE_LOST
+        let has_shrunk = self.vanished.large_lost >= LARGE_LOST
             && self.vanished.small_arrived >= SMALL_ARRIVED
-            && lost_for_s >= LARGE_LOST_FOR_S
+            && lost_for_s >= LARGE_LOST_FOR_S;
+        if has_shrunk {
+            *self = Self {
+                headers_bytes: self.headers_bytes,
+                ..Self::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+            };
+        }
+        has_shrunk
     }
 
     fn payload_of(&self, candidate: usize) -> usize {

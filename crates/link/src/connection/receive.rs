@@ -6,8 +6,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts,
-    ip_overhead, repeat::RepeatsLeft,
+    Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts, ip_overhead,
+    repeat::RepeatsLeft,
 };
 use crate::{
     AMPLIFICATION_MAX,
@@ -26,7 +26,7 @@ use crate::{
     wire::report::Report,
     wire::{
         Malformed,
-        frame::{Frame, Frames},
+        frame::{Frame, Frames, Half},
     },
 };
 
@@ -55,6 +55,29 @@ enum Kept {
     Yes,
     /// There is no memory for it: the packet must not count as received.
     No,
+}
+
+/// A slot, or a half of one.
+#[derive(Debug, Clone, Copy)]
+enum Piece<'a> {
+    Slot {
+        index: u64,
+        data: &'a [u8],
+    },
+    Half {
+        index: u64,
+        len: usize,
+        half: Half,
+        data: &'a [u8],
+    },
+}
+
+impl<'a> Piece<'a> {
+    fn data(&self) -> &'a [u8] {
+        match self {
+            Self::Slot { data, .. } | Self::Half { data, .. } => data,
+        }
+    }
 }
 
 impl Connection {
@@ -147,7 +170,22 @@ impl Connection {
                 stream,
                 index,
                 data,
-            } => return self.on_chunk(stream, index, data, now),
+            } => return self.on_chunk(stream, Piece::Slot { index, data }, now),
+            Frame::Half {
+                stream,
+                index,
+                len,
+                half,
+                data,
+            } => {
+                let piece = Piece::Half {
+                    index,
+                    len,
+                    half,
+                    data,
+                };
+                return self.on_chunk(stream, piece, now);
+            }
             // A ping asks for nothing but a report, and a packet that carries one gets that anyway.
             Frame::Ping => {}
             // The counts of ECN were taken by `on_datagram`, which knows whether the packet is the newest.
@@ -175,7 +213,7 @@ impl Connection {
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Challenge(token) => self.response = Some((token, from)),
             Frame::Response(token) => self.on_response(token, from),
-            Frame::Close { code } => self.on_close(code),
+            Frame::Close { .. } => self.on_close(),
         }
         Ok(Kept::Yes)
     }
@@ -301,20 +339,11 @@ impl Connection {
     }
 
     /// The peer ends the connection.
-    fn on_close(&mut self, code: u32) {
-        self.closed.get_or_insert(match code {
-            CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
-            _ => ConnectionEnd::ByPeer,
-        });
+    fn on_close(&mut self) {
+        self.closed.get_or_insert(ConnectionEnd::ByPeer);
     }
 
-    fn on_chunk(
-        &mut self,
-        number: u32,
-        index: u64,
-        data: &[u8],
-        now: Time,
-    ) -> Result<Kept, Malformed> {
+    fn on_chunk(&mut self, number: u32, piece: Piece<'_>, now: Time) -> Result<Kept, Malformed> {
         if self.peer_stream(number, now)?.is_none() {
             return Ok(Kept::Yes);
         }
@@ -329,7 +358,15 @@ impl Connection {
         let insert = if stream.stop_code.is_some() {
             Insert::Duplicate
         } else {
-            stream.recv.insert(index, data, pool)
+            match piece {
+                Piece::Slot { index, data } => stream.recv.insert(index, data, pool),
+                Piece::Half {
+                    index,
+                    len,
+                    half,
+                    data,
+                } => stream.recv.insert_half(index, len, half, data, pool),
+            }
         };
         let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
         let rtt_s = self.rtt.smoothed().as_secs_f64();
@@ -341,7 +378,7 @@ impl Connection {
                 .widen(number, |recv| recv.wants_wider(now_s, rtt_s));
         match insert {
             Insert::New => {
-                self.stats.payload_received += data.len() as u64;
+                self.stats.payload_received += piece.data().len() as u64;
                 if widened {
                     self.streams.tell_credit(number);
                 }
@@ -398,23 +435,23 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends again what was lost, or ends the connection if the path no longer carries its slots.
+    /// Sends again what was lost, in smaller packets if the path carries less than it did.
     fn repair(&mut self, outcome: &Outcome, now: Time) {
         let spacing_s = self.rtt.smoothed().as_secs_f64() / COPY_SPACING;
         let loss = self.sent.loss();
         let tail_copies = self.repeat_copies().min(TAIL_COPIES_MAX);
         for item in &outcome.lost {
             match item {
-                Item::Chunk(chunk) => {
+                Item::Chunk(chunk) | Item::Half(chunk, _) => {
                     self.streams
                         .on_lost(*chunk, now, spacing_s, loss, tail_copies)
                 }
                 Item::Control(control) => self.on_control_lost(*control),
             }
         }
-        if self.close.is_none() && self.mtu.on_resolved(&outcome.resolved) {
-            // Slots are as large as the path used to carry, and cannot be cut again.
-            self.begin_close(CLOSE_PATH_SHRUNK);
+        if self.mtu.on_resolved(&outcome.resolved) {
+            // What the path does not carry any more was lost by its size, and not by a full queue.
+            self.outage_end = now;
         }
     }
 
@@ -454,6 +491,13 @@ impl Connection {
                     return;
                 };
                 let freed = stream.send.on_arrived(chunk.index);
+                self.streams.memory.remove_send_buffered(freed);
+            }
+            Item::Half(chunk, half) => {
+                let Some(stream) = self.streams.by_ref(chunk) else {
+                    return;
+                };
+                let freed = stream.send.on_half_arrived(chunk.index, half);
                 self.streams.memory.remove_send_buffered(freed);
             }
             Item::Control(Control::End(number)) => {

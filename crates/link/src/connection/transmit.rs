@@ -8,13 +8,13 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    CLOSE_PATH_SHRUNK, Candidate, Connection, ConnectionEnd, ecn::EcnCounts, ip_overhead,
-    repeat::RepeatsLeft,
+    Candidate, Connection, ConnectionEnd, ecn::EcnCounts, ip_overhead, repeat::RepeatsLeft,
 };
 use crate::{
     control_frame::Control,
     handshake::Level,
     recovery::{Contents, Item},
+    stream::ChunkRef,
     time::Time,
     wire::{
         frame::{self, CONTROL_SIZE_MAX, Frame},
@@ -196,10 +196,7 @@ impl Connection {
             let (code, last) = (close.code, close.copies == 0);
             let transmit = self.write_single(out, to, &Frame::Close { code }, now);
             if last {
-                self.closed = Some(match code {
-                    CLOSE_PATH_SHRUNK => ConnectionEnd::PathShrunk,
-                    _ => ConnectionEnd::ByUs,
-                });
+                self.closed = Some(ConnectionEnd::ByUs);
             }
             return Some(transmit);
         }
@@ -447,6 +444,10 @@ impl Connection {
             {
                 let header = frame::chunk_header_size(chunk.stream, chunk.index);
                 if header + len > space {
+                    // A whole packet is too small for it: the path carried more when it was cut.
+                    if contents.first.is_none() {
+                        self.put_half(out, chunk, len, contents);
+                    }
                     return;
                 }
                 let to_end = header + len + LEN_SIZE + SPACE_MIN > space;
@@ -490,6 +491,25 @@ impl Connection {
                 return;
             }
         }
+    }
+
+    /// Appends a half of a slot of `len` bytes.
+    fn put_half(
+        &mut self,
+        out: &mut Vec<u8>,
+        chunk: ChunkRef,
+        len: usize,
+        contents: &mut Contents,
+    ) {
+        let (half, is_last) = self.streams.next_half(chunk);
+        let is_repeat = is_last && !self.streams.pop_again_if_front(chunk);
+        frame::put_half(out, chunk.stream, chunk.index, len, half);
+        let stream = self.streams.by_ref(chunk).expect("the slot was just found");
+        stream.send.take_half(chunk.index, half, is_last, out);
+        let bytes = half.of(len).len() as u64;
+        self.stats.payload_again += bytes;
+        self.stats.payload_repeated += if is_repeat { bytes } else { 0 };
+        contents.push(Item::Half(chunk, half));
     }
 
     /// Appends a packet with any payload, as a faulty or hostile peer might send.

@@ -54,9 +54,6 @@ pub enum StreamError {
     /// The end of the stream does not match what arrived.
     #[error("byte count or hash at the end of the stream do not match what arrived")]
     Corrupt,
-    /// What was cut for larger packets cannot be sent any more.
-    #[error("the path carries only smaller packets than it did")]
-    PathShrunk,
     /// The connection was closed.
     #[error("the link was closed")]
     Closed,
@@ -67,7 +64,6 @@ impl From<LostReason> for StreamError {
         match reason {
             LostReason::PeerRestarted => Self::PeerRestarted,
             LostReason::Silence(silent_for) => Self::LinkLost { silent_for },
-            LostReason::PathShrunk => Self::PathShrunk,
             LostReason::Closed => Self::Closed,
         }
     }

@@ -154,7 +154,6 @@ impl Endpoint {
         if let Some(end) = connection.closed {
             let reason = match end {
                 ConnectionEnd::Silence(silence) => LostReason::Silence(silence),
-                ConnectionEnd::PathShrunk => LostReason::PathShrunk,
                 ConnectionEnd::ByPeer
                 | ConnectionEnd::ByUs
                 | ConnectionEnd::Violation

@@ -70,8 +70,6 @@ pub enum LostReason {
     PeerRestarted,
     /// Nothing came from the peer for too long.
     Silence(Duration),
-    /// The path carries only smaller packets than it did; what was cut for larger ones cannot be sent.
-    PathShrunk,
     /// One side closed the connection.
     Closed,
 }

@@ -15,6 +15,7 @@ use super::{
     pace::{Pace, Reader},
     slab::{SLAB_SLOTS, Slab, SlabPool},
 };
+use crate::wire::frame::Half;
 
 /// The fate of an arriving slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,38 +159,67 @@ impl RecvHalf {
 
     /// Enters a slot.
     pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> Insert {
-        if data.is_empty()
-            || data.len() > SLOT_SIZE
-            || index >= self.credit_told.max(self.limit_at_first)
-        {
-            return Insert::Violation;
+        let slab = match self.place(index, data.len(), pool) {
+            Ok(slab) => slab,
+            Err(fate) => return fate,
+        };
+        slab.fill(index, data);
+        self.highest = self.highest.max(index + 1);
+        Insert::New
+    }
+
+    /// Enters one half of a slot of `len` bytes.
+    pub(crate) fn insert_half(
+        &mut self,
+        index: u64,
+        len: usize,
+        half: Half,
+        data: &[u8],
+        pool: &mut SlabPool,
+    ) -> Insert {
+        let slab = match self.place(index, len, pool) {
+            Ok(slab) => slab,
+            Err(fate) => return fate,
+        };
+        match slab.fill_half(index, len, half, data) {
+            Some(true) => {
+                self.highest = self.highest.max(index + 1);
+                Insert::New
+            }
+            Some(false) => Insert::Duplicate,
+            None => Insert::Violation,
         }
-        if self.end.is_some_and(|end| index >= end.chunks) {
-            return Insert::Violation;
+    }
+
+    /// The slab for slot `index` of `len` bytes, which is not here.
+    ///
+    /// # Errors
+    /// The fate of what was to be entered.
+    fn place(&mut self, index: u64, len: usize, pool: &mut SlabPool) -> Result<&mut Slab, Insert> {
+        let is_within = index < self.credit_told.max(self.limit_at_first)
+            && self.end.is_none_or(|end| index < end.chunks);
+        if !(1..=SLOT_SIZE).contains(&len) || !is_within {
+            return Err(Insert::Violation);
         }
         if index < self.next || self.state != RecvState::Open {
-            return Insert::Duplicate;
+            return Err(Insert::Duplicate);
         }
         let slab_number = index / SLAB_SLOTS;
         let at = (slab_number - self.slab_base) as usize;
         if self.slabs.get(at).is_none_or(Option::is_none) {
             // The slab that holds the next slot in order is always granted: it frees the others.
             let is_essential = slab_number == self.next / SLAB_SLOTS;
-            let Some(slab) = pool.take(is_essential) else {
-                return Insert::NoMemory;
-            };
+            let slab = pool.take(is_essential).ok_or(Insert::NoMemory)?;
             if at >= self.slabs.len() {
                 self.slabs.resize_with(at + 1, || None);
             }
             self.slabs[at] = Some(slab);
         }
         let slab = self.slabs[at].as_mut().expect("it was just put there");
-        if slab.len(index) != 0 {
-            return Insert::Duplicate;
+        match slab.len(index) {
+            0 => Ok(slab),
+            _ => Err(Insert::Duplicate),
         }
-        slab.fill(index, data);
-        self.highest = self.highest.max(index + 1);
-        Insert::New
     }
 
     /// Enters the end record. Returns false if the record contradicts an earlier one or slots that arrived.
@@ -357,6 +387,7 @@ mod tests {
         fn slots_in_any_order_read_back_as_written(
             slots in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..SLOT_SIZE), 1..200),
             order in any::<prop::sample::Index>(),
+            halved in any::<u64>(),
         ) {
             let mut pool = SlabPool::new(1 << 30);
             let mut half = RecvHalf::new(1000, 1000, 0.0);
@@ -364,8 +395,27 @@ mod tests {
             let mut read = Vec::new();
             let start = order.index(slots.len());
             for at in (start..slots.len()).chain(0..start) {
-                prop_assert_eq!(half.insert(at as u64, &slots[at], &mut pool), Insert::New);
-                prop_assert_eq!(half.insert(at as u64, &slots[at], &mut pool), Insert::Duplicate);
+                let (index, slot) = (at as u64, &slots[at]);
+                let len = slot.len();
+                if halved >> (at % 64) & 1 == 1 {
+                    let part = if halved % 2 == 0 { Half::First } else { Half::Second };
+                    let data = &slot[part.of(len)];
+                    let mut insert = |len| half.insert_half(index, len, part, data, &mut pool);
+                    prop_assert_eq!(insert(len), Insert::New);
+                    prop_assert_eq!(insert(len), Insert::Duplicate);
+                    prop_assert_eq!(insert(len + 1), Insert::Violation);
+                    let other = if halved % 2 == 0 { Half::Second } else { Half::First };
+                    if halved % 3 > 0 {
+                        let data = &slot[other.of(len)];
+                        let fate = half.insert_half(index, len, other, data, &mut pool);
+                        prop_assert_eq!(fate, Insert::New);
+                    } else {
+                        prop_assert_eq!(half.insert(index, slot, &mut pool), Insert::New);
+                    }
+                } else {
+                    prop_assert_eq!(half.insert(index, slot, &mut pool), Insert::New);
+                }
+                prop_assert_eq!(half.insert(index, slot, &mut pool), Insert::Duplicate);
                 while let Some(data) = half.read(10_000, &mut pool) {
                     read.extend_from_slice(&data);
                 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{pace, pieces::Pieces};
+use crate::wire::frame::Half;
 
 /// The sending half of one stream.
 ///
@@ -60,6 +61,8 @@ struct Slot {
     /// Copies that wait to be sent.
     queued: u8,
     arrived: bool,
+    /// The half of it that has arrived, if it was sent in halves.
+    half_arrived: Option<Half>,
 }
 
 /// How far the end of a stream has come.
@@ -264,6 +267,7 @@ impl SendHalf {
             round: 0,
             queued: 0,
             arrived: false,
+            half_arrived: None,
         });
         index
     }
@@ -292,12 +296,44 @@ impl SendHalf {
         }
     }
 
-    /// A packet with slot `index` arrived. Returns how many bytes of buffer that freed.
-    pub(crate) fn on_arrived(&mut self, index: u64) -> usize {
-        let Some(at) = index.checked_sub(self.base).map(|at| at as usize) else {
+    /// The half of slot `index` that has arrived, if one has.
+    pub(crate) fn half_arrived(&self, index: u64) -> Option<Half> {
+        self.slot(index)?.half_arrived
+    }
+
+    /// Appends one half of a slot that has not arrived. With the last half that is to be sent, `is_last`, the slot
+    /// counts as taken.
+    pub(crate) fn take_half(&mut self, index: u64, half: Half, is_last: bool, out: &mut Vec<u8>) {
+        let at = (index - self.base) as usize;
+        let slot = &mut self.slots[at];
+        slot.outstanding = slot.outstanding.saturating_add(1);
+        let (start, len) = (slot.start, usize::from(slot.len));
+        let mut whole = Vec::with_capacity(len);
+        self.copy(start, len, &mut whole);
+        out.extend_from_slice(&whole[half.of(len)]);
+        if is_last && index + 1 == self.repeat_below {
+            self.repeat_below = index;
+        }
+    }
+
+    /// A packet with a half of slot `index` arrived. Returns how many bytes of buffer that freed.
+    pub(crate) fn on_half_arrived(&mut self, index: u64, half: Half) -> usize {
+        let Some(slot) = self.slot_mut(index) else {
             return 0;
         };
-        let Some(slot) = self.slots.get_mut(at) else {
+        match slot.half_arrived {
+            Some(other) if other != half => self.on_arrived(index),
+            _ => {
+                slot.half_arrived = Some(half);
+                slot.outstanding = slot.outstanding.saturating_sub(1);
+                0
+            }
+        }
+    }
+
+    /// A packet with slot `index` arrived. Returns how many bytes of buffer that freed.
+    pub(crate) fn on_arrived(&mut self, index: u64) -> usize {
+        let Some(slot) = self.slot_mut(index) else {
             return 0;
         };
         slot.outstanding = slot.outstanding.saturating_sub(1);

@@ -5,6 +5,7 @@
 //! [`memory`](super::memory).
 
 use super::SLOT_SIZE;
+use crate::wire::frame::Half;
 
 /// Slots in one slab.
 pub(crate) const SLAB_SLOTS: u64 = 64;
@@ -17,6 +18,10 @@ pub(super) struct Slab {
     data: Vec<u8>,
     /// Length of each slot in bytes; zero while the slot is empty.
     lens: [u16; SLAB_SLOTS as usize],
+    /// Length of each slot of which one half is here; zero while there is none.
+    halved_lens: [u16; SLAB_SLOTS as usize],
+    /// Which half of such a slot is here: bit by bit, the second half.
+    has_second: u64,
 }
 
 /// Lends slabs up to a bound, and keeps returned ones for reuse.
@@ -47,6 +52,35 @@ impl Slab {
         let place = place(index);
         self.lens[place] = data.len() as u16;
         self.data[place * SLOT_SIZE..][..data.len()].copy_from_slice(data);
+    }
+
+    /// Fills one half of the empty slot with this index, which has `len` bytes. Returns whether that half is new;
+    /// `None` if the other half spoke of another length.
+    pub(super) fn fill_half(
+        &mut self,
+        index: u64,
+        len: usize,
+        half: Half,
+        data: &[u8],
+    ) -> Option<bool> {
+        let place = place(index);
+        let is_second = half == Half::Second;
+        let known = usize::from(self.halved_lens[place]);
+        if known != 0 && known != len {
+            return None;
+        }
+        let here_is_second = self.has_second >> place & 1 == 1;
+        if known != 0 && here_is_second == is_second {
+            return Some(false);
+        }
+        self.data[place * SLOT_SIZE..][half.of(len)].copy_from_slice(data);
+        if known != 0 {
+            self.lens[place] = len as u16;
+        } else {
+            self.halved_lens[place] = len as u16;
+            self.has_second = self.has_second & !(1 << place) | u64::from(is_second) << place;
+        }
+        Some(true)
     }
 }
 
@@ -80,6 +114,8 @@ impl SlabPool {
             Box::new(Slab {
                 data: vec![0; SLAB_SIZE],
                 lens: [0; SLAB_SLOTS as usize],
+                halved_lens: [0; SLAB_SLOTS as usize],
+                has_second: 0,
             })
         }))
     }
@@ -89,6 +125,7 @@ impl SlabPool {
         self.lent -= 1;
         if self.free.len() < FREE_SLABS_MAX {
             slab.lens.fill(0);
+            slab.halved_lens.fill(0);
             self.free.push(slab);
         }
     }

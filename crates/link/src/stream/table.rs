@@ -16,7 +16,7 @@ use super::{
     send::SendHalf,
     slab::SlabPool,
 };
-use crate::{control_frame::Control, id_map::IdMap, time::Time};
+use crate::{control_frame::Control, id_map::IdMap, time::Time, wire::frame::Half};
 
 /// One stream, both halves.
 pub(crate) struct Stream {
@@ -79,6 +79,8 @@ pub(crate) struct Streams {
     quantum_left: u32,
     retransmit: VecDeque<ChunkRef>,
     delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
+    /// A slot whose first half has been sent, and whose second half is next.
+    halved: Option<ChunkRef>,
     pub(crate) controls: VecDeque<Control>,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
@@ -113,6 +115,7 @@ impl Streams {
             quantum_left: QUANTUM_SLOTS,
             retransmit: VecDeque::new(),
             delayed: BinaryHeap::new(),
+            halved: None,
             controls: VecDeque::new(),
             events: VecDeque::new(),
             memory: Memory::new(limits.memory_max, limits.initial_credit),
@@ -439,6 +442,24 @@ impl Streams {
             }
         }
         is_front
+    }
+
+    /// The half of a slot to send next, if the slot does not fit a packet, and whether the slot has been sent with
+    /// it.
+    pub(crate) fn next_half(&mut self, chunk: ChunkRef) -> (Half, bool) {
+        let arrived = self
+            .by_ref(chunk)
+            .and_then(|s| s.send.half_arrived(chunk.index));
+        let was_halved = self.halved.take() == Some(chunk);
+        match arrived {
+            Some(Half::First) => (Half::Second, true),
+            Some(Half::Second) => (Half::First, true),
+            None if was_halved => (Half::Second, true),
+            None => {
+                self.halved = Some(chunk);
+                (Half::First, false)
+            }
+        }
     }
 
     /// A slot to repeat while the line is idle: of each stream newest first, one stream after the

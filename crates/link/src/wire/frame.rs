@@ -3,6 +3,8 @@
 //! A packet holds frames one after the other; a [`Frame::Chunk`] without a length runs to the end of
 //! the packet. Decoding never allocates and checks every length.
 
+use std::ops::Range;
+
 use super::varint::{self, Malformed, Reader};
 
 /// One frame, borrowed from the packet that holds it.
@@ -16,6 +18,14 @@ pub(crate) enum Frame<'a> {
     Chunk {
         stream: u32,
         index: u64,
+        data: &'a [u8],
+    },
+    /// One half of slot `index`, which has `len` bytes and does not fit a packet of this path.
+    Half {
+        stream: u32,
+        index: u64,
+        len: usize,
+        half: Half,
         data: &'a [u8],
     },
     /// The end of a stream: how many slots and bytes it has, and the hash of its bytes.
@@ -60,6 +70,24 @@ pub(crate) enum Frame<'a> {
     Close { code: u32 },
 }
 
+/// A half of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    First,
+    Second,
+}
+
+impl Half {
+    /// The place of this half in a slot of `len` bytes: the first half has the odd byte.
+    pub(crate) fn of(self, len: usize) -> Range<usize> {
+        let middle = len.div_ceil(2);
+        match self {
+            Self::First => 0..middle,
+            Self::Second => middle..len,
+        }
+    }
+}
+
 const PADDING: u8 = 0x00;
 const PING: u8 = 0x01;
 const FEEDBACK: u8 = 0x02;
@@ -77,6 +105,7 @@ const RATE_MAX: u8 = 0x10;
 const TELL_FROM: u8 = 0x11;
 const ECN: u8 = 0x12;
 const PACED_CREDIT: u8 = 0x13;
+const HALF: u8 = 0x14;
 const CHALLENGE: u8 = 0x0d;
 const RESPONSE: u8 = 0x0e;
 const CLOSE: u8 = 0x0f;
@@ -104,14 +133,23 @@ pub(crate) fn put_chunk(out: &mut Vec<u8>, stream: u32, index: u64, len: usize) 
     varint::put(out, len as u64);
 }
 
+/// Appends the header of a half of a slot of `len` bytes.
+pub(crate) fn put_half(out: &mut Vec<u8>, stream: u32, index: u64, len: usize, half: Half) {
+    out.push(HALF);
+    varint::put(out, u64::from(stream));
+    varint::put(out, index);
+    varint::put(out, len as u64);
+    out.push(half as u8);
+}
+
 /// Appends the type byte of a feedback frame; `feedback` appends the rest.
 pub(crate) fn put_feedback_type(out: &mut Vec<u8>) {
     out.push(FEEDBACK);
 }
 
 impl Frame<'_> {
-    /// Appends this frame. Chunks are written by [`put_chunk`] and [`put_chunk_to_end`], feedback by
-    /// the receiver's log.
+    /// Appends this frame. Chunks are written by [`put_chunk`] and [`put_chunk_to_end`], halves by [`put_half`],
+    /// feedback by the receiver's log.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let mut fields = |kind: u8, values: &[u64]| {
             out.push(kind);
@@ -154,8 +192,8 @@ impl Frame<'_> {
                 out.extend_from_slice(&token);
             }
             Frame::Close { code } => fields(CLOSE, &[code.into()]),
-            Frame::Chunk { .. } | Frame::Feedback(_) => {
-                unreachable!("chunks and feedback have writers of their own")
+            Frame::Chunk { .. } | Frame::Half { .. } | Frame::Feedback(_) => {
+                unreachable!("chunks, halves and feedback have writers of their own")
             }
         }
     }
@@ -193,6 +231,23 @@ impl<'a> Frames<'a> {
                         stream,
                         index,
                         data: reader.bytes(len)?,
+                    }
+                }
+                HALF => {
+                    let stream = reader.varint_u32()?;
+                    let index = reader.varint()?;
+                    let len = reader.varint_u32()? as usize;
+                    let half = match reader.byte()? {
+                        0 => Half::First,
+                        1 => Half::Second,
+                        _ => return Err(Malformed),
+                    };
+                    Frame::Half {
+                        stream,
+                        index,
+                        len,
+                        half,
+                        data: reader.bytes(half.of(len).len())?,
                     }
                 }
                 END => Frame::End {
