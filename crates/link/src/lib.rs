@@ -55,8 +55,8 @@ pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, S
 #[cfg(feature = "sim")]
 pub use endpoint::Footprint;
 pub use endpoint::{
-    ControllerFactory, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
-    Newest, PeerView, Read, ReplayMemory, StreamKey,
+    DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason, Newest, PeerView,
+    Read, ReplayMemory, StreamKey,
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};

@@ -168,8 +168,8 @@ pub(crate) struct SentLog {
     reports_open: u64,
     /// The path has provably had time to deliver packets sent up to then, see [`SentLog::on_report`].
     reference: Time,
-    /// This process was suspended until then, so a round trip that began before is no measurement.
-    slept_until: Time,
+    /// A round trip that began before is no measurement: this process was suspended, or the path was another.
+    measures_from: Time,
     /// How late packets were that had been given up wrongly.
     lateness: Lateness,
     /// How late reports were on packets that had been given up because no report covered them.
@@ -232,7 +232,7 @@ impl SentLog {
             oldest_open: 0,
             reports_open: 0,
             reference: Time::default(),
-            slept_until: Time::default(),
+            measures_from: Time::default(),
             lateness: Lateness::default(),
             report_lateness: Lateness::default(),
             spoken: Spoken::default(),
@@ -439,7 +439,14 @@ impl SentLog {
 
     /// This process was suspended until now.
     pub(crate) fn on_sleep(&mut self, now: Time) {
-        self.slept_until = now;
+        self.measures_from = now;
+    }
+
+    /// What is sent from now on takes another path.
+    pub(crate) fn begin_path(&mut self, now: Time) {
+        self.measures_from = now;
+        self.lateness = Lateness::default();
+        self.report_lateness = Lateness::default();
     }
 
     /// The times measured on the front of a report; `None` if an earlier report covered that packet.
@@ -447,7 +454,7 @@ impl SentLog {
         let sent = self.get(report.front.number)?;
         let is_news = sent.state != State::Arrived && sent.eliciting;
         let judged = sent.time + Duration::from_micros(report.delay_us);
-        if !is_news || sent.time < self.slept_until || judged > now {
+        if !is_news || sent.time < self.measures_from || judged > now {
             return None;
         }
         Some(Timing {

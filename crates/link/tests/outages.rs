@@ -175,6 +175,26 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
     assert_eq!(world.view(Side::B).address, Some(moved));
 }
 
+/// A peer that moves from a line to a satellite: what was measured on the line says nothing about it.
+#[test]
+fn a_peer_that_moves_to_another_host_is_measured_anew() {
+    let mut world = World::new(&config(1));
+    let id = world.send(Side::B, Class::Bulk, ByteCount::megabytes(200));
+    world.run_for(Duration::from_secs(5));
+    let before = world.view(Side::B).base_rtt.expect("it was measured");
+    assert!(before < Duration::from_millis(110), "{before:?}");
+    world.change_paths(|path| path.delay = Duration::from_millis(300));
+    let elsewhere = "10.99.0.7:4810".parse().expect("well formed");
+    world.set_address(Side::A, elsewhere);
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(world.view(Side::B).address, Some(elsewhere));
+    let after = world.view(Side::B).base_rtt.expect("it was measured");
+    assert!(after > Duration::from_millis(590), "{after:?}");
+    world
+        .run_to_end(id, Duration::from_secs(120))
+        .expect("it ends");
+}
+
 #[test]
 fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
     let config = config(1);

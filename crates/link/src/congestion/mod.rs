@@ -65,6 +65,10 @@ pub fn for_policy(
     }
 }
 
+/// Makes a controller from earlier measurements of the path and the cap on its rate.
+pub type ControllerFactory =
+    dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync;
+
 /// Decides how fast to send.
 pub trait Controller: Send {
     /// A packet of `bytes` bytes on the wire was sent.

@@ -29,7 +29,7 @@ pub(crate) struct EcnCounts {
 /// The ECN state of a connection, for sending and for receiving.
 #[derive(Debug)]
 pub(crate) struct EcnState {
-    path: Path,
+    usage: Use,
     /// Packets sent as ECN-capable that have arrived according to reports.
     arrived: u64,
     /// The newest counts of the peer.
@@ -45,7 +45,7 @@ pub(crate) struct EcnState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Path {
+enum Use {
     /// No packet is sent as ECN-capable: the controller ignores marks, or the path does not carry them.
     Unused,
     InTest,
@@ -66,11 +66,7 @@ impl EcnState {
     /// ECN-capable: others would get the drops.
     pub(crate) fn new(is_heeded: bool) -> Self {
         Self {
-            path: if is_heeded {
-                Path::InTest
-            } else {
-                Path::Unused
-            },
+            usage: if is_heeded { Use::InTest } else { Use::Unused },
             arrived: 0,
             told: EcnCounts::default(),
             fresh_marks: 0,
@@ -82,12 +78,12 @@ impl EcnState {
 
     /// Whether packets are sent as ECN-capable.
     pub(crate) fn is_marking(&self) -> bool {
-        self.path != Path::Unused
+        self.usage != Use::Unused
     }
 
     /// Whether the path has been found to carry marks.
     pub(crate) fn works(&self) -> bool {
-        self.path == Path::Works
+        self.usage == Use::Works
     }
 
     /// Packets of ours that the path has marked, as the peer has counted.
@@ -99,7 +95,7 @@ impl EcnState {
     pub(crate) fn on_arrived(&mut self, packets: u64) {
         self.arrived += packets;
         if self.told == EcnCounts::default() && self.arrived >= PATIENCE_PACKETS {
-            self.path = Path::Unused;
+            self.usage = Use::Unused;
         }
     }
 
@@ -113,12 +109,12 @@ impl EcnState {
         // A path that marks every packet carries no information.
         let is_blind = counts.capable == 0 && self.arrived >= PATIENCE_PACKETS;
         if is_less || is_cleared || is_blind {
-            self.path = Path::Unused;
+            self.usage = Use::Unused;
             self.fresh_marks = 0;
             return;
         }
         if self.arrived >= TEST_PACKETS {
-            self.path = Path::Works;
+            self.usage = Use::Works;
         }
         self.fresh_marks += counts.marked - self.told.marked;
         self.told = counts;
@@ -126,8 +122,8 @@ impl EcnState {
 
     /// Nothing comes back: perhaps the path drops ECN-capable packets.
     pub(crate) fn on_silence(&mut self) {
-        if self.path == Path::InTest {
-            self.path = Path::Unused;
+        if self.usage == Use::InTest {
+            self.usage = Use::Unused;
         }
     }
 

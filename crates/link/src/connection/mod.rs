@@ -10,6 +10,7 @@ mod ecn;
 mod keys;
 mod mtu;
 mod pacer;
+mod path;
 mod peer_clock;
 mod rate_max;
 mod receive;
@@ -18,7 +19,7 @@ mod rtt;
 mod silence;
 mod transmit;
 
-use std::{collections::VecDeque, net::SocketAddr, time::Duration};
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rustls::quic::{Keys, Secrets};
@@ -28,12 +29,9 @@ pub use self::ecn::Ecn;
 pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
-use self::{
-    ecn::EcnState, keys::KeyRing, mtu::Mtu, peer_clock::PeerClock, rate_max::RateMax,
-    repeat::RepeatsLeft, rtt::Rtt, silence::Doubtful,
-};
+use self::{keys::KeyRing, path::Path, rate_max::RateMax, repeat::RepeatsLeft, silence::Doubtful};
 use crate::{
-    congestion::{Controller, PathMemory},
+    congestion::{Controller, ControllerFactory, PathMemory},
     control_frame::Control,
     feedback::received::ReceivedLog,
     handshake::{Handshake, tls::Parameters},
@@ -64,23 +62,14 @@ pub(crate) struct Connection {
     challenges: u64,
     /// The handshake of an initiator, repeated until the first data packet of the peer.
     unconfirmed: Option<Unconfirmed>,
-    pub(crate) remote: SocketAddr,
-    /// The peer has shown that it receives at `remote`.
-    is_remote_proven: bool,
-    candidate: Option<Candidate>,
-    /// Echo of a challenge, and where it goes.
-    response: Option<([u8; 8], SocketAddr)>,
+    pub(crate) path: Path,
+    controllers: Arc<ControllerFactory>,
+    pacing_quantum: Duration,
 
     received: ReceivedLog,
     sent: SentLog,
     outcome: Outcome,
     pub(crate) streams: Streams,
-    pub(crate) controller: Box<dyn Controller>,
-    pacer: Pacer,
-    rtt: Rtt,
-    peer_clock: PeerClock,
-    ecn: EcnState,
-    mtu: Mtu,
 
     last_heard: Time,
     last_sent: Time,
@@ -103,7 +92,6 @@ pub(crate) struct Connection {
     hint_sent: Option<Duration>,
     /// Everything below this packet number was sent while the application gave too little.
     app_limited_until: u64,
-    train_left: usize,
     repeat_pass: Time,
     repeats_left: RepeatsLeft,
     /// Control frames to repeat beside the next reports, and how often each.
@@ -232,6 +220,8 @@ pub(crate) struct Setup {
     pub(crate) flight: Option<HandshakeFlight>,
     pub(crate) rtt: Duration,
     pub(crate) controller: Box<dyn Controller>,
+    /// Makes the controller of another path.
+    pub(crate) controllers: Arc<ControllerFactory>,
     pub(crate) pacing_quantum: Duration,
     pub(crate) idle_timeout: Duration,
     pub(crate) keep_alive: Duration,
@@ -297,22 +287,21 @@ impl Connection {
                 handshake: Box::new(flight),
                 next: now,
             }),
-            remote: setup.remote,
-            is_remote_proven: setup.unproven_allowance.is_none(),
-            candidate: None,
-            response: None,
+            path: Path::new(
+                setup.remote,
+                setup.unproven_allowance.is_none(),
+                setup.rtt,
+                setup.controller,
+                setup.pacing_quantum,
+            ),
+            controllers: setup.controllers,
+            pacing_quantum: setup.pacing_quantum,
             received: ReceivedLog::new(setup.rtt),
             sent: SentLog::new(Omissions::new(setup.secret.clone(), setup.our_id)),
             secret: setup.secret,
             challenges: 0,
             outcome: Outcome::default(),
             streams,
-            ecn: EcnState::new(setup.controller.heeds_marks()),
-            controller: setup.controller,
-            pacer: Pacer::new(setup.pacing_quantum),
-            rtt: Rtt::new(setup.rtt),
-            peer_clock: PeerClock::default(),
-            mtu: Mtu::new(setup.remote.ip()),
             last_heard: now,
             last_sent: now,
             last_eliciting: now,
@@ -327,7 +316,6 @@ impl Connection {
             ping_wanted: true,
             hint_sent: None,
             app_limited_until: 0,
-            train_left: 0,
             repeat_pass: Time::default(),
             repeats_left: RepeatsLeft::Some,
             echoes: VecDeque::new(),
@@ -443,7 +431,7 @@ impl Connection {
         limit: Duration,
         now: Time,
     ) {
-        let rtt_s = self.rtt.smoothed().as_secs_f64();
+        let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
         self.streams.pace(number, reader, limit, rtt_s, now_s);
     }
@@ -456,7 +444,7 @@ impl Connection {
 
     /// Takes bytes of stream `number` in order, about `len_max` at most.
     pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> Read {
-        let rtt_s = self.rtt.smoothed().as_secs_f64();
+        let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
         let Some((stream, pool)) = self.streams.get_with_pool(number) else {
             return Read::Gone;
@@ -547,11 +535,11 @@ impl Connection {
     }
 
     pub(crate) fn rtt(&self) -> Option<Duration> {
-        self.rtt.measured()
+        self.path.rtt.measured()
     }
 
     pub(crate) fn base_rtt(&self) -> Duration {
-        self.rtt.base()
+        self.path.rtt.base()
     }
 
     pub(crate) fn loss(&self) -> f64 {
@@ -579,11 +567,11 @@ impl Connection {
 
     /// Whether the path carries congestion marks, and how many of our packets it has marked.
     pub(crate) fn ecn(&self) -> (bool, u64) {
-        (self.ecn.works(), self.ecn.marked())
+        (self.path.ecn.works(), self.path.ecn.marked())
     }
 
     pub(crate) fn memory(&self) -> Option<PathMemory> {
-        self.controller.memory()
+        self.path.controller.memory()
     }
 
     pub(crate) fn receive_memory_peak(&self) -> usize {

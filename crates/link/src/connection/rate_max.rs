@@ -23,6 +23,10 @@ impl RateMax {
         is_news
     }
 
+    pub(super) fn ours(&self) -> Option<BitRate> {
+        self.ours
+    }
+
     pub(super) fn set_by_peer(&mut self, bytes_per_s: u64) {
         self.by_peer = bytes_per_s;
     }

@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts, ip_overhead,
+    Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts, ip_overhead, path::Path,
     repeat::RepeatsLeft,
 };
 use crate::{
@@ -129,7 +129,7 @@ impl Connection {
                 Err(Malformed)
             } else if let Frame::Ecn { capable, marked } = frame {
                 if is_newest {
-                    self.ecn.on_counts(EcnCounts { capable, marked });
+                    self.path.ecn.on_counts(EcnCounts { capable, marked });
                 }
                 Ok(Kept::Yes)
             } else {
@@ -148,11 +148,11 @@ impl Connection {
         match kept {
             Kept::Yes => {
                 self.received.insert(number, wire_bytes, content, now);
-                self.ecn.on_received(ecn);
+                self.path.ecn.on_received(ecn);
             }
             Kept::No => self.stats.no_memory += 1,
         }
-        if is_newest && (from != self.remote || !self.is_remote_proven) {
+        if is_newest && (from != self.path.remote || !self.path.is_remote_proven) {
             self.consider_address(from, len, now);
         }
         Received::Accepted
@@ -211,8 +211,8 @@ impl Connection {
             Frame::PathHint { rtt_us } => self.on_path_hint(rtt_us),
             Frame::TellFrom { number } => self.received.tell_from(number, now),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
-            Frame::Challenge(token) => self.response = Some((token, from)),
-            Frame::Response(token) => self.on_response(token, from),
+            Frame::Challenge(token) => self.path.response = Some((token, from)),
+            Frame::Response(token) => self.on_response(token, from, now),
             Frame::Close { .. } => self.on_close(),
         }
         Ok(Kept::Yes)
@@ -322,20 +322,37 @@ impl Connection {
     /// The peer has measured the round-trip time, which a side that sends little cannot.
     fn on_path_hint(&mut self, rtt_us: u64) {
         let rtt = Duration::from_micros(rtt_us).min(RTT_HINT_MAX);
-        self.rtt.suggest(rtt);
+        self.path.rtt.suggest(rtt);
         self.received.set_rtt(rtt);
     }
 
     /// A challenge came back: if it was the candidate's, the peer has moved there.
-    fn on_response(&mut self, token: [u8; 8], from: SocketAddr) {
+    fn on_response(&mut self, token: [u8; 8], from: SocketAddr, now: Time) {
         if self
+            .path
             .candidate
             .is_some_and(|candidate| candidate.token == token && candidate.address == from)
         {
-            self.remote = from;
-            self.is_remote_proven = true;
-            self.candidate = None;
+            self.follow(from, now);
         }
+    }
+
+    /// The peer receives at `address` from now on. What is known of the path to another host says nothing about
+    /// this one.
+    fn follow(&mut self, address: SocketAddr, now: Time) {
+        if !self.path.move_to(address) {
+            return;
+        }
+        self.path = Path::new(
+            address,
+            true,
+            self.path.rtt.smoothed(),
+            (self.controllers)(None, self.rate_max.ours()),
+            self.pacing_quantum,
+        );
+        // What is on its way on the old path measures nothing on the new one.
+        self.sent.begin_path(now);
+        self.outage_end = now;
     }
 
     /// The peer ends the connection.
@@ -369,7 +386,7 @@ impl Connection {
             }
         };
         let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
-        let rtt_s = self.rtt.smoothed().as_secs_f64();
+        let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         stream.recv.keep_pace(now_s, rtt_s);
         let widened = insert == Insert::New
             && !readable
@@ -396,21 +413,21 @@ impl Connection {
     fn on_report(&mut self, report: &Report<'_>, now: Time) -> Result<(), Malformed> {
         let mut outcome = std::mem::take(&mut self.outcome);
         outcome.clear();
-        let base_rtt = self.rtt.base();
+        let base_rtt = self.path.rtt.base();
         let timing = self.sent.timing(report, now);
         if let Some(Timing { rtt, forward_s }) = timing
-            && self.peer_clock.sample(forward_s, rtt, now)
+            && self.path.peer_clock.sample(forward_s, rtt, now)
         {
             // One of the two hosts was suspended: packets lost meanwhile say nothing about the path.
             self.outage_end = now;
         }
         self.sent
             .on_report(report, now, base_rtt, self.outage_end, &mut outcome)?;
-        outcome.rtt = outcome.rtt.filter(|rtt| self.rtt.sample(*rtt, now));
+        outcome.rtt = outcome.rtt.filter(|rtt| self.path.rtt.sample(*rtt, now));
         if outcome.rtt.is_some() {
             self.hint_path();
         }
-        let ahead_s = self.peer_clock.ahead_s();
+        let ahead_s = self.path.peer_clock.ahead_s();
         for arrival in &mut outcome.arrivals {
             arrival.received_s -= ahead_s;
         }
@@ -426,10 +443,10 @@ impl Connection {
             self.on_item_arrived(*item);
         }
         self.repair(&outcome, now);
-        self.ecn.on_arrived(outcome.capable);
+        self.path.ecn.on_arrived(outcome.capable);
         self.received.set_report_loss(self.sent.recent_loss_max());
         self.inform_controller(report, &outcome, base_rtt, now);
-        let age = 4 * self.rtt.smoothed() + Duration::from_secs(1);
+        let age = 4 * self.path.rtt.smoothed() + Duration::from_secs(1);
         self.sent.forget(now, age);
         self.outcome = outcome;
         Ok(())
@@ -437,7 +454,7 @@ impl Connection {
 
     /// Sends again what was lost, in smaller packets if the path carries less than it did.
     fn repair(&mut self, outcome: &Outcome, now: Time) {
-        let spacing_s = self.rtt.smoothed().as_secs_f64() / COPY_SPACING;
+        let spacing_s = self.path.rtt.smoothed().as_secs_f64() / COPY_SPACING;
         let loss = self.sent.loss();
         let tail_copies = self.repeat_copies().min(TAIL_COPIES_MAX);
         for item in &outcome.lost {
@@ -449,7 +466,7 @@ impl Connection {
                 Item::Control(control) => self.on_control_lost(*control),
             }
         }
-        if self.mtu.on_resolved(&outcome.resolved) {
+        if self.path.mtu.on_resolved(&outcome.resolved) {
             // What the path does not carry any more was lost by its size, and not by a full queue.
             self.outage_end = now;
         }
@@ -470,17 +487,19 @@ impl Connection {
             arrivals: &outcome.arrivals,
             received: (
                 report.bytes_received,
-                (report.front.time_us + report.delay_us) as f64 * 1e-6 - self.peer_clock.ahead_s(),
+                (report.front.time_us + report.delay_us) as f64 * 1e-6
+                    - self.path.peer_clock.ahead_s(),
             ),
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
             // A cap of the operator holds the sender back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until
-                || self.rate_max.bytes_per_s() < self.controller.rate_bytes_per_s(),
-            ce: self.ecn.take_marks(),
+                || self.rate_max.bytes_per_s() < self.path.controller.rate_bytes_per_s(),
+            ce: self.path.ecn.take_marks(),
         };
-        self.controller
+        self.path
+            .controller
             .on_report(&digest, now.seconds_since(Time::default()));
     }
 
@@ -512,7 +531,7 @@ impl Connection {
                 }
             }
             Item::Control(Control::MtuProbe(packet_bytes)) => {
-                self.mtu.on_probe_arrived(usize::from(packet_bytes));
+                self.path.mtu.on_probe_arrived(usize::from(packet_bytes));
             }
             Item::Control(_) => {}
         }
@@ -559,7 +578,7 @@ impl Connection {
     /// replayed from there.
     fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
-        if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == from) {
+        if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == from) {
             candidate.allowance += allowance;
             return;
         }
@@ -573,7 +592,7 @@ impl Connection {
             .secret
             .number(Purpose::Challenge, self.our_id, self.challenges);
         self.challenges += 1;
-        self.candidate = Some(Candidate {
+        self.path.candidate = Some(Candidate {
             address,
             token: token.to_be_bytes(),
             next: now,
@@ -585,7 +604,7 @@ impl Connection {
     /// Tells the peer our round-trip time when that has changed by a tenth: it sets the pace of the peer's
     /// reports.
     fn hint_path(&mut self) {
-        let rtt = self.rtt.base();
+        let rtt = self.path.rtt.base();
         let told = self.hint_sent.unwrap_or(Duration::MAX);
         if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {
             self.streams.controls.push_back(Control::PathHint);

@@ -50,7 +50,7 @@ impl Connection {
         }
         let restart = now.since(self.repeat_pass) >= self.repeat_interval()
             && (self.repeats_left != RepeatsLeft::Some
-                || now.since(self.repeat_pass) >= self.rtt.smoothed());
+                || now.since(self.repeat_pass) >= self.path.rtt.smoothed());
         let copies = self.repeat_copies();
         if restart {
             self.repeat_pass = now;
@@ -66,7 +66,7 @@ impl Connection {
     }
 
     pub(super) fn repeat_interval(&self) -> Duration {
-        let interval = self.rtt.smoothed() / REPEAT_SPACING;
+        let interval = self.path.rtt.smoothed() / REPEAT_SPACING;
         if self.unconfirmed.is_some() {
             interval.max(FLIGHT_INTERVAL)
         } else {

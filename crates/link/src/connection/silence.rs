@@ -71,14 +71,14 @@ impl Connection {
     fn fall_silent(&mut self, now: Time) {
         self.silent_since = Some(self.last_heard);
         self.next_probe = now;
-        self.ecn.on_silence();
+        self.path.ecn.on_silence();
     }
 
     /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is a reason to ask
     /// the peer at once, and no more than that.
     pub(crate) fn on_unreachable(&mut self, now: Time) {
-        let is_due = now.since(self.last_heard) > self.rtt.smoothed() / 4
-            && now.since(self.last_doubt) > self.rtt.smoothed() / 2;
+        let is_due = now.since(self.last_heard) > self.path.rtt.smoothed() / 4
+            && now.since(self.last_doubt) > self.path.rtt.smoothed() / 2;
         if self.silent_since.is_none() && is_due {
             self.last_doubt = now;
             self.ping_wanted = true;
@@ -91,7 +91,7 @@ impl Connection {
     pub(crate) fn on_sleep(&mut self, asleep: Duration, now: Time) {
         if now.since(self.last_heard) >= self.idle_timeout {
             self.doubtful.get_or_insert(Doubtful {
-                end: now + DOUBTFUL_MAX + 4 * self.rtt.smoothed(),
+                end: now + DOUBTFUL_MAX + 4 * self.path.rtt.smoothed(),
                 unheard_since: self.last_heard,
             });
         }
@@ -106,7 +106,7 @@ impl Connection {
     /// A receiver that expects more has no packets in flight whose loss it would notice. A sender whose last
     /// packets were lost gets no report of that, since reports go on for two round trips only.
     pub(super) fn next_doubt(&self) -> Option<Time> {
-        let rtt = self.rtt.smoothed();
+        let rtt = self.path.rtt.smoothed();
         let heard = self.last_heard.max(self.last_eliciting);
         let due = heard + DOUBT_AFTER.max(rtt.mul_f64(1.5));
         let as_receiver = (due < self.expects_until).then_some(due);
@@ -121,7 +121,7 @@ impl Connection {
     /// The time between two probes. It is short at first: where packets get lost in bursts, each packet sent
     /// brings the end of the burst nearer.
     pub(super) fn probe_pause(&self, now: Time) -> Duration {
-        let rtt = self.rtt.smoothed();
+        let rtt = self.path.rtt.smoothed();
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
         match self.silent_since {
             Some(since) if now.since(since) < OFTEN_UNTIL + 5 * rtt => {
@@ -134,10 +134,10 @@ impl Connection {
     /// When the lack of reports counts as silence: long after one was due for the oldest packet in flight.
     pub(super) fn silence_deadline(&self) -> Option<Time> {
         let oldest = self.sent.oldest_in_flight()?;
-        let rtt = self.rtt.smoothed();
+        let rtt = self.path.rtt.smoothed();
         let window = self
             .sent
-            .reorder_window(self.rtt.base(), self.last_progress);
+            .reorder_window(self.path.rtt.base(), self.last_progress);
         let patience = rtt.mul_f64(3.5) + 2 * window + Duration::from_millis(150);
         Some(oldest.max(self.last_progress) + patience)
     }

@@ -72,7 +72,7 @@ impl Connection {
         if let Some(transmit) = self.transmit_challenge(out, now) {
             return Some(transmit);
         }
-        if !self.is_remote_proven {
+        if !self.path.is_remote_proven {
             return None;
         }
         if let Some(transmit) = self.transmit_unpaced(out, now) {
@@ -82,13 +82,14 @@ impl Connection {
             return None;
         }
         let rate = self
+            .path
             .controller
             .rate_bytes_per_s()
             .min(self.rate_max.bytes_per_s());
-        self.pacer.update(now, rate);
+        self.path.pacer.update(now, rate);
         self.begin_train();
         let start = out.len();
-        let mut segment_bytes = self.mtu.payload_bytes();
+        let mut segment_bytes = self.path.mtu.payload_bytes();
         for count in 0..count_max {
             let before = out.len();
             if !self.may_send_data() || !self.write_data_packet(out, segment_bytes, now) {
@@ -96,7 +97,7 @@ impl Connection {
             }
             let len = out.len() - before;
             // Only full packets make a batch: a short one must not set the size of the rest.
-            let is_full = len + BATCH_SLACK >= self.mtu.payload_bytes();
+            let is_full = len + BATCH_SLACK >= self.path.mtu.payload_bytes();
             let is_last = !is_full || (count > 0 && len < segment_bytes);
             if count == 0 {
                 segment_bytes = len;
@@ -105,7 +106,7 @@ impl Connection {
                 break;
             }
         }
-        (out.len() > start).then(|| self.transmit(self.remote, segment_bytes))
+        (out.len() > start).then(|| self.transmit(self.path.remote, segment_bytes))
     }
 
     /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
@@ -116,9 +117,9 @@ impl Connection {
         }
         let mut next = self.last_heard + self.idle_timeout;
         let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
-        consider(self.candidate.as_ref().map(Candidate::next_challenge));
-        consider(self.response.map(|_| now));
-        if !self.is_remote_proven {
+        consider(self.path.candidate.as_ref().map(Candidate::next_challenge));
+        consider(self.path.response.map(|_| now));
+        if !self.path.is_remote_proven {
             return next;
         }
         consider(self.unconfirmed.as_ref().map(|flight| flight.next));
@@ -132,7 +133,7 @@ impl Connection {
         }
         consider(Some(self.last_sent + self.keep_alive));
         consider(self.next_doubt());
-        consider(self.mtu.probe_due());
+        consider(self.path.mtu.probe_due());
         consider(self.silence_deadline());
         consider(self.streams.next_delayed());
         if self.ping_wanted {
@@ -140,11 +141,11 @@ impl Connection {
         }
         if self.has_data(now) {
             if self.window_open() {
-                consider(Some(self.pacer.next_send().max(held_until)));
+                consider(Some(self.path.pacer.next_send().max(held_until)));
             }
         } else if self.repeats() && self.window_open() {
             consider(match self.repeats_left {
-                RepeatsLeft::Some => Some(self.pacer.next_send().max(held_until)),
+                RepeatsLeft::Some => Some(self.path.pacer.next_send().max(held_until)),
                 RepeatsLeft::NextPass => Some(self.repeat_pass + self.repeat_interval()),
                 RepeatsLeft::None => None,
             });
@@ -154,22 +155,22 @@ impl Connection {
 
     /// An answer to a challenge, or a challenge.
     fn transmit_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        if let Some((token, to)) = self.response.take() {
+        if let Some((token, to)) = self.path.response.take() {
             let transmit = self.write_single(out, to, &Frame::Response(token), now);
-            if let Some(candidate) = self.candidate.as_mut().filter(|c| c.address == to) {
+            if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == to) {
                 candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
             }
             return Some(transmit);
         }
-        let rtt = self.rtt.smoothed();
+        let rtt = self.path.rtt.smoothed();
         let due = |candidate: &&mut Candidate| candidate.next_challenge() <= now;
-        if let Some(candidate) = self.candidate.as_mut().filter(due) {
+        if let Some(candidate) = self.path.candidate.as_mut().filter(due) {
             candidate.next = now + rtt;
             candidate.tries += 1;
             candidate.allowance -= CHALLENGE_BYTES;
             let (address, token) = (candidate.address, candidate.token);
             if candidate.tries >= CHALLENGES_MAX {
-                self.candidate = None;
+                self.path.candidate = None;
             }
             return Some(self.write_single(out, address, &Frame::Challenge(token), now));
         }
@@ -177,7 +178,7 @@ impl Connection {
     }
 
     fn transmit_unpaced(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        let to = self.remote;
+        let to = self.path.remote;
         if self
             .unconfirmed
             .as_ref()
@@ -202,14 +203,14 @@ impl Connection {
         }
         if self.received.report_due().is_some_and(|due| due <= now) {
             let start = self.begin_packet(out, now);
-            if let Some(EcnCounts { capable, marked }) = self.ecn.take_counts() {
+            if let Some(EcnCounts { capable, marked }) = self.path.ecn.take_counts() {
                 Frame::Ecn { capable, marked }.put(out);
             }
-            let space = start + self.mtu.payload_bytes() - TAG_SIZE - 1 - out.len();
+            let space = start + self.path.mtu.payload_bytes() - TAG_SIZE - 1 - out.len();
             frame::put_feedback_type(out);
             let reserved = ECHOES_PER_REPORT.min(self.echoes.len()) * CONTROL_SIZE_MAX;
             self.received.write_report(out, space - reserved, now);
-            self.put_echoes(out, start + self.mtu.payload_bytes() - TAG_SIZE);
+            self.put_echoes(out, start + self.path.mtu.payload_bytes() - TAG_SIZE);
             let len = self.end_packet(out, start, false, false, Contents::default(), now);
             self.stats.feedback_bytes += (len + ip_overhead(&to)) as u64;
             return Some(self.transmit(to, len));
@@ -221,13 +222,13 @@ impl Connection {
             self.next_probe = now + self.probe_pause(now);
             return Some(self.write_single(out, to, &Frame::Ping, now));
         }
-        if self.mtu.probe_due().is_some_and(|due| due <= now) {
-            let size = self.mtu.take_probe(now, self.rtt.smoothed());
+        if self.path.mtu.probe_due().is_some_and(|due| due <= now) {
+            let size = self.path.mtu.take_probe(now, self.path.rtt.smoothed());
             let start = self.begin_packet(out, now);
             Frame::Ping.put(out);
             out.resize(start + size - TAG_SIZE, 0);
             let mut contents = Contents::default();
-            let packet_bytes = size + ip_overhead(&self.remote);
+            let packet_bytes = size + ip_overhead(&self.path.remote);
             contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
             let len = self.end_packet(out, start, false, false, contents, now);
             return Some(self.transmit(to, len));
@@ -241,7 +242,7 @@ impl Connection {
     /// The initiator's last flight, until the peer shows that it has it.
     fn write_flight(&mut self, out: &mut Vec<u8>, now: Time) -> usize {
         let flight = self.unconfirmed.as_mut().expect("the caller has checked");
-        flight.next = now + FLIGHT_INTERVAL.max(self.rtt.smoothed() / 8);
+        flight.next = now + FLIGHT_INTERVAL.max(self.path.rtt.smoothed() / 8);
         let start = out.len();
         flight
             .handshake
@@ -269,7 +270,7 @@ impl Connection {
         Transmit {
             to,
             segment_bytes,
-            is_ecn_capable: self.ecn.is_marking(),
+            is_ecn_capable: self.path.ecn.is_marking(),
         }
     }
 
@@ -278,23 +279,24 @@ impl Connection {
     }
 
     fn window_open(&self) -> bool {
-        (self.sent.bytes_in_flight() as f64) < self.controller.window_bytes()
+        (self.sent.bytes_in_flight() as f64) < self.path.controller.window_bytes()
             || self.streams.has_new_control()
             || !self.streams.controls.is_empty()
     }
 
     fn may_send_data(&self) -> bool {
-        self.pacer.may_send() && self.window_open()
+        self.path.pacer.may_send() && self.window_open()
     }
 
     fn begin_train(&mut self) {
         let in_flight = self.sent.bytes_in_flight() as f64;
-        let room = self.controller.window_bytes() - in_flight;
-        let train = self.controller.take_train(room);
+        let room = self.path.controller.window_bytes() - in_flight;
+        let train = self.path.controller.take_train(room);
         if train > 0 {
-            self.train_left = train;
-            self.pacer
-                .allow((train * (self.mtu.payload_bytes() + ip_overhead(&self.remote))) as f64);
+            self.path.train_left = train;
+            self.path.pacer.allow(
+                (train * (self.path.mtu.payload_bytes() + ip_overhead(&self.path.remote))) as f64,
+            );
         }
     }
 
@@ -314,13 +316,13 @@ impl Connection {
         if contents.first.is_none() {
             out.truncate(start);
             // A full packet was allowed and there was nothing to send: the application held the sender back.
-            if size_max == self.mtu.payload_bytes() {
+            if size_max == self.path.mtu.payload_bytes() {
                 self.app_limited_until = self.sent.next_number();
             }
             return false;
         }
-        let in_train = self.train_left > 0;
-        self.train_left = self.train_left.saturating_sub(1);
+        let in_train = self.path.train_left > 0;
+        self.path.train_left = self.path.train_left.saturating_sub(1);
         self.end_packet(out, start, true, in_train, contents, now);
         true
     }
@@ -419,7 +421,7 @@ impl Connection {
                 streams: self.streams.stream_limit(),
             }),
             Control::PathHint => Some(Frame::PathHint {
-                rtt_us: self.rtt.base().as_micros() as u64,
+                rtt_us: self.path.rtt.base().as_micros() as u64,
             }),
             Control::RateMax => Some(Frame::RateMax {
                 bytes_per_s: self.rate_max.for_peer(),
@@ -542,15 +544,16 @@ impl Connection {
         let number = self.sent.next_number();
         self.keys.seal(out, start, number);
         let len = out.len() - start;
-        let wire_bytes = len + ip_overhead(&self.remote);
-        self.sent.is_marking = self.ecn.is_marking();
+        let wire_bytes = len + ip_overhead(&self.path.remote);
+        self.sent.is_marking = self.path.ecn.is_marking();
         self.sent
             .push(now, wire_bytes, eliciting, in_train, contents);
         if eliciting {
             self.repeats_left = self.repeats_left.max(RepeatsLeft::NextPass);
-            self.controller
+            self.path
+                .controller
                 .on_sent(number, wire_bytes, now.seconds_since(Time::default()));
-            self.pacer.on_sent(wire_bytes);
+            self.path.pacer.on_sent(wire_bytes);
             self.last_eliciting = now;
         }
         self.last_sent = now;

@@ -172,7 +172,7 @@ impl Driver {
                 replay_memory: replay_memory.unwrap_or_default(),
                 unix_ns: unix.as_nanos() as u64,
                 pacing_quantum: TICK,
-                controller: Box::new(move |memory, rate_max| {
+                controller: Arc::new(move |memory, rate_max| {
                     congestion::for_policy(policy, memory, rate_max)
                 }),
             },

@@ -1,12 +1,12 @@
 //! The configuration of an endpoint.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use units::{BitRate, ByteCount};
 
 use super::ReplayMemory;
 use crate::{
-    congestion::{Controller, PathMemory},
+    congestion::ControllerFactory,
     identity::{Identity, PublicKey},
 };
 
@@ -33,7 +33,7 @@ pub struct EndpointConfig {
     /// Packets are sent in bursts of this much time.
     pub pacing_quantum: Duration,
     /// Makes the congestion controller of a new connection.
-    pub controller: ControllerFactory,
+    pub controller: Arc<ControllerFactory>,
 }
 
 /// One configured peer.
@@ -46,7 +46,3 @@ pub struct EndpointPeer {
     /// Cap on the rate in each direction between this endpoint and the peer.
     pub rate_max: Option<BitRate>,
 }
-
-/// Makes a controller from earlier measurements of the path and the cap on its rate.
-pub type ControllerFactory =
-    Box<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send>;

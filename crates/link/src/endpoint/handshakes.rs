@@ -251,6 +251,7 @@ impl Endpoint {
                 .then_some(HandshakeFlight(attempt.handshake)),
             rtt,
             controller,
+            controllers: self.config.controller.clone(),
             pacing_quantum: self.config.pacing_quantum,
             idle_timeout: self.config.idle_timeout,
             keep_alive: self.keep_alive,

@@ -30,7 +30,7 @@ use self::{
     peer::Peer,
 };
 pub use self::{
-    config::{ControllerFactory, EndpointConfig, EndpointPeer},
+    config::{EndpointConfig, EndpointPeer},
     dropped::DropCounters,
     event::{Event, LostReason},
     first_flights::{Newest, ReplayMemory},
@@ -365,7 +365,7 @@ impl Endpoint {
             self.peers[attempt.peer].refused = Some(now);
         }
         for connection in self.connections.values_mut() {
-            if connection.remote.ip().to_canonical() == address {
+            if connection.path.remote.ip().to_canonical() == address {
                 connection.on_unreachable(now);
             }
         }

@@ -179,21 +179,22 @@ impl Endpoint {
             last_heard: known.last_heard.map(instant),
             is_refused: known.refused > known.last_heard,
             address: current
-                .map(|connection| connection.remote)
+                .map(|connection| connection.path.remote)
                 .or(known.address),
             rtt: current.and_then(Connection::rtt),
             base_rtt: current.map(Connection::base_rtt),
             queue_delay: current.map_or(Duration::ZERO, |connection| {
-                Duration::from_secs_f64(connection.controller.queue_delay_s().max(0.0))
+                Duration::from_secs_f64(connection.path.controller.queue_delay_s().max(0.0))
             }),
             loss: current.map_or(0.0, Connection::loss),
-            allowed_bytes_per_s: current.map_or(0.0, |c| c.controller.rate_bytes_per_s()),
+            allowed_bytes_per_s: current.map_or(0.0, |c| c.path.controller.rate_bytes_per_s()),
             packets_lost: losses.0,
             packets_late: losses.1,
             is_ecn_used: ecn.0,
             packets_marked: ecn.1,
             streams: current.map_or(0, |connection| connection.streams.len()),
-            controller_state: current.map_or("none", |connection| connection.controller.state()),
+            controller_state: current
+                .map_or("none", |connection| connection.path.controller.state()),
             receive_memory_peak_bytes: current.map_or(0, Connection::receive_memory_peak),
             stats: self.peer_stats(peer),
         }

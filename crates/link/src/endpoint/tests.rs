@@ -8,6 +8,7 @@ mod wake_ups;
 use std::{
     collections::HashMap,
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -49,7 +50,7 @@ fn instance(us: u8, other: u8, epoch: Instant, unix_ns: u64, instance: u64) -> E
         replay_memory: ReplayMemory::default(),
         unix_ns,
         pacing_quantum: Duration::from_micros(250),
-        controller: Box::new(|_, _| Box::new(FixedRate::new(1e6))),
+        controller: Arc::new(|_, _| Box::new(FixedRate::new(1e6))),
     };
     Endpoint::new(config, epoch).expect("seeded keys are valid")
 }

@@ -574,7 +574,7 @@ fn endpoint(
         replay_memory,
         unix_ns,
         pacing_quantum: Duration::from_micros(250),
-        controller: Box::new(move |memory, rate_max| make(memory, rate_max)),
+        controller: make,
     };
     Endpoint::new(endpoint, epoch).expect("seeded keys are valid")
 }

@@ -9,6 +9,7 @@
 use std::{
     collections::VecDeque,
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -255,7 +256,7 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
         replay_memory: ReplayMemory::default(),
         unix_ns: 1_700_000_000_000_000_000,
         pacing_quantum: TURN,
-        controller: Box::new(|memory, rate_max| {
+        controller: Arc::new(|memory, rate_max| {
             congestion::for_policy(Policy::Fair, memory, rate_max)
         }),
     };

@@ -69,7 +69,7 @@ fn a_peer_cannot_answer_a_challenge_that_it_did_not_receive() {
         let guesses = sealed_by_b(&mut two, &guesses);
         two.a.handle_datagram(&mut guesses.clone(), victim(), now);
     }
-    assert_eq!(connection_of_a(&mut two).remote, at_b());
+    assert_eq!(connection_of_a(&mut two).path.remote, at_b());
     let victims = sent_by_a_in(&mut two, 100).remove(&victim());
     let brought = 2000 * 900;
     assert!(victims.unwrap_or(0) < brought / 100, "{victims:?}");

@@ -1,0 +1,59 @@
+//! What a connection knows of the path to its peer. When the peer moves to another host, all of that is replaced.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{Candidate, ecn::EcnState, mtu::Mtu, pacer::Pacer, peer_clock::PeerClock, rtt::Rtt};
+use crate::congestion::Controller;
+
+/// The path to the peer.
+pub(crate) struct Path {
+    pub(crate) remote: SocketAddr,
+    /// The peer has shown that it receives at `remote`.
+    pub(super) is_remote_proven: bool,
+    pub(super) candidate: Option<Candidate>,
+    /// Echo of a challenge, and where it goes.
+    pub(super) response: Option<([u8; 8], SocketAddr)>,
+    pub(super) mtu: Mtu,
+    pub(super) rtt: Rtt,
+    pub(super) ecn: EcnState,
+    pub(super) peer_clock: PeerClock,
+    pub(crate) controller: Box<dyn Controller>,
+    pub(super) pacer: Pacer,
+    /// Packets that are still to go back to back.
+    pub(super) train_left: usize,
+}
+
+impl Path {
+    /// A path on which nothing has been sent. The round-trip time is a guess.
+    pub(super) fn new(
+        remote: SocketAddr,
+        is_remote_proven: bool,
+        rtt: Duration,
+        controller: Box<dyn Controller>,
+        pacing_quantum: Duration,
+    ) -> Self {
+        Self {
+            remote,
+            is_remote_proven,
+            candidate: None,
+            response: None,
+            mtu: Mtu::new(remote.ip()),
+            rtt: Rtt::new(rtt),
+            ecn: EcnState::new(controller.heeds_marks()),
+            peer_clock: PeerClock::default(),
+            controller,
+            pacer: Pacer::new(pacing_quantum),
+            train_left: 0,
+        }
+    }
+
+    /// The peer receives at `address`, and packets go there from now on. Returns whether that is another host:
+    /// another port of the same host is behind the same path (RFC 9000 section 9.4).
+    pub(super) fn move_to(&mut self, address: SocketAddr) -> bool {
+        let is_elsewhere = self.remote.ip().to_canonical() != address.ip().to_canonical();
+        self.remote = address;
+        self.is_remote_proven = true;
+        self.candidate = None;
+        is_elsewhere
+    }
+}
