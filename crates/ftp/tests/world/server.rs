@@ -50,6 +50,8 @@ struct Busy {
 pub(crate) struct Server {
     /// It looks at its control connection only between transfers.
     is_serial: bool,
+    /// It does not answer a transfer that is aborted before its data connection has come.
+    is_forgetful: bool,
     /// Lines that have come.
     pub(crate) lines: VecDeque<String>,
     pub(crate) out: VecDeque<String>,
@@ -80,6 +82,7 @@ impl Server {
     pub(crate) fn new(rng: &mut Rng) -> Self {
         Self {
             is_serial: rng.chance(50),
+            is_forgetful: rng.chance(20),
             lines: VecDeque::new(),
             out: VecDeque::from(["220 ready".to_owned()]),
             has_left: false,
@@ -169,6 +172,15 @@ impl Server {
                 self.begin(now, rng, number, verb == "STOR", size_bytes);
             }
             "ABOR" => match self.busy.take() {
+                // As pyftpdlib: it forgets the transfer.
+                Some(busy)
+                    if self.is_forgetful
+                        && self.conn(busy.port).is_none_or(|id| {
+                            conns.get(&id).is_none_or(|conn| conn.server_leg.is_none())
+                        }) =>
+                {
+                    self.say("225 abor")
+                }
                 Some(busy) => {
                     let conn = self.conn(busy.port);
                     if let Some(conn) = conn.and_then(|id| conns.get_mut(&id)) {

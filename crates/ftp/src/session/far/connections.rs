@@ -20,6 +20,8 @@ struct Connection {
     /// Whether everything has been written; `None` while that is open.
     is_whole: Option<bool>,
     is_closed: bool,
+    /// The server does not take it.
+    is_refused: bool,
     worth: Worth,
 }
 
@@ -68,7 +70,7 @@ impl Connections {
     pub(super) fn on_event(&mut self, id: TransferId, event: Event) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         match event {
-            Event::Refused => {}
+            Event::Refused => connection.is_refused = true,
             Event::Delivered => connection.is_whole = connection.is_whole.or(Some(true)),
             Event::Lost => connection.is_whole = Some(false),
             Event::Closed => {
@@ -77,6 +79,12 @@ impl Connections {
             }
         }
         self.report(id)
+    }
+
+    /// Whether the data connection of a transfer is open, or may open.
+    pub(super) fn is_open(&self, id: TransferId) -> bool {
+        let connection = self.connections.get(&id);
+        connection.is_some_and(|c| !c.is_closed && !c.is_refused)
     }
 
     /// Whether a data connection is open.

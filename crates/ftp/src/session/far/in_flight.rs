@@ -79,6 +79,18 @@ impl InFlight {
         })
     }
 
+    /// Whether a reply is open.
+    pub(super) fn is_answering(&self) -> bool {
+        self.answering.is_some()
+    }
+
+    /// No answer to a transfer will come. Returns its command.
+    pub(super) fn forget(&mut self, transfer: TransferId) -> Option<CommandId> {
+        let is_it = |entry: &Entry| matches!(entry.expect, Expect::Transfer { transfer: it, .. } if it == transfer);
+        let index = self.entries.iter().position(is_it)?;
+        self.entries.remove(index)?.id
+    }
+
     /// Whether a command, no transfer, is unanswered that came before the one with this number.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         let is_transfer = |entry: &Entry| matches!(entry.expect, Expect::Transfer { .. });

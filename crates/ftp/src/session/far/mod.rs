@@ -146,6 +146,7 @@ impl FarSession {
             Input::ServerSilent => self.server_silent(),
             Input::Data(transfer, event) => self.data_said(transfer, event),
         }
+        self.end_denied();
         self.advance();
         self.relay_early();
         self.close_if_over();

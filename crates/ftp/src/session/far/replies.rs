@@ -53,15 +53,43 @@ impl FarSession {
     pub(super) fn overtaking(&mut self, tag: &Tag) -> Option<CommandId> {
         let is_abort = matches!(self.in_flight.answering()?.expect, Expect::Abort);
         let id = tag.command.filter(|_| is_abort)?;
-        let is_early = self.queue.has_earlier(id) || self.in_flight.has_earlier(id);
-        (is_early && self.early.len() < EARLY_LINES_MAX).then_some(id)
+        (self.is_early(id, tag) && self.early.len() < EARLY_LINES_MAX).then_some(id)
+    }
+
+    /// Whether the answer to `ABOR` must wait: for those to earlier commands, and if it denies that there is a
+    /// transfer, for what becomes of the one that has not been answered.
+    fn is_early(&self, id: CommandId, tag: &Tag) -> bool {
+        self.queue.has_earlier(id)
+            || self.in_flight.has_earlier(id)
+            || tag.code == DENIES_TRANSFER && self.transfer_running()
+    }
+
+    /// A server that denies a transfer which it has not answered answers it no more, as pyftpdlib does while it
+    /// waits for the data connection: when that is over, the gateway answers.
+    pub(super) fn end_denied(&mut self) {
+        let denies = |(_, tag, _): &(CommandId, Tag, Vec<u8>)| tag.code == DENIES_TRANSFER;
+        if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {
+            return;
+        }
+        let Some(transfer) = self.in_flight.transfers().next() else {
+            return;
+        };
+        if self.connections.is_open(transfer) {
+            return;
+        }
+        let id = self.in_flight.forget(transfer);
+        let worth = self.connections.answered(transfer, false);
+        self.report_upload(transfer, worth);
+        if let Some(id) = id {
+            let text = "426 gateway: aborted; the server has nothing to say of it";
+            self.answer(id, Some(transfer), text);
+        }
     }
 
     /// Relays the answers to `ABOR` whose turn has come.
     pub(super) fn relay_early(&mut self) {
-        while let Some((id, ..)) = self.early.front() {
-            let is_early = self.queue.has_earlier(*id) || self.in_flight.has_earlier(*id);
-            if is_early && !self.server_gone {
+        while let Some((id, tag, _)) = self.early.front() {
+            if self.is_early(*id, tag) && !self.server_gone {
                 return;
             }
             if let Some((_, tag, line)) = self.early.pop_front() {
@@ -255,3 +283,5 @@ impl FarSession {
 
 /// Lines of answers to `ABOR` that wait; a longer answer is relayed out of turn.
 const EARLY_LINES_MAX: usize = 64;
+/// The answer to `ABOR` where no transfer is under way (RFC 959 section 5.4).
+const DENIES_TRANSFER: u16 = 225;
