@@ -9,7 +9,7 @@ use crate::{
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
     time::Time,
     wire::{
-        frame::{self, Frame, Frames},
+        frame::{self, Frame, Frames, Half},
         packet::ConnectionId,
     },
 };
@@ -59,6 +59,16 @@ fn write(frame: &Frame<'_>) -> Vec<u8> {
     {
         frame::put_chunk(&mut out, stream, index, data.len());
         out.extend_from_slice(data);
+    } else if let Frame::Half {
+        stream,
+        index,
+        len,
+        half,
+        data,
+    } = *frame
+    {
+        frame::put_half(&mut out, stream, index, len, half);
+        out.extend_from_slice(data);
     } else {
         frame.put(&mut out);
     }
@@ -74,6 +84,13 @@ pub fn payloads() -> Vec<Vec<u8>> {
         Frame::Chunk {
             stream,
             index: 0,
+            data: b"data",
+        },
+        Frame::Half {
+            stream,
+            index: 1,
+            len: 7,
+            half: Half::First,
             data: b"data",
         },
         Frame::End {

@@ -193,8 +193,11 @@ pub(crate) struct SentLog {
     /// Whether packets are sent as ECN-capable now.
     pub(crate) is_marking: bool,
     omissions: Omissions,
-    /// Entries of the log that reports may still walk through.
+    /// Packets below took another path: they are not in flight on this one, and measure nothing.
+    path_from: u64,
+    /// Entries of the log that reports may still walk through, and when time was last counted for that.
     steps_left: u64,
+    earned: Time,
 }
 
 /// Weight of one packet in the two moving averages of losses.
@@ -214,6 +217,8 @@ const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
 /// A report may walk through many entries of the log. Where packets overtake each other by a round trip, each is
 /// walked through by all reports of a round trip, of which there are 64 at most, and those that repeat them.
 const STEPS_PER_PACKET: u64 = 256;
+/// Steps that a second earns beside: a tenth of a processor's.
+const STEPS_PER_S: f64 = 20e6;
 /// Steps that may be saved up: 20 ms of processor time.
 const STEPS_MAX: u64 = 1 << 22;
 
@@ -248,7 +253,9 @@ impl SentLog {
             asked_until: Time::default(),
             is_marking: false,
             omissions,
+            path_from: 0,
             steps_left: STEPS_MAX,
+            earned: Time::default(),
         }
     }
 
@@ -293,8 +300,8 @@ impl SentLog {
         self.get(self.oldest_open).map(|sent| sent.time)
     }
 
-    /// Leaves the next number out, if that is due. To be called before a packet takes its number.
-    pub(crate) fn omit_if_due(&mut self, now: Time) {
+    /// Leaves the next number out, if that is due.
+    fn omit_if_due(&mut self, now: Time) {
         if self.omissions.take(self.next_number()) {
             self.packets.push_back(Sent {
                 time: now,
@@ -308,6 +315,7 @@ impl SentLog {
                 is_capable: false,
                 contents: Contents::default(),
             });
+            self.advance_oldest_open();
         }
     }
 
@@ -340,6 +348,7 @@ impl SentLog {
             self.reports_open += 1;
             self.advance_oldest_open();
         }
+        self.omit_if_due(now);
     }
 
     /// Takes in a report: marks arrivals, detects losses, resolves packets in order.
@@ -358,8 +367,12 @@ impl SentLog {
         outcome: &mut Outcome,
     ) -> Result<(), Malformed> {
         let next = self.next_number();
-        if report.largest >= next {
+        let names_none = self.is_omitted(report.largest) || self.is_omitted(report.front.number);
+        if report.largest >= next || names_none {
             return Err(Malformed);
+        }
+        if !self.pay(report, now)? {
+            return Ok(());
         }
         // When the frame was made, the path had had time to deliver everything sent up to `judged`. A report
         // that claims to have waited for longer than its front exists comes from a clock that has jumped.
@@ -382,7 +395,7 @@ impl SentLog {
             spoken.end = high;
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
-                for number in low..high.min(low + self.steps_left) {
+                for number in low..high {
                     is_true &= self.mark_arrived(number, now, outcome);
                 }
             } else {
@@ -397,7 +410,10 @@ impl SentLog {
         let above = (report.largest + 1).max(self.resolved);
         self.give_up(above..next, give_up_before, false, outcome);
         report.for_each_sample(|sample| {
-            if let Some(sent) = self.get(sample.number) {
+            if let Some(sent) = self
+                .get(sample.number)
+                .filter(|_| sample.number >= self.path_from)
+            {
                 outcome.arrivals.push(Arrival {
                     number: sample.number,
                     sent_s: sent.time.0 as f64 * 1e-9,
@@ -437,6 +453,27 @@ impl SentLog {
         Ok(())
     }
 
+    /// Pays for walking through what a report covers. Returns false if that is more than the peer has earned: then the
+    /// report counts as lost.
+    fn pay(&mut self, report: &Report<'_>, now: Time) -> Result<bool, Malformed> {
+        let earned = STEPS_PER_S * now.seconds_since(self.earned);
+        self.steps_left = (self.steps_left + earned as u64).min(STEPS_MAX);
+        self.earned = now;
+        let (base, next) = (self.base, self.next_number());
+        let mut steps = next - report.largest;
+        report.for_each_run(|low, high, _| {
+            steps += high.min(next).saturating_sub(low.max(base));
+        })?;
+        let is_paid = steps <= self.steps_left;
+        self.steps_left -= if is_paid { steps } else { 0 };
+        Ok(is_paid)
+    }
+
+    fn is_omitted(&self, number: u64) -> bool {
+        self.get(number)
+            .is_some_and(|sent| sent.state == State::Omitted)
+    }
+
     /// This process was suspended until now.
     pub(crate) fn on_sleep(&mut self, now: Time) {
         self.measures_from = now;
@@ -445,6 +482,8 @@ impl SentLog {
     /// What is sent from now on takes another path.
     pub(crate) fn begin_path(&mut self, now: Time) {
         self.measures_from = now;
+        self.path_from = self.next_number();
+        self.bytes_in_flight = 0;
         self.lateness = Lateness::default();
         self.report_lateness = Lateness::default();
     }
@@ -503,7 +542,7 @@ impl SentLog {
 
     /// Returns false if there is no such packet.
     fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) -> bool {
-        self.steps_left = self.steps_left.saturating_sub(1);
+        let is_on_path = number >= self.path_from;
         let sent = &mut self.packets[(number - self.base) as usize];
         match sent.state {
             State::Arrived => return true,
@@ -511,7 +550,12 @@ impl SentLog {
             State::InFlight | State::GivenUp | State::Lost => {}
         }
         let before = std::mem::replace(&mut sent.state, State::Arrived);
-        sent.contents.for_each(|item| outcome.arrived.push(item));
+        let is_probe = |item| matches!(item, Item::Control(Control::MtuProbe(_)));
+        sent.contents.for_each(|item| {
+            if is_on_path || !is_probe(item) {
+                outcome.arrived.push(item);
+            }
+        });
         sent.contents = Contents::default();
         outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
@@ -519,7 +563,7 @@ impl SentLog {
         let sent_s = sent.time.0 as f64 * 1e-9;
         let late = self.reference.since(sent.time).min(self.wait_max);
         let was_in_flight = before == State::InFlight;
-        if !was_in_flight || now >= self.asked_until {
+        if is_on_path && (!was_in_flight || now >= self.asked_until) {
             // If no report had covered the packet, the report was late and not the packet.
             if !sent.untold {
                 self.lateness.learn(late, was_in_flight, now);
@@ -530,10 +574,10 @@ impl SentLog {
             }
         }
         if before == State::InFlight {
-            if eliciting {
-                self.bytes_in_flight -= bytes;
-            } else {
+            if !eliciting {
                 self.reports_open -= 1;
+            } else if is_on_path {
+                self.bytes_in_flight -= bytes;
             }
             return true;
         }
@@ -554,10 +598,9 @@ impl SentLog {
     fn give_up(&mut self, numbers: Range<u64>, time: Time, is_untold: bool, outcome: &mut Outcome) {
         for number in numbers {
             let sent = &mut self.packets[(number - self.base) as usize];
-            if sent.time >= time || self.steps_left == 0 {
+            if sent.time >= time {
                 return;
             }
-            self.steps_left -= 1;
             if sent.state != State::InFlight {
                 continue;
             }
@@ -565,7 +608,9 @@ impl SentLog {
             sent.untold = is_untold;
             sent.contents.for_each(|item| outcome.lost.push(item));
             if sent.eliciting {
-                self.bytes_in_flight -= u64::from(sent.bytes);
+                if number >= self.path_from {
+                    self.bytes_in_flight -= u64::from(sent.bytes);
+                }
                 self.packets_lost += 1;
             } else {
                 self.reports_open -= 1;
@@ -624,7 +669,7 @@ impl SentLog {
                 let gain = RECENT_LOSS_GAIN.max(1.0 / self.loss_samples as f64);
                 self.recent_loss += (f64::from(u8::from(lost)) - self.recent_loss) * gain;
             }
-            if sent.eliciting && !exempt {
+            if sent.eliciting && !exempt && self.resolved >= self.path_from {
                 outcome.resolved.push(Resolved {
                     number: self.resolved,
                     bytes: usize::from(sent.bytes),

@@ -105,8 +105,9 @@ fn seconds_of_100_mb(rtt: Duration, is_known: bool, limit: Option<Duration>) -> 
     (progress.arrived.expect("it ends") - progress.began).as_secs_f64()
 }
 
+/// Two round trips, and one more on a path that is not known yet: there the rate grows with the window.
 #[test]
-fn the_limit_costs_a_fast_reader_two_round_trips_at_most() {
+fn the_limit_costs_a_fast_reader_two_or_three_round_trips_at_most() {
     for rtt in rtts() {
         for is_known in [false, true] {
             let [without, with] =
@@ -115,7 +116,8 @@ fn the_limit_costs_a_fast_reader_two_round_trips_at_most() {
             println!(
                 "{rtt:?}, known: {is_known}: {without:.3} s, {with:.3} s: {lost:.2} round trips"
             );
-            assert!(lost < 2.0, "{rtt:?}, known: {is_known}: {lost}");
+            let most = if is_known { 2.0 } else { 3.0 };
+            assert!(lost < most, "{rtt:?}, known: {is_known}: {lost}");
         }
     }
 }

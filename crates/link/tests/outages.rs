@@ -362,11 +362,19 @@ fn readers_that_stall_leave_room_for_others() {
 /// A route that carries less: slots that were cut for larger packets go in halves.
 #[test]
 fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
-    for loss in [0.001, 0.3] {
-        let mut config = config(1);
+    for (seed, loss) in [
+        (1, 0.001),
+        (2, 0.001),
+        (3, 0.05),
+        (4, 0.05),
+        (5, 0.3),
+        (6, 0.3),
+    ] {
+        let mut config = config(seed);
         config.forward.loss = loss;
+        config.forward.jitter.spread = Duration::from_millis(seed % 3 * 10);
         let mut world = World::new(&config);
-        let id = under_way(&mut world, ByteCount::megabytes(40));
+        let id = under_way(&mut world, ByteCount::megabytes(20));
         world.change_paths(|path| path.mtu = 1400);
         let before = world.now();
         let delivered = world.progress(id).delivered;
@@ -375,7 +383,9 @@ fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
         });
         assert!(world.path_counters(Side::A).mtu_drops > 0, "packets vanish");
         let took = world.now() - before;
-        assert!(took < Duration::from_secs(6), "{took:?} at loss {loss}");
+        // Where a third is lost anyway, the path is asked for longer.
+        let most = Duration::from_secs(if loss < 0.1 { 6 } else { 15 });
+        assert!(took < most, "{took:?}, seed {seed}");
         world
             .run_to_end(id, Duration::from_secs(60))
             .expect("it ends");

@@ -502,6 +502,10 @@ impl Connection {
 
     /// Ends the connection: tells the peer, then [`closed`](Self::closed) is set.
     pub(crate) fn begin_close(&mut self, code: u32) {
+        if !self.path.is_remote_proven {
+            // Nobody is told where nobody may be.
+            self.closed.get_or_insert(ConnectionEnd::ByUs);
+        }
         if self.close.is_none() {
             self.close = Some(Close {
                 code,

@@ -350,9 +350,10 @@ impl Connection {
             (self.controllers)(None, self.rate_max.ours()),
             self.pacing_quantum,
         );
-        // What is on its way on the old path measures nothing on the new one.
+        // What is on its way on the old path measures nothing on the new one, and says nothing of its loss.
         self.sent.begin_path(now);
         self.outage_end = now;
+        self.ping_wanted = true;
     }
 
     /// The peer ends the connection.
@@ -458,13 +459,16 @@ impl Connection {
         let loss = self.sent.loss();
         let tail_copies = self.repeat_copies().min(TAIL_COPIES_MAX);
         for item in &outcome.lost {
-            match item {
-                Item::Chunk(chunk) | Item::Half(chunk, _) => {
-                    self.streams
-                        .on_lost(*chunk, now, spacing_s, loss, tail_copies)
+            let (chunk, half) = match item {
+                Item::Chunk(chunk) => (*chunk, None),
+                Item::Half(chunk, half) => (*chunk, Some(*half)),
+                Item::Control(control) => {
+                    self.on_control_lost(*control);
+                    continue;
                 }
-                Item::Control(control) => self.on_control_lost(*control),
-            }
+            };
+            self.streams
+                .on_lost(chunk, half, now, spacing_s, loss, tail_copies);
         }
         if self.path.mtu.on_resolved(&outcome.resolved) {
             // What the path does not carry any more was lost by its size, and not by a full queue.
@@ -513,11 +517,7 @@ impl Connection {
                 self.streams.memory.remove_send_buffered(freed);
             }
             Item::Half(chunk, half) => {
-                let Some(stream) = self.streams.by_ref(chunk) else {
-                    return;
-                };
-                let freed = stream.send.on_half_arrived(chunk.index, half);
-                self.streams.memory.remove_send_buffered(freed);
+                self.streams.on_half_arrived(chunk, half);
             }
             Item::Control(Control::End(number)) => {
                 if let Some(stream) = self.streams.get(number) {

@@ -75,6 +75,9 @@ impl Connection {
         if !self.path.is_remote_proven {
             return None;
         }
+        if self.close.is_some() {
+            return self.transmit_close(out, now);
+        }
         if let Some(transmit) = self.transmit_unpaced(out, now) {
             return Some(transmit);
         }
@@ -113,7 +116,8 @@ impl Connection {
     /// something to do; data is held until `held_until`.
     pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
         if self.closed.is_some() {
-            return Time::NEVER;
+            // The endpoint is to take note.
+            return now;
         }
         let mut next = self.last_heard + self.idle_timeout;
         let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
@@ -122,8 +126,11 @@ impl Connection {
         if !self.path.is_remote_proven {
             return next;
         }
+        if let Some(close) = &self.close {
+            consider(Some(close.next));
+            return next;
+        }
         consider(self.unconfirmed.as_ref().map(|flight| flight.next));
-        consider(self.close.map(|close| close.next));
         consider(self.received.report_due());
         consider(self.doubtful.map(|doubtful| doubtful.end));
         if self.silent_since.is_some() {
@@ -146,7 +153,10 @@ impl Connection {
         } else if self.repeats() && self.window_open() {
             consider(match self.repeats_left {
                 RepeatsLeft::Some => Some(self.path.pacer.next_send().max(held_until)),
-                RepeatsLeft::NextPass => Some(self.repeat_pass + self.repeat_interval()),
+                RepeatsLeft::NextPass => {
+                    let pass = self.repeat_pass + self.repeat_interval();
+                    Some(pass.max(self.path.pacer.next_send()).max(held_until))
+                }
                 RepeatsLeft::None => None,
             });
         }
@@ -177,6 +187,18 @@ impl Connection {
         None
     }
 
+    /// Another copy of the close, and nothing else any more.
+    fn transmit_close(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
+        let close = self.close.as_mut().filter(|close| close.next <= now)?;
+        close.copies = close.copies.saturating_sub(1);
+        close.next = now + CLOSE_APART;
+        let (code, is_last) = (close.code, close.copies == 0);
+        if is_last {
+            self.closed = Some(ConnectionEnd::ByUs);
+        }
+        Some(self.write_single(out, self.path.remote, &Frame::Close { code }, now))
+    }
+
     fn transmit_unpaced(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let to = self.path.remote;
         if self
@@ -191,18 +213,8 @@ impl Connection {
                 is_ecn_capable: false,
             });
         }
-        if let Some(close) = self.close.as_mut().filter(|close| close.next <= now) {
-            close.copies = close.copies.saturating_sub(1);
-            close.next = now + CLOSE_APART;
-            let (code, last) = (close.code, close.copies == 0);
-            let transmit = self.write_single(out, to, &Frame::Close { code }, now);
-            if last {
-                self.closed = Some(ConnectionEnd::ByUs);
-            }
-            return Some(transmit);
-        }
         if self.received.report_due().is_some_and(|due| due <= now) {
-            let start = self.begin_packet(out, now);
+            let start = self.begin_packet(out);
             if let Some(EcnCounts { capable, marked }) = self.path.ecn.take_counts() {
                 Frame::Ecn { capable, marked }.put(out);
             }
@@ -224,7 +236,7 @@ impl Connection {
         }
         if self.path.mtu.probe_due().is_some_and(|due| due <= now) {
             let size = self.path.mtu.take_probe(now, self.path.rtt.smoothed());
-            let start = self.begin_packet(out, now);
+            let start = self.begin_packet(out);
             Frame::Ping.put(out);
             out.resize(start + size - TAG_SIZE, 0);
             let mut contents = Contents::default();
@@ -259,7 +271,7 @@ impl Connection {
         frame: &Frame<'_>,
         now: Time,
     ) -> Transmit {
-        let start = self.begin_packet(out, now);
+        let start = self.begin_packet(out);
         frame.put(out);
         let eliciting = matches!(frame, Frame::Ping);
         let len = self.end_packet(out, start, eliciting, false, Contents::default(), now);
@@ -303,7 +315,7 @@ impl Connection {
     /// Appends one packet of control frames and slots, `size_max` bytes at most. Returns false,
     /// having written nothing, if there is none.
     fn write_data_packet(&mut self, out: &mut Vec<u8>, size_max: usize, now: Time) -> bool {
-        let start = self.begin_packet(out, now);
+        let start = self.begin_packet(out);
         let end_max = start + size_max - TAG_SIZE;
         let mut contents = Contents::default();
         while out.len() + CONTROL_SIZE_MAX <= end_max {
@@ -312,11 +324,12 @@ impl Connection {
             };
             self.put_control(out, control, &mut contents);
         }
-        self.put_slots(out, end_max, &mut contents, now);
+        let is_full_size = size_max == self.path.mtu.payload_bytes();
+        self.put_slots(out, end_max, is_full_size, &mut contents, now);
         if contents.first.is_none() {
             out.truncate(start);
             // A full packet was allowed and there was nothing to send: the application held the sender back.
-            if size_max == self.path.mtu.payload_bytes() {
+            if is_full_size {
                 self.app_limited_until = self.sent.next_number();
             }
             return false;
@@ -434,7 +447,14 @@ impl Connection {
     }
 
     /// Fills the packet up to `end_max` with slots. All but the last carry their length.
-    fn put_slots(&mut self, out: &mut Vec<u8>, end_max: usize, contents: &mut Contents, now: Time) {
+    fn put_slots(
+        &mut self,
+        out: &mut Vec<u8>,
+        end_max: usize,
+        is_full_size: bool,
+        contents: &mut Contents,
+        now: Time,
+    ) {
         /// Below this a packet is not worth filling up.
         const SPACE_MIN: usize = 64;
         /// Room for the length of a slot that does not run to the end of the packet.
@@ -447,7 +467,7 @@ impl Connection {
                 let header = frame::chunk_header_size(chunk.stream, chunk.index);
                 if header + len > space {
                     // A whole packet is too small for it: the path carried more when it was cut.
-                    if contents.first.is_none() {
+                    if contents.first.is_none() && is_full_size {
                         self.put_half(out, chunk, len, contents);
                     }
                     return;
@@ -503,11 +523,11 @@ impl Connection {
         len: usize,
         contents: &mut Contents,
     ) {
-        let (half, is_last) = self.streams.next_half(chunk);
-        let is_repeat = is_last && !self.streams.pop_again_if_front(chunk);
-        frame::put_half(out, chunk.stream, chunk.index, len, half);
         let stream = self.streams.by_ref(chunk).expect("the slot was just found");
-        stream.send.take_half(chunk.index, half, is_last, out);
+        let (half, is_last) = stream.send.next_half(chunk.index);
+        frame::put_half(out, chunk.stream, chunk.index, len, half);
+        stream.send.take_half(chunk.index, out);
+        let is_repeat = is_last && !self.streams.pop_again_if_front(chunk);
         let bytes = half.of(len).len() as u64;
         self.stats.payload_again += bytes;
         self.stats.payload_repeated += if is_repeat { bytes } else { 0 };
@@ -517,14 +537,13 @@ impl Connection {
     /// Appends a packet with any payload, as a faulty or hostile peer might send.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
-        let start = self.begin_packet(out, now);
+        let start = self.begin_packet(out);
         out.extend_from_slice(payload);
         self.end_packet(out, start, false, false, Contents::default(), now);
     }
 
-    fn begin_packet(&mut self, out: &mut Vec<u8>, now: Time) -> usize {
+    fn begin_packet(&mut self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
-        self.sent.omit_if_due(now);
         let phase = self.keys.phase_for_sealing();
         packet::put_data_header(out, self.peer_id, self.sent.next_number(), phase);
         debug_assert_eq!(out.len() - start, HEADER_SIZE);

@@ -523,11 +523,11 @@ impl Driver {
 impl Drop for Driver {
     /// Nobody may wait for a driver that is gone, also if it has panicked.
     fn drop(&mut self) {
+        self.reporter.publish_end();
         for entry in self.streams.values() {
             entry.send.lock().end(Err(StreamError::Closed));
             entry.recv.lock().end(Err(StreamError::Closed));
         }
-        self.reporter.publish_end();
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -308,7 +308,7 @@ impl SendShared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SendState> {
-        self.state.lock().expect("no holder of this lock panics")
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self) {
@@ -380,7 +380,7 @@ impl RecvShared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, RecvState> {
-        self.state.lock().expect("no holder of this lock panics")
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self) {

@@ -44,6 +44,12 @@ impl Omissions {
         is_due
     }
 
+    /// From now on no number is left out.
+    #[cfg(test)]
+    pub(super) fn never(&mut self) {
+        self.next = u64::MAX;
+    }
+
     fn draw(&mut self, after: u64) {
         let drawn = self
             .secret

@@ -63,6 +63,8 @@ struct Slot {
     arrived: bool,
     /// The half of it that has arrived, if it was sent in halves.
     half_arrived: Option<Half>,
+    /// The first half of the present copy has been sent, and the second has not.
+    is_first_sent: bool,
 }
 
 /// How far the end of a stream has come.
@@ -268,6 +270,7 @@ impl SendHalf {
             queued: 0,
             arrived: false,
             half_arrived: None,
+            is_first_sent: false,
         });
         index
     }
@@ -296,17 +299,25 @@ impl SendHalf {
         }
     }
 
-    /// The half of slot `index` that has arrived, if one has.
-    pub(crate) fn half_arrived(&self, index: u64) -> Option<Half> {
-        self.slot(index)?.half_arrived
+    /// The half of slot `index` to send next, if the slot does not fit a packet, and whether that ends its copy: a copy
+    /// is the first half and then the second, or the one that is missing.
+    pub(crate) fn next_half(&self, index: u64) -> (Half, bool) {
+        let slot = self.slot(index);
+        match slot.and_then(|slot| slot.half_arrived) {
+            Some(Half::First) => (Half::Second, true),
+            Some(Half::Second) => (Half::First, true),
+            None if slot.is_some_and(|slot| slot.is_first_sent) => (Half::Second, true),
+            None => (Half::First, false),
+        }
     }
 
-    /// Appends one half of a slot that has not arrived. With the last half that is to be sent, `is_last`, the slot
-    /// counts as taken.
-    pub(crate) fn take_half(&mut self, index: u64, half: Half, is_last: bool, out: &mut Vec<u8>) {
+    /// Appends the [next half](Self::next_half) of a slot that has not arrived.
+    pub(crate) fn take_half(&mut self, index: u64, out: &mut Vec<u8>) {
+        let (half, is_last) = self.next_half(index);
         let at = (index - self.base) as usize;
         let slot = &mut self.slots[at];
         slot.outstanding = slot.outstanding.saturating_add(1);
+        slot.is_first_sent = !is_last;
         let (start, len) = (slot.start, usize::from(slot.len));
         let mut whole = Vec::with_capacity(len);
         self.copy(start, len, &mut whole);
@@ -316,19 +327,37 @@ impl SendHalf {
         }
     }
 
-    /// A packet with a half of slot `index` arrived. Returns how many bytes of buffer that freed.
-    pub(crate) fn on_half_arrived(&mut self, index: u64, half: Half) -> usize {
+    /// A packet with a half of slot `index` arrived. Returns how many bytes of buffer that freed, and whether the
+    /// other half is neither on its way nor queued.
+    pub(crate) fn on_half_arrived(&mut self, index: u64, half: Half) -> (usize, bool) {
         let Some(slot) = self.slot_mut(index) else {
-            return 0;
+            return (0, false);
         };
         match slot.half_arrived {
-            Some(other) if other != half => self.on_arrived(index),
+            Some(other) if other != half => (self.on_arrived(index), false),
             _ => {
                 slot.half_arrived = Some(half);
                 slot.outstanding = slot.outstanding.saturating_sub(1);
-                0
+                let is_lost = !slot.arrived && slot.outstanding == 0 && slot.queued == 0;
+                (0, is_lost)
             }
         }
+    }
+
+    /// A packet with a half of slot `index` was given up. Returns the round of repetition that the slot now needs,
+    /// from 1; `None` if that half has arrived, or the slot waits to be sent.
+    pub(crate) fn on_half_lost(&mut self, index: u64, half: Half) -> Option<u8> {
+        let slot = self.slot_mut(index)?;
+        slot.outstanding = slot.outstanding.saturating_sub(1);
+        if slot.arrived || slot.half_arrived == Some(half) {
+            return None;
+        }
+        slot.is_first_sent = false;
+        if slot.queued > 0 {
+            return None;
+        }
+        slot.round = slot.round.saturating_add(1);
+        Some(slot.round)
     }
 
     /// A packet with slot `index` arrived. Returns how many bytes of buffer that freed.
@@ -464,6 +493,55 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A slot that was lost as a whole, and waits to be sent in halves.
+    fn halved() -> SendHalf {
+        let mut half = SendHalf::new(10);
+        half.write(Bytes::from(vec![7; 1400]));
+        half.take_new(1400, &mut Vec::new());
+        assert_eq!(half.on_lost(0), Some(1));
+        half.set_queued(0, 1);
+        half
+    }
+
+    fn send_next_half(half: &mut SendHalf) -> (Half, bool) {
+        let next = half.next_half(0);
+        half.take_half(0, &mut Vec::new());
+        next
+    }
+
+    #[test]
+    fn a_half_that_is_lost_is_sent_again_while_the_other_is_on_its_way() {
+        for second_first in [true, false] {
+            let mut half = halved();
+            assert_eq!(send_next_half(&mut half), (Half::First, false));
+            assert_eq!(send_next_half(&mut half), (Half::Second, true));
+            half.unqueue(0);
+            if second_first {
+                assert_eq!(half.on_half_arrived(0, Half::Second), (0, false));
+            }
+            assert_eq!(half.on_half_lost(0, Half::First), Some(2));
+            half.set_queued(0, 1);
+            if !second_first {
+                assert_eq!(half.on_half_arrived(0, Half::Second), (0, false));
+            }
+            assert_eq!(send_next_half(&mut half), (Half::First, true));
+            assert_eq!(half.on_half_arrived(0, Half::First), (1400, false));
+        }
+    }
+
+    #[test]
+    fn a_half_that_was_never_sent_is_missed_when_the_other_arrives() {
+        let mut half = halved();
+        // The whole slot goes once more, and one half in a repeat pass.
+        half.take_again(0, &mut Vec::new());
+        half.unqueue(0);
+        assert_eq!(send_next_half(&mut half), (Half::First, false));
+        assert_eq!(half.on_lost(0), None, "the half is on its way");
+        assert_eq!(half.on_half_arrived(0, Half::First), (0, true));
+        assert_eq!(send_next_half(&mut half), (Half::Second, true));
+        assert_eq!(half.on_half_arrived(0, Half::Second), (1400, false));
+    }
 
     proptest! {
         #[test]

@@ -79,8 +79,6 @@ pub(crate) struct Streams {
     quantum_left: u32,
     retransmit: VecDeque<ChunkRef>,
     delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
-    /// A slot whose first half has been sent, and whose second half is next.
-    halved: Option<ChunkRef>,
     pub(crate) controls: VecDeque<Control>,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
@@ -115,7 +113,6 @@ impl Streams {
             quantum_left: QUANTUM_SLOTS,
             retransmit: VecDeque::new(),
             delayed: BinaryHeap::new(),
-            halved: None,
             controls: VecDeque::new(),
             events: VecDeque::new(),
             memory: Memory::new(limits.memory_max, limits.initial_credit),
@@ -381,11 +378,12 @@ impl Streams {
             .filter(|stream| stream.number == chunk.stream)
     }
 
-    /// A slot was given up: queues it to be sent again, in more copies the later the round, `spacing_s` apart.
-    /// At the tail of a stream there are at least `tail_copies` copies.
+    /// A slot, or a `half` of it, was given up: queues the slot to be sent again, in more copies the later the round,
+    /// `spacing_s` apart. At the tail of a stream there are at least `tail_copies` copies.
     pub(crate) fn on_lost(
         &mut self,
         chunk: ChunkRef,
+        half: Option<Half>,
         now: Time,
         spacing_s: f64,
         loss: f64,
@@ -395,7 +393,11 @@ impl Streams {
         let Some(stream) = self.by_ref(chunk) else {
             return;
         };
-        let Some(round) = stream.send.on_lost(chunk.index) else {
+        let round = match half {
+            Some(half) => stream.send.on_half_lost(chunk.index, half),
+            None => stream.send.on_lost(chunk.index),
+        };
+        let Some(round) = round else {
             return;
         };
         let mut copies = copies_in_round(round, loss);
@@ -408,6 +410,19 @@ impl Streams {
             let due = now.after_seconds(spacing_s * f64::from(copy));
             self.delayed.push(Reverse((due, chunk)));
         }
+    }
+
+    /// A half of a slot has arrived.
+    pub(crate) fn on_half_arrived(&mut self, chunk: ChunkRef, half: Half) {
+        let Some(stream) = self.by_ref(chunk) else {
+            return;
+        };
+        let (freed, is_lost) = stream.send.on_half_arrived(chunk.index, half);
+        if is_lost {
+            stream.send.set_queued(chunk.index, 1);
+            self.retransmit.push_back(chunk);
+        }
+        self.memory.remove_send_buffered(freed);
     }
 
     /// The next slot to send again, with its length.
@@ -442,24 +457,6 @@ impl Streams {
             }
         }
         is_front
-    }
-
-    /// The half of a slot to send next, if the slot does not fit a packet, and whether the slot has been sent with
-    /// it.
-    pub(crate) fn next_half(&mut self, chunk: ChunkRef) -> (Half, bool) {
-        let arrived = self
-            .by_ref(chunk)
-            .and_then(|s| s.send.half_arrived(chunk.index));
-        let was_halved = self.halved.take() == Some(chunk);
-        match arrived {
-            Some(Half::First) => (Half::Second, true),
-            Some(Half::Second) => (Half::First, true),
-            None if was_halved => (Half::Second, true),
-            None => {
-                self.halved = Some(chunk);
-                (Half::First, false)
-            }
-        }
     }
 
     /// A slot to repeat while the line is idle: of each stream newest first, one stream after the

@@ -385,6 +385,18 @@ mod tests {
             out.extend_from_slice(&data);
             put_chunk_to_end(&mut out, 9, 1 << 33);
             out.extend_from_slice(&data);
+            let mut halves = Vec::new();
+            for half in [Half::First, Half::Second] {
+                put_half(&mut halves, 5, 78, data.len(), half);
+                halves.extend_from_slice(&data[half.of(data.len())]);
+            }
+            let together: Vec<u8> = Frames::new(&halves)
+                .flat_map(|frame| match frame {
+                    Ok(Frame::Half { stream: 5, index: 78, data, .. }) => data.to_vec(),
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            prop_assert_eq!(&together, &data);
             let read: Vec<_> = Frames::new(&out).collect::<Result<_, _>>().expect("all are valid");
             prop_assert_eq!(&read[..frames.len()], &frames[..]);
             prop_assert_eq!(read[frames.len()], Frame::Chunk { stream: 5, index: 77, data: &data });

@@ -232,7 +232,7 @@ impl Machine for FarData {
                 self.check_hope(now);
             }
             // Nobody beside the client waits for it any more.
-            Input::StreamStopped if self.awaits_leg() => {
+            Input::StreamStopped if self.awaits_leg() && !self.is_aborted => {
                 self.break_off("the client gave it up".to_owned());
             }
             _ if self.leg != Leg::Open => {}
