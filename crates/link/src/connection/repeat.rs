@@ -5,13 +5,15 @@
 
 use std::time::Duration;
 
-use super::{Connection, transmit::FLIGHT_INTERVAL};
+use super::Connection;
 use crate::{
     recovery::Contents,
     stream::{ChunkRef, SLOT_SIZE},
     time::Time,
 };
 
+/// The handshake flight of an initiator is repeated this often until confirmed.
+pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
 /// Fewer slots than this are the first words of a connection. While the peer may lack the keys to read them,
 /// they are repeated as often as the handshake is.
 const FIRST_SLOTS: f64 = 8.0;

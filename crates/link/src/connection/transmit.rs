@@ -8,7 +8,10 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    Candidate, Connection, ConnectionEnd, ecn::EcnCounts, ip_overhead, repeat::RepeatsLeft,
+    Candidate, Connection, ConnectionEnd,
+    ecn::EcnCounts,
+    ip_overhead,
+    repeat::{FLIGHT_INTERVAL, RepeatsLeft},
 };
 use crate::{
     control_frame::Control,
@@ -33,8 +36,6 @@ pub struct Transmit {
     pub is_ecn_capable: bool,
 }
 
-/// The handshake flight of an initiator is repeated this often until confirmed.
-pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
 /// Challenges sent to an address before it is given up.
 const CHALLENGES_MAX: u32 = 8;
 /// Frames with credit or ends of reading that wait to be repeated beside reports, at most.

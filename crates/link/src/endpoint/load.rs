@@ -131,7 +131,7 @@ enum Room {
 /// Room for another handshake of a peer that has these in progress. Each host that has shown a cookie gets
 /// one, and what came without goes first.
 fn room(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Room {
-    let unproven = of_peer.iter().filter(|it| !it.proven.is_some());
+    let unproven = of_peer.iter().filter(|it| it.proven.is_none());
     let proven = of_peer.iter().filter(|it| it.proven.is_some());
     let host = from.ip().to_canonical();
     let mut of_host = proven

@@ -84,9 +84,9 @@ impl Joined {
         for datagram in sent {
             self.order += 1;
             let is_data = datagram.1[0] < HELLO;
-            let passes =
-                !self.order.is_multiple_of(self.lost_each) && !(is_data && self.handshakes_only);
-            if datagram.1.len() <= PAYLOAD_MAX && passes {
+            let is_lost =
+                self.order.is_multiple_of(self.lost_each) || is_data && self.handshakes_only;
+            if datagram.1.len() <= PAYLOAD_MAX && !is_lost {
                 let at = now + self.delay;
                 self.under_way.insert((at, self.order), datagram);
             }
