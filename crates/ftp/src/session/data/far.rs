@@ -242,6 +242,7 @@ impl Machine for FarData {
             }
             // So OpenSSL answers an end without close_notify, after it has read everything before.
             Input::Alerted(_) if self.inbound == Inbound::Closed && !self.is_lost => {
+                self.outputs.push(Output::ResetLeg);
                 self.server_ended(true);
             }
             Input::ReadFailed(why) | Input::Alerted(why) => {
