@@ -172,7 +172,7 @@ impl Link {
         self.handle.bell.command(Command::KeepAlive(every));
     }
 
-    /// A snapshot of the link, 0.1 s old at most.
+    /// A snapshot of the link. It lacks 0.1 s of what was done at most.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
             .snapshot

@@ -17,6 +17,8 @@ pub(super) struct Reporter {
     snapshot: Arc<Mutex<LinkSnapshot>>,
     socket_buffers: SocketBuffers,
     published: Instant,
+    /// Something was done since then.
+    is_behind: bool,
     rates: Vec<Rates>,
     logged_drops: (Instant, DropCounters),
 }
@@ -29,7 +31,12 @@ struct Rates {
     received: BitRate,
 }
 
-pub(super) const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
+const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
+const SNAPSHOT_INTERVAL_SPARSE: Duration = Duration::from_millis(5);
+/// Rates are measured over a second.
+const RATES_INTERVAL: Duration = Duration::from_millis(1100);
+/// A lower rate is that of questions whether the peer is there.
+const NOTABLE: BitRate = BitRate::bits_per_s(20_000);
 /// Dropped datagrams and failed sends are logged at most this often.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -44,6 +51,7 @@ impl Reporter {
             snapshot,
             socket_buffers,
             published: now,
+            is_behind: false,
             rates: vec![Rates::default(); peers],
             logged_drops: (now, DropCounters::default()),
         }
@@ -54,15 +62,34 @@ impl Reporter {
         self.rates.resize(peers, Rates::default());
     }
 
+    /// Publishes what the driver has just done, unless it did so a moment ago: while packets are dense, that is a
+    /// tenth of a second.
     pub(super) fn publish_if_due(
         &mut self,
         endpoint: &Endpoint,
         config: &LinkConfig,
+        is_dense: bool,
         now: Instant,
     ) {
-        if now.duration_since(self.published) >= SNAPSHOT_INTERVAL {
+        let interval = if is_dense {
+            SNAPSHOT_INTERVAL
+        } else {
+            SNAPSHOT_INTERVAL_SPARSE
+        };
+        self.is_behind = now.duration_since(self.published) < interval;
+        if !self.is_behind {
             self.publish(endpoint, config, now);
         }
+    }
+
+    /// When the snapshot has to be published again though nothing else is due: what was done since is not in it, or
+    /// the rates in it are those of the past.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.is_behind {
+            return Some(self.published + SNAPSHOT_INTERVAL);
+        }
+        let is_moving = self.rates.iter().any(Rates::are_notable);
+        is_moving.then(|| self.published + RATES_INTERVAL)
     }
 
     pub(super) fn publish(&mut self, endpoint: &Endpoint, config: &LinkConfig, now: Instant) {
@@ -113,6 +140,10 @@ impl Reporter {
 }
 
 impl Rates {
+    fn are_notable(&self) -> bool {
+        self.sent.max(self.received) >= NOTABLE
+    }
+
     fn update(&mut self, stats: &Stats, now: Instant) {
         let Some(at) = self.at else {
             self.at = Some(now);

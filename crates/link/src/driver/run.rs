@@ -3,14 +3,19 @@
 
 use std::{
     collections::HashSet,
+    io,
     net::{SocketAddr, UdpSocket},
+    os::fd::AsFd,
     sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use nix::{
     poll::{PollFd, PollFlags},
-    sys::time::TimeSpec,
+    sys::{
+        time::TimeSpec,
+        timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
+    },
 };
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 use units::{BitRate, ByteCount};
@@ -19,7 +24,7 @@ use super::{
     Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
     clock::Clock,
     replay_file::ReplayFile,
-    report::{LOG_INTERVAL, Reporter, SNAPSHOT_INTERVAL, wall},
+    report::{LOG_INTERVAL, Reporter, wall},
     resolve,
     socket::Socket,
     stream::{RecvShared, SendShared, StreamError},
@@ -47,6 +52,8 @@ pub(super) fn spawn(
 
 pub(super) struct Driver {
     clock: Clock,
+    /// Ends a long sleep. The timeout of a poll stands still while the machine is suspended, and this does not.
+    alarm: TimerFd,
     socket: Socket,
     pub(super) endpoint: Endpoint,
     config: LinkConfig,
@@ -92,6 +99,10 @@ struct Stopping {
 
 /// How long the driver sleeps while packets flow: the quantum of pacing.
 const TICK: Duration = Duration::from_micros(400);
+/// A longer sleep is ended by the alarm.
+const LONG_SLEEP: Duration = Duration::from_millis(200);
+/// The longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How long an opening waits for a peer.
 const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches received before the driver sees to sending again.
@@ -146,6 +157,7 @@ impl Driver {
         snapshot: Arc<Mutex<LinkSnapshot>>,
     ) -> Result<Self, LinkError> {
         let clock = Clock::new();
+        let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC);
         let now = clock.now();
         let socket = Socket::new(socket)?;
         let peers = endpoint_peers(&config.peers);
@@ -183,6 +195,7 @@ impl Driver {
         reporter.publish(&endpoint, &config, now);
         Ok(Self {
             clock,
+            alarm: alarm.map_err(io::Error::from)?,
             socket,
             endpoint,
             config,
@@ -435,8 +448,9 @@ impl Driver {
     }
 
     fn housekeep(&mut self, now: Instant) {
+        let is_dense = self.flow.is_dense(now);
         self.reporter
-            .publish_if_due(&self.endpoint, &self.config, now);
+            .publish_if_due(&self.endpoint, &self.config, is_dense, now);
         self.reporter.log_drops(self.endpoint.dropped(), now);
     }
 
@@ -460,8 +474,9 @@ impl Driver {
 
     fn sleep(&mut self) {
         let now = self.clock.now();
-        let mut wake = now + SNAPSHOT_INTERVAL;
-        if let Some(next) = self.endpoint.next_timeout(now) {
+        let mut wake = now + SLEEP_MAX;
+        let due = [self.endpoint.next_timeout(now), self.reporter.due()];
+        for next in due.into_iter().flatten() {
             wake = wake.min(next);
         }
         let is_dense = self.flow.is_dense(now);
@@ -473,6 +488,11 @@ impl Driver {
         }
         // Shorter steps would only cost: pacing makes up for lateness.
         let timeout = wake.saturating_duration_since(now).max(TICK / 4);
+        let is_long = timeout > LONG_SLEEP;
+        let alarm = match is_long {
+            true => PollFlags::POLLIN,
+            false => PollFlags::empty(),
+        };
         let mut fds = [
             PollFd::new(self.bell.fd(), PollFlags::POLLIN),
             PollFd::new(
@@ -484,6 +504,7 @@ impl Driver {
                     PollFlags::POLLIN
                 },
             ),
+            PollFd::new(self.alarm.as_fd(), alarm),
         ];
         if self.unsent.is_some() {
             fds[1].set_events(PollFlags::POLLIN | PollFlags::POLLOUT);
@@ -499,6 +520,11 @@ impl Driver {
             }
         }
         let timeout = TimeSpec::from_duration(timeout);
+        if is_long {
+            let alarm = Expiration::OneShot(timeout);
+            // If it cannot be set, the poll ends in time but for a suspension.
+            let _ = self.alarm.set(alarm, TimerSetTimeFlags::empty());
+        }
         let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
         let said = fds.map(|fd| fd.revents().unwrap_or_else(PollFlags::empty));
         self.bell.is_asleep.store(false, Ordering::SeqCst);
