@@ -166,7 +166,7 @@ impl Machine for FarData {
 
     fn awaits_leg(&self) -> bool {
         let is_awaited = matches!(self.leg, Leg::Connecting | Leg::Connected | Leg::Securing);
-        self.has_stream && is_awaited
+        self.has_stream && is_awaited && !self.is_aborted
     }
 
     fn order(&mut self, now: Duration, order: Order) {
@@ -232,7 +232,7 @@ impl Machine for FarData {
                 self.check_hope(now);
             }
             // Nobody beside the client waits for it any more.
-            Input::StreamStopped if self.awaits_leg() && !self.is_aborted => {
+            Input::StreamStopped if self.awaits_leg() => {
                 self.break_off("the client gave it up".to_owned());
             }
             _ if self.leg != Leg::Open => {}
