@@ -165,7 +165,7 @@ pub(crate) fn endpoint(
         replay_memory: link::ReplayMemory::default(),
         unix_ns: UNIX_NS + (instance << 20),
         pacing_quantum: Duration::from_micros(250),
-        controller: Box::new(|memory, rate_max| {
+        controller: std::sync::Arc::new(|memory, rate_max| {
             congestion::for_policy(Policy::Fair, memory, rate_max)
         }),
     };
