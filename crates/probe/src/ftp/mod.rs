@@ -11,6 +11,7 @@ mod files;
 mod record;
 mod script;
 mod session;
+mod transfer;
 
 use std::{fmt, net::SocketAddr, rc::Rc, time::Duration};
 

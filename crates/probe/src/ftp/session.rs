@@ -15,12 +15,7 @@ use ::ftp::{
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::oneshot,
-    time::sleep,
-};
+use tokio::{net::TcpListener, time::sleep};
 
 use super::{
     DataMode, FtpProbe,
@@ -28,8 +23,9 @@ use super::{
     files::{self, Files, Strangers},
     record::{Data, Exchange, Session},
     script::{Command, Job, Step, Values},
+    transfer::{Ended, Flow, Prepared, Transfer},
 };
-use crate::{Failure, FailureKind, arrivals, clock, failure::within};
+use crate::{Failure, FailureKind, arrivals, clock};
 use bench_kit::content::Content;
 
 /// State that all sessions of a run share.
@@ -54,22 +50,6 @@ struct Run<'a> {
     /// Path of the last accepted `RNFR`, until its `RNTO`.
     rename: Option<String>,
     is_binary: bool,
-}
-
-/// The data connection of the next transfer.
-enum Prepared {
-    /// A passive data connection, and when it was open, in microseconds of the session.
-    Connected(TcpStream, u64),
-    /// An active data connection: the server connects after the transfer command.
-    Awaited(TcpListener),
-}
-
-/// The bytes of a transfer.
-enum Flow {
-    /// The server sends; what has arrived so far.
-    In(Vec<u8>),
-    /// The probe sends the bytes `from..size` of the file `name`.
-    Out { name: String, from: u64, size: u64 },
 }
 
 /// Runs the session with this number to its end. A failure is part of the record.
@@ -425,191 +405,6 @@ impl Run<'_> {
     }
 }
 
-/// One transfer between its command and its final reply.
-#[derive(Clone, Copy)]
-struct Transfer<'a> {
-    /// When the session began: times in records count from here.
-    began: Instant,
-    patience: Duration,
-    verb: &'a str,
-    /// The server's end of the control connection. The data connection must have the same address.
-    server: SocketAddr,
-    content: &'a Content,
-    session: &'a str,
-}
-
-/// The last reply to a transfer command.
-struct Ended {
-    reply: Reply,
-    /// When the final reply was complete; `None` if the server refused without a preliminary reply.
-    final_us: Option<u64>,
-}
-
-impl Transfer<'_> {
-    /// Reads the replies and moves the bytes at the same time.
-    ///
-    /// A refusal ends the transfer without a wait for bytes.
-    async fn run(
-        &self,
-        control: &mut Control,
-        exchange: &mut Exchange,
-        prepared: Prepared,
-        flow: &mut Flow,
-        data: &mut Data,
-    ) -> Result<Ended, Failure> {
-        let (accepted, is_accepted) = oneshot::channel();
-        let (all_moved, have_all_moved) = oneshot::channel();
-        let replies = self.replies(control, exchange, accepted, have_all_moved);
-        let bytes = async {
-            // Dropped with the last byte or with the failure: the final reply is due from then on.
-            let _all_moved = all_moved;
-            self.bytes(prepared, flow, data, is_accepted).await
-        };
-        tokio::pin!(replies, bytes);
-        tokio::select! {
-            ended = &mut replies => {
-                let ended = ended?;
-                if ended.reply.code.class() == Class::Completed {
-                    bytes.await?;
-                }
-                Ok(ended)
-            }
-            moved = &mut bytes => {
-                moved?;
-                replies.await
-            }
-        }
-    }
-
-    /// Waits for the preliminary reply and for the final one, and notes both in `exchange`.
-    ///
-    /// Sends through `accepted` when the preliminary reply is there. While bytes move, the server
-    /// may be silent on the control connection as long as it likes: the data connection has a limit
-    /// of its own.
-    async fn replies(
-        &self,
-        control: &mut Control,
-        exchange: &mut Exchange,
-        accepted: oneshot::Sender<()>,
-        have_all_moved: oneshot::Receiver<()>,
-    ) -> Result<Ended, Failure> {
-        let first = control.reply(self.verb).await?;
-        exchange.replied_us = Some(self.now_us());
-        exchange.code = Some(first.code.0);
-        if first.code.class() != Class::Preliminary {
-            return Ok(Ended {
-                reply: first,
-                final_us: None,
-            });
-        }
-        // The receiver is gone if the data connection has failed.
-        let _ = accepted.send(());
-        let have_all_moved = async {
-            let _ = have_all_moved.await;
-        };
-        let last = control.reply_after(self.verb, have_all_moved).await?;
-        exchange.code = Some(last.code.0);
-        Ok(Ended {
-            reply: last,
-            final_us: Some(self.now_us()),
-        })
-    }
-
-    /// Opens the data connection, moves all bytes, and notes the times in `data`.
-    async fn bytes(
-        &self,
-        prepared: Prepared,
-        flow: &mut Flow,
-        data: &mut Data,
-        is_accepted: oneshot::Receiver<()>,
-    ) -> Result<(), Failure> {
-        let mut stream = match prepared {
-            Prepared::Connected(stream, at) => {
-                data.connected_us = Some(at);
-                stream
-            }
-            Prepared::Awaited(listener) => {
-                let stream = self.within(accept_from(&listener, self.server)).await?;
-                data.connected_us = Some(self.now_us());
-                stream
-            }
-        };
-        match flow {
-            Flow::In(bytes) => self.receive(&mut stream, bytes, data).await?,
-            Flow::Out { name, from, size } => {
-                if is_accepted.await.is_err() {
-                    // The server refused, so there is nothing to send.
-                    return Ok(());
-                }
-                let pieces = files::content(self.content, self.session, name, *from, *size);
-                self.send(&mut stream, pieces, data).await?;
-            }
-        }
-        data.ended_us = Some(self.now_us());
-        Ok(())
-    }
-
-    /// Reads until the server closes the data connection.
-    async fn receive(
-        &self,
-        stream: &mut TcpStream,
-        bytes: &mut Vec<u8>,
-        data: &mut Data,
-    ) -> Result<(), Failure> {
-        loop {
-            let count = self.within(stream.read_buf(bytes)).await?;
-            if count == 0 {
-                return Ok(());
-            }
-            data.first_byte_us.get_or_insert(self.now_us());
-            data.bytes += count as u64;
-            if data.bytes > RETRIEVED_MAX_BYTES {
-                let detail = format!("more than {RETRIEVED_MAX_BYTES} bytes");
-                return Err(Failure::new(FailureKind::WrongData, self.verb, detail));
-            }
-        }
-    }
-
-    /// Sends `pieces` and closes the sending half of the data connection.
-    async fn send(
-        &self,
-        stream: &mut TcpStream,
-        pieces: impl Iterator<Item = &[u8]>,
-        data: &mut Data,
-    ) -> Result<(), Failure> {
-        for piece in pieces {
-            for part in piece.chunks(STEP_BYTES) {
-                self.within(stream.write_all(part)).await?;
-                data.first_byte_us.get_or_insert(self.now_us());
-                data.bytes += part.len() as u64;
-            }
-        }
-        self.within(stream.shutdown()).await
-    }
-
-    async fn within<T>(
-        &self,
-        work: impl Future<Output = std::io::Result<T>>,
-    ) -> Result<T, Failure> {
-        let during = format!("{}: data connection", self.verb);
-        within(&during, self.patience, work).await
-    }
-
-    fn now_us(&self) -> u64 {
-        self.began.elapsed().as_micros() as u64
-    }
-}
-
-/// Accepts the server's data connection; a connection from another address is closed.
-async fn accept_from(listener: &TcpListener, server: SocketAddr) -> std::io::Result<TcpStream> {
-    loop {
-        let (stream, from) = listener.accept().await?;
-        if from.ip() == server.ip() {
-            return Ok(stream);
-        }
-    }
-}
-
 fn unexpected(verb: &str, reply: &Reply) -> Failure {
     Failure::new(FailureKind::UnexpectedReply, verb, shortened(&reply.line))
 }
@@ -620,8 +415,3 @@ fn line(verb: &str, argument: &str) -> String {
     }
     format!("{verb} {argument}")
 }
-
-/// Bytes of one write to a data connection: the time of the first byte is noted after it.
-const STEP_BYTES: usize = 64 * 1024;
-/// Longest download, since a session holds a retrieved file in memory until the check: 1 GiB.
-const RETRIEVED_MAX_BYTES: u64 = 1 << 30;
