@@ -366,16 +366,11 @@ fn transfers_of_each_kind(world: &World, rounds: usize) -> Count {
         count.add(false, 0, length);
 
         // The client resets its data connection.
-        let Running {
-            mut client,
-            mut server,
-            client_data,
-            server_data,
-        } = Running::uploaded(world, &bytes);
-        reset(client_data);
-        expect_reset(&server_data);
-        server.send("426 broken");
-        client.expect_code("426");
+        let mut running = Running::uploaded(world, &bytes);
+        reset(running.client_data);
+        expect_reset(&running.server_data);
+        running.server.send("426 broken");
+        running.client.expect_code("426");
         count.add(false, length, 0);
 
         // The client vanishes with all its connections.
@@ -386,16 +381,11 @@ fn transfers_of_each_kind(world: &World, rounds: usize) -> Count {
         count.add(false, 0, length);
 
         // The server resets its data connection.
-        let Running {
-            mut client,
-            mut server,
-            client_data,
-            server_data,
-        } = Running::downloaded(world, &bytes);
-        reset(server_data);
-        expect_reset(&client_data);
-        server.send("426 broken");
-        client.expect_code("426");
+        let mut running = Running::downloaded(world, &bytes);
+        reset(running.server_data);
+        expect_reset(&running.client_data);
+        running.server.send("426 broken");
+        running.client.expect_code("426");
         count.add(false, 0, length);
     }
     count
