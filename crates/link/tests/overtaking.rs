@@ -54,5 +54,7 @@ fn three_in_a_hundred_that_skip_the_delay_do_not_slow_the_others() {
             );
             world.run_for(Duration::from_secs(2));
         }
+        let counters = world.path_counters(Side::A);
+        assert!(counters.reordered > 1000, "{}", counters.reordered);
     }
 }

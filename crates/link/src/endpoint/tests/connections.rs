@@ -72,6 +72,7 @@ fn a_close_arrives_when_a_burst_takes_the_first_of_it() {
     joined.two.a.close();
     joined.lost_each = 1;
     joined.run(Duration::from_millis(30));
+    assert!(!joined.two.b.is_idle(), "the burst took the first copy");
     joined.lost_each = u64::MAX;
     joined.run(Duration::from_millis(200));
     assert!(joined.two.a.is_idle(), "A has closed");

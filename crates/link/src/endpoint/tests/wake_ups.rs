@@ -29,10 +29,6 @@ fn an_upload_that_waits_for_credit_wakes_us_twenty_times_a_second_at_most() {
         let mut joined = Joined::new(Duration::from_millis(delay_ms));
         let now = joined.two.now;
         let key = joined.two.a.open(0, Class::Bulk, now).expect("B is up");
-        joined
-            .two
-            .a
-            .limit_buffered_time(key, 1, Duration::from_secs(5), now);
         joined.lost_each = 50;
         for _ in 0..100 {
             if joined.two.a.writable(key) > 0 {
@@ -43,6 +39,11 @@ fn an_upload_that_waits_for_credit_wakes_us_twenty_times_a_second_at_most() {
         // B does not read.
         let waiting = joined.run(Duration::from_secs(30));
         assert!(joined.two.a.is_up(0), "B answers");
+        let connection = joined.two.a.connections.values_mut().next();
+        let connection = connection.expect("it is up");
+        assert!(connection.loss() > 0.0, "packets were lost");
+        let stream = connection.streams.get(key.stream).expect("it is open");
+        assert!(stream.send.is_blocked(), "there is more to send");
         assert!(waiting <= 20.0, "{waiting:.1} a second, {delay_ms} ms");
     }
 }
