@@ -8,120 +8,23 @@
 //! that arrive after they were given up. Packets are *resolved* in the order of their numbers, so that
 //! counts of arrivals and losses are never biased.
 
+mod contents;
 mod lateness;
 mod omissions;
+mod outcome;
 mod spoken;
+mod steps;
 
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
-pub(crate) use self::omissions::Omissions;
-use self::{lateness::Lateness, spoken::Spoken};
-use crate::{
-    control_frame::Control, stream::ChunkRef, time::Time, wire::Malformed, wire::frame::Half,
-    wire::report::Report,
+pub use self::outcome::{Arrival, Resolved};
+pub(crate) use self::{
+    contents::{Contents, Item},
+    omissions::Omissions,
+    outcome::{Outcome, Timing},
 };
-
-/// A part of a packet that must arrive, and is sent again if the packet is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Item {
-    Chunk(ChunkRef),
-    Half(ChunkRef, Half),
-    Control(Control),
-}
-
-/// The items of a sent packet.
-#[derive(Debug, Default)]
-pub(crate) struct Contents {
-    pub(crate) first: Option<Item>,
-    /// Items behind the first, for packets of several small frames.
-    more: Vec<Item>,
-}
-
-impl Contents {
-    pub(crate) fn push(&mut self, item: Item) {
-        match self.first {
-            None => self.first = Some(item),
-            Some(_) => self.more.push(item),
-        }
-    }
-
-    fn for_each(&self, mut visit: impl FnMut(Item)) {
-        self.first.into_iter().for_each(&mut visit);
-        self.more.iter().copied().for_each(visit);
-    }
-}
-
-/// A packet whose fate is known, as congestion control sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct Resolved {
-    /// Its number.
-    pub number: u64,
-    /// Bytes on the wire, IP and UDP headers included.
-    pub bytes: usize,
-    /// When it was sent, in seconds since the endpoint's epoch.
-    pub sent_s: f64,
-    /// Whether it was given up as lost.
-    pub lost: bool,
-}
-
-/// The receive time of one packet.
-#[derive(Debug, Clone, Copy)]
-pub struct Arrival {
-    /// Its number.
-    pub number: u64,
-    /// When it was sent, in seconds since the endpoint's epoch.
-    pub sent_s: f64,
-    /// When it arrived, in seconds of the receiver's clock.
-    pub received_s: f64,
-    /// Bytes sent before it.
-    pub sent_bytes_before: u64,
-    /// Whether it belonged to a train of packets sent back to back.
-    pub in_train: bool,
-}
-
-/// What one report changed.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// Items that arrived, in no order.
-    pub(crate) arrived: Vec<Item>,
-    /// Items of packets given up, oldest first.
-    pub(crate) lost: Vec<Item>,
-    /// Packets resolved, in the order of their numbers.
-    pub(crate) resolved: Vec<Resolved>,
-    /// Send times of packets that arrived after they had been given up, in seconds since the endpoint's
-    /// epoch.
-    pub(crate) late_sent_s: Vec<f64>,
-    /// Receive times, oldest first.
-    pub(crate) arrivals: Vec<Arrival>,
-    /// A round-trip time measured on the report's front.
-    pub(crate) rtt: Option<Duration>,
-    /// Reports were lost that no later report replaces: the peer must be asked to repeat them.
-    pub(crate) ask: bool,
-    /// The number of arrived packets that were sent as ECN-capable.
-    pub(crate) capable: u64,
-}
-
-/// Times measured on the front of a report, which no report has covered before.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Timing {
-    pub(crate) rtt: Duration,
-    /// Arrival by the peer's clock less sending by our clock, in seconds: the one-way delay plus the difference
-    /// of the clocks.
-    pub(crate) forward_s: f64,
-}
-
-impl Outcome {
-    pub(crate) fn clear(&mut self) {
-        self.arrived.clear();
-        self.lost.clear();
-        self.resolved.clear();
-        self.late_sent_s.clear();
-        self.arrivals.clear();
-        self.rtt = None;
-        self.ask = false;
-        self.capable = 0;
-    }
-}
+use self::{lateness::Lateness, spoken::Spoken, steps::Steps};
+use crate::{control_frame::Control, time::Time, wire::Malformed, wire::report::Report};
 
 #[derive(Debug)]
 struct Sent {
@@ -195,9 +98,7 @@ pub(crate) struct SentLog {
     omissions: Omissions,
     /// Packets below took another path: they are not in flight on this one, and measure nothing.
     path_from: u64,
-    /// Entries of the log that reports may still walk through, and when time was last counted for that.
-    steps_left: u64,
-    earned: Time,
+    steps: Steps,
 }
 
 /// Weight of one packet in the two moving averages of losses.
@@ -214,13 +115,6 @@ const UNTOLD_MIN: Duration = Duration::from_millis(15);
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
 /// Packets that the log holds at most: twice as many as one report covers.
 const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
-/// A report may walk through many entries of the log. Where packets overtake each other by a round trip, each is
-/// walked through by all reports of a round trip, of which there are 64 at most, and those that repeat them.
-const STEPS_PER_PACKET: u64 = 256;
-/// Steps that a second earns beside: a tenth of a processor's.
-const STEPS_PER_S: f64 = 20e6;
-/// Steps that may be saved up: 20 ms of processor time.
-const STEPS_MAX: u64 = 1 << 22;
 
 fn wait_max(base_rtt: Duration) -> Duration {
     (4 * base_rtt).max(WAIT_MAX)
@@ -254,8 +148,7 @@ impl SentLog {
             is_marking: false,
             omissions,
             path_from: 0,
-            steps_left: STEPS_MAX,
-            earned: Time::default(),
+            steps: Steps::new(),
         }
     }
 
@@ -341,7 +234,7 @@ impl SentLog {
             contents,
         });
         self.bytes_sent += bytes as u64;
-        self.steps_left = (self.steps_left + STEPS_PER_PACKET).min(STEPS_MAX);
+        self.steps.on_sent();
         if eliciting {
             self.bytes_in_flight += bytes as u64;
         } else {
@@ -371,7 +264,13 @@ impl SentLog {
         if report.largest >= next || names_none {
             return Err(Malformed);
         }
-        if !self.pay(report, now)? {
+        let (base, above) = (self.base, next - report.largest);
+        let mut covered = 0;
+        report.for_each_run(|low, high, _| {
+            covered += high.min(next).saturating_sub(low.max(base));
+        })?;
+        if !self.steps.take(above + covered, now) {
+            // More than the peer has earned: the report counts as lost.
             return Ok(());
         }
         // When the frame was made, the path had had time to deliver everything sent up to `judged`. A report
@@ -451,22 +350,6 @@ impl SentLog {
         self.spoken.forget_below(self.resolved);
         self.advance_oldest_open();
         Ok(())
-    }
-
-    /// Pays for walking through what a report covers. Returns false if that is more than the peer has earned: then the
-    /// report counts as lost.
-    fn pay(&mut self, report: &Report<'_>, now: Time) -> Result<bool, Malformed> {
-        let earned = STEPS_PER_S * now.seconds_since(self.earned);
-        self.steps_left = (self.steps_left + earned as u64).min(STEPS_MAX);
-        self.earned = now;
-        let (base, next) = (self.base, self.next_number());
-        let mut steps = next - report.largest;
-        report.for_each_run(|low, high, _| {
-            steps += high.min(next).saturating_sub(low.max(base));
-        })?;
-        let is_paid = steps <= self.steps_left;
-        self.steps_left -= if is_paid { steps } else { 0 };
-        Ok(is_paid)
     }
 
     fn is_omitted(&self, number: u64) -> bool {

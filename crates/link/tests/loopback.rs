@@ -4,38 +4,16 @@
     reason = "these tests use the real clock and real sockets"
 )]
 
+mod common;
+
 use std::{net::UdpSocket, time::Duration};
 
 use bytes::Bytes;
-use link::{
-    Class, Identity, Link, LinkConfig, OpenError, PeerConfig, PeerId, PeerState, Policy,
-    StreamError,
-};
+use common::{config, socket};
+use link::{Class, Link, OpenError, PeerConfig, PeerId, PeerState, StreamError};
 use tokio::time::timeout;
-use units::{BitRate, ByteCount};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn config(us: u8, other: u8, endpoint: Option<String>) -> LinkConfig {
-    LinkConfig {
-        identity: Identity::from_seed([us; 32]),
-        peers: vec![PeerConfig {
-            name: format!("site-{other}"),
-            public_keys: vec![Identity::from_seed([other; 32]).public_key()],
-            endpoint,
-            rate_max: None,
-        }],
-        policy: Policy::Fair,
-        rate_max: Some(BitRate::gbit(1)),
-        memory_max: ByteCount::mebibytes(256),
-        idle_timeout: Duration::from_secs(30),
-        replay_file: None,
-    }
-}
-
-fn socket() -> UdpSocket {
-    UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound")
-}
 
 fn pair() -> (Link, Link) {
     let socket_b = socket();

@@ -4,6 +4,8 @@
     reason = "this test uses real sockets, and so the real clock"
 )]
 
+mod common;
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     net::UdpSocket,
@@ -12,9 +14,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{Class, Identity, Link, LinkConfig, PeerConfig, PeerId, Policy};
+use common::{config, socket};
+use link::{Class, Link, LinkConfig, PeerId};
 use tokio::time::timeout;
-use units::{BitRate, ByteCount};
+use units::ByteCount;
 
 /// The system's allocator, which knows how much it has lent.
 struct Measuring;
@@ -54,18 +57,8 @@ static ALLOCATOR: Measuring = Measuring;
 
 fn link(socket: UdpSocket, us: u8, other: u8, endpoint: Option<String>) -> Link {
     let config = LinkConfig {
-        identity: Identity::from_seed([us; 32]),
-        peers: vec![PeerConfig {
-            name: format!("site-{other}"),
-            public_keys: vec![Identity::from_seed([other; 32]).public_key()],
-            endpoint,
-            rate_max: None,
-        }],
-        policy: Policy::Fair,
-        rate_max: Some(BitRate::gbit(1)),
         memory_max: MEMORY_MAX,
-        idle_timeout: Duration::from_secs(30),
-        replay_file: None,
+        ..config(us, other, endpoint)
     };
     Link::start(socket, config).expect("the link starts")
 }
@@ -74,7 +67,6 @@ fn link(socket: UdpSocket, us: u8, other: u8, endpoint: Option<String>) -> Link 
 /// the writer's.
 #[tokio::test]
 async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
-    let socket = || UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
     let socket_b = socket();
     let endpoint = socket_b
         .local_addr()

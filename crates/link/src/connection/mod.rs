@@ -6,6 +6,7 @@
 //! [`Connection::next_timeout`]. It owns the socket, the handshakes, and the choice between connections to one
 //! peer.
 
+mod address;
 mod ecn;
 mod keys;
 mod mtu;
@@ -117,17 +118,6 @@ impl std::fmt::Debug for HandshakeFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HandshakeFlight")
     }
-}
-
-/// An address from which the peer's packets came, not yet proved to be the peer's.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    address: SocketAddr,
-    token: [u8; 8],
-    next: Time,
-    tries: u32,
-    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
-    allowance: usize,
 }
 
 #[derive(Debug, Clone, Copy)]

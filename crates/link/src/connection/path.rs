@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Candidate, ecn::EcnState, mtu::Mtu, pacer::Pacer, peer_clock::PeerClock, rtt::Rtt};
-use crate::congestion::Controller;
+use super::{ecn::EcnState, mtu::Mtu, pacer::Pacer, peer_clock::PeerClock, rtt::Rtt};
+use crate::{congestion::Controller, time::Time};
 
 /// The path to the peer.
 pub(crate) struct Path {
@@ -21,6 +21,17 @@ pub(crate) struct Path {
     pub(super) pacer: Pacer,
     /// Packets that are still to go back to back.
     pub(super) train_left: usize,
+}
+
+/// An address from which the peer's packets came, not yet proved to be the peer's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    pub(super) address: SocketAddr,
+    pub(super) token: [u8; 8],
+    pub(super) next: Time,
+    pub(super) tries: u32,
+    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
+    pub(super) allowance: usize,
 }
 
 impl Path {

@@ -6,16 +6,13 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    Candidate, Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts, ip_overhead, path::Path,
-    repeat::RepeatsLeft,
+    Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts, ip_overhead, repeat::RepeatsLeft,
 };
 use crate::{
-    AMPLIFICATION_MAX,
     congestion::Digest,
     control_frame::Control,
     feedback::received::Content,
     recovery::{Item, Outcome, Timing},
-    secret::Purpose,
     stream::{
         Class,
         recv::{Insert, RecvState},
@@ -326,36 +323,6 @@ impl Connection {
         self.received.set_rtt(rtt);
     }
 
-    /// A challenge came back: if it was the candidate's, the peer has moved there.
-    fn on_response(&mut self, token: [u8; 8], from: SocketAddr, now: Time) {
-        if self
-            .path
-            .candidate
-            .is_some_and(|candidate| candidate.token == token && candidate.address == from)
-        {
-            self.follow(from, now);
-        }
-    }
-
-    /// The peer receives at `address` from now on. What is known of the path to another host says nothing about
-    /// this one.
-    fn follow(&mut self, address: SocketAddr, now: Time) {
-        if !self.path.move_to(address) {
-            return;
-        }
-        self.path = Path::new(
-            address,
-            true,
-            self.path.rtt.smoothed(),
-            (self.controllers)(None, self.rate_max.ours()),
-            self.pacing_quantum,
-        );
-        // What is on its way on the old path measures nothing on the new one, and says nothing of its loss.
-        self.sent.begin_path(now);
-        self.outage_end = now;
-        self.ping_wanted = true;
-    }
-
     /// The peer ends the connection.
     fn on_close(&mut self) {
         self.closed.get_or_insert(ConnectionEnd::ByPeer);
@@ -572,33 +539,6 @@ impl Connection {
             _ if matters => self.streams.controls.push_back(control),
             _ => {}
         }
-    }
-
-    /// The newest packet came from another address: challenges that address, since the packet may have been
-    /// replayed from there.
-    fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
-        let allowance = AMPLIFICATION_MAX * len;
-        if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == from) {
-            candidate.allowance += allowance;
-            return;
-        }
-        self.challenge(from, allowance, now);
-    }
-
-    /// Asks at `address` whether the peer receives there, by `allowance` bytes at most.
-    pub(super) fn challenge(&mut self, address: SocketAddr, allowance: usize, now: Time) {
-        // The peer must not answer for an address at which it does not receive.
-        let token = self
-            .secret
-            .number(Purpose::Challenge, self.our_id, self.challenges);
-        self.challenges += 1;
-        self.path.candidate = Some(Candidate {
-            address,
-            token: token.to_be_bytes(),
-            next: now,
-            tries: 0,
-            allowance,
-        });
     }
 
     /// Tells the peer our round-trip time when that has changed by a tenth: it sets the pace of the peer's

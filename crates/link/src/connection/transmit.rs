@@ -8,9 +8,10 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    Candidate, Connection, ConnectionEnd,
+    Connection, ConnectionEnd,
     ecn::EcnCounts,
     ip_overhead,
+    path::Candidate,
     repeat::{FLIGHT_INTERVAL, RepeatsLeft},
 };
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
     time::Time,
     wire::{
         frame::{self, CONTROL_SIZE_MAX, Frame},
-        packet::{self, HEADER_SIZE, OVERHEAD, TAG_SIZE},
+        packet::{self, HEADER_SIZE, TAG_SIZE},
     },
 };
 
@@ -36,8 +37,6 @@ pub struct Transmit {
     pub is_ecn_capable: bool,
 }
 
-/// Challenges sent to an address before it is given up.
-const CHALLENGES_MAX: u32 = 8;
 /// Frames with credit or ends of reading that wait to be repeated beside reports, at most.
 const ECHOES_MAX: usize = 64;
 const ECHOES_PER_REPORT: usize = 8;
@@ -45,17 +44,6 @@ const ECHOES_PER_REPORT: usize = 8;
 const CLOSE_APART: Duration = Duration::from_millis(40);
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
-/// A packet with a challenge alone.
-const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
-
-impl Candidate {
-    fn next_challenge(&self) -> Time {
-        if self.allowance < CHALLENGE_BYTES {
-            return Time::NEVER;
-        }
-        self.next
-    }
-}
 
 impl Connection {
     /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
@@ -164,30 +152,6 @@ impl Connection {
         next
     }
 
-    /// An answer to a challenge, or a challenge.
-    fn transmit_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        if let Some((token, to)) = self.path.response.take() {
-            let transmit = self.write_single(out, to, &Frame::Response(token), now);
-            if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == to) {
-                candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
-            }
-            return Some(transmit);
-        }
-        let rtt = self.path.rtt.smoothed();
-        let due = |candidate: &&mut Candidate| candidate.next_challenge() <= now;
-        if let Some(candidate) = self.path.candidate.as_mut().filter(due) {
-            candidate.next = now + rtt;
-            candidate.tries += 1;
-            candidate.allowance -= CHALLENGE_BYTES;
-            let (address, token) = (candidate.address, candidate.token);
-            if candidate.tries >= CHALLENGES_MAX {
-                self.path.candidate = None;
-            }
-            return Some(self.write_single(out, address, &Frame::Challenge(token), now));
-        }
-        None
-    }
-
     /// Another copy of the close, and nothing else any more.
     fn transmit_close(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let close = self.close.as_mut().filter(|close| close.next <= now)?;
@@ -265,7 +229,7 @@ impl Connection {
         out.len() - start
     }
 
-    fn write_single(
+    pub(super) fn write_single(
         &mut self,
         out: &mut Vec<u8>,
         to: SocketAddr,

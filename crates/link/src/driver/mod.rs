@@ -2,6 +2,7 @@
 //! applications use it.
 
 mod clock;
+mod flow;
 mod replay_file;
 mod report;
 mod resolve;

@@ -1,0 +1,113 @@
+//! Which address is the peer's: the one at which it has shown that it receives.
+//!
+//! In: packets from another address, and answers to challenges. Out: challenges, and the path to the new address.
+
+use std::net::SocketAddr;
+
+use super::{
+    Connection, Transmit,
+    path::{Candidate, Path},
+};
+use crate::{
+    AMPLIFICATION_MAX,
+    secret::Purpose,
+    time::Time,
+    wire::{frame::Frame, packet::OVERHEAD},
+};
+
+/// Challenges sent to an address before it is given up.
+const CHALLENGES_MAX: u32 = 8;
+/// A packet with a challenge alone.
+const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
+
+impl Candidate {
+    pub(super) fn next_challenge(&self) -> Time {
+        if self.allowance < CHALLENGE_BYTES {
+            return Time::NEVER;
+        }
+        self.next
+    }
+}
+
+impl Connection {
+    /// An answer to a challenge, or a challenge.
+    pub(super) fn transmit_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
+        if let Some((token, to)) = self.path.response.take() {
+            let transmit = self.write_single(out, to, &Frame::Response(token), now);
+            if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == to) {
+                candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
+            }
+            return Some(transmit);
+        }
+        let rtt = self.path.rtt.smoothed();
+        let due = |candidate: &&mut Candidate| candidate.next_challenge() <= now;
+        if let Some(candidate) = self.path.candidate.as_mut().filter(due) {
+            candidate.next = now + rtt;
+            candidate.tries += 1;
+            candidate.allowance -= CHALLENGE_BYTES;
+            let (address, token) = (candidate.address, candidate.token);
+            if candidate.tries >= CHALLENGES_MAX {
+                self.path.candidate = None;
+            }
+            return Some(self.write_single(out, address, &Frame::Challenge(token), now));
+        }
+        None
+    }
+
+    /// A challenge came back: if it was the candidate's, the peer has moved there.
+    pub(super) fn on_response(&mut self, token: [u8; 8], from: SocketAddr, now: Time) {
+        if self
+            .path
+            .candidate
+            .is_some_and(|candidate| candidate.token == token && candidate.address == from)
+        {
+            self.follow(from, now);
+        }
+    }
+
+    /// The peer receives at `address` from now on. What is known of the path to another host says nothing about
+    /// this one.
+    fn follow(&mut self, address: SocketAddr, now: Time) {
+        if !self.path.move_to(address) {
+            return;
+        }
+        self.path = Path::new(
+            address,
+            true,
+            self.path.rtt.smoothed(),
+            (self.controllers)(None, self.rate_max.ours()),
+            self.pacing_quantum,
+        );
+        // What is on its way on the old path measures nothing on the new one, and says nothing of its loss.
+        self.sent.begin_path(now);
+        self.outage_end = now;
+        self.ping_wanted = true;
+    }
+
+    /// The newest packet came from another address: challenges that address, since the packet may have been
+    /// replayed from there.
+    pub(super) fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
+        let allowance = AMPLIFICATION_MAX * len;
+        if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == from) {
+            candidate.allowance += allowance;
+            return;
+        }
+        self.challenge(from, allowance, now);
+    }
+
+    /// Asks at `address` whether the peer receives there, by `allowance` bytes at most.
+    pub(super) fn challenge(&mut self, address: SocketAddr, allowance: usize, now: Time) {
+        // The peer must not answer for an address at which it does not receive.
+        let token = self
+            .secret
+            .number(Purpose::Challenge, self.our_id, self.challenges);
+        self.challenges += 1;
+        self.path.candidate = Some(Candidate {
+            address,
+            token: token.to_be_bytes(),
+            next: now,
+            tries: 0,
+            allowance,
+        });
+    }
+}

@@ -1,0 +1,33 @@
+//! What a sent packet carried.
+
+use crate::{control_frame::Control, stream::ChunkRef, wire::frame::Half};
+
+/// A part of a packet that must arrive, and is sent again if the packet is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Item {
+    Chunk(ChunkRef),
+    Half(ChunkRef, Half),
+    Control(Control),
+}
+
+/// The items of a sent packet.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) first: Option<Item>,
+    /// Items behind the first, for packets of several small frames.
+    more: Vec<Item>,
+}
+
+impl Contents {
+    pub(crate) fn push(&mut self, item: Item) {
+        match self.first {
+            None => self.first = Some(item),
+            Some(_) => self.more.push(item),
+        }
+    }
+
+    pub(super) fn for_each(&self, mut visit: impl FnMut(Item)) {
+        self.first.into_iter().for_each(&mut visit);
+        self.more.iter().copied().for_each(visit);
+    }
+}

@@ -1,0 +1,67 @@
+//! The work that a peer's reports may cause.
+//!
+//! A report of a few bytes may cover all packets in flight. The sender walks through the entry of each, so a peer that
+//! repeats such reports would keep the sender busy. Reports are paid for in steps; packets and time earn them.
+
+use crate::time::Time;
+
+/// Steps that are left: a step is an entry of the log that a report covers.
+#[derive(Debug)]
+pub(super) struct Steps {
+    left: u64,
+    /// When time was last counted.
+    counted: Time,
+}
+
+/// Where packets overtake each other by a round trip, each is
+/// walked through by all reports of a round trip, of which there are 64 at most, and those that repeat them.
+const PER_PACKET: u64 = 256;
+/// Steps that a second earns beside: a tenth of a processor's.
+const PER_S: f64 = 20e6;
+/// Steps that may be saved up: 20 ms of processor time.
+const SAVED_MAX: u64 = 1 << 22;
+
+impl Steps {
+    pub(super) fn new() -> Self {
+        Self {
+            left: SAVED_MAX,
+            counted: Time::default(),
+        }
+    }
+
+    /// A packet was sent.
+    pub(super) fn on_sent(&mut self) {
+        self.left = (self.left + PER_PACKET).min(SAVED_MAX);
+    }
+
+    /// Takes the steps of a report. Returns false, having taken none, if fewer are left.
+    pub(super) fn take(&mut self, steps: u64, now: Time) -> bool {
+        let earned = PER_S * now.seconds_since(self.counted);
+        self.counted = now;
+        self.left = (self.left + earned as u64).min(SAVED_MAX);
+        let is_enough = steps <= self.left;
+        self.left -= if is_enough { steps } else { 0 };
+        is_enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn packets_and_time_earn_steps() {
+        let mut steps = Steps::new();
+        let start = Time::default() + Duration::from_secs(1);
+        assert!(steps.take(SAVED_MAX, start), "saved up");
+        assert!(!steps.take(1, start), "none are left");
+        steps.on_sent();
+        assert!(steps.take(PER_PACKET, start));
+        assert!(!steps.take(1, start));
+        let later = start + Duration::from_millis(1);
+        assert!(!steps.take(20_001, later));
+        assert!(steps.take(20_000, later));
+    }
+}

@@ -1,0 +1,30 @@
+//! What tests over real sockets share.
+#![allow(unreachable_pub, reason = "each test is a crate of its own")]
+
+use std::{net::UdpSocket, time::Duration};
+
+use link::{Identity, LinkConfig, PeerConfig, Policy};
+use units::{BitRate, ByteCount};
+
+/// The settings of a link that knows one peer, each by the seed of its keys.
+pub fn config(us: u8, other: u8, endpoint: Option<String>) -> LinkConfig {
+    LinkConfig {
+        identity: Identity::from_seed([us; 32]),
+        peers: vec![PeerConfig {
+            name: format!("site-{other}"),
+            public_keys: vec![Identity::from_seed([other; 32]).public_key()],
+            endpoint,
+            rate_max: None,
+        }],
+        policy: Policy::Fair,
+        rate_max: Some(BitRate::gbit(1)),
+        memory_max: ByteCount::mebibytes(256),
+        idle_timeout: Duration::from_secs(30),
+        replay_file: None,
+    }
+}
+
+/// On a free port of the loopback interface.
+pub fn socket() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound")
+}
