@@ -85,6 +85,14 @@ fn groups() -> Vec<Group> {
             rows: visited(policy),
         },
         Group {
+            name: "late: others have had the path for 20 s",
+            rows: late(policy),
+        },
+        Group {
+            name: "early: CUBIC comes when we have had the path for 20 s",
+            rows: early(policy),
+        },
+        Group {
             name: "among ourselves",
             rows: among_ourselves(policy),
         },
@@ -271,6 +279,118 @@ fn visited(policy: Policy) -> Vec<Cell<Outcome>> {
         ));
     }
     rows
+}
+
+/// When the late-comer begins.
+const LATE: Duration = Duration::from_secs(20);
+
+/// The paths on which one comes late: those on which the rates of the second round are required.
+fn late_paths() -> impl Iterator<Item = Line> {
+    [50, 100].into_iter().flat_map(|mbit| {
+        [20, 100, 173].into_iter().flat_map(move |rtt_ms| {
+            [0.5, 1.0, 4.0]
+                .into_iter()
+                .map(move |queue| Line::new(mbit, rtt_ms, queue))
+        })
+    })
+}
+
+fn path_name(line: &Line) -> String {
+    let mbit = line.rate.as_bits_per_s() / 1_000_000;
+    let rtt_ms = line.rtt.as_millis();
+    format!("{mbit} Mbit/s, {rtt_ms} ms, queue {} BDP", line.queue_bdp)
+}
+
+/// The first flow comes late, to `count` others that have had the path.
+fn come_late(line: &Line, seed: u64, kind: FlowKind, others: &FlowKind, count: u64) -> Crowd {
+    let late = kind.flow().starting_at(LATE + offset(seed, 0, S));
+    let others = (1..=count).map(|which| soon(others.clone(), seed, which));
+    crowd(line, seed, [late].into_iter().chain(others))
+}
+
+/// The mean rates of all flows in a span of seconds after the late-comer has come.
+fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
+    rates(
+        crowd.record(),
+        &(LATE + S * span_s.start..LATE + S * span_s.end),
+    )
+}
+
+/// Beside BBR a late-comer under CUBIC gets little itself, so the link is compared with that. So is what the others
+/// keep.
+fn late(policy: Policy) -> Vec<Cell<Outcome>> {
+    let mut rows = Vec::new();
+    let others = [
+        ("CUBIC", FlowKind::cubic(), 1),
+        ("4 CUBIC", FlowKind::cubic(), 4),
+        ("BBR", FlowKind::bbr(), 1),
+        ("ours", FlowKind::for_policy(policy), 1),
+    ];
+    for (name, kind, count) in others {
+        let is_in_full = matches!(name, "CUBIC" | "BBR");
+        let is_typical = |line: &Line| line.rtt == 100 * MS && line.rate == BitRate::mbit(100);
+        for line in late_paths().filter(|line| is_in_full || is_typical(line)) {
+            let kind = kind.clone();
+            rows.push(Cell::new(
+                format!("{}, {name}", path_name(&line)),
+                move |seed| {
+                    let ours = FlowKind::for_policy(policy);
+                    let crowd = come_late(&line, seed, ours, &kind, count);
+                    let fair = line.bits_per_s() / (count + 1) as f64;
+                    let share = |span_s| rates_late(&crowd, span_s)[0] / fair;
+                    let figures = if name == "BBR" {
+                        let cubic = come_late(&line, seed, FlowKind::cubic(), &kind, count);
+                        let [with_us, with_cubic] =
+                            [&crowd, &cubic].map(|crowd| rates_late(crowd, 5..60));
+                        vec![
+                            Figure::at_least(
+                                "ours / a late CUBIC",
+                                1.5,
+                                with_us[0] / with_cubic[0],
+                            )
+                            .by_mean(),
+                            Figure::at_most("ours / fair", 1.0, with_us[0] / fair).by_mean(),
+                            Figure::at_least("BBR keeps", 0.7, with_us[1] / with_cubic[1])
+                                .by_mean(),
+                            Figure::shown("a late CUBIC / fair", with_cubic[0] / fair),
+                        ]
+                    } else {
+                        vec![
+                            Figure::at_least("ours / fair, 5-15 s", 0.7, share(5..15)).by_mean(),
+                            Figure::at_most("ours / fair, 5-15 s", 1.3, share(5..15)).by_mean(),
+                            Figure::shown("ours / fair, 15-30 s", share(15..30)),
+                            Figure::at_least("ours / fair, 30-60 s", 0.8, share(30..60)).by_mean(),
+                            Figure::at_most("ours / fair, 30-60 s", 1.2, share(30..60)).by_mean(),
+                        ]
+                    };
+                    outcome(&line, &crowd, figures)
+                },
+            ));
+        }
+    }
+    rows
+}
+
+/// What a CUBIC flow gets that comes late to us.
+fn early(policy: Policy) -> Vec<Cell<Outcome>> {
+    late_paths()
+        .map(|line| {
+            Cell::new(path_name(&line), move |seed| {
+                let ours = FlowKind::for_policy(policy);
+                let beside_us = come_late(&line, seed, FlowKind::cubic(), &ours, 1);
+                let beside_cubic = come_late(&line, seed, FlowKind::cubic(), &FlowKind::cubic(), 1);
+                let fair = line.bits_per_s() / 2.0;
+                let share = |crowd, span_s| rates_late(crowd, span_s)[0] / fair;
+                let figures = vec![
+                    Figure::shown("CUBIC / fair, 5-15 s", share(&beside_us, 5..15)),
+                    Figure::at_least("CUBIC / fair, 15-30 s", 0.7, share(&beside_us, 15..30))
+                        .by_mean(),
+                    Figure::shown("the same beside CUBIC", share(&beside_cubic, 15..30)),
+                ];
+                outcome(&line, &beside_us, figures)
+            })
+        })
+        .collect()
 }
 
 fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
