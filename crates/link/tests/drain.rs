@@ -243,13 +243,22 @@ fn what_waits_for_a_slow_path_drains_within_the_limit_too() {
     for rtt in rtts() {
         for loss in [0.0, 0.1] {
             let line = BitRate::mbit(2);
-            let mut world = world(line, rtt, loss, 1);
-            let id = upload(&mut world, size(line, 60), Some(LIMIT));
-            let tail = tail(&mut world, id);
-            let progress = world.progress(id);
-            let time = progress.arrived.expect("it ended") - progress.began;
-            println!("{rtt:?}, loss {loss}: {tail:?} of {time:?}");
-            assert!(tail < LIMIT + rtt, "{rtt:?}, loss {loss}: {tail:?}");
+            let mut tails: Vec<Duration> = (1..=5)
+                .map(|seed| {
+                    let mut world = world(line, rtt, loss, seed);
+                    let id = upload(&mut world, size(line, 60), Some(LIMIT));
+                    tail(&mut world, id)
+                })
+                .collect();
+            tails.sort_unstable();
+            println!("{rtt:?}, loss {loss}: {tails:?}");
+            // With loss the last bytes may need one round trip or two, by chance.
+            let median = tails[tails.len() / 2];
+            assert!(median < LIMIT + rtt, "{rtt:?}, loss {loss}: {tails:?}");
+            assert!(
+                tails[4] < LIMIT + 2 * rtt,
+                "{rtt:?}, loss {loss}: {tails:?}"
+            );
         }
     }
 }

@@ -95,6 +95,11 @@ pub trait Controller: Send {
     }
     /// Name of the present state, for logs and traces.
     fn state(&self) -> &'static str;
+    /// Whether the route has become longer since the last call: round-trip times measured before are not this
+    /// path's.
+    fn take_longer_route(&mut self) -> bool {
+        false
+    }
     /// Estimate of the path's present queueing delay, one way, in seconds.
     fn queue_delay_s(&self) -> f64 {
         0.0

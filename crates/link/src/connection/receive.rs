@@ -472,6 +472,9 @@ impl Connection {
         self.path
             .controller
             .on_report(&digest, now.seconds_since(Time::default()));
+        if self.path.controller.take_longer_route() {
+            self.path.rtt.forget_base(now);
+        }
     }
 
     fn on_item_arrived(&mut self, item: Item) {

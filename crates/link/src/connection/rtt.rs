@@ -13,13 +13,18 @@ pub(crate) struct Rtt {
     /// Minima of the present and the previous half of the window.
     minima: [Option<Duration>; 2],
     half_began: Time,
-    has_sample: bool,
+    latest: Option<Duration>,
+    /// When the last sample came, or was wished for.
+    looked: Time,
     overtakers: Overtakers,
 }
 
 /// The minimum is taken over the last 15 to 30 s: long enough to outlast a queue that we build
 /// ourselves, short enough to follow a change of route.
 const HALF_WINDOW: Duration = Duration::from_secs(15);
+
+/// A sample is this old at most on an idle link: two keep-alives of the peer.
+const SAMPLE_AGE_MAX: Duration = Duration::from_secs(10);
 
 impl Rtt {
     /// Starts from a guess, which the first sample replaces.
@@ -28,14 +33,15 @@ impl Rtt {
             smoothed: guess,
             minima: [None, None],
             half_began: Time::default(),
-            has_sample: false,
+            latest: None,
+            looked: Time::default(),
             overtakers: Overtakers::new(),
         }
     }
 
     /// Takes in the peer's measurement, unless there is a sample of our own.
     pub(crate) fn suggest(&mut self, guess: Duration) {
-        if !self.has_sample {
+        if self.latest.is_none() {
             self.smoothed = guess;
         }
     }
@@ -46,23 +52,43 @@ impl Rtt {
         let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);
         let now_s = now.seconds_since(Time::default());
         let overtakers = &mut self.overtakers;
-        if self.has_sample && overtakers.is_one(rtt.as_secs_f64(), now_s, Some(base_s), visible_s) {
+        if self.latest.is_some()
+            && overtakers.is_one(rtt.as_secs_f64(), now_s, Some(base_s), visible_s)
+        {
             return false;
         }
-        if self.has_sample {
+        if self.latest.is_some() {
             self.smoothed = (self.smoothed * 7 + rtt) / 8;
         } else {
             self.smoothed = rtt;
             self.half_began = now;
-            self.has_sample = true;
         }
+        self.latest = Some(rtt);
+        self.looked = now;
         let window = HALF_WINDOW.max(self.smoothed * 10);
-        if now.since(self.half_began) > window {
-            self.minima = [None, self.minima[0]];
+        let elapsed = now.since(self.half_began);
+        if elapsed > window {
+            let previous = self.minima[0].filter(|_| elapsed < 2 * window);
+            self.minima = [None, previous];
             self.half_began = now;
         }
         self.minima[0] = Some(self.minima[0].map_or(rtt, |least| least.min(rtt)));
         true
+    }
+
+    /// The route has become longer: earlier minima are not this path's.
+    pub(crate) fn forget_base(&mut self, now: Time) {
+        self.minima = [self.latest, None];
+        self.half_began = now;
+    }
+
+    /// Whether the last sample is so old that another one is wished for. Says so once in that time.
+    pub(crate) fn take_wish(&mut self, now: Time) -> bool {
+        let is_old = now.since(self.looked) >= SAMPLE_AGE_MAX;
+        if is_old {
+            self.looked = now;
+        }
+        is_old
     }
 
     pub(crate) fn smoothed(&self) -> Duration {
@@ -80,6 +106,6 @@ impl Rtt {
     }
 
     pub(crate) fn measured(&self) -> Option<Duration> {
-        self.has_sample.then_some(self.smoothed)
+        self.latest.map(|_| self.smoothed)
     }
 }

@@ -183,12 +183,17 @@ impl Connection {
             if let Some(EcnCounts { capable, marked }) = self.path.ecn.take_counts() {
                 Frame::Ecn { capable, marked }.put(out);
             }
+            // Where only the peer's keep-alives cross an idle path, nothing else would measure it for us.
+            let asks = self.path.rtt.take_wish(now);
+            if asks {
+                Frame::Ping.put(out);
+            }
             let space = start + self.path.mtu.payload_bytes() - TAG_SIZE - 1 - out.len();
             frame::put_feedback_type(out);
             let reserved = ECHOES_PER_REPORT.min(self.echoes.len()) * CONTROL_SIZE_MAX;
             self.received.write_report(out, space - reserved, now);
             self.put_echoes(out, start + self.path.mtu.payload_bytes() - TAG_SIZE);
-            let len = self.end_packet(out, start, false, false, Contents::default(), now);
+            let len = self.end_packet(out, start, asks, false, Contents::default(), now);
             self.stats.feedback_bytes += (len + ip_overhead(&to)) as u64;
             return Some(self.transmit(to, len));
         }

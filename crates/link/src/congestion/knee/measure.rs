@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use super::ramp::Ramp;
 use crate::{
     congestion::{Arrival, Digest},
     overtakers::Overtakers,
@@ -30,6 +31,10 @@ pub(super) struct Measure {
     queue_since_s: f64,
     /// Whether `queue_s` was measured on packets sent after the last cut.
     pub(super) queue_is_fresh: bool,
+    /// The least round-trip time of packets sent after the last cut.
+    rtt_since_cut_s: Option<f64>,
+    /// Whether the delay grows over packets of a span of time, while that is of interest.
+    ramp: Option<Ramp>,
     /// Arrivals that the capacity is measured on, oldest first.
     points: VecDeque<Arrival>,
     /// Bytes received in all, and when, in seconds of the peer's clock.
@@ -145,6 +150,8 @@ impl Measure {
             queue_sent_s: 0.0,
             queue_since_s: 0.0,
             queue_is_fresh: false,
+            rtt_since_cut_s: None,
+            ramp: None,
             points: VecDeque::new(),
             received: VecDeque::new(),
             capacity: None,
@@ -196,8 +203,23 @@ impl Measure {
     pub(super) fn forget_queue(&mut self, now_s: f64) {
         self.queue_since_s = now_s;
         self.queue_is_fresh = false;
+        self.rtt_since_cut_s = None;
         self.bucket.is_fresh = false;
         self.bucket.clear();
+    }
+
+    /// Watches the delays of the packets that are sent in a span of time.
+    pub(super) fn watch_ramp(&mut self, from_s: f64, until_s: f64) {
+        self.ramp = Some(Ramp::new(from_s, until_s));
+    }
+
+    /// How much longer the last of those packets took than the first, once that is known.
+    pub(super) fn ramp_rise_s(&self) -> Option<f64> {
+        self.ramp?.rise_s()
+    }
+
+    pub(super) fn forget_ramp(&mut self) {
+        self.ramp = None;
     }
 
     /// Takes the present delay for the base: the route has changed.
@@ -205,8 +227,18 @@ impl Measure {
         let (Some(delay), Some(rtt)) = (self.delay_base.get(), self.rtt_base.get()) else {
             return;
         };
+        // The way back may have become longer, too.
+        let longer_rtt_s = self.rtt_since_cut_s.unwrap_or(rtt + self.queue_s);
         self.delay_base.reset(delay + self.queue_s, now_s);
-        self.rtt_base.reset(rtt + self.queue_s, now_s);
+        self.rtt_base.reset(longer_rtt_s, now_s);
+        self.forget_queue(now_s);
+        self.queue_s = 0.0;
+    }
+
+    /// The delays of before are too old to count, as the round-trip times are.
+    pub(super) fn forget_delay(&mut self, now_s: f64) {
+        self.delay_base = WindowedMin::new();
+        self.least_before_s = None;
         self.forget_queue(now_s);
         self.queue_s = 0.0;
     }
@@ -215,6 +247,11 @@ impl Measure {
         if let Some(rtt_s) = digest.rtt_s {
             let window_s = base_window_s(rtt_s);
             self.rtt_base.insert(rtt_s, now_s, window_s);
+            let was_sent_after_cut = now_s - rtt_s > self.queue_since_s;
+            if was_sent_after_cut {
+                let least_s = self.rtt_since_cut_s.unwrap_or(rtt_s);
+                self.rtt_since_cut_s = Some(least_s.min(rtt_s));
+            }
         }
         let base_s = self.base_rtt_s();
         if self.last_report_s > 0.0 && !digest.app_limited {
@@ -255,12 +292,21 @@ impl Measure {
     }
 
     fn on_arrival(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) {
+        let paused_s = |last: &Arrival| arrival.sent_s - last.sent_s;
+        let pause_s = self.points.back().map_or(0.0, paused_s);
+        if pause_s > POINTS_PAUSE_S.max(base_s) {
+            // A rate over the pause would be the application's.
+            self.points.clear();
+        }
         if self.points.len() == POINTS_MAX {
             self.points.pop_front();
         }
         self.points.push_back(*arrival);
         if arrival.in_train {
             return;
+        }
+        if let Some(ramp) = &mut self.ramp {
+            ramp.on_arrival(arrival);
         }
         let is_fresh = arrival.sent_s > self.queue_since_s;
         if is_fresh && !self.bucket.is_fresh {
@@ -414,6 +460,8 @@ const TRAIN_SENT_WITHIN_S: f64 = 0.000_9;
 const CAPACITY_SPAN: f64 = 1.0 / 4.0;
 const CAPACITY_SPAN_MIN_S: f64 = 0.002;
 const CAPACITY_PACKETS_MIN: u64 = 16;
+/// The capacity is measured anew after so long without packets, or after a round trip if that is longer.
+const POINTS_PAUSE_S: f64 = 1.0;
 /// Arrivals that the capacity is measured on at most.
 const POINTS_MAX: usize = 4096;
 /// The delivered rate is measured over this part of a round trip and this time at least. Unlike the

@@ -20,6 +20,8 @@ mod losses;
 mod measure;
 mod policed;
 mod queue;
+mod ramp;
+mod route;
 mod start;
 mod state;
 
@@ -57,6 +59,10 @@ pub struct Knee {
     known_capacity: f64,
     /// A drain has emptied the queue at least once: the base delay is the path's.
     has_emptied: bool,
+    /// The route has become longer, and nobody has asked yet.
+    is_rerouted: bool,
+    /// There was a sample of the round-trip time.
+    has_sampled: bool,
     /// The last cut was for loss: growth is gentle.
     is_gentle: bool,
     policer: Policer,
@@ -93,6 +99,8 @@ impl Knee {
             round_began_s: 0.0,
             known_capacity: 0.0,
             has_emptied: false,
+            is_rerouted: false,
+            has_sampled: false,
             is_gentle: false,
             policer: Policer::default(),
             failed_drains: FailedDrains::default(),
@@ -117,6 +125,8 @@ impl Knee {
                 rate.max(DRAIN_RATE_MIN_SHORT * drain.capacity)
             }
             State::Drain(drain) => rate.max(DRAIN_RATE_MIN * drain.capacity),
+            State::RouteTest(test) if test.bytes_left > 0.0 => test.rate,
+            State::RouteTest(test) => rate.max(DRAIN_RATE_MIN * test.capacity),
             _ => rate,
         }
     }
@@ -133,8 +143,14 @@ impl Knee {
     /// Queueing delay that ends growth: visible over jitter, yet within a queue of a tenth of the
     /// bandwidth-delay product.
     fn threshold_s(&self) -> f64 {
+        self.threshold_at_s(self.window / self.rtt_s())
+    }
+
+    /// The same at a given rate, in bytes per second: packets that are farther apart vary more.
+    fn threshold_at_s(&self, rate: f64) -> f64 {
+        let packets_s = THRESHOLD_PACKETS * self.packet / rate.max(self.packet / self.rtt_s());
         visible_delay_s(self.base_s())
-            .max(THRESHOLD_PACKETS * self.packet_time_s())
+            .max(packets_s)
             .min(self.threshold_cap_s)
     }
 
@@ -212,6 +228,7 @@ impl Knee {
             State::Policed => self.grow_policed(bytes, now_s),
             State::Compete(compete) => self.grow_compete(compete, bytes, now_s),
             State::Drain(_)
+            | State::RouteTest(_)
             | State::LossDrain(_)
             | State::Experiment(_)
             | State::CompeteTest(_) => {}
@@ -224,12 +241,65 @@ impl Knee {
             State::Start(start) => self.step_start(start, app_limited, now_s),
             State::Grow(grow) => self.step_grow(grow, app_limited, now_s),
             State::Drain(drain) => self.step_drain(drain, app_limited, now_s),
+            State::RouteTest(test) => self.step_route_test(test, now_s),
             State::LossDrain(drain) => self.step_loss_drain(drain, now_s),
             State::Experiment(experiment) => self.step_experiment(experiment, now_s),
             State::Policed => self.step_policed(now_s),
             State::Compete(compete) => self.step_compete(compete, now_s),
             State::CompeteTest(test) => self.step_compete_test(test, now_s),
         }
+    }
+
+    /// Measures, and keeps the rate where the base RTT becomes another: a window fits one path.
+    fn measure_path(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
+        let base_s = self.base_s();
+        // A queue on an idle link is none of ours, or none at all.
+        let rtt_s = if self.is_idle(digest) {
+            base_s
+        } else {
+            self.rtt_s()
+        };
+        let is_stale = since_report_s > STALE_S && !matches!(self.state, State::Start(_));
+        if is_stale {
+            self.look_again(now_s);
+        }
+        // The time of a packet that was sent before a silence says how long that was.
+        let is_telling = |sample_s: &f64| !is_stale || *sample_s < since_report_s / 2.0;
+        let digest = Digest {
+            rtt_s: digest.rtt_s.filter(is_telling),
+            ..*digest
+        };
+        self.measure.update(&digest, now_s);
+        let is_measured = self.has_sampled && digest.rtt_s.is_some();
+        self.has_sampled |= digest.rtt_s.is_some();
+        let is_longer = self.base_s() > ANOTHER_BASE * base_s;
+        let is_shorter = self.base_s() * ANOTHER_BASE < base_s;
+        if is_measured && (is_longer || is_shorter) {
+            if is_longer {
+                // What was the least before is too old to count.
+                self.measure.forget_delay(now_s);
+            }
+            self.window *= self.rtt_s() / rtt_s;
+        }
+    }
+
+    /// Whether the application sends so little that a queue is none of ours, and that nothing we do would show in it.
+    fn is_idle(&self, digest: &Digest<'_>) -> bool {
+        let resolved: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
+        let used = digest.bytes_in_flight as f64 + resolved as f64;
+        let is_started = !matches!(self.state, State::Start(_));
+        is_started
+            && digest.app_limited
+            && used < (IDLE_PART * self.window).min(IDLE_PACKETS * self.packet)
+    }
+
+    /// Waits for traffic. A test that is under way would find nothing.
+    fn rest(&mut self, now_s: f64) {
+        if let State::RouteTest(_) = self.state {
+            self.measure.forget_ramp();
+            self.enter_grow(now_s);
+        }
+        self.begin_round(now_s);
     }
 
     /// What is known of the path is old: keeps the rate as a guess and measures anew.
@@ -262,6 +332,9 @@ impl Controller for Knee {
                 start.train_asked_s = now_s;
             }
         }
+        if let State::RouteTest(test) = &mut self.state {
+            test.bytes_left -= bytes as f64;
+        }
         if bytes > FULL_PACKET_MIN_BYTES {
             self.packet += (bytes as f64 - self.packet) * PACKET_WEIGHT;
         }
@@ -269,12 +342,9 @@ impl Controller for Knee {
 
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64) {
         let since_report_s = now_s - self.last_report.at_s;
-        if since_report_s > STALE_S && !matches!(self.state, State::Start(_)) {
-            self.look_again(now_s);
-        }
+        self.measure_path(digest, since_report_s, now_s);
         self.last_report.at_s = now_s;
         self.last_report.reorder_window_s = digest.reorder_window_s;
-        self.measure.update(digest, now_s);
         self.losses.update(digest.resolved, digest.late_sent_s);
         self.take_up_cached(digest.rtt_s.is_some());
         // Time without anything to send, or without reports, is no time to grow.
@@ -289,7 +359,11 @@ impl Controller for Knee {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
             self.grow(bytes as f64, now_s);
         }
-        self.step(digest.app_limited, now_s);
+        if self.is_idle(digest) {
+            self.rest(now_s);
+        } else {
+            self.step(digest.app_limited, now_s);
+        }
         self.window = self.window.max(WINDOW_MIN_PACKETS * self.packet);
         debug_assert!(self.window.is_finite(), "every divisor is bounded below");
     }
@@ -306,7 +380,11 @@ impl Controller for Knee {
         let slack = 1.0 + IN_FLIGHT_FOR_LOSS * self.losses.floor + reordered;
         let report_gap_s = self.measure.report_gap_s().max(REPORT_GAP_MIN_S);
         let between_reports = self.rate() * (report_interval_s + report_gap_s);
-        IN_FLIGHT_MAX * self.window * slack
+        let test = match self.state {
+            State::RouteTest(test) => test.bytes,
+            _ => 0.0,
+        };
+        test + IN_FLIGHT_MAX * self.window * slack
             + IN_FLIGHT_SPARE_PACKETS * self.packet
             + between_reports
     }
@@ -333,6 +411,7 @@ impl Controller for Knee {
             State::Start(_) => "start",
             State::Grow(_) => "grow",
             State::Drain(_) => "drain",
+            State::RouteTest(_) => "route test",
             State::LossDrain(_) => "loss drain",
             State::Experiment(_) => "experiment",
             State::Policed => "policed",
@@ -343,6 +422,10 @@ impl Controller for Knee {
 
     fn queue_delay_s(&self) -> f64 {
         self.measure.queue_s
+    }
+
+    fn take_longer_route(&mut self) -> bool {
+        std::mem::take(&mut self.is_rerouted)
     }
 }
 
@@ -393,6 +476,12 @@ const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
 /// After this long without a report the window is validated anew: the window over which the base delay
 /// is the minimum is as long, so nothing measured is left by then.
 const STALE_S: f64 = 30.0;
+/// An application that uses less than this part of the window, and no more than a few packets as commands and
+/// keep-alives do, leaves the link idle.
+const IDLE_PART: f64 = 1.0 / 8.0;
+const IDLE_PACKETS: f64 = 8.0;
+/// A base RTT that changes by this factor at once is that of another path.
+const ANOTHER_BASE: f64 = 1.25;
 /// The window never falls below this many packets: with fewer in flight a single lost report stops the
 /// flow, and there is too little to measure.
 const WINDOW_MIN_PACKETS: f64 = 4.0;

@@ -1,12 +1,12 @@
 //! The cycle of a link that is alone: grow until queueing delay shows, then drain.
 //!
-//! A drain that empties the queue leads back to growth at the capacity that the drain began with. One
-//! that fails is repeated lower; failures add up to the verdict that the route is longer now, or that
-//! others fill the queue ([`company`](super::company)).
+//! A drain that empties the queue leads back to growth at the capacity that the drain began with. One that fails
+//! may mean that the route is longer now ([`route`](super::route)). Otherwise it is repeated lower, and failures
+//! add up to the verdict that others fill the queue ([`company`](super::company)).
 
 use super::{
     Knee, Share,
-    state::{Drain, Failure, Grow, State},
+    state::{Drain, Grow, State},
 };
 
 impl Knee {
@@ -30,7 +30,13 @@ impl Knee {
                 self.threshold_cap_s *= THRESHOLD_CAP_GROWTH;
             }
             let capacity = self.capacity();
-            self.enter_drain(capacity, 0, now_s);
+            // What an earlier train showed may be the line before a change of route.
+            self.measure.train = None;
+            if self.can_test_route(capacity) && self.queue_is_sudden() {
+                self.enter_route_test(capacity, self.measure.queue_s, 0, now_s);
+            } else {
+                self.enter_drain(capacity, 0, now_s);
+            }
         } else if self.losses.are_excessive() || self.must_cut_again() {
             self.cut_for_loss(now_s);
         } else if now_s - self.round_began_s >= self.round_s() {
@@ -112,7 +118,12 @@ impl Knee {
             drain.emptied_s = Some(now_s);
             self.has_emptied = true;
         } else if self.measure.queue_is_fresh && self.is_drain_overdue(&drain) {
-            self.fail_drain(&drain, now_s);
+            let tries = drain.tries + 1;
+            if self.can_test_route(drain.capacity) {
+                self.enter_route_test(drain.capacity, drain.queue_max_s, tries, now_s);
+            } else {
+                self.fail_drain(tries, now_s);
+            }
             return;
         }
         self.state = State::Drain(drain);
@@ -126,7 +137,6 @@ impl Knee {
         if drain.tries == 0 {
             self.failed_drains.score = (self.failed_drains.score - SCORE_STEP_DOWN).max(0.0);
         }
-        self.failed_drains.first = None;
         self.window = drain.capacity * self.base_s();
         self.enter_grow(now_s);
     }
@@ -150,48 +160,15 @@ impl Knee {
         self.measure.queue_sent_s + base_s > drain.cut_s + patience_s
     }
 
-    /// The queue did not empty: the route is longer now, or others fill the queue.
-    pub(super) fn fail_drain(&mut self, drain: &Drain, now_s: f64) {
-        let first = *self.failed_drains.first.get_or_insert(Failure {
-            window: self.window,
-            queue_s: self.measure.queue_s,
-            capacity: drain.capacity,
-        });
-        if drain.tries >= 1 && self.is_on_longer_route(&first) {
-            self.take_longer_route(&first, now_s);
-            return;
-        }
+    /// `tries` drains have not emptied the queue, and it is one: others fill it, if that goes on.
+    pub(super) fn fail_drain(&mut self, tries: u32, now_s: f64) {
         self.failed_drains.score += SCORE_STEP_UP;
         if self.failed_drains.score >= SCORE_OF_COMPANY && self.share == Share::Fair {
             let window = self.failed_drains.window_before.max(self.window);
-            self.failed_drains.first = None;
             self.enter_compete(window, now_s);
-            return;
+        } else {
+            self.drain_again(tries, now_s);
         }
-        self.drain_again(drain.tries + 1, now_s);
-    }
-
-    /// Whether the delay is that of a longer route, and no queue.
-    ///
-    /// In a queue, ours or shared, a smaller window shows; on a longer route it does not. Only a window
-    /// that made up much of the queue can tell the two apart. Nor does it show in a queue that a crowd
-    /// keeps full: a connection that has never seen the queue empty may have begun in one.
-    fn is_on_longer_route(&self, first: &Failure) -> bool {
-        let peak = self.measure.capacity_peak().unwrap_or(f64::INFINITY);
-        let missed_s = (first.window - self.window) / peak;
-        let is_telling = missed_s > TELLING_PART * first.queue_s;
-        let moved_s = (self.measure.queue_s - first.queue_s).abs();
-        let is_unmoved = moved_s < UNMOVED_PART * first.queue_s.max(UNMOVED_QUEUE_MIN_S);
-        self.has_emptied && is_telling && is_unmoved
-    }
-
-    fn take_longer_route(&mut self, first: &Failure, now_s: f64) {
-        self.measure.rebase(now_s);
-        self.window = REROUTED * first.capacity * self.base_s();
-        self.failed_drains.first = None;
-        self.failed_drains.score = 0.0;
-        self.mark_cut(now_s);
-        self.enter_grow(now_s);
     }
 
     /// Drains once more, to less: by as much as the queue that is left exceeds the base RTT.
@@ -268,82 +245,3 @@ const SCORE_OF_DOUBT: f64 = 0.5;
 /// From this score on others fill the queue: three failed drains in a row, or as many more as drains
 /// that succeed among them outweigh.
 const SCORE_OF_COMPANY: f64 = 3.0;
-/// What the window has left out since the first failure must be this part of the queue: less would not
-/// be seen in it, see [`UNMOVED_PART`].
-const TELLING_PART: f64 = 0.15;
-/// A queue that has changed by less than this part has not changed: a fifth of what the window left out.
-const UNMOVED_PART: f64 = 0.03;
-/// A shorter queue is judged as one of this length, since delays are measured to tens of microseconds.
-const UNMOVED_QUEUE_MIN_S: f64 = 0.001;
-/// After a change of route the link goes on at this fraction of the old capacity: the new capacity is
-/// not known, and growth finds the rest.
-const REROUTED: f64 = 0.9;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::congestion::Controller;
-
-    /// A drain of a link at 10 MB/s and 100 ms that sees 100 ms of queue, and how often it may fail.
-    fn fails_until_decided(mut queue_s: impl FnMut(u32) -> f64) -> (Knee, u32) {
-        let mut knee = Knee::new(Share::Fair, None);
-        knee.measure.pretend(0.1, 10e6, 1.0);
-        knee.has_emptied = true;
-        knee.window = 2e6;
-        knee.measure.queue_s = queue_s(0);
-        knee.enter_drain(10e6, 0, 1.0);
-        for fails in 1..20 {
-            let State::Drain(drain) = knee.state else {
-                return (knee, fails - 1);
-            };
-            knee.measure.queue_s = queue_s(fails);
-            knee.fail_drain(&drain, 1.0 + f64::from(fails));
-        }
-        (knee, 20)
-    }
-
-    #[test]
-    fn three_failed_tries_mean_company_with_the_window_from_before_them() {
-        // The queue shrinks by what we leave out of it, and no more.
-        let (knee, fails) = fails_until_decided(|fails| 0.1 - 0.02 * f64::from(fails));
-        assert_eq!(knee.state(), "compete");
-        assert_eq!(fails, 3);
-        assert_eq!(knee.window, 2e6);
-    }
-
-    #[test]
-    fn a_queue_that_half_the_window_does_not_move_is_a_longer_route() {
-        let (knee, _) = fails_until_decided(|_| 0.1);
-        assert_eq!(knee.state(), "grow");
-        assert!((knee.base_s() - 0.2).abs() < 1e-9);
-        assert!((knee.rate() / 9e6 - 1.0).abs() < 0.01);
-    }
-
-    #[test]
-    fn a_queue_that_was_never_seen_empty_is_no_longer_route() {
-        let mut knee = Knee::new(Share::Fair, None);
-        knee.measure.pretend(0.1, 10e6, 1.0);
-        knee.window = 2e6;
-        knee.measure.queue_s = 0.1;
-        knee.enter_drain(10e6, 0, 1.0);
-        for fails in 0..3 {
-            let State::Drain(drain) = knee.state else {
-                panic!("{} failures are not enough", fails);
-            };
-            let drain = Drain {
-                capacity: 10e6 * 0.5f64.powi(fails),
-                tries: fails as u32,
-                ..drain
-            };
-            knee.fail_drain(&drain, 2.0);
-        }
-        assert_eq!(knee.state(), "compete");
-        assert!((knee.base_s() - 0.1).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_small_part_of_the_queue_cannot_tell_a_longer_route() {
-        let (knee, _) = fails_until_decided(|_| 2.0);
-        assert_eq!(knee.state(), "compete");
-    }
-}

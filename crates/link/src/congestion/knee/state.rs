@@ -13,6 +13,8 @@ pub(super) enum State {
     Grow(Grow),
     /// Emptying the queue that growth built.
     Drain(Drain),
+    /// A drain has failed: is what seems a queue a longer route?
+    RouteTest(RouteTest),
     /// After a cut for loss: is the excess of losses gone?
     LossDrain(LossDrain),
     /// Still losing: are losses fewer at a quarter of the rate?
@@ -62,6 +64,22 @@ pub(super) struct Drain {
     pub(super) emptied_s: Option<f64>,
     /// Drains of the same series that have failed before this one.
     pub(super) tries: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RouteTest {
+    /// What the path passes if there is a queue, in bytes per second in the sending domain.
+    pub(super) capacity: f64,
+    /// Queueing delay before the drain that failed, or before the test if there was none.
+    pub(super) queue_s: f64,
+    /// Drains that have failed before.
+    pub(super) failed_tries: u32,
+    /// Bytes per second at which the test sends.
+    pub(super) rate: f64,
+    /// Bytes that are sent at that rate, and those of them that are still to be sent.
+    pub(super) bytes: f64,
+    pub(super) bytes_left: f64,
+    pub(super) began_s: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -130,14 +148,4 @@ pub(super) struct FailedDrains {
     pub(super) score: f64,
     /// The window before the present series of drains, in bytes.
     pub(super) window_before: f64,
-    /// The first failure of the present series.
-    pub(super) first: Option<Failure>,
-}
-
-/// A drain that did not empty the queue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Failure {
-    pub(super) window: f64,
-    pub(super) queue_s: f64,
-    pub(super) capacity: f64,
 }

@@ -1,0 +1,239 @@
+//! A longer route, told from a queue.
+//!
+//! Both delay all packets, and neither goes away when we send less: the one because it is the path, the other
+//! if others fill it. What tells them apart is to send at nearly the rate of the line for a while. In a queue those
+//! packets arrive later and later, or are dropped. On a longer route they arrive as they were sent, and the
+//! delay is the path's own.
+
+use super::{
+    Knee,
+    state::{RouteTest, State},
+};
+
+impl Knee {
+    /// Whether a test can say something. A connection that has never seen the queue empty may have begun in one. On a
+    /// short path the packets of a test would be a queue themselves.
+    pub(super) fn can_test_route(&self, capacity: f64) -> bool {
+        self.has_emptied && !self.is_short(capacity.max(self.known_capacity))
+    }
+
+    /// The queue shows where none was a moment ago: more than growth can have built.
+    pub(super) fn queue_is_sudden(&self) -> bool {
+        let built_s = SUDDEN * self.base_s() + SUDDEN_THRESHOLDS * self.threshold_s();
+        self.measure.queue_s > built_s
+    }
+
+    /// What seems a queue of `queue_s` in front of `capacity` may be a longer route. `failed_tries` drains have not
+    /// emptied it.
+    pub(super) fn enter_route_test(
+        &mut self,
+        capacity: f64,
+        queue_s: f64,
+        failed_tries: u32,
+        now_s: f64,
+    ) {
+        let peak = self.measure.capacity_peak().unwrap_or(capacity);
+        let known = peak.max(self.known_capacity).max(capacity);
+        // A test before this one has shown whether the line has become slower, too.
+        let line = self
+            .measure
+            .train
+            .map_or(known, |train| known.min(train.rate));
+        let rate = TEST_RATE * line;
+        let train = TRAIN_PACKETS as f64 * self.packet;
+        let watched = (TEST_LENGTH * rate * self.base_s()).max(TEST_PACKETS * self.packet);
+        let bytes = train + watched;
+        self.state = State::RouteTest(RouteTest {
+            capacity,
+            queue_s,
+            failed_tries,
+            rate,
+            bytes,
+            bytes_left: bytes,
+            began_s: now_s,
+        });
+        self.mark_cut(now_s);
+        // The pacer waits after a train until the rate is kept.
+        let paced_s = now_s + train / rate;
+        self.measure.watch_ramp(paced_s, paced_s + watched / rate);
+        self.measure.train = None;
+        self.train_wanted = TRAIN_PACKETS;
+    }
+
+    pub(super) fn step_route_test(&mut self, test: RouteTest, now_s: f64) {
+        let patience_s = PATIENCE_ROUND_TRIPS * self.rtt_s() + test.bytes / test.rate + PATIENCE_S;
+        let shown = self.measure.ramp_rise_s().zip(self.measure.train);
+        if let Some((rise_s, train)) = shown {
+            let is_flat = rise_s <= self.threshold_at_s(test.rate);
+            // Our own queue has become shorter since we send less.
+            let is_unmoved = self.measure.queue_s > UNMOVED * test.queue_s;
+            // A rate far below what the line passes would show nothing in a queue of others.
+            let is_telling = train.rate <= LINE_MAX * test.rate;
+            let is_free = is_flat && is_unmoved && is_telling && !self.losses.are_excessive();
+            self.end_route_test(&test, is_free, now_s);
+        } else if now_s - test.began_s > patience_s {
+            self.end_route_test(&test, false, now_s);
+        }
+    }
+
+    /// A test is over: `is_free` if it found no queue.
+    fn end_route_test(&mut self, test: &RouteTest, is_free: bool, now_s: f64) {
+        self.measure.forget_ramp();
+        if is_free {
+            self.adopt_longer_route(test.rate, now_s);
+        } else if test.failed_tries == 0 {
+            let capacity = self.capacity().min(test.capacity);
+            self.enter_drain(capacity, 0, now_s);
+        } else {
+            self.fail_drain(test.failed_tries, now_s);
+        }
+    }
+
+    /// The path passes `rate` without a queue, and takes longer than before.
+    fn adopt_longer_route(&mut self, rate: f64, now_s: f64) {
+        self.measure.rebase(now_s);
+        self.is_rerouted = true;
+        self.window = rate * self.base_s();
+        self.failed_drains.score = 0.0;
+        self.mark_cut(now_s);
+        self.enter_grow(now_s);
+    }
+}
+
+/// Growth ends at the threshold. A queue of this part of the base RTT beyond twice the threshold did not come from it.
+const SUDDEN: f64 = 0.5;
+const SUDDEN_THRESHOLDS: f64 = 2.0;
+/// A test sends at this fraction of the capacity: a free line passes that without a queue, and in a line that
+/// others fill it makes the delay grow by nearly the test's own length.
+const TEST_RATE: f64 = 0.9;
+/// A test takes this part of the base RTT: long enough for a queue to grow beyond the threshold even if our share
+/// is an eighth of the line, short enough to add no more than half of a bandwidth-delay product to it.
+const TEST_LENGTH: f64 = 0.5;
+/// ... and this many packets at least, nearly three times the packets of the threshold.
+const TEST_PACKETS: f64 = 16.0;
+/// A test begins with a train of so many packets, which shows the rate of the line even if others fill it.
+const TRAIN_PACKETS: usize = 16;
+/// A test at less than two thirds of that rate says nothing: two that share a line leave room as they drain together.
+const LINE_MAX: f64 = 1.5;
+/// A drain leaves less than this part of a queue that is our own.
+const UNMOVED: f64 = 0.5;
+/// Without a word of the packets of a test for this many round trips, and this much longer, it has failed.
+const PATIENCE_ROUND_TRIPS: f64 = 3.0;
+const PATIENCE_S: f64 = 0.3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{Arrival, Controller, Digest, knee::Share};
+
+    const BASE_S: f64 = 0.1;
+    const RATE: f64 = 10e6;
+
+    /// A link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
+    fn draining(share: Share) -> Knee {
+        let mut knee = Knee::new(share, None);
+        knee.measure.pretend(BASE_S, RATE, 1.0);
+        knee.has_emptied = true;
+        knee.window = 2e6;
+        knee.measure.queue_s = 0.1;
+        knee.enter_drain(RATE, 0, 1.0);
+        knee
+    }
+
+    /// Lets a test run on a line that passes `line` bytes a second. Its packets take `delay_s` longer than before, by
+    /// the time since the test began.
+    fn run_test(knee: &mut Knee, began_s: f64, line: f64, delay_s: impl Fn(f64) -> f64) {
+        let arrival = |number: u32, since_s: f64, delay_s: f64| Arrival {
+            number: 1000 * began_s as u64 + u64::from(number),
+            sent_s: began_s + since_s,
+            received_s: began_s + since_s + BASE_S / 2.0 + delay_s,
+            sent_bytes_before: u64::from(number) * 1500,
+            in_train: number < TRAIN_PACKETS as u32,
+        };
+        let train = (0..TRAIN_PACKETS as u32).map(|number| {
+            let behind_s = f64::from(number) * 1500.0 / line;
+            arrival(number, 0.0, delay_s(0.0) + behind_s)
+        });
+        let others = (0..200_u32).map(|place| {
+            let since_s = f64::from(place) * 0.5e-3;
+            arrival(TRAIN_PACKETS as u32 + place, since_s, delay_s(since_s))
+        });
+        let arrivals: Vec<Arrival> = train.chain(others).collect();
+        let digest = Digest {
+            arrivals: &arrivals,
+            rtt_s: Some(BASE_S + delay_s(0.0)),
+            bytes_in_flight: 1_000_000,
+            ..Digest::default()
+        };
+        knee.on_report(&digest, began_s + 0.3);
+    }
+
+    #[test]
+    fn what_arrives_as_it_was_sent_is_on_a_longer_route() {
+        let mut knee = draining(Share::Fair);
+        knee.enter_route_test(RATE, 0.1, 1, 2.0);
+        assert!((knee.rate() / (TEST_RATE * RATE) - 1.0).abs() < 0.01);
+        run_test(&mut knee, 2.0, RATE, |_| 0.1);
+        assert_eq!(knee.state(), "grow");
+        assert!(knee.take_longer_route() && !knee.take_longer_route());
+        assert!((knee.base_s() - 0.2).abs() < 1e-6, "{}", knee.base_s());
+        assert!((knee.rate() / (TEST_RATE * RATE) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn three_queues_that_grow_under_the_test_are_company_with_the_window_from_before_them() {
+        let mut knee = draining(Share::Fair);
+        for fails in 1..=3_u32 {
+            assert_ne!(knee.state(), "compete", "{fails} failures");
+            let at_s = 2.0 * f64::from(fails);
+            knee.enter_route_test(RATE, 0.1, fails, at_s);
+            run_test(&mut knee, at_s, RATE, |since_s| 0.1 + 0.5 * since_s);
+        }
+        assert_eq!(knee.state(), "compete");
+        assert_eq!(knee.window, 2e6);
+        assert!((knee.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    #[test]
+    fn who_leaves_everything_to_others_drains_on() {
+        let mut knee = draining(Share::Background);
+        for fails in 1..=5_u32 {
+            let at_s = 2.0 * f64::from(fails);
+            knee.enter_route_test(RATE, 0.1, fails, at_s);
+            run_test(&mut knee, at_s, RATE, |since_s| 0.1 + 0.5 * since_s);
+            assert_eq!(knee.state(), "drain");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_shrinks_as_we_drain_is_our_own() {
+        let mut knee = draining(Share::Fair);
+        knee.enter_route_test(RATE, 0.1, 1, 2.0);
+        run_test(&mut knee, 2.0, RATE, |since_s| 0.05 - 0.1 * since_s);
+        assert_eq!(knee.state(), "drain");
+        assert!((knee.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    /// Two of ours that share a line leave room as they drain together.
+    #[test]
+    fn a_test_far_below_the_rate_of_the_line_is_not_telling() {
+        let mut knee = draining(Share::Fair);
+        knee.enter_route_test(RATE, 0.1, 1, 2.0);
+        run_test(&mut knee, 2.0, 2.0 * RATE, |_| 0.1);
+        assert_eq!(knee.state(), "drain");
+        assert!((knee.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_test_without_traffic_decides_nothing() {
+        let mut knee = draining(Share::Fair);
+        knee.enter_route_test(RATE, 0.1, 3, 2.0);
+        let idle = Digest {
+            app_limited: true,
+            ..Digest::default()
+        };
+        knee.on_report(&idle, 3.0);
+        assert_eq!(knee.state(), "grow");
+        assert!((knee.window / (0.95 * RATE * BASE_S) - 1.0).abs() < 0.01);
+    }
+}

@@ -1,0 +1,111 @@
+//! The route changes, and the round-trip time with it, in virtual time.
+
+use std::time::Duration;
+
+use link::{
+    Class, Policy, congestion,
+    sim::{Side, TransferId, World, WorldConfig},
+};
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+/// What most paths carry.
+const RATE: BitRate = BitRate::mbit(100);
+/// More than any of the transfers here gets through.
+const ENDLESS: ByteCount = ByteCount::megabytes(10_000);
+/// Part of the line that payload can have: the rest is headers.
+const PAYLOAD: f64 = 0.94;
+
+fn path(rate: BitRate, rtt: Duration) -> PathConfig {
+    PathConfig {
+        rate: Some(rate),
+        queue: PathConfig::default_queue(rate, rtt),
+        delay: rtt / 2,
+        ..PathConfig::default()
+    }
+}
+
+fn world(rtt: Duration, seed: u64) -> World {
+    World::new(&WorldConfig {
+        forward: path(RATE, rtt),
+        backward: path(RATE, rtt),
+        seed,
+        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
+        memory_max: ByteCount::gibibytes(1),
+        idle_timeout: Duration::from_secs(120),
+    })
+}
+
+/// The part of what the line can carry that arrives in ten seconds, from four new round trips and two seconds
+/// after the change on.
+fn used_after_change(world: &mut World, id: TransferId, rate: BitRate, rtt: Duration) -> f64 {
+    world.run_for(4 * rtt + Duration::from_secs(2));
+    let before = world.progress(id).delivered;
+    let span = Duration::from_secs(10).max(5 * rtt);
+    world.run_for(span);
+    let bytes = world.progress(id).delivered.bytes() - before.bytes();
+    bytes as f64 / (rate.as_bytes_per_s() * PAYLOAD * span.as_secs_f64())
+}
+
+/// What the link does when the route changes to one of `rate`, with a line for each case that falls short.
+fn check(rate: BitRate, used_min: f64, idle: Option<Duration>, changes_ms: &[(u64, u64)]) {
+    let mut missed = Vec::new();
+    for &(before_ms, after_ms) in changes_ms {
+        let [before, after] = [before_ms, after_ms].map(Duration::from_millis);
+        let mut world = world(before, before_ms + after_ms);
+        let id = if let Some(idle) = idle {
+            let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(150));
+            let ended = world.run_to_end(first, Duration::from_secs(60));
+            assert!(ended.is_some(), "the path is in order");
+            world.run_for(idle / 2);
+            world.change_paths(|config| *config = path(rate, after));
+            world.run_for(idle / 2);
+            world.send(Side::A, Class::Bulk, ENDLESS)
+        } else {
+            let id = world.send(Side::A, Class::Bulk, ENDLESS);
+            world.run_for(Duration::from_secs(15));
+            world.change_paths(|config| *config = path(rate, after));
+            id
+        };
+        let used = used_after_change(&mut world, id, rate, after);
+        let base = world.view(Side::A).base_rtt.unwrap_or_default();
+        println!("{before_ms} -> {after_ms} ms, idle {idle:?}: {used:.3}, base RTT {base:?}");
+        let is_known = base > after.mul_f64(0.99) && base < after.mul_f64(1.2);
+        if used < used_min || !is_known {
+            missed.push(format!("{before_ms} -> {after_ms} ms: {used:.3}, {base:?}"));
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[test]
+fn a_transfer_goes_on_at_the_rate_of_the_path_when_the_route_becomes_longer() {
+    check(
+        RATE,
+        0.9,
+        None,
+        &[(40, 1000), (40, 200), (40, 80), (100, 300)],
+    );
+}
+
+#[test]
+fn a_transfer_goes_on_at_the_rate_of_the_path_when_the_route_becomes_shorter() {
+    check(RATE, 0.9, None, &[(1000, 40), (200, 40), (80, 40)]);
+}
+
+#[test]
+fn an_idle_link_finds_the_rate_of_its_new_route() {
+    let changes_ms = [(40, 1000), (40, 800), (40, 200), (1000, 40)];
+    check(RATE, 0.9, Some(Duration::from_secs(4)), &changes_ms);
+    check(RATE, 0.9, Some(Duration::from_secs(20)), &changes_ms[..1]);
+    check(RATE, 0.9, Some(Duration::from_secs(60)), &changes_ms[..3]);
+}
+
+/// As when a satellite takes over from a cable.
+#[test]
+fn a_route_that_becomes_longer_and_slower_is_found_too() {
+    let rate = BitRate::mbit(20);
+    check(rate, 0.9, None, &[(40, 600)]);
+    // Two tests and two drains go before that, a round trip or two each.
+    check(rate, 0.7, Some(Duration::from_secs(4)), &[(40, 600)]);
+}
