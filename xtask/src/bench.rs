@@ -91,6 +91,12 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Uploads while the route becomes longer and shorter, idle and in use (root only); 10 min
+    Routes {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// 200 small downloads a second through a door with a thousand passive ports (root only); 5 min
     PassivePorts {
         /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --rate-per-s N`, `-- --help`
@@ -115,6 +121,7 @@ pub(crate) enum Script {
     Sessions,
     PassivePorts,
     Uploads,
+    Routes,
     Probe,
 }
 
@@ -129,6 +136,7 @@ impl Script {
             Self::Sessions => "sessions",
             Self::PassivePorts => "passive-ports",
             Self::Uploads => "uploads",
+            Self::Routes => "routes",
             Self::Probe => "probe",
         }
     }
@@ -157,6 +165,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::IdleSessions { arguments } => return measure(Script::IdleSessions, arguments),
         Bench::Sessions { arguments } => return measure(Script::Sessions, arguments),
         Bench::Uploads { arguments } => return measure(Script::Uploads, arguments),
+        Bench::Routes { arguments } => return measure(Script::Routes, arguments),
         Bench::PassivePorts { arguments } => return measure(Script::PassivePorts, arguments),
         Bench::Probe { arguments } => return measure(Script::Probe, arguments),
     };
