@@ -6,9 +6,9 @@
 //! it.
 //!
 //! The window grows until one-way queueing delay shows; then a drain must empty the queue. A drain
-//! that fails means that others fill the queue, too. Loss acts only in excess of a floor: the floor is
-//! learned far below capacity, raised by experiment, and lowered by every cleaner window. Where loss
-//! without a queue is the only sign of a limit, as at a policer, CUBIC's law rules. The benches
+//! that fails means that the route is longer, or that others fill the queue, too. Loss acts only in excess of a
+//! floor: the floor is learned far below capacity, raised by experiment, and lowered by every cleaner window.
+//! Where loss without a queue is the only sign of a limit, as at a policer, CUBIC's law rules. The benches
 //! `controller` and `fair` print how well that does.
 //!
 //! This file holds what all states share; each other file holds one phase or one measurement.
@@ -61,8 +61,8 @@ pub struct Knee {
     has_emptied: bool,
     /// The route has become longer, and nobody has asked yet.
     is_rerouted: bool,
-    /// There was a sample of the round-trip time.
-    has_sampled: bool,
+    /// The base RTT at the last sample.
+    measured_base_s: Option<f64>,
     /// The last cut was for loss: growth is gentle.
     is_gentle: bool,
     policer: Policer,
@@ -100,7 +100,7 @@ impl Knee {
             known_capacity: 0.0,
             has_emptied: false,
             is_rerouted: false,
-            has_sampled: false,
+            measured_base_s: None,
             is_gentle: false,
             policer: Policer::default(),
             failed_drains: FailedDrains::default(),
@@ -241,7 +241,7 @@ impl Knee {
             State::Start(start) => self.step_start(start, app_limited, now_s),
             State::Grow(grow) => self.step_grow(grow, app_limited, now_s),
             State::Drain(drain) => self.step_drain(drain, app_limited, now_s),
-            State::RouteTest(test) => self.step_route_test(test, now_s),
+            State::RouteTest(test) => self.step_route_test(test, app_limited, now_s),
             State::LossDrain(drain) => self.step_loss_drain(drain, now_s),
             State::Experiment(experiment) => self.step_experiment(experiment, now_s),
             State::Policed => self.step_policed(now_s),
@@ -252,12 +252,11 @@ impl Knee {
 
     /// Measures, and keeps the rate where the base RTT becomes another: a window fits one path.
     fn measure_path(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
-        let base_s = self.base_s();
         // A queue on an idle link is none of ours, or none at all.
-        let rtt_s = if self.is_idle(digest) {
-            base_s
+        let queue_s = if self.is_idle(digest) {
+            0.0
         } else {
-            self.rtt_s()
+            self.measure.queue_s
         };
         let is_stale = since_report_s > STALE_S && !matches!(self.state, State::Start(_));
         if is_stale {
@@ -270,16 +269,24 @@ impl Knee {
             ..*digest
         };
         self.measure.update(&digest, now_s);
-        let is_measured = self.has_sampled && digest.rtt_s.is_some();
-        self.has_sampled |= digest.rtt_s.is_some();
-        let is_longer = self.base_s() > ANOTHER_BASE * base_s;
-        let is_shorter = self.base_s() * ANOTHER_BASE < base_s;
-        if is_measured && (is_longer || is_shorter) {
-            if is_longer {
-                // What was the least before is too old to count.
-                self.measure.forget_delay(now_s);
-            }
-            self.window *= self.rtt_s() / rtt_s;
+        if digest.rtt_s.is_none() {
+            return;
+        }
+        let base_s = self.base_s();
+        let before_s = self.measured_base_s.replace(base_s).unwrap_or(base_s);
+        if base_s > ANOTHER_BASE * before_s {
+            // What was the least before is too old to count.
+            self.measure.forget_delay(now_s);
+            self.scale_window(base_s / (before_s + queue_s));
+        } else if base_s * ANOTHER_BASE < before_s {
+            self.scale_window(base_s / before_s);
+        }
+    }
+
+    /// Scales the window where it is the product of a rate and the base RTT.
+    fn scale_window(&mut self, factor: f64) {
+        if let State::Grow(_) | State::Drain(_) | State::RouteTest(_) = self.state {
+            self.window *= factor;
         }
     }
 
@@ -293,11 +300,16 @@ impl Knee {
             && used < (IDLE_PART * self.window).min(IDLE_PACKETS * self.packet)
     }
 
-    /// Waits for traffic. A test that is under way would find nothing.
+    /// Waits for traffic: what is under way would judge a queue that is none of ours.
     fn rest(&mut self, now_s: f64) {
-        if let State::RouteTest(_) = self.state {
-            self.measure.forget_ramp();
-            self.enter_grow(now_s);
+        match &mut self.state {
+            State::Drain(drain) => drain.cut_s = now_s,
+            State::RouteTest(_) => {
+                self.forget_route_test();
+                self.enter_grow(now_s);
+            }
+            State::Compete(compete) if now_s >= compete.test_at_s => self.enter_grow(now_s),
+            _ => {}
         }
         self.begin_round(now_s);
     }
@@ -518,4 +530,55 @@ fn resolved_at(
             lost: is_lost(number),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::congestion::Arrival;
+
+    proptest! {
+        /// Each report brings a round-trip time, a delay of four packets, and whether the link is idle: by noise, or by
+        /// a peer that lies. Nothing is resolved, so there is no reason to grow.
+        #[test]
+        fn no_order_of_round_trip_times_and_delays_pumps_the_window_up(
+            reports in prop::collection::vec((0.001..5.0_f64, 0.0..10.0_f64, any::<bool>()), 1..200),
+        ) {
+            let mut knee = Knee::new(Share::Fair, None);
+            knee.measure.pretend(0.1, 10e6, 0.5);
+            knee.measured_base_s = Some(0.1);
+            knee.has_emptied = true;
+            knee.window = 1e6;
+            knee.enter_grow(0.5);
+            let mut number = 0;
+            for (place, (rtt_s, delay_s, app_limited)) in reports.into_iter().enumerate() {
+                let now_s = 1.0 + place as f64;
+                let arrivals = [0, 1, 2, 3].map(|packet| {
+                    number += 1;
+                    let sent_s = now_s - 0.5 + 0.05 * f64::from(packet);
+                    Arrival {
+                        number,
+                        sent_s,
+                        received_s: sent_s + delay_s,
+                        sent_bytes_before: number * 1500,
+                        in_train: false,
+                    }
+                });
+                let digest = Digest {
+                    arrivals: &arrivals,
+                    rtt_s: Some(rtt_s),
+                    app_limited,
+                    ..Digest::default()
+                };
+                let before = knee.state();
+                knee.on_report(&digest, now_s);
+                prop_assert!(knee.window.is_finite() && knee.window_bytes().is_finite());
+                if before == "grow" && knee.state() == "grow" {
+                    prop_assert!(knee.rate() < 20e6, "{} bytes/s", knee.rate());
+                }
+            }
+        }
+    }
 }

@@ -119,7 +119,9 @@ impl Knee {
             self.has_emptied = true;
         } else if self.measure.queue_is_fresh && self.is_drain_overdue(&drain) {
             let tries = drain.tries + 1;
-            if self.can_test_route(drain.capacity) {
+            // Who leaves everything to others tests once, since its drains fail for as long as others are there.
+            let is_due = self.share == Share::Fair || tries == 1;
+            if is_due && self.can_test_route(drain.capacity) {
                 self.enter_route_test(drain.capacity, drain.queue_max_s, tries, now_s);
             } else {
                 self.fail_drain(tries, now_s);

@@ -1,9 +1,8 @@
 //! A longer route, told from a queue.
 //!
-//! Both delay all packets, and neither goes away when we send less: the one because it is the path, the other
-//! if others fill it. What tells them apart is to send at nearly the rate of the line for a while. In a queue those
-//! packets arrive later and later, or are dropped. On a longer route they arrive as they were sent, and the
-//! delay is the path's own.
+//! Both delay all packets. A longer route stays when we send less. So does a queue that others fill. What tells them
+//! apart is to send at nearly the rate of the line for a while. In a queue those packets arrive later and later, or are
+//! dropped. On a longer route they arrive as they were sent.
 
 use super::{
     Knee,
@@ -35,14 +34,15 @@ impl Knee {
         let peak = self.measure.capacity_peak().unwrap_or(capacity);
         let known = peak.max(self.known_capacity).max(capacity);
         // A test before this one has shown whether the line has become slower, too.
-        let line = self
-            .measure
-            .train
-            .map_or(known, |train| known.min(train.rate));
-        let rate = TEST_RATE * line;
-        let train = TRAIN_PACKETS as f64 * self.packet;
-        let watched = (TEST_LENGTH * rate * self.base_s()).max(TEST_PACKETS * self.packet);
-        let bytes = train + watched;
+        let shown = self.measure.train.filter(|train| !train.is_lower_bound);
+        let line = shown.map_or(known, |train| known.min(train.rate));
+        let rate = TEST_RATE * line.max(capacity * LINE_MIN);
+        let train = self.route_train(rate);
+        // No more than half of what was in flight before.
+        let in_flight = self.window.max(self.failed_drains.window_before);
+        let watched = (rate * self.base_s()).min(in_flight) * TEST_LENGTH;
+        let watched = watched.max(TEST_PACKETS * self.packet);
+        let bytes = train as f64 * self.packet + watched;
         self.state = State::RouteTest(RouteTest {
             capacity,
             queue_s,
@@ -53,32 +53,56 @@ impl Knee {
             began_s: now_s,
         });
         self.mark_cut(now_s);
-        // The pacer waits after a train until the rate is kept.
-        let paced_s = now_s + train / rate;
-        self.measure.watch_ramp(paced_s, paced_s + watched / rate);
+        self.measure.watch_ramp(now_s, now_s + watched / rate);
         self.measure.train = None;
-        self.train_wanted = TRAIN_PACKETS;
+        self.train_wanted = train;
     }
 
-    pub(super) fn step_route_test(&mut self, test: RouteTest, now_s: f64) {
+    /// Packets of the train that shows the line: as many as take long enough to be measured at `rate`, and as the
+    /// receiver samples three of at least.
+    fn route_train(&self, rate: f64) -> usize {
+        let timed = rate * TRAIN_TIME_S / self.packet;
+        let stride = (rate * self.base_s() / self.packet / STRIDE_PACKETS).min(STRIDE_MAX);
+        timed
+            .max(TRAIN_STRIDES * stride)
+            .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
+    }
+
+    pub(super) fn step_route_test(&mut self, test: RouteTest, app_limited: bool, now_s: f64) {
         let patience_s = PATIENCE_ROUND_TRIPS * self.rtt_s() + test.bytes / test.rate + PATIENCE_S;
         let shown = self.measure.ramp_rise_s().zip(self.measure.train);
-        if let Some((rise_s, train)) = shown {
+        let is_over = shown.is_some() || now_s - test.began_s > patience_s;
+        if is_over && (app_limited || test.bytes_left > 0.0) {
+            // It was not sent at its rate.
+            self.forget_route_test();
+            self.enter_grow(now_s);
+        } else if let Some((rise_s, train)) = shown {
             let is_flat = rise_s <= self.threshold_at_s(test.rate);
             // Our own queue has become shorter since we send less.
-            let is_unmoved = self.measure.queue_s > UNMOVED * test.queue_s;
+            let unmoved = if test.failed_tries <= 1 {
+                UNMOVED_AT_FIRST
+            } else {
+                UNMOVED
+            };
+            let is_unmoved = self.measure.queue_s > unmoved * test.queue_s;
             // A rate far below what the line passes would show nothing in a queue of others.
-            let is_telling = train.rate <= LINE_MAX * test.rate;
+            let is_telling = !train.is_lower_bound && train.rate <= LINE_MAX * test.rate;
             let is_free = is_flat && is_unmoved && is_telling && !self.losses.are_excessive();
             self.end_route_test(&test, is_free, now_s);
-        } else if now_s - test.began_s > patience_s {
+        } else if is_over {
             self.end_route_test(&test, false, now_s);
         }
     }
 
+    /// What was asked for the sake of a test is not wanted any more.
+    pub(super) fn forget_route_test(&mut self) {
+        self.measure.forget_ramp();
+        self.train_wanted = 0;
+    }
+
     /// A test is over: `is_free` if it found no queue.
     fn end_route_test(&mut self, test: &RouteTest, is_free: bool, now_s: f64) {
-        self.measure.forget_ramp();
+        self.forget_route_test();
         if is_free {
             self.adopt_longer_route(test.rate, now_s);
         } else if test.failed_tries == 0 {
@@ -93,6 +117,7 @@ impl Knee {
     fn adopt_longer_route(&mut self, rate: f64, now_s: f64) {
         self.measure.rebase(now_s);
         self.is_rerouted = true;
+        self.measured_base_s = Some(self.base_s());
         self.window = rate * self.base_s();
         self.failed_drains.score = 0.0;
         self.mark_cut(now_s);
@@ -104,19 +129,33 @@ impl Knee {
 const SUDDEN: f64 = 0.5;
 const SUDDEN_THRESHOLDS: f64 = 2.0;
 /// A test sends at this fraction of the capacity: a free line passes that without a queue, and in a line that
-/// others fill it makes the delay grow by nearly the test's own length.
+/// others fill it makes the delay grow by a good part of the test's own length.
 const TEST_RATE: f64 = 0.9;
-/// A test takes this part of the base RTT: long enough for a queue to grow beyond the threshold even if our share
-/// is an eighth of the line, short enough to add no more than half of a bandwidth-delay product to it.
+/// A train that a stall has stretched must not make the test slower than a drain.
+const LINE_MIN: f64 = 0.6;
+/// A test takes this part of the base RTT. Over two thirds of that a queue grows by 0.3 RTT where others use all of
+/// the line, and by more than the threshold as long as they use 0.3 of it; at the most it adds half of a
+/// bandwidth-delay product.
 const TEST_LENGTH: f64 = 0.5;
 /// ... and this many packets at least, nearly three times the packets of the threshold.
 const TEST_PACKETS: f64 = 16.0;
-/// A test begins with a train of so many packets, which shows the rate of the line even if others fill it.
-const TRAIN_PACKETS: usize = 16;
-/// A test at less than two thirds of that rate says nothing: two that share a line leave room as they drain together.
+/// A test begins with a train, which shows the rate of the line even if others fill it. A train should take this long
+/// at the line: well above the receiver's timer.
+const TRAIN_TIME_S: f64 = 0.001_5;
+/// A receiver samples one arrival of so many in a round trip's packets, and one in 16 at least.
+const STRIDE_PACKETS: f64 = 128.0;
+const STRIDE_MAX: f64 = 16.0;
+const TRAIN_STRIDES: f64 = 3.0;
+/// Half a threshold's worth of queue, at least, and what 2 Gbit/s take 1.5 ms for, at most.
+const TRAIN_PACKETS_MIN: f64 = 16.0;
+const TRAIN_PACKETS_MAX: f64 = 256.0;
+/// A test at less than two thirds of the train's rate says nothing: two that share a line leave room as they drain
+/// together.
 const LINE_MAX: f64 = 1.5;
-/// A drain leaves less than this part of a queue that is our own.
-const UNMOVED: f64 = 0.5;
+/// A drain leaves less than this part of a queue that is our own. At first our own queue may stand before that of a
+/// longer and slower route.
+const UNMOVED_AT_FIRST: f64 = 0.5;
+const UNMOVED: f64 = 0.9;
 /// Without a word of the packets of a test for this many round trips, and this much longer, it has failed.
 const PATIENCE_ROUND_TRIPS: f64 = 3.0;
 const PATIENCE_S: f64 = 0.3;
@@ -128,6 +167,7 @@ mod tests {
 
     const BASE_S: f64 = 0.1;
     const RATE: f64 = 10e6;
+    const TRAIN: u32 = 16;
 
     /// A link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
     fn draining(share: Share) -> Knee {
@@ -148,17 +188,20 @@ mod tests {
             sent_s: began_s + since_s,
             received_s: began_s + since_s + BASE_S / 2.0 + delay_s,
             sent_bytes_before: u64::from(number) * 1500,
-            in_train: number < TRAIN_PACKETS as u32,
+            in_train: number < TRAIN,
         };
-        let train = (0..TRAIN_PACKETS as u32).map(|number| {
+        let train = (0..TRAIN).map(|number| {
             let behind_s = f64::from(number) * 1500.0 / line;
             arrival(number, 0.0, delay_s(0.0) + behind_s)
         });
         let others = (0..200_u32).map(|place| {
             let since_s = f64::from(place) * 0.5e-3;
-            arrival(TRAIN_PACKETS as u32 + place, since_s, delay_s(since_s))
+            arrival(TRAIN + place, since_s, delay_s(since_s))
         });
         let arrivals: Vec<Arrival> = train.chain(others).collect();
+        for number in 0..1000 {
+            knee.on_sent(number, 1500, began_s);
+        }
         let digest = Digest {
             arrivals: &arrivals,
             rtt_s: Some(BASE_S + delay_s(0.0)),

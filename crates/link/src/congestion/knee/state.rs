@@ -13,7 +13,7 @@ pub(super) enum State {
     Grow(Grow),
     /// Emptying the queue that growth built.
     Drain(Drain),
-    /// A drain has failed: is what seems a queue a longer route?
+    /// Is what seems a queue a longer route?
     RouteTest(RouteTest),
     /// After a cut for loss: is the excess of losses gone?
     LossDrain(LossDrain),
