@@ -103,3 +103,26 @@ fn a_route_that_becomes_longer_and_slower_is_found_too() {
     check(rate, None, &[(40, 600)]);
     check(rate, Some(Duration::from_secs(4)), &[(40, 600)]);
 }
+
+/// Only the keep-alives of one side cross an idle link, and both sides measure it.
+#[test]
+fn both_sides_of_an_idle_link_know_its_round_trip_time() {
+    let [before, after] = [40, 200].map(Duration::from_millis);
+    let mut world = world(before, 1);
+    let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+    let ended = world.run_to_end(first, Duration::from_secs(60));
+    assert!(ended.is_some(), "the path is in order");
+    world.run_for(Duration::from_secs(3));
+    world.change_paths(|config| *config = path(RATE, after));
+    let sent = world.path_counters(Side::A).sent;
+    world.run_for(Duration::from_secs(45));
+    for side in [Side::A, Side::B] {
+        let base = world.view(side).base_rtt.unwrap_or_default();
+        assert!(
+            base > after && base < after.mul_f64(1.05),
+            "{side:?}: {base:?}"
+        );
+    }
+    let sent = world.path_counters(Side::A).sent - sent;
+    assert!(sent < 60, "{sent} packets in 45 s are no idle link");
+}
