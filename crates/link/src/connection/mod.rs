@@ -490,6 +490,11 @@ impl Connection {
         self.streams.events.pop_front()
     }
 
+    /// Whether copies of the close are being sent.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.close.is_some()
+    }
+
     /// Ends the connection: tells the peer, then [`closed`](Self::closed) is set.
     pub(crate) fn begin_close(&mut self, code: u32) {
         if !self.path.is_remote_proven {

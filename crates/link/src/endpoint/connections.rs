@@ -67,8 +67,8 @@ impl Endpoint {
             return;
         };
         let peer = connection.peer;
-        if self.peers[peer].current == Some(id) || now.since(connection.established) < STANDBY_GRACE
-        {
+        let is_young = now.since(connection.established) < STANDBY_GRACE;
+        if self.peers[peer].current == Some(id) || is_young || connection.is_closing() {
             return;
         }
         let current = self.peers[peer]
@@ -114,7 +114,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes the connection if its peer has been removed and it has no streams.
+    /// Closes the connection if its peer has been removed and it has no streams. Should the peer come back meanwhile,
+    /// its streams need another one.
     pub(super) fn close_if_removed(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
             && self.peers[connection.peer].is_removed()
@@ -122,6 +123,8 @@ impl Endpoint {
             && connection.closed.is_none()
         {
             connection.begin_close(0);
+            let peer = &mut self.peers[connection.peer];
+            peer.current = peer.current.filter(|current| *current != id);
         }
     }
 
@@ -192,7 +195,7 @@ impl Endpoint {
         if peer.current == Some(id) {
             let others = self.connections.values();
             let next = others
-                .filter(|other| other.peer == connection.peer)
+                .filter(|other| other.peer == connection.peer && !other.is_closing())
                 .min_by_key(|other| (other.is_silent(), Reverse(other.established)));
             peer.current = next.map(|next| next.our_id);
             if peer.current.is_some() {

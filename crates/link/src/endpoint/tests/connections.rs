@@ -79,6 +79,46 @@ fn a_close_arrives_when_a_burst_takes_the_first_of_it() {
     assert!(joined.two.b.is_idle(), "B was told");
 }
 
+/// The copies of a close take a while, and a stream of that time must not be lost with them.
+#[test]
+fn a_peer_that_is_removed_and_comes_back_at_once_has_a_connection_of_its_own() {
+    let mut joined = Joined::new(DELAY);
+    let memory_max = ByteCount::mebibytes(64);
+    let known = joined.two.a.config.peers.clone();
+    let mut gone = known.clone();
+    gone[0].public_keys.clear();
+    let now = joined.two.now;
+    joined
+        .two
+        .a
+        .set_peers(gone, None, memory_max, now)
+        .expect("no key is bad");
+    joined.run(Duration::from_millis(30));
+    let now = joined.two.now;
+    joined
+        .two
+        .a
+        .set_peers(known, None, memory_max, now)
+        .expect("the keys are valid");
+    let closing = joined
+        .two
+        .a
+        .connections
+        .values()
+        .filter(|it| it.is_closing());
+    assert_eq!(closing.count(), 1, "it takes 80 ms");
+    assert!(
+        !joined.two.a.is_up(0),
+        "a closing connection takes no streams"
+    );
+    joined.run(Duration::from_secs(2));
+    assert!(joined.two.a.is_up(0) && joined.two.b.is_up(0));
+    assert_eq!(
+        [&joined.two.a, &joined.two.b].map(|it| it.connections.len()),
+        [1, 1]
+    );
+}
+
 #[test]
 fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
     let mut joined = Joined::new(DELAY);
