@@ -1,8 +1,8 @@
 //! Recognising overtakers: packets that take a shorter route than the others, or skip a queue.
 //!
-//! In: one-way delays in the order of arrival. Out: whether a packet overtook the others. Queueing delay is
-//! the present delay less the minimum. If one packet in a hundred overtakes, the minimum is the delay of the
-//! overtakers, and all other packets seem to be queued.
+//! In: one-way delays, or round-trip times, in the order of arrival. Out: whether a packet overtook the others.
+//! Queueing delay is the present delay less the minimum. If one packet in a hundred overtakes, the minimum is the
+//! delay of the overtakers, and all other packets seem to be queued.
 
 use std::collections::VecDeque;
 
@@ -12,24 +12,32 @@ pub(crate) struct Overtakers {
     /// Delays of the newest packets, in seconds.
     recent_s: VecDeque<f64>,
     /// Since when the packets with a shorter delay have been more than a few.
-    many_since_s: Option<f64>,
+    many: Option<Many>,
+}
+
+/// When the packets with a shorter delay became more than a few, and how many packets have arrived since.
+#[derive(Debug, Clone, Copy)]
+struct Many {
+    since_s: f64,
+    packets: usize,
 }
 
 /// Delays that are compared.
 const COMPARED: usize = 64;
 /// Fewer delays say nothing about a path that is not known yet.
 const COMPARED_MIN: usize = 16;
-/// A shorter delay that at least one packet in this many has is that of the path.
-const OVERTAKERS_EACH: usize = 8;
+/// A shorter delay that at least one packet in this many has is that of the path. Where one packet in ten overtakes
+/// in each direction, one round-trip time in five is shorter.
+const OVERTAKERS_EACH: usize = 3;
 /// After a pause overtakers arrive first, and alone for as long as they are early. If they are alone for this
-/// multiple of that time, their delay is that of the path.
+/// multiple of that time, and for [`COMPARED`] packets, their delay is that of the path.
 const ALONE_MAX: f64 = 2.0;
 
 impl Overtakers {
     pub(crate) fn new() -> Self {
         Self {
             recent_s: VecDeque::with_capacity(COMPARED),
-            many_since_s: None,
+            many: None,
         }
     }
 
@@ -53,17 +61,53 @@ impl Overtakers {
         let is_early = |delay_s: f64| delay_s < base_s - least_s;
         let earlier = self.recent_s.iter().filter(|delay_s| is_early(**delay_s));
         if earlier.count() < (self.recent_s.len() / OVERTAKERS_EACH).max(2) {
-            self.many_since_s = None;
+            self.many = None;
             return is_early(delay_s);
         }
-        let many_since_s = *self.many_since_s.get_or_insert(at_s);
-        is_early(delay_s) && at_s - many_since_s < ALONE_MAX * (base_s - delay_s)
+        let many = self.many.get_or_insert(Many {
+            since_s: at_s,
+            packets: 0,
+        });
+        many.packets += 1;
+        let is_young = at_s - many.since_s < ALONE_MAX * (base_s - delay_s);
+        is_early(delay_s) && (is_young || many.packets < COMPARED)
     }
 
     fn median_s(&self) -> Option<f64> {
         let mut sorted_s: Vec<f64> = self.recent_s.iter().copied().collect();
         sorted_s.sort_unstable_by(f64::total_cmp);
         (sorted_s.len() >= COMPARED_MIN).then(|| sorted_s[sorted_s.len() / 2])
+    }
+}
+
+/// The first samples of a path, of which the first of all may have overtaken the others.
+#[derive(Debug, Default)]
+pub(crate) struct FirstSamples {
+    sorted_s: Vec<f64>,
+}
+
+impl FirstSamples {
+    /// As if they had come long ago.
+    #[cfg(test)]
+    pub(crate) fn over() -> Self {
+        Self {
+            sorted_s: vec![0.0; COMPARED_MIN],
+        }
+    }
+
+    /// Whether there have been as many as count for the first ones.
+    pub(crate) fn is_over(&self) -> bool {
+        self.sorted_s.len() == COMPARED_MIN
+    }
+
+    /// Takes in a sample. Returns the median as long as the samples are the first ones.
+    pub(crate) fn median_with(&mut self, sample_s: f64) -> Option<f64> {
+        if self.is_over() {
+            return None;
+        }
+        let place = self.sorted_s.partition_point(|other_s| *other_s < sample_s);
+        self.sorted_s.insert(place, sample_s);
+        Some(self.sorted_s[self.sorted_s.len() / 2])
     }
 }
 
@@ -118,6 +162,16 @@ mod tests {
             told.iter().all(|number| *number < 2000),
             "within a fifth of a second"
         );
+    }
+
+    #[test]
+    fn the_first_sample_of_all_does_not_make_the_base() {
+        let mut first = FirstSamples::default();
+        assert_eq!(first.median_with(0.0), Some(0.0), "there is no other");
+        for _ in 2..=COMPARED_MIN {
+            assert_eq!(first.median_with(0.1), Some(0.1));
+        }
+        assert_eq!(first.median_with(0.1), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod matrix;
 mod radio;
 mod rows;
+mod sequences;
 mod times;
 mod trace;
 mod trial;
@@ -66,13 +67,18 @@ enum Part {
     Rows,
     Times,
     Radio,
+    Sequences,
 }
 
 fn main() {
     let options: Options = options::read();
     if let Some([name, seed @ ..]) = options.trace.as_deref() {
         let seed = seed.first().map_or(Ok(1), |seed| seed.parse());
-        rows::trace(name, seed.unwrap_or_else(|error| refuse("--trace", &error)));
+        let seed = seed.unwrap_or_else(|error| refuse("--trace", &error));
+        match options.only {
+            Some(Part::Sequences) => sequences::trace(name, seed),
+            _ => rows::trace(name, seed),
+        }
         return;
     }
     if let Some([rtt_ms, loss, seed @ ..]) = options.cell.as_deref() {
@@ -81,7 +87,7 @@ fn main() {
         return;
     }
     let began = Instant::now();
-    let only = options.row.as_ref().map(|_| Part::Rows).or(options.only);
+    let only = options.only.or(options.row.as_ref().map(|_| Part::Rows));
     let wanted = |part: Part| only.is_none_or(|only| only == part);
     let seeds = options.seeds;
     let mut missed = Vec::new();
@@ -96,6 +102,9 @@ fn main() {
     }
     if wanted(Part::Radio) {
         missed.extend(radio::print(seeds));
+    }
+    if wanted(Part::Sequences) {
+        missed.extend(sequences::print(seeds, options.row.as_deref()));
     }
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
     for Missed {

@@ -2,37 +2,15 @@
 
 use std::time::Duration;
 
-use link::sim::Side;
+use link::sim::{Side, World};
 
 use crate::trial::Trial;
 
 /// Runs a trial and prints its controller's state four times a round trip.
 pub fn print(trial: &Trial) {
-    println!(
-        "{:>9} {:>9} {:>8} {:>13} {:>9} {:>9} {:>9} {:>9}",
-        "s", "MB", "Mbit/s", "state", "queue ms", "drops", "sent MB", "loss %"
-    );
-    let step = (trial.rtt / 4).max(Duration::from_millis(5));
-    let mut next = Duration::ZERO;
+    let mut lines = Lines::new(trial.rtt);
     // Looking changes nothing of the run.
-    let outcome = trial.run_watched(&mut |world| {
-        if world.now() < next {
-            return;
-        }
-        next = world.now() + step;
-        let view = world.view(Side::A);
-        println!(
-            "{:9.3} {:9.1} {:8.0} {:>13} {:9.2} {:9} {:9.1} {:9.2}",
-            world.now().as_secs_f64(),
-            world.view(Side::B).stats.payload_received as f64 / 1e6,
-            view.allowed_bytes_per_s * 8e-6,
-            view.controller_state,
-            view.queue_delay.as_secs_f64() * 1e3,
-            world.path_counters(Side::A).queue_drops,
-            view.stats.payload_sent as f64 / 1e6,
-            view.loss * 100.0,
-        );
-    });
+    let outcome = trial.run_watched(&mut |world| lines.look(world));
     println!(
         "{:.3} of ideal in {:.3} s; tail {:.2} RTT; reports {:.3} %, needless {:.2} %, memory {} MB",
         outcome.fraction,
@@ -42,4 +20,43 @@ pub fn print(trial: &Trial) {
         outcome.needless * 100.0,
         outcome.memory_peak_bytes / 1_000_000,
     );
+}
+
+/// Lines on what the sending side does, four a round trip.
+pub struct Lines {
+    step: Duration,
+    next: Duration,
+}
+
+impl Lines {
+    pub fn new(rtt: Duration) -> Self {
+        println!(
+            "{:>9} {:>9} {:>8} {:>13} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "s", "MB", "Mbit/s", "state", "base ms", "queue ms", "drops", "sent MB", "loss %"
+        );
+        Self {
+            step: (rtt / 4).max(Duration::from_millis(5)),
+            next: Duration::ZERO,
+        }
+    }
+
+    pub fn look(&mut self, world: &World) {
+        if world.now() < self.next {
+            return;
+        }
+        self.next = world.now() + self.step;
+        let view = world.view(Side::A);
+        println!(
+            "{:9.3} {:9.1} {:8.1} {:>13} {:9.1} {:9.2} {:9} {:9.1} {:9.2}",
+            world.now().as_secs_f64(),
+            world.view(Side::B).stats.payload_received as f64 / 1e6,
+            view.allowed_bytes_per_s * 8e-6,
+            view.controller_state,
+            view.base_rtt.unwrap_or_default().as_secs_f64() * 1e3,
+            view.queue_delay.as_secs_f64() * 1e3,
+            world.path_counters(Side::A).queue_drops,
+            view.stats.payload_sent as f64 / 1e6,
+            view.loss * 100.0,
+        );
+    }
 }

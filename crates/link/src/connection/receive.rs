@@ -381,8 +381,12 @@ impl Connection {
     fn on_report(&mut self, report: &Report<'_>, now: Time) -> Result<(), Malformed> {
         let mut outcome = std::mem::take(&mut self.outcome);
         outcome.clear();
-        let base_rtt = self.path.rtt.base();
         let timing = self.sent.timing(report, now);
+        let base_rtt = match (self.path.rtt.measured(), timing) {
+            // The first report tells more than the guess does.
+            (None, Some(timing)) => timing.rtt,
+            _ => self.path.rtt.base(),
+        };
         if let Some(Timing { rtt, forward_s }) = timing
             && self.path.peer_clock.sample(forward_s, rtt, now)
         {

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use crate::{overtakers::Overtakers, time::Time};
+use crate::{
+    overtakers::{FirstSamples, Overtakers},
+    time::Time,
+};
 
 /// Smoothed and minimum round-trip time.
 #[derive(Debug)]
@@ -16,6 +19,7 @@ pub(crate) struct Rtt {
     latest: Option<Duration>,
     /// When the last sample came, or was wished for.
     looked: Time,
+    first: FirstSamples,
     overtakers: Overtakers,
 }
 
@@ -35,6 +39,7 @@ impl Rtt {
             half_began: Time::default(),
             latest: None,
             looked: Time::default(),
+            first: FirstSamples::default(),
             overtakers: Overtakers::new(),
         }
     }
@@ -52,9 +57,8 @@ impl Rtt {
         let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);
         let now_s = now.seconds_since(Time::default());
         let overtakers = &mut self.overtakers;
-        if self.latest.is_some()
-            && overtakers.is_one(rtt.as_secs_f64(), now_s, Some(base_s), visible_s)
-        {
+        let is_one = overtakers.is_one(rtt.as_secs_f64(), now_s, Some(base_s), visible_s);
+        if is_one && self.first.is_over() {
             return false;
         }
         if self.latest.is_some() {
@@ -72,7 +76,10 @@ impl Rtt {
             self.minima = [None, previous];
             self.half_began = now;
         }
-        self.minima[0] = Some(self.minima[0].map_or(rtt, |least| least.min(rtt)));
+        self.minima[0] = match self.first.median_with(rtt.as_secs_f64()) {
+            Some(median_s) => Some(Duration::from_secs_f64(median_s)),
+            None => Some(self.minima[0].map_or(rtt, |least| least.min(rtt))),
+        };
         true
     }
 

@@ -26,6 +26,10 @@ impl Front {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.recent.is_empty()
+    }
+
     pub(super) fn push(&mut self, arrival: Sample) {
         if self.recent.len() == COMPARED_MAX {
             self.recent.pop_front();

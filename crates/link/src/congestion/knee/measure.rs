@@ -9,14 +9,17 @@ use std::collections::VecDeque;
 use super::ramp::Ramp;
 use crate::{
     congestion::{Arrival, Digest},
-    overtakers::Overtakers,
+    overtakers::{FirstSamples, Overtakers},
 };
 
 /// Delays and rates of the path, from receive times.
 #[derive(Debug)]
 pub(super) struct Measure {
     overtakers: Overtakers,
+    /// The base delay before a pause: what is shorter may have overtaken the others.
+    delay_before_pause_s: Option<f64>,
     delay_base: WindowedMin,
+    first_rtts: FirstSamples,
     rtt_base: WindowedMin,
     /// The highest packet number whose arrival was reported, overtakers aside.
     newest: u64,
@@ -49,8 +52,8 @@ pub(super) struct Measure {
     pub(super) delivered: Option<f64>,
     /// Capacity as the spreading of a packet train shows it.
     pub(super) train: Option<Train>,
-    /// The packet of the newest train that arrived first.
-    train_first: Option<Arrival>,
+    /// Arrivals of the newest train.
+    train_arrivals: Vec<Arrival>,
     last_report_s: f64,
     /// Negated, so that the least is the longest time between two reports of late.
     report_gap: WindowedMin,
@@ -59,9 +62,7 @@ pub(super) struct Measure {
 /// One-way delays of packets that arrived one after the other.
 #[derive(Debug, Default)]
 struct Bucket {
-    count: usize,
-    /// The packet with the least delay.
-    fastest: Option<Arrival>,
+    delays_s: Vec<f64>,
     first_received_s: f64,
     /// Whether they were sent after the last cut.
     is_fresh: bool,
@@ -83,25 +84,59 @@ struct WindowedMin {
     minima: VecDeque<(f64, f64)>,
 }
 
+impl Train {
+    /// What arrivals of a train show, if they are far enough apart.
+    ///
+    /// Each pair of them shows a rate, and the median counts. Where a quarter of the pairs shows twice that, jitter
+    /// has spread the packets, and not the bottleneck alone.
+    fn of(arrivals: &[Arrival]) -> Option<Self> {
+        let mut s_per_byte = Vec::new();
+        let mut bytes_max: u64 = 0;
+        for (place, last) in arrivals.iter().enumerate() {
+            for first in &arrivals[..place] {
+                let (first, last) = match first.number < last.number {
+                    true => (first, last),
+                    false => (last, first),
+                };
+                if last.number - first.number >= TRAIN_PACKETS_MIN {
+                    let bytes = last.sent_bytes_before - first.sent_bytes_before;
+                    s_per_byte.push((last.received_s - first.received_s) / bytes as f64);
+                    bytes_max = bytes_max.max(bytes);
+                }
+            }
+        }
+        s_per_byte.sort_unstable_by(f64::total_cmp);
+        let median = *s_per_byte.get(s_per_byte.len() / 2)?;
+        let spread_s = median * bytes_max as f64;
+        let is_spread_by_jitter = s_per_byte[s_per_byte.len() / 4] < median / 2.0;
+        Some(Self {
+            rate: bytes_max as f64 / spread_s.max(TRAIN_SPREAD_MIN_S),
+            is_lower_bound: spread_s <= TRAIN_SPREAD_MIN_S || is_spread_by_jitter,
+        })
+    }
+}
+
 impl Bucket {
     fn clear(&mut self) {
-        self.count = 0;
-        self.fastest = None;
+        self.delays_s.clear();
     }
 
     fn push(&mut self, arrival: &Arrival) {
-        let delay_s = |arrival: &Arrival| arrival.received_s - arrival.sent_s;
         // A clock that has jumped may put it before the first.
-        if self.count == 0 || arrival.received_s < self.first_received_s {
+        if self.delays_s.is_empty() || arrival.received_s < self.first_received_s {
             self.first_received_s = arrival.received_s;
         }
-        self.count += 1;
-        if self
-            .fastest
-            .is_none_or(|fastest| delay_s(arrival) < delay_s(&fastest))
-        {
-            self.fastest = Some(*arrival);
-        }
+        self.delays_s.push(arrival.received_s - arrival.sent_s);
+    }
+
+    /// The least delay that is not that of a few packets that overtook the others by `ahead_s` or more.
+    fn least_s(&mut self, ahead_s: f64) -> Option<f64> {
+        let delays_s = &mut self.delays_s;
+        delays_s.sort_unstable_by(f64::total_cmp);
+        let few = delays_s.len() / FAST_EACH;
+        let is_shared = |place: usize| delays_s[place + few] - delays_s[place] < ahead_s;
+        let place = (0..few).find(|place| is_shared(*place)).unwrap_or(few);
+        delays_s.get(place).copied()
     }
 }
 
@@ -141,7 +176,9 @@ impl Measure {
     pub(super) fn new() -> Self {
         Self {
             overtakers: Overtakers::new(),
+            delay_before_pause_s: None,
             delay_base: WindowedMin::new(),
+            first_rtts: FirstSamples::default(),
             rtt_base: WindowedMin::new(),
             newest: 0,
             bucket: Bucket::default(),
@@ -159,9 +196,19 @@ impl Measure {
             queue_peak: WindowedMin::new(),
             delivered: None,
             train: None,
-            train_first: None,
+            train_arrivals: Vec::new(),
             last_report_s: 0.0,
             report_gap: WindowedMin::new(),
+        }
+    }
+
+    /// What is left to measure with after a pause.
+    pub(super) fn after_pause(self) -> Self {
+        let delay_before_pause_s = self.delay_base.get().or(self.delay_before_pause_s);
+        Self {
+            overtakers: self.overtakers,
+            delay_before_pause_s,
+            ..Self::new()
         }
     }
 
@@ -176,6 +223,7 @@ impl Measure {
     /// As if it had measured this.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, capacity: f64, now_s: f64) {
+        self.first_rtts = FirstSamples::over();
         self.rtt_base.insert(base_s, now_s, BASE_WINDOW_S);
         self.delay_base.insert(base_s / 2.0, now_s, BASE_WINDOW_S);
         self.capacity = Some(capacity);
@@ -185,6 +233,17 @@ impl Measure {
     /// The highest capacity of the recent past: in company what is measured is only our share.
     pub(super) fn capacity_peak(&self) -> Option<f64> {
         self.capacity_peak.get().map(|negated| -negated)
+    }
+
+    /// Takes the capacity for one that the path has. Where the path drops packets, those count as passed, too.
+    pub(super) fn remember_capacity(&mut self, now_s: f64) {
+        let is_since_cut = |first: &Arrival| first.sent_s > self.queue_since_s;
+        if let Some(capacity) = self.capacity
+            && self.points.front().is_some_and(is_since_cut)
+        {
+            let window_s = base_window_s(self.base_rtt_s());
+            self.capacity_peak.insert(-capacity, now_s, window_s);
+        }
     }
 
     /// The longest time between two reports of late: bursts of losses take reports, too.
@@ -246,7 +305,10 @@ impl Measure {
     pub(super) fn update(&mut self, digest: &Digest<'_>, now_s: f64) {
         if let Some(rtt_s) = digest.rtt_s {
             let window_s = base_window_s(rtt_s);
-            self.rtt_base.insert(rtt_s, now_s, window_s);
+            match self.first_rtts.median_with(rtt_s) {
+                Some(median_s) => self.rtt_base.reset(median_s, now_s),
+                None => self.rtt_base.insert(rtt_s, now_s, window_s),
+            }
             let was_sent_after_cut = now_s - rtt_s > self.queue_since_s;
             if was_sent_after_cut {
                 let least_s = self.rtt_since_cut_s.unwrap_or(rtt_s);
@@ -274,17 +336,19 @@ impl Measure {
         }
         self.measure_train(digest.arrivals);
         self.measure_capacity(base_s);
-        if let Some(capacity) = self.capacity {
-            self.capacity_peak
-                .insert(-capacity, now_s, base_window_s(base_s));
+        if digest.app_limited {
+            // What arrived is what the application sent.
+            self.received.clear();
+            self.delivered = None;
+        } else {
+            self.measure_delivered(digest.received, base_s);
         }
-        self.measure_delivered(digest.received, base_s);
     }
 
     fn is_overtaker(&mut self, arrival: &Arrival, base_s: f64) -> bool {
         let delay_s = arrival.received_s - arrival.sent_s;
         let visible_s = visible_delay_s(base_s);
-        let delay_base_s = self.delay_base.get();
+        let delay_base_s = self.delay_base.get().or(self.delay_before_pause_s);
         let overtakers = &mut self.overtakers;
         overtakers.is_one(delay_s, arrival.received_s, delay_base_s, visible_s)
             // A train is not measured by its delays.
@@ -315,7 +379,7 @@ impl Measure {
         }
         self.bucket.push(arrival);
         let span_s = arrival.received_s - self.bucket.first_received_s;
-        let count = self.bucket.count;
+        let count = self.bucket.delays_s.len();
         if count >= BUCKET_COUNT && span_s >= BUCKET_SPAN * base_s || count >= BUCKET_COUNT_MAX {
             self.queue_sent_s = arrival.sent_s;
             self.judge_bucket(base_s, now_s);
@@ -323,10 +387,9 @@ impl Measure {
     }
 
     fn judge_bucket(&mut self, base_s: f64, now_s: f64) {
-        let Some(fastest) = self.bucket.fastest else {
+        let Some(least_s) = self.bucket.least_s(AHEAD * base_s) else {
             return;
         };
-        let least_s = fastest.received_s - fastest.sent_s;
         let window_s = base_window_s(base_s);
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
         let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
@@ -342,23 +405,20 @@ impl Measure {
     /// The arrivals of a train may be spread over several reports: it is measured anew with each.
     fn measure_train(&mut self, arrivals: &[Arrival]) {
         for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
-            let first = match self.train_first {
-                Some(first) if arrival.sent_s - first.sent_s < TRAIN_SENT_WITHIN_S => first,
-                _ => *self.train_first.insert(*arrival),
-            };
-            if arrival.number < first.number + TRAIN_PACKETS_MIN {
+            let first = self.train_arrivals.first();
+            if first.is_some_and(|first| arrival.sent_s - first.sent_s >= TRAIN_SENT_WITHIN_S) {
+                self.train_arrivals.clear();
+            }
+            if self.train_arrivals.len() == TRAIN_ARRIVALS_MAX {
                 continue;
             }
-            let spread_s = arrival.received_s - first.received_s;
-            let bytes = (arrival.sent_bytes_before - first.sent_bytes_before) as f64;
-            let rate = bytes / spread_s.max(TRAIN_SPREAD_MIN_S);
-            let is_lower_bound = spread_s <= TRAIN_SPREAD_MIN_S;
+            self.train_arrivals.push(*arrival);
+            let Some(train) = Train::of(&self.train_arrivals) else {
+                continue;
+            };
             // A lower bound says nothing against a higher rate.
-            if !is_lower_bound || self.train.is_none_or(|train| train.rate < rate) {
-                self.train = Some(Train {
-                    rate,
-                    is_lower_bound,
-                });
+            if !train.is_lower_bound || self.train.is_none_or(|before| before.rate < train.rate) {
+                self.train = Some(train);
             }
         }
     }
@@ -442,6 +502,11 @@ const WINDOW_PARTS: f64 = 15.0;
 /// and soon enough to be fresh, enough to take out the jitter of single packets.
 const BUCKET_COUNT: usize = 4;
 const BUCKET_SPAN: f64 = 1.0 / 8.0;
+/// One packet in this many may have overtaken the others in a bucket: half as many again as the path may let overtake,
+/// since few packets vary.
+const FAST_EACH: usize = 4;
+/// ... by this part of the base RTT at least. Few packets may be farther apart than jitter makes most.
+const AHEAD: f64 = 1.0 / 5.0;
 /// A bucket ends with this many packets, however little time a peer's clock says has passed.
 const BUCKET_COUNT_MAX: usize = 4096;
 /// A queue of this part of the longest of late is at its peak.
@@ -450,6 +515,8 @@ const AT_PEAK: f64 = 0.9;
 /// Fewer packets between the first and the last do not measure a train: the receiver's timer may bring
 /// that many at once.
 const TRAIN_PACKETS_MIN: u64 = 8;
+/// Arrivals of a train that are looked at: each with each of the others.
+const TRAIN_ARRIVALS_MAX: usize = 48;
 /// A spread shorter than this is the receiver's timer, not the path.
 const TRAIN_SPREAD_MIN_S: f64 = 0.000_5;
 /// Trains are a round trip apart, and their packets leave at once.
@@ -523,6 +590,42 @@ mod tests {
             }
         };
         assert!((queue_ms(1000, shorter) - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn the_fast_quarter_of_a_bucket_is_neither_the_base_nor_an_empty_queue() {
+        let fast = |number: u64| if number % 16 == 3 { 2.0 } else { 10.0 };
+        assert!(queue_ms(1000, fast) < 0.001, "as a queue");
+        let waits = |number: u64| fast(number) + if number < 500 { 0.0 } else { 8.0 };
+        assert!(
+            (queue_ms(1000, waits) - 8.0).abs() < 0.001,
+            "not an empty one"
+        );
+    }
+
+    fn train(received_ms: impl Fn(u64) -> f64) -> Train {
+        let arrival = |number: u64| Arrival {
+            number,
+            sent_s: 0.0,
+            received_s: 0.1 + received_ms(number) * 1e-3,
+            sent_bytes_before: number * 1500,
+            in_train: true,
+        };
+        let arrivals: Vec<Arrival> = (0..32).map(arrival).collect();
+        Train::of(&arrivals).expect("they are far enough apart")
+    }
+
+    #[test]
+    fn a_train_that_jitter_has_spread_shows_a_lower_bound() {
+        let spacing_ms = 0.1;
+        let plain = train(|number| number as f64 * spacing_ms);
+        assert!(!plain.is_lower_bound && (plain.rate - 15e6).abs() < 1e4);
+        let late =
+            train(|number| number as f64 * spacing_ms + if number % 5 == 3 { 5.0 } else { 0.0 });
+        assert!((late.rate - 15e6).abs() < 3e6, "{}", late.rate);
+        let jitter = train(|number| number as f64 * spacing_ms + (number * 7919 % 10) as f64);
+        assert!(jitter.is_lower_bound);
+        assert!(train(|_| 0.0).is_lower_bound, "the receiver's timer");
     }
 
     #[test]

@@ -316,7 +316,8 @@ impl Knee {
 
     /// What is known of the path is old: keeps the rate as a guess and measures anew.
     fn look_again(&mut self, now_s: f64) {
-        self.measure = Measure::new();
+        let before = std::mem::replace(&mut self.measure, Measure::new());
+        self.measure = before.after_pause();
         self.has_emptied = false;
         self.forget_policer();
         self.mark_cut(now_s);
@@ -358,6 +359,9 @@ impl Controller for Knee {
         self.last_report.at_s = now_s;
         self.last_report.reorder_window_s = digest.reorder_window_s;
         self.losses.update(digest.resolved, digest.late_sent_s);
+        if !self.losses.are_excessive() {
+            self.measure.remember_capacity(now_s);
+        }
         self.take_up_cached(digest.rtt_s.is_some());
         // Time without anything to send, or without reports, is no time to grow.
         self.pause_cubic(if digest.app_limited {

@@ -17,6 +17,7 @@ impl Knee {
             cached,
             train_asked_s: 0.0,
             delivered_before: 0.0,
+            windows_before: [first_window; 2],
             flat_rounds: 0,
             rounds: 0,
         })
@@ -79,7 +80,10 @@ impl Knee {
     fn end_round_of_start(&mut self, start: Start, app_limited: bool, now_s: f64) {
         self.begin_round(now_s);
         let delivered = self.measure.delivered.unwrap_or(0.0);
+        // What was delivered in this round was sent in the round before.
+        let [sent, sent_before] = start.windows_before;
         let is_flat = !app_limited
+            && sent >= FLAT_GROWTH * sent_before
             && !self.is_far_below_train()
             && delivered < FLAT_GROWTH * start.delivered_before;
         let flat_rounds = if is_flat { start.flat_rounds + 1 } else { 0 };
@@ -90,6 +94,7 @@ impl Knee {
         }
         self.state = State::Start(Start {
             delivered_before: delivered,
+            windows_before: [self.window, sent],
             flat_rounds,
             rounds: start.rounds + 1,
             ..start
@@ -209,7 +214,7 @@ const ROUNDS_BEFORE_CUT: u32 = 2;
 const PACKETS_BEFORE_CUT: f64 = 32.0;
 /// Beside a delivered rate that no longer grows, this excess is enough to tell that the path is full.
 const EXCESS_WHEN_FLAT: f64 = 0.05;
-/// A round in which the delivered rate grew by less than this factor is flat.
+/// A round in which the delivered rate grew by less than this factor, though what was sent grew by as much, is flat.
 const FLAT_GROWTH: f64 = 1.25;
 /// Flat rounds in a row that end start-up: the path is full, and its queue so short that it did not show.
 const FLAT_ROUNDS: u32 = 3;
@@ -229,7 +234,7 @@ const LEAP: f64 = 0.5;
 /// Growth where the window has reached what a train shows, and how much faster for each multiple beyond: an
 /// estimate that was too low is outgrown, the sooner the more wrong it proves.
 const GAIN_AT_SHOWN: f64 = 0.1;
-const GAIN_BEYOND: f64 = 0.35;
+const GAIN_BEYOND: f64 = 0.7;
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,8 @@ pub(super) struct Start {
     pub(super) train_asked_s: f64,
     /// Delivered bytes per second at the end of the round before.
     pub(super) delivered_before: f64,
+    /// The windows in bytes at the end of the last round and of the one before.
+    pub(super) windows_before: [f64; 2],
     /// Rounds in a row in which the delivered rate hardly grew.
     pub(super) flat_rounds: u32,
     /// Rounds that are over.

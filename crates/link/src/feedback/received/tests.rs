@@ -21,6 +21,52 @@ fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
     (told, report.largest)
 }
 
+/// The delays of the packets sampled, in milliseconds, if one is sent each 100 us from 1 s on.
+fn sampled_ms(delay_ms: impl Fn(u64) -> u64) -> Vec<u64> {
+    let sent_us = |number: u64| 1_000_000 + number * 100;
+    let mut arrivals: Vec<(u64, u64)> = (0..3000)
+        .map(|number| (sent_us(number) + 1000 * delay_ms(number), number))
+        .collect();
+    arrivals.sort_unstable();
+    let mut log = ReceivedLog::new(Duration::from_millis(180));
+    let mut sampled = Vec::new();
+    for (at_us, number) in arrivals {
+        log.insert(number, 1500, Content::Data, Time(at_us * 1000));
+        sampled.push(log.front);
+    }
+    sampled.dedup();
+    let delay_ms = |front: &Sample| (front.time_us - sent_us(front.number)) / 1000;
+    sampled.iter().map(delay_ms).collect()
+}
+
+#[test]
+fn of_overtakers_the_first_is_sampled_and_no_other_also_while_they_come_alone() {
+    for (part, late_ms) in [(10, 90), (10, 45), (100, 90)] {
+        let overtakes = |number: u64| number % part == 9;
+        let delays_ms = sampled_ms(|number| if overtakes(number) { 0 } else { late_ms });
+        let fooled = delays_ms.iter().filter(|ms| **ms != late_ms).count();
+        assert!(
+            delays_ms.len() > 100 && fooled <= 1,
+            "{part}, {late_ms}: {fooled}"
+        );
+    }
+}
+
+#[test]
+fn where_two_in_three_get_lost_the_others_have_not_overtaken() {
+    let log = |lost: u64| {
+        let mut log = ReceivedLog::new(Duration::from_millis(180));
+        for number in (0..3000u64).filter(|number| number * 7919 % 100 >= lost) {
+            log.insert(number, 1500, Content::Data, Time(number * 100_000));
+        }
+        log
+    };
+    for lost in [0, 30, 64, 90] {
+        let front = log(lost).front.number;
+        assert!(front > 2800, "{front} at {lost} %");
+    }
+}
+
 proptest! {
     /// Any later report replaces up to three lost ones in a row.
     #[test]
