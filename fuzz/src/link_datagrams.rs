@@ -162,7 +162,7 @@ pub(crate) fn endpoint(
         idle_timeout: Duration::from_secs(30),
         seed: instance,
         instance,
-        replay_memory: link::ReplayMemory::default(),
+        remembered: link::Remembered::default(),
         unix_ns: UNIX_NS + (instance << 20),
         pacing_quantum: Duration::from_micros(250),
         controller: std::sync::Arc::new(|memory, rate_max| {

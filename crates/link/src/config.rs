@@ -21,9 +21,9 @@ pub struct LinkConfig {
     pub memory_max: ByteCount,
     /// Silence after which a peer's streams are given up. 10 min outlasts a router's restart.
     pub idle_timeout: Duration,
-    /// Where the timestamps of first flights are kept over restarts. `None`: a first flight recorded
-    /// before a restart is answered once more.
-    pub replay_file: Option<PathBuf>,
+    /// Where the timestamps of first flights, and what was measured of the paths, are kept over restarts. `None`: a
+    /// first flight recorded before a restart is answered once more, and the first transfer begins slowly.
+    pub memory_file: Option<PathBuf>,
 }
 
 /// One gateway that may speak to us.

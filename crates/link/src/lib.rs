@@ -56,7 +56,7 @@ pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, S
 pub use endpoint::Footprint;
 pub use endpoint::{
     DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason, Newest, PeerView,
-    Read, ReplayMemory, StreamKey,
+    Read, Remembered, ReplayMemory, StreamKey,
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};

@@ -68,7 +68,7 @@ fn start(job: &Job, side: usize) -> anyhow::Result<Link> {
         rate_max: Some(job.rate),
         memory_max: ByteCount::gibibytes(1),
         idle_timeout: Duration::from_secs(30),
-        replay_file: None,
+        memory_file: None,
     };
     Ok(Link::start(UdpSocket::bind(job.addresses[side])?, config)?)
 }

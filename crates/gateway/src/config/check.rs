@@ -45,7 +45,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         });
     }
     let admin_explicit = file.admin.as_ref().is_some_and(|a| a.listen.is_some());
-    let replay_file = key_file.with_added_extension("replay");
+    let memory_file = key_file.with_added_extension("replay");
     let memory_max = memory_max(file.link.memory_max.as_ref(), peers.len())?;
     let limits = check_limits::limits(
         file.limits,
@@ -63,7 +63,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
             rate_max: rate_max(file.link.rate_max.as_ref())?,
             memory_max,
             idle_timeout: idle_timeout(file.link.idle_timeout.as_ref())?,
-            replay_file: Some(replay_file),
+            memory_file: Some(memory_file),
         },
         peers,
         ftp: Vec::new(),

@@ -3,7 +3,7 @@
 
 mod clock;
 mod flow;
-mod replay_file;
+mod memory_file;
 mod report;
 mod resolve;
 mod run;

@@ -24,7 +24,7 @@ use super::{
     Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
     clock::Clock,
     flow::{Flow, TICK},
-    replay_file::ReplayFile,
+    memory_file::MemoryFile,
     report::{LOG_INTERVAL, Reporter, wall},
     resolve,
     socket::Socket,
@@ -69,7 +69,7 @@ pub(super) struct Driver {
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
     reporter: Reporter,
-    replay_file: Option<ReplayFile>,
+    memory_file: Option<MemoryFile>,
     send_error_logged: Option<Instant>,
     /// Errors of the network may wait at the socket.
     has_transport_errors: bool,
@@ -134,8 +134,8 @@ impl Driver {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let policy = config.policy;
-        let replay = config.replay_file.clone().map(ReplayFile::open);
-        let (replay_file, replay_memory) = replay.transpose()?.unzip();
+        let memory = config.memory_file.clone().map(MemoryFile::open);
+        let (memory_file, remembered) = memory.transpose()?.unzip();
         let endpoint = Endpoint::new(
             EndpointConfig {
                 identity: config.identity.clone(),
@@ -145,7 +145,7 @@ impl Driver {
                 idle_timeout: config.idle_timeout,
                 seed: random("the system's randomness works"),
                 instance: random("the system's randomness works"),
-                replay_memory: replay_memory.unwrap_or_default(),
+                remembered: remembered.unwrap_or_default(),
                 unix_ns: unix.as_nanos() as u64,
                 pacing_quantum: TICK,
                 controller: Arc::new(move |memory, rate_max| {
@@ -172,7 +172,7 @@ impl Driver {
             unsent: None,
             buffer: Vec::with_capacity(64 * 1024),
             reporter,
-            replay_file,
+            memory_file,
             send_error_logged: None,
             has_transport_errors: false,
             flow: Flow::new(now),
@@ -196,6 +196,7 @@ impl Driver {
             }
             self.sleep();
         }
+        self.remember(self.clock.now());
         if let Some(reply) = self.stopping.take().and_then(|stopping| stopping.reply) {
             let _ = reply.send(self.streams.len());
         }
@@ -296,9 +297,7 @@ impl Driver {
                     tracing::info!(peer = %name, address = ?address, "connected");
                 }
                 Event::Remember => {
-                    if let Some(file) = &self.replay_file {
-                        file.write(self.endpoint.replay_memory(now));
-                    }
+                    self.remember(now);
                 }
                 Event::Incoming { key, peer, class } => self.accept(key, PeerId(peer), class),
                 Event::Readable { key } => self.read(key, now),
@@ -312,6 +311,12 @@ impl Driver {
                     self.end_recv(key, Err(reason.into()));
                 }
             }
+        }
+    }
+
+    fn remember(&mut self, now: Instant) {
+        if let Some(file) = &self.memory_file {
+            file.write(self.endpoint.remembered(now));
         }
     }
 

@@ -20,7 +20,7 @@ fn link(us: u8, other: u8, endpoint: Option<SocketAddr>) -> Link {
         rate_max: None,
         memory_max: ByteCount::mebibytes(16),
         idle_timeout: Duration::from_secs(30),
-        replay_file: None,
+        memory_file: None,
     };
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
     Link::start(socket, config).expect("it starts")

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use units::{BitRate, ByteCount};
 
-use super::ReplayMemory;
+use super::Remembered;
 use crate::{
     congestion::ControllerFactory,
     identity::{Identity, PublicKey},
@@ -28,8 +28,8 @@ pub struct EndpointConfig {
     pub instance: u64,
     /// Nanoseconds since the Unix epoch at the time the endpoint is made.
     pub unix_ns: u64,
-    /// The last run's [`Endpoint::replay_memory`](super::Endpoint::replay_memory).
-    pub replay_memory: ReplayMemory,
+    /// The last run's [`Endpoint::remembered`](super::Endpoint::remembered).
+    pub remembered: Remembered,
     /// Packets are sent in bursts of this much time.
     pub pacing_quantum: Duration,
     /// Makes the congestion controller of a new connection.

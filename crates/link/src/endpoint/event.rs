@@ -20,7 +20,7 @@ pub enum Event {
         peer: usize,
     },
     /// What is to be kept for the next start has changed: store
-    /// [`Endpoint::replay_memory`](super::Endpoint::replay_memory).
+    /// [`Endpoint::remembered`](super::Endpoint::remembered).
     Remember,
     /// The peer opened a stream.
     Incoming {

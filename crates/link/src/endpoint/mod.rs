@@ -12,6 +12,7 @@ mod first_flights;
 mod handshakes;
 mod load;
 mod peer;
+mod remembered;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -34,14 +35,17 @@ pub use self::{
     dropped::DropCounters,
     event::{Event, LostReason},
     first_flights::{Newest, ReplayMemory},
+    remembered::Remembered,
     streams::{PeerView, Read, StreamKey},
 };
 use units::{BitRate, ByteCount};
 
 use crate::{
+    congestion::PathMemory,
     connection::{Connection, Ecn, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
     handshake::{cookie::CookieJar, envelope::KeyId},
     id_map::IdMap,
+    identity::PublicKey,
     secret::Secret,
     time::Time,
     wire::packet::{self, ConnectionId, Kind},
@@ -68,11 +72,14 @@ pub struct Endpoint {
     total: Pacer,
     keep_alive: Duration,
     is_closing: bool,
+    remember_paths_at: Time,
     /// When we ran last, and when we asked to be run next.
     ran: Time,
     due: Time,
 }
 
+/// What is known of the paths is kept so often at most, and when the endpoint ends.
+const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
 /// Whoever is run this much later than he asked for was asleep: the machine was suspended, the process
 /// stopped, or the clock has jumped.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
@@ -83,12 +90,12 @@ impl Endpoint {
     /// # Errors
     /// If the TLS library refuses a key.
     pub fn new(mut config: EndpointConfig, epoch: Instant) -> Result<Self, rustls::Error> {
-        let memory = std::mem::take(&mut config.replay_memory);
-        config.unix_ns = config.unix_ns.max(memory.clock_unix_ns);
+        let remembered = std::mem::take(&mut config.remembered);
+        config.unix_ns = config.unix_ns.max(remembered.replay.clock_unix_ns);
         let peers = config
             .peers
             .iter()
-            .map(|peer| Peer::new(&config.identity, peer, &memory));
+            .map(|peer| Peer::new(&config.identity, peer, &remembered));
         let peers = peers.collect::<Result<_, _>>()?;
         let total = Pacer::new(config.pacing_quantum);
         Ok(Self {
@@ -108,6 +115,7 @@ impl Endpoint {
             total,
             keep_alive: KEEP_ALIVE,
             is_closing: false,
+            remember_paths_at: Time::default() + PATHS_KEPT_EACH,
             ran: Time::default(),
             due: Time::NEVER,
         })
@@ -262,7 +270,7 @@ impl Endpoint {
                     self.config.peers[index] = configured;
                 }
                 None => {
-                    let none = ReplayMemory::default();
+                    let none = Remembered::default();
                     let peer = Peer::new(&self.config.identity, &configured, &none)?;
                     self.peers.push(peer);
                     self.config.peers.push(configured);
@@ -314,6 +322,7 @@ impl Endpoint {
     /// Lets time pass: repeats handshakes, notices silence, begins new attempts.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.wake(now);
+        self.remember_paths_if_due(now);
         let over: Vec<_> = self
             .attempts
             .iter()
@@ -395,17 +404,44 @@ impl Endpoint {
 
     /// What is to be kept for the next start: see [`Event::Remember`]. A key that is no longer
     /// configured is forgotten.
-    pub fn replay_memory(&self, now: Instant) -> ReplayMemory {
-        let keys = self.config.peers.iter().zip(&self.peers);
-        let newest = keys.flat_map(|(configured, peer)| {
+    pub fn remembered(&mut self, now: Instant) -> Remembered {
+        let clock_unix_ns = self.unix_ns(self.time(now));
+        let mut remembered = Remembered::default();
+        remembered.replay.clock_unix_ns = clock_unix_ns;
+        for (index, configured) in self.config.peers.iter().enumerate() {
+            let path = self.path_memory(index);
+            let peer = &mut self.peers[index];
+            peer.kept = path;
             let newest = peer.keys.iter().map(|key| key.first_flights.newest());
-            configured.public_keys.iter().copied().zip(newest)
+            let newest = configured.public_keys.iter().copied().zip(newest);
+            let is_known = |(_, newest): &(PublicKey, Newest)| *newest != Newest::default();
+            remembered.replay.newest.extend(newest.filter(is_known));
+            let key = configured.public_keys.first().copied();
+            remembered.paths.extend(key.zip(path));
+        }
+        remembered
+    }
+
+    /// What is known of the path to a peer.
+    fn path_memory(&self, peer: usize) -> Option<PathMemory> {
+        let current = self.peers[peer].current;
+        let connection = current.and_then(|id| self.connections.get(&id));
+        let measured = connection.and_then(Connection::memory);
+        measured.or(self.peers[peer].memory)
+    }
+
+    /// Has the paths kept, now and then, if they are others than was last kept.
+    fn remember_paths_if_due(&mut self, now: Time) {
+        if now < self.remember_paths_at {
+            return;
+        }
+        self.remember_paths_at = now + PATHS_KEPT_EACH;
+        let is_news = (0..self.peers.len()).any(|peer| {
+            let path = self.path_memory(peer);
+            path.is_some_and(|path| remembered::is_news(path, self.peers[peer].kept))
         });
-        ReplayMemory {
-            clock_unix_ns: self.unix_ns(self.time(now)),
-            newest: newest
-                .filter(|(_, newest)| *newest != Newest::default())
-                .collect(),
+        if is_news {
+            self.events.push_back(Event::Remember);
         }
     }
 

@@ -6,7 +6,8 @@ use units::BitRate;
 
 use super::{
     EndpointPeer,
-    first_flights::{FirstFlights, Newest, ReplayMemory},
+    first_flights::{FirstFlights, Newest},
+    remembered::Remembered,
 };
 use crate::{
     congestion::PathMemory,
@@ -41,6 +42,8 @@ pub(crate) struct Peer {
     pub(crate) refused: Option<Time>,
     /// Properties of the path that earlier connections measured.
     pub(crate) memory: Option<PathMemory>,
+    /// What of that was last handed out to be kept.
+    pub(crate) kept: Option<PathMemory>,
     pub(crate) rtt: Option<Duration>,
     /// Counters of closed connections.
     pub(crate) past: Stats,
@@ -62,10 +65,14 @@ impl Peer {
     pub(crate) fn new(
         us: &Identity,
         configured: &EndpointPeer,
-        memory: &ReplayMemory,
+        remembered: &Remembered,
     ) -> Result<Self, rustls::Error> {
         let keys = configured.public_keys.iter().map(|key| {
-            let newest = memory.newest.iter().find(|(known, _)| known == key);
+            let newest = remembered
+                .replay
+                .newest
+                .iter()
+                .find(|(known, _)| known == key);
             PeerKey::new(us, key, newest.map(|(_, newest)| *newest))
         });
         Ok(Self {
@@ -81,7 +88,8 @@ impl Peer {
             next_key: 0,
             last_heard: None,
             refused: None,
-            memory: None,
+            memory: remembered.path(&configured.public_keys),
+            kept: remembered.path(&configured.public_keys),
             rtt: None,
             past: Stats::default(),
         })

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use units::ByteCount;
 
-use super::{Endpoint, EndpointConfig, EndpointPeer, ReplayMemory};
+use super::{Endpoint, EndpointConfig, EndpointPeer, Remembered};
 use crate::{
     AMPLIFICATION_MAX, Class, Identity,
     congestion::FixedRate,
@@ -47,7 +47,7 @@ fn instance(us: u8, other: u8, epoch: Instant, unix_ns: u64, instance: u64) -> E
         idle_timeout: Duration::from_secs(600),
         seed: u64::from(us) ^ unix_ns,
         instance,
-        replay_memory: ReplayMemory::default(),
+        remembered: Remembered::default(),
         unix_ns,
         pacing_quantum: Duration::from_micros(250),
         controller: Arc::new(|_, _| Box::new(FixedRate::new(1e6))),
@@ -189,7 +189,7 @@ fn a_forged_repetition_of_a_first_flight_moves_nothing() {
     }
     assert!(forged > 0 && two.b.is_up(0), "connected");
     assert_eq!(two.b.peer_view(0).address, Some(at_a()));
-    let newest = two.b.replay_memory(two.now).newest[0].1.began_unix_ns;
+    let newest = two.b.remembered(two.now).replay.newest[0].1.began_unix_ns;
     assert!((UNIX_NS..UNIX_NS + 1_000_000_000).contains(&newest));
 }
 

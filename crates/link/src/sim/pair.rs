@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read,
-    ReplayMemory, StreamKey,
+    Remembered, StreamKey,
     congestion::{Controller, PathMemory},
 };
 
@@ -167,7 +167,7 @@ impl Pair {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
         let sites = [Side::A, Side::B].map(|side| Site {
-            endpoint: endpoint(&config, side, 1, UNIX_NS, ReplayMemory::default(), start),
+            endpoint: endpoint(&config, side, 1, UNIX_NS, Remembered::default(), start),
             address: addresses[side as usize],
             instance: 1,
             is_stopped: false,
@@ -243,13 +243,20 @@ impl Pair {
         &self.sites[side as usize].endpoint
     }
 
-    /// Everything the side knew is gone but its replay memory.
+    /// Everything the side knew is gone but what it keeps for that.
     pub(super) fn restart(&mut self, side: Side, config: PairConfig, now: Instant) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;
         let local = site.clock.local(now);
-        let memory = site.endpoint.replay_memory(local);
-        site.endpoint = endpoint(&config, side, site.instance, site.unix_ns, memory, local);
+        let remembered = site.endpoint.remembered(local);
+        site.endpoint = endpoint(
+            &config,
+            side,
+            site.instance,
+            site.unix_ns,
+            remembered,
+            local,
+        );
         // Its applications are gone, too.
         let own = self.transfers.iter_mut().filter(|it| it.from == side);
         for transfer in own.filter(|it| it.progress.confirmed.is_none()) {
@@ -555,7 +562,7 @@ fn endpoint(
     side: Side,
     instance: u64,
     unix_ns: u64,
-    replay_memory: ReplayMemory,
+    remembered: Remembered,
     epoch: Instant,
 ) -> Endpoint {
     let make = config.controller.clone();
@@ -571,7 +578,7 @@ fn endpoint(
         idle_timeout: config.idle_timeout,
         seed: config.seed ^ (instance << 32) ^ (side as u64) << 48,
         instance: instance << 1 | side as u64,
-        replay_memory,
+        remembered,
         unix_ns,
         pacing_quantum: Duration::from_micros(250),
         controller: make,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use units::{BitRate, ByteCount};
 
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, ReplayMemory,
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, Remembered,
     StreamKey, congestion,
 };
 
@@ -253,7 +253,7 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
         idle_timeout: Duration::from_secs(600),
         seed: u64::from(side),
         instance: u64::from(side),
-        replay_memory: ReplayMemory::default(),
+        remembered: Remembered::default(),
         unix_ns: 1_700_000_000_000_000_000,
         pacing_quantum: TURN,
         controller: Arc::new(|memory, rate_max| {

@@ -20,7 +20,7 @@ pub fn config(us: u8, other: u8, endpoint: Option<String>) -> LinkConfig {
         rate_max: Some(BitRate::gbit(1)),
         memory_max: ByteCount::mebibytes(256),
         idle_timeout: Duration::from_secs(30),
-        replay_file: None,
+        memory_file: None,
     }
 }
 

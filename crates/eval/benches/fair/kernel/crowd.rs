@@ -269,7 +269,7 @@ fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
             rate_max: None,
             memory_max: ByteCount::mebibytes(256),
             idle_timeout: Duration::from_secs(60),
-            replay_file: None,
+            memory_file: None,
         };
         Ok(Link::start(socket, config)?)
     };

@@ -1,41 +1,44 @@
-//! The file that keeps the replay memory across restarts.
+//! The file that keeps what an endpoint remembers across restarts: handshakes, against replays, and paths.
 //!
 //! ```text
 //! clock 1795264200000000000
 //! newest 1k5bW… 1795264199000000000 a1a2a3a4
+//! path 1k5bW… 37500000 0.001
 //! end
 //! ```
 //!
-//! Each new connection replaces the file by a new one. A thread of its own writes it, since disks
-//! are slow. Without the file, a first flight that was recorded before a restart would be answered
-//! once more. A file that cannot be read or written is therefore a warning, not a fatal error.
+//! A path has the capacity in bytes per second and the fraction that gets lost. Each new connection replaces the file
+//! by a new one, and so does the end of the program. A thread of its own writes it, since disks are slow. Without the
+//! file, a first flight that was recorded before a restart would be answered once more, and the first transfer would
+//! begin slowly. A file that cannot be read or written is therefore a warning, not a fatal error.
 
 use std::{
     fs,
     io::{self, Write},
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::mpsc,
     thread::JoinHandle,
 };
 
-use crate::{Newest, PublicKey, ReplayMemory};
+use crate::{Newest, PublicKey, Remembered, congestion::PathMemory};
 
-/// Writes the replay memory.
-pub(super) struct ReplayFile {
-    memories: Option<mpsc::Sender<ReplayMemory>>,
+/// Writes what is remembered.
+pub(super) struct MemoryFile {
+    memories: Option<mpsc::Sender<Remembered>>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl ReplayFile {
+impl MemoryFile {
     /// The file, and what the last run left in it.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(super) fn open(path: PathBuf) -> io::Result<(Self, ReplayMemory)> {
+    pub(super) fn open(path: PathBuf) -> io::Result<(Self, Remembered)> {
         let left = read(&path);
-        let (memories, queue) = mpsc::channel::<ReplayMemory>();
+        let (memories, queue) = mpsc::channel::<Remembered>();
         let writer = std::thread::Builder::new()
-            .name("longhaul-replay".into())
+            .name("longhaul-memory".into())
             .spawn(move || {
                 while let Ok(memory) = queue.recv() {
                     let newest = queue.try_iter().last().unwrap_or(memory);
@@ -49,7 +52,7 @@ impl ReplayFile {
         Ok((file, left))
     }
 
-    pub(super) fn write(&self, memory: ReplayMemory) {
+    pub(super) fn write(&self, memory: Remembered) {
         if let Some(memories) = &self.memories {
             // The writer ends after us.
             let _ = memories.send(memory);
@@ -57,7 +60,7 @@ impl ReplayFile {
     }
 }
 
-impl Drop for ReplayFile {
+impl Drop for MemoryFile {
     fn drop(&mut self) {
         self.memories = None;
         if let Some(writer) = self.writer.take() {
@@ -66,28 +69,28 @@ impl Drop for ReplayFile {
     }
 }
 
-fn read(path: &Path) -> ReplayMemory {
+fn read(path: &Path) -> Remembered {
     let name = path.display();
     match fs::read_to_string(path) {
         Ok(text) => parse(&text).unwrap_or_else(|line| {
-            tracing::warn!(path = %name, line, "replay memory not understood, begins anew");
-            ReplayMemory::default()
+            tracing::warn!(path = %name, line, "file of the last run not understood, begins anew");
+            Remembered::default()
         }),
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(path = %name, %error, "cannot read the replay memory, begins anew");
+                tracing::warn!(path = %name, %error, "cannot read the file of the last run, begins anew");
             }
-            ReplayMemory::default()
+            Remembered::default()
         }
     }
 }
 
-fn write(path: &Path, memory: &ReplayMemory) {
+fn write(path: &Path, memory: &Remembered) {
     if let Err(error) = replace(path, &print(memory)) {
         let path = path.display();
         tracing::warn!(
             %path, %error,
-            "cannot write the replay memory: after a restart a recorded first flight may be answered"
+            "cannot write what the next start should know: a recorded first flight may then be answered"
         );
     }
 }
@@ -107,49 +110,70 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-fn print(memory: &ReplayMemory) -> String {
-    let mut text = format!("clock {}\n", memory.clock_unix_ns);
-    for (key, newest) in &memory.newest {
+fn print(memory: &Remembered) -> String {
+    let mut text = format!("clock {}\n", memory.replay.clock_unix_ns);
+    for (key, newest) in &memory.replay.newest {
         let source = u32::from_be_bytes(newest.source);
         text += &format!("newest {key} {} {source:08x}\n", newest.began_unix_ns);
+    }
+    for (key, path) in &memory.paths {
+        let PathMemory {
+            capacity_bytes_per_s,
+            loss_floor,
+        } = path;
+        text += &format!("path {key} {capacity_bytes_per_s:.0} {loss_floor:.4}\n");
     }
     text + "end\n"
 }
 
 /// The number of the first line that makes no sense, if there is one.
-fn parse(text: &str) -> Result<ReplayMemory, usize> {
+fn parse(text: &str) -> Result<Remembered, usize> {
     let lines = text.lines().count();
     let body = text.strip_suffix("end\n").ok_or(lines)?;
-    let mut memory = ReplayMemory::default();
+    let mut memory = Remembered::default();
     for (index, line) in body.lines().enumerate() {
         parse_line(line, &mut memory).ok_or(index + 1)?;
     }
     Ok(memory)
 }
 
-fn parse_line(line: &str, memory: &mut ReplayMemory) -> Option<()> {
+fn parse_line(line: &str, memory: &mut Remembered) -> Option<()> {
     let words: Vec<_> = line.split(' ').collect();
     match words[..] {
-        ["clock", unix_ns] => memory.clock_unix_ns = unix_ns.parse().ok()?,
+        ["clock", unix_ns] => memory.replay.clock_unix_ns = unix_ns.parse().ok()?,
         ["newest", key, unix_ns, source] => {
             let key: PublicKey = key.parse().ok()?;
             let newest = Newest {
                 began_unix_ns: unix_ns.parse().ok()?,
                 source: u32::from_str_radix(source, 16).ok()?.to_be_bytes(),
             };
-            memory.newest.push((key, newest));
+            memory.replay.newest.push((key, newest));
+        }
+        ["path", key, capacity, loss] => {
+            let within = |text: &str, range: RangeInclusive<f64>| {
+                text.parse().ok().filter(|value| range.contains(value))
+            };
+            let path = PathMemory {
+                capacity_bytes_per_s: within(capacity, CAPACITIES_BYTES_PER_S)?,
+                loss_floor: within(loss, LOSSES)?,
+            };
+            memory.paths.push((key.parse().ok()?, path));
         }
         _ => return None,
     }
     Some(())
 }
 
+/// From 1 kbit/s to 1 Tbit/s: anything else is damage.
+const CAPACITIES_BYTES_PER_S: RangeInclusive<f64> = 125.0..=125e9;
+const LOSSES: RangeInclusive<f64> = 0.0..=1.0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Identity;
+    use crate::{Identity, ReplayMemory};
 
-    fn memory() -> ReplayMemory {
+    fn memory() -> Remembered {
         let newest = |seed, began_unix_ns| {
             let newest = Newest {
                 began_unix_ns,
@@ -157,9 +181,16 @@ mod tests {
             };
             (Identity::from_seed([seed; 32]).public_key(), newest)
         };
-        ReplayMemory {
-            clock_unix_ns: 1_795_264_200_000_000_000,
-            newest: vec![newest(1, 5), newest(2, u64::MAX)],
+        let path = PathMemory {
+            capacity_bytes_per_s: 37_500_000.0,
+            loss_floor: 0.001,
+        };
+        Remembered {
+            replay: ReplayMemory {
+                clock_unix_ns: 1_795_264_200_000_000_000,
+                newest: vec![newest(1, 5), newest(2, u64::MAX)],
+            },
+            paths: vec![(Identity::from_seed([1; 32]).public_key(), path)],
         }
     }
 
@@ -167,10 +198,10 @@ mod tests {
     fn what_is_written_reads_back() {
         let folder = std::env::temp_dir().join(format!("longhaul-replay-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a scratch folder can be made");
-        let open = || ReplayFile::open(folder.join("site.replay")).expect("a thread can be had");
+        let open = || MemoryFile::open(folder.join("site.replay")).expect("a thread can be had");
         let (file, left) = open();
-        assert_eq!(left, ReplayMemory::default());
-        file.write(ReplayMemory::default());
+        assert_eq!(left, Remembered::default());
+        file.write(Remembered::default());
         file.write(memory());
         drop(file);
         assert_eq!(open().1, memory());
@@ -183,8 +214,16 @@ mod tests {
     fn a_damaged_file_names_its_line() {
         assert_eq!(parse("clock 1\nnewest nonsense 5 00\nend\n"), Err(2));
         assert_eq!(parse("clock -1\nend\n"), Err(1));
+        let key = memory().paths[0].0;
+        for path in ["0 0.1", "1e6 1.1", "1e6 NaN", "inf 0", "1e6", "-5 0"] {
+            assert_eq!(
+                parse(&format!("path {key} {path}\nend\n")),
+                Err(1),
+                "{path}"
+            );
+        }
         assert_eq!(parse(""), Err(0));
         assert_eq!(parse("clock 17952\n"), Err(1), "cut off");
-        assert_eq!(parse("end\n"), Ok(ReplayMemory::default()));
+        assert_eq!(parse("end\n"), Ok(Remembered::default()));
     }
 }

@@ -1,0 +1,54 @@
+//! What an endpoint keeps for its next start.
+
+use super::first_flights::ReplayMemory;
+use crate::{congestion::PathMemory, identity::PublicKey};
+
+/// What an endpoint keeps for its next start.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Remembered {
+    /// By what a first flight that was recorded before the start stays unanswered after it.
+    pub replay: ReplayMemory,
+    /// What was last measured of the path to a peer, by the peer's first key. A new connection goes by it as far as
+    /// its first packets agree.
+    pub paths: Vec<(PublicKey, PathMemory)>,
+}
+
+impl Remembered {
+    pub(super) fn path(&self, keys: &[PublicKey]) -> Option<PathMemory> {
+        let known = self.paths.iter().find(|(key, _)| keys.contains(key));
+        known.map(|(_, path)| *path)
+    }
+}
+
+/// Whether `path` differs from `kept` by so much that it is worth a write.
+pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
+    kept.is_none_or(|kept| {
+        let ratio = path.capacity_bytes_per_s / kept.capacity_bytes_per_s;
+        !(1.0 / CAPACITY_NEWS..=CAPACITY_NEWS).contains(&ratio)
+            || (path.loss_floor - kept.loss_floor).abs() > LOSS_NEWS
+    })
+}
+
+/// A capacity that differs by this factor is news: a first train is no more exact.
+const CAPACITY_NEWS: f64 = 1.25;
+/// ... and so is a loss that differs by this fraction.
+const LOSS_NEWS: f64 = 0.02;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_news_if_its_capacity_or_loss_is_another() {
+        let path = |capacity_bytes_per_s, loss_floor| PathMemory {
+            capacity_bytes_per_s,
+            loss_floor,
+        };
+        let kept = Some(path(1e6, 0.01));
+        assert!(is_news(path(1e6, 0.01), None));
+        assert!(!is_news(path(1.2e6, 0.02), kept));
+        assert!(is_news(path(1.3e6, 0.01), kept));
+        assert!(is_news(path(0.7e6, 0.01), kept));
+        assert!(is_news(path(1e6, 0.05), kept));
+    }
+}
