@@ -100,21 +100,19 @@ const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
 /// Samples taken in the time in which the arrivals come that each front is chosen from. More would
 /// sample the same front twice.
 const SAMPLED_EACH: usize = 16;
-/// Packets sent before one that tell whether it overtook: as many as a word has bits.
-const NEIGHBOURS: u64 = 64;
+/// Packets sent before one that tell whether it overtook: so many that one in ten is seldom taken for one in five.
+const NEIGHBOURS: u64 = 256;
 /// ... this part of a round trip before: jitter lets a packet overtake those just before.
 const WHILE: f64 = 1.0 / 16.0;
 /// A shorter time between two packets is not known yet: at 12 Gbit/s they are so far apart.
 const GAP_MIN_S: f64 = 1e-6;
 /// Fewer tell nothing.
 const NEIGHBOURS_MIN: u64 = 8;
-/// A packet overtook the others if of its neighbours less than this part of what is usual has arrived. So a path may
-/// let one packet in five overtake.
-const ALONE: f64 = 1.0 / 4.0;
+/// A packet overtook the others if of its neighbours less than this part of what is usual has arrived. Where one
+/// packet in five or more is faster than the others, those are the path, and the others late.
+const ALONE: f64 = 1.0 / 5.0;
 /// A round-trip time that was measured on an overtaker is too short: they may come alone for so long at least.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// The loss of a path of which nothing is known, as far as this goes: up to three times as many arrivals are usual.
-const COMPANY_LOSS: f64 = 0.25;
 /// Weight of a packet in what is usual: a pause after which overtakers come alone moves that by little.
 const COMPANY_GAIN: f64 = 1.0 / 1024.0;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
@@ -155,7 +153,7 @@ impl ReceivedLog {
             next: 0,
             largest_time: Time::default(),
             recent: Front::new(),
-            company: 1.0 - COMPANY_LOSS,
+            company: 1.0,
             alone_since: None,
             front: Sample::default(),
             bytes_received: 0,
@@ -300,8 +298,7 @@ impl ReceivedLog {
         if sent < NEIGHBOURS_MIN {
             return false;
         }
-        let arrived = self.arrived_before(number) & (u64::MAX << (NEIGHBOURS - sent));
-        let company = f64::from(arrived.count_ones()) / sent as f64;
+        let company = f64::from(self.arrived_among(number - sent, number)) / sent as f64;
         let is_alone = company < ALONE * self.company;
         self.company += (company - self.company) * COMPANY_GAIN;
         if !is_alone {
@@ -319,13 +316,17 @@ impl ReceivedLog {
         (time.as_secs_f64() / self.packet_gap_s) as u64
     }
 
-    /// Which of the 64 packets before `number` have arrived; the one just before is the highest bit.
-    fn arrived_before(&self, number: u64) -> u64 {
-        let before = self.words[word(number.wrapping_sub(64))];
-        match number % 64 {
-            0 => before,
-            within => self.words[word(number)] << (64 - within) | before >> within,
+    /// How many of the packets from `low` to below `high` have arrived.
+    fn arrived_among(&self, low: u64, high: u64) -> u32 {
+        let mut count = 0;
+        let mut at = low;
+        while at < high {
+            let end = high.min(at - at % 64 + 64);
+            let mask = u64::MAX >> (64 - (end - at)) << (at % 64);
+            count += (self.words[word(at)] & mask).count_ones();
+            at = end;
         }
+        count
     }
 
     /// Samples the present front.
