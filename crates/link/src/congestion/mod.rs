@@ -100,6 +100,10 @@ pub trait Controller: Send {
     fn take_longer_route(&mut self) -> bool {
         false
     }
+    /// Losses of late were of packets that the path is too narrow for, and say nothing of its rate.
+    fn forgive_losses(&mut self, now_s: f64) {
+        let _ = now_s;
+    }
     /// Estimate of the path's present queueing delay, one way, in seconds.
     fn queue_delay_s(&self) -> f64 {
         0.0

@@ -444,6 +444,8 @@ impl Connection {
         if self.path.mtu.on_resolved(&outcome.resolved) {
             // What the path does not carry any more was lost by its size, and not by a full queue.
             self.outage_end = now;
+            let now_s = now.seconds_since(Time::default());
+            self.path.controller.forgive_losses(now_s);
         }
     }
 

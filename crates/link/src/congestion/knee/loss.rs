@@ -91,7 +91,7 @@ impl Knee {
     }
 
     /// The cut was for nothing.
-    fn undo_cut(&mut self, before: &BeforeCut) {
+    pub(super) fn undo_cut(&mut self, before: &BeforeCut) {
         self.window = before.window;
         self.threshold_cap_s = before.threshold_cap_s;
         self.is_gentle = false;

@@ -28,7 +28,7 @@ mod state;
 use self::{
     losses::Losses,
     measure::{Measure, visible_delay_s},
-    state::{FailedDrains, Policer, State},
+    state::{Experiment, FailedDrains, LossDrain, Policer, State},
 };
 use super::{Controller, Digest, PathMemory};
 
@@ -433,6 +433,17 @@ impl Controller for Knee {
             State::Policed => "policed",
             State::Compete(_) => "compete",
             State::CompeteTest(_) => "compete test",
+        }
+    }
+
+    fn forgive_losses(&mut self, now_s: f64) {
+        self.losses.begin_count(now_s);
+        if let State::LossDrain(LossDrain { before, .. })
+        | State::Experiment(Experiment { before, .. }) = self.state
+        {
+            self.undo_cut(&before);
+            self.mark_cut(now_s);
+            self.enter_grow(now_s);
         }
     }
 
