@@ -11,6 +11,7 @@ mod flow;
 mod line;
 mod pair;
 mod pattern;
+mod random;
 mod reader;
 mod record;
 mod steady;
