@@ -263,7 +263,7 @@ impl Connection {
             memory_max,
         };
         let mut streams = Streams::new(setup.we_initiated, limits);
-        streams.controls = VecDeque::from([Control::PathHint]);
+        streams.controls.push(Control::PathHint);
         let mut connection = Self {
             peer: setup.peer,
             our_id: setup.our_id,
@@ -330,7 +330,7 @@ impl Connection {
     /// Caps the rate of sending, whatever the controller allows, and tells the peer its cap.
     pub(crate) fn set_rate_max(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) {
         if self.rate_max.set(ours, for_peer) {
-            self.streams.controls.push_back(Control::RateMax);
+            self.streams.controls.push(Control::RateMax);
         }
     }
 
@@ -391,7 +391,7 @@ impl Connection {
         let buffered = stream.send.buffered_bytes();
         if !stream.send_done && stream.send.reset(code) {
             self.streams.memory.remove_send_buffered(buffered);
-            self.streams.controls.push_back(Control::Reset(number));
+            self.streams.controls.push(Control::Reset(number));
         }
     }
 
@@ -407,7 +407,7 @@ impl Connection {
         if matches!(stream.recv.state(), RecvState::Reset { .. }) {
             stream.recv_done = true;
         } else {
-            self.streams.controls.push_back(Control::Stop(number));
+            self.streams.controls.push(Control::Stop(number));
         }
         self.streams.remove_if_done(number);
     }
@@ -470,7 +470,7 @@ impl Connection {
                     stream.recv_done = true;
                     self.streams.remember_reader(number, now_s);
                     self.streams.return_window(number);
-                    self.streams.controls.push_back(Control::Done(number));
+                    self.streams.controls.push(Control::Done(number));
                 }
             }
             Read::Corrupt => self.stop(number, CODE_CORRUPT),

@@ -409,7 +409,7 @@ impl Connection {
         }
         self.repeats_left = self.repeats_left.max(RepeatsLeft::NextPass);
         if outcome.ask {
-            self.streams.controls.push_back(Control::TellFrom);
+            self.streams.controls.push(Control::TellFrom);
         }
         for item in &outcome.arrived {
             self.on_item_arrived(*item);
@@ -545,7 +545,7 @@ impl Connection {
         };
         match control {
             Control::Credit(number) if matters => self.streams.tell_credit(number),
-            _ if matters => self.streams.controls.push_back(control),
+            _ if matters => self.streams.controls.push(control),
             _ => {}
         }
     }
@@ -556,7 +556,7 @@ impl Connection {
         let rtt = self.path.rtt.base();
         let told = self.hint_sent.unwrap_or(Duration::MAX);
         if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {
-            self.streams.controls.push_back(Control::PathHint);
+            self.streams.controls.push(Control::PathHint);
             self.hint_sent = Some(rtt);
         }
     }

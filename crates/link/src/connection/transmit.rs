@@ -289,10 +289,13 @@ impl Connection {
         let end_max = start + size_max - TAG_SIZE;
         let mut contents = Contents::default();
         while out.len() + CONTROL_SIZE_MAX <= end_max {
-            let Some(control) = self.streams.controls.pop_front() else {
+            let Some(control) = self.streams.controls.pop() else {
                 break;
             };
             self.put_control(out, control, &mut contents);
+        }
+        if contents.first.is_some() {
+            self.streams.raise_limit();
         }
         let is_full_size = size_max == self.path.mtu.payload_bytes();
         self.put_slots(out, end_max, is_full_size, &mut contents, now);

@@ -16,7 +16,12 @@ use super::{
     send::SendHalf,
     slab::SlabPool,
 };
-use crate::{control_frame::Control, id_map::IdMap, time::Time, wire::frame::Half};
+use crate::{
+    control_frame::{Control, Controls},
+    id_map::IdMap,
+    time::Time,
+    wire::frame::Half,
+};
 
 /// One stream, both halves.
 pub(crate) struct Stream {
@@ -79,7 +84,7 @@ pub(crate) struct Streams {
     quantum_left: u32,
     retransmit: VecDeque<ChunkRef>,
     delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
-    pub(crate) controls: VecDeque<Control>,
+    pub(crate) controls: Controls,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
     readers: Readers,
@@ -113,7 +118,7 @@ impl Streams {
             quantum_left: QUANTUM_SLOTS,
             retransmit: VecDeque::new(),
             delayed: BinaryHeap::new(),
-            controls: VecDeque::new(),
+            controls: Controls::default(),
             events: VecDeque::new(),
             memory: Memory::new(limits.memory_max, limits.initial_credit),
             readers: Readers::default(),
@@ -124,7 +129,7 @@ impl Streams {
     /// Tells the peer when the window for new streams has changed much.
     fn tell_initial_window(&mut self) {
         if self.memory.initial_window_is_news() {
-            self.controls.push_back(Control::InitialWindow);
+            self.controls.push(Control::InitialWindow);
         }
     }
 
@@ -166,7 +171,7 @@ impl Streams {
     pub(crate) fn tell_credit(&mut self, number: u32) {
         if let Some(stream) = self.get(number).filter(|stream| !stream.credit_queued) {
             stream.credit_queued = true;
-            self.controls.push_back(Control::Credit(number));
+            self.controls.push(Control::Credit(number));
         }
     }
 
@@ -291,15 +296,23 @@ impl Streams {
         self.by_number.remove(&number);
         if StreamNumber::decode(number).by_initiator != self.we_initiated {
             self.peer_open -= 1;
-            let taken = self.peer_open + self.peer_skipped.len() as u32;
-            let limit = self.peer_count + self.streams_max.saturating_sub(taken);
-            let limit = limit.min(COUNT_MAX);
-            if limit >= self.told_limit + self.streams_max / 4 {
-                self.told_limit = limit;
-                self.controls.push_back(Control::StreamLimit);
-            }
+            self.raise_limit();
         }
         self.tell_initial_window();
+    }
+
+    /// Lets the peer open more streams when enough are over. A peer may hold up what we have to say of those that
+    /// are over, so of the frames that wait those beyond one for each stream count as streams.
+    pub(crate) fn raise_limit(&mut self) {
+        let streams_max = self.streams_max as usize;
+        let unsaid = self.controls.len().saturating_sub(streams_max);
+        let taken = self.peer_open as usize + self.peer_skipped.len() + unsaid;
+        let free = streams_max.saturating_sub(taken) as u32;
+        let limit = (self.peer_count + free).min(COUNT_MAX);
+        if limit >= self.told_limit + self.streams_max / 4 {
+            self.told_limit = limit;
+            self.controls.push(Control::StreamLimit);
+        }
     }
 
     /// Puts a stream into the queue of those that have something new to send.
@@ -312,7 +325,7 @@ impl Streams {
             .expect("the index is kept with the table");
         if stream.send.end_is_due() {
             stream.send.mark_end_sent(true);
-            self.controls.push_back(Control::End(number));
+            self.controls.push(Control::End(number));
         }
         if stream.in_ready_queue || !stream.send.has_new() {
             return;
@@ -498,7 +511,7 @@ impl Streams {
     pub(crate) fn repeat_ends(&mut self, copies_max: u8) {
         for stream in self.places.iter_mut().flatten() {
             if stream.send.take_end_copy(copies_max) {
-                self.controls.push_back(Control::End(stream.number));
+                self.controls.push(Control::End(stream.number));
             }
         }
     }

@@ -201,3 +201,48 @@ fn a_peer_that_asks_for_long_reports_again_and_again_gets_few() {
     assert!(bytes > 7_000, "the first question is answered");
     assert!(bytes < 1_000_000, "{bytes} bytes for {asked}");
 }
+
+#[test]
+fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say() {
+    let mut two = Two::new();
+    two.exchange(50);
+    let crawl = payload(&Frame::RateMax { bytes_per_s: 1 });
+    let crawl = sealed_by_b(&mut two, &crawl);
+    two.hand_a(&crawl);
+    let hash = xxhash_rust::xxh3::xxh3_64(b"x");
+    let mut waiting_max = 0;
+    let mut streams = 0;
+    for count in 0..5_000 {
+        let stream = count << 2 | 2;
+        let mut frames = Vec::new();
+        frame::put_chunk(&mut frames, stream, 0, 1);
+        frames.push(b'x');
+        let end = Frame::End {
+            stream,
+            chunks: 1,
+            bytes: 1,
+            hash,
+        };
+        end.put(&mut frames);
+        let frames = sealed_by_b(&mut two, &frames);
+        two.hand_a(&frames);
+        while let Some(event) = two.a.poll_event() {
+            if let Event::Readable { key } = event {
+                streams += 1;
+                while let crate::Read::Data(_) = two.a.read(key, 100, two.now) {}
+                two.a.finish(key);
+            }
+        }
+        let done = payload(&Frame::Done { stream });
+        let done = sealed_by_b(&mut two, &done);
+        two.hand_a(&done);
+        sent_by_a_in(&mut two, 1);
+        let connections = two.a.connections.values();
+        let waiting = connections.map(|it| it.streams.controls.len()).sum();
+        waiting_max = waiting_max.max(waiting);
+    }
+    assert!(streams > 100, "they were opened, read and ended: {streams}");
+    // Of each stream our end, and that we have read its.
+    let streams_max = crate::stream::memory::streams_max(64 << 20) as usize;
+    assert!(waiting_max <= 4 * streams_max, "{waiting_max} frames wait");
+}

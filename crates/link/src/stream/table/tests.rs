@@ -116,11 +116,12 @@ fn up_to_the_streams_at_once_a_peer_can_always_open_one_more() {
 fn a_credit_waits_once_however_often_it_changes() {
     let mut streams = streams(1 << 30);
     let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
-    streams.controls.clear();
+    while streams.controls.pop().is_some() {}
     for _ in 0..100 {
         streams.tell_credit(number);
     }
-    assert_eq!(streams.controls, [Control::Credit(number)]);
+    assert_eq!(streams.controls.pop(), Some(Control::Credit(number)));
+    assert!(streams.controls.is_empty());
 }
 
 #[test]
