@@ -568,8 +568,11 @@ impl ReceivedLog {
             let mut at = self.next;
             while at <= number {
                 if at.is_multiple_of(64) && number - at >= 63 {
-                    self.words[word(at)] = 0;
-                    at += 64;
+                    // All whole words up to the number, or to the end of the ring.
+                    let first = word(at);
+                    let count = ((number + 1 - at) / 64).min((self.words.len() - first) as u64);
+                    self.words[first..first + count as usize].fill(0);
+                    at += 64 * count;
                 } else {
                     self.words[word(at)] &= !bit(at);
                     at += 1;
