@@ -26,6 +26,15 @@ enum Siege {
     },
     /// Puts an adversary where the paths between two cores of the link end
     Link,
+    /// Puts a peer that lies, withholds and floods beside honest peers of a gateway of the link
+    Peer {
+        /// Number of sieges
+        #[arg(long, default_value_t = 510)]
+        cases: u64,
+        /// Seed of the first siege; each further one has the next number
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
     /// Ends FTP transfers in nine ways, and compares what the client, the transfer log and the metrics count
     TransferLog {
         /// Number of transfers that end in each way
@@ -46,6 +55,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         Siege::Link => {
             let line = "test --release -p link --test adversary -- --ignored --nocapture";
             cargo(line.split(' '))
+        }
+        Siege::Peer { cases, seed } => {
+            let line = "test --release -p link --test siege_peer -- --nocapture";
+            let mut command = cargo(line.split(' '));
+            command
+                .env("SIEGE_CASES", cases.to_string())
+                .env("SIEGE_SEED", seed.to_string())
+                .env("SIEGE_SECONDS", "6")
+                .env("SIEGE_MBIT", "80");
+            command
         }
         Siege::TransferLog { rounds } => {
             let line = "test -p gateway --test transfer_log client_log -- --nocapture";

@@ -163,6 +163,12 @@ impl SentLog {
         self.packets.len()
     }
 
+    /// Entries that reports have made us walk.
+    #[cfg(feature = "sim")]
+    pub(crate) fn entries_walked(&self) -> u64 {
+        self.steps.taken
+    }
+
     /// The oldest packet whose fate is unknown.
     pub(crate) fn resolved(&self) -> u64 {
         self.resolved

@@ -116,7 +116,7 @@ impl KeyRing {
         Ok(Some((number, payload)))
     }
 
-    fn rotate(&mut self) {
+    pub(super) fn rotate(&mut self) {
         let fresh = self.secrets.next_packet_keys();
         let PacketKeySet { local, remote } = std::mem::replace(&mut self.next, fresh);
         self.local = local;

@@ -8,6 +8,8 @@
 
 mod address;
 mod ecn;
+#[cfg(feature = "sim")]
+mod forger;
 mod keys;
 mod mtu;
 mod pacer;
@@ -27,6 +29,8 @@ use rustls::quic::{Keys, Secrets};
 use units::{BitRate, ByteCount};
 
 pub use self::ecn::Ecn;
+#[cfg(feature = "sim")]
+pub use self::forger::Forger;
 pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
@@ -103,6 +107,8 @@ pub(crate) struct Connection {
     keep_alive: Duration,
     rate_max: RateMax,
     pub(crate) stats: Stats,
+    #[cfg(feature = "sim")]
+    forger: Option<Forger>,
 }
 
 #[derive(Debug)]
@@ -315,6 +321,8 @@ impl Connection {
             keep_alive: setup.keep_alive,
             rate_max: RateMax::default(),
             stats: Stats::default(),
+            #[cfg(feature = "sim")]
+            forger: None,
         };
         if let Some(allowance) = setup.unproven_allowance {
             connection.challenge(setup.remote, allowance, now);
@@ -549,7 +557,7 @@ impl Connection {
         (self.sent.packets_lost, self.sent.packets_late)
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn next_number(&self) -> u64 {
         self.sent.next_number()
     }
@@ -562,6 +570,18 @@ impl Connection {
     #[cfg(feature = "sim")]
     pub(crate) fn controls_waiting(&self) -> usize {
         self.streams.controls.len()
+    }
+
+    /// Bytes of the buffers that stand for the peer's part of the memory.
+    #[cfg(feature = "sim")]
+    pub(crate) fn buffered_bytes(&self) -> u64 {
+        self.streams.memory.used_bytes()
+    }
+
+    /// Entries of the log that reports have made us walk.
+    #[cfg(feature = "sim")]
+    pub(crate) fn entries_walked(&self) -> u64 {
+        self.sent.entries_walked()
     }
 
     /// Whether the path carries congestion marks, and how many of our packets it has marked.

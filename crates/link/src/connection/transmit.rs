@@ -508,7 +508,7 @@ impl Connection {
     }
 
     /// Appends a packet with any payload, as a faulty or hostile peer might send.
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(any(test, feature = "fuzzing", feature = "sim"))]
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
         let start = self.begin_packet(out);
         out.extend_from_slice(payload);
@@ -534,6 +534,8 @@ impl Connection {
         now: Time,
     ) -> usize {
         let number = self.sent.next_number();
+        #[cfg(feature = "sim")]
+        self.forge(out, start);
         self.keys.seal(out, start, number);
         let len = out.len() - start;
         let wire_bytes = len + ip_overhead(&self.path.remote);

@@ -259,6 +259,8 @@ impl Endpoint {
         };
         let mut connection = Connection::new(setup, now);
         connection.set_rate_max(rate_max, peer.rate_max);
+        #[cfg(feature = "sim")]
+        connection.set_forger(self.forger.clone());
         let restarted: Vec<_> = self
             .connections
             .values()

@@ -40,6 +40,8 @@ pub use self::{
 };
 use units::{BitRate, ByteCount};
 
+#[cfg(feature = "sim")]
+use crate::connection::Forger;
 use crate::{
     congestion::PathMemory,
     connection::{Connection, Ecn, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
@@ -73,6 +75,8 @@ pub struct Endpoint {
     keep_alive: Duration,
     is_closing: bool,
     remember_paths_at: Time,
+    #[cfg(feature = "sim")]
+    forger: Option<Forger>,
     /// When we ran last, and when we asked to be run next.
     ran: Time,
     due: Time,
@@ -116,6 +120,8 @@ impl Endpoint {
             keep_alive: KEEP_ALIVE,
             is_closing: false,
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
+            #[cfg(feature = "sim")]
+            forger: None,
             ran: Time::default(),
             due: Time::NEVER,
         })

@@ -8,6 +8,8 @@ use std::{
 use bytes::Bytes;
 
 use super::Endpoint;
+#[cfg(feature = "sim")]
+use crate::connection::Forger;
 pub use crate::connection::Read;
 use crate::{
     connection::{Connection, Stats},
@@ -80,6 +82,8 @@ pub struct Footprint {
     pub controls: usize,
     /// Streams.
     pub streams: usize,
+    /// Bytes that the buffers of all connections hold.
+    pub buffered_bytes: u64,
 }
 
 impl Endpoint {
@@ -213,13 +217,87 @@ impl Endpoint {
             footprint.packets += connection.packets_remembered();
             footprint.controls += connection.controls_waiting();
             footprint.streams += connection.streams.len();
+            footprint.buffered_bytes += connection.buffered_bytes();
         }
         footprint
     }
 
+    /// Streams of all connections to a peer.
+    #[cfg(feature = "sim")]
+    pub fn streams_of(&self, peer: usize) -> usize {
+        let connections = self.connections.values();
+        connections
+            .filter(|it| it.peer == peer)
+            .map(|it| it.streams.len())
+            .sum()
+    }
+
+    /// Entries of the logs of all connections that reports have made us walk.
+    #[cfg(feature = "sim")]
+    pub fn entries_walked(&self) -> u64 {
+        self.connections
+            .values()
+            .map(Connection::entries_walked)
+            .sum()
+    }
+
+    /// From now on `forger` changes the packets of all connections.
+    #[cfg(feature = "sim")]
+    pub fn set_forger(&mut self, forger: Forger) {
+        for connection in self.connections.values_mut() {
+            connection.set_forger(Some(forger.clone()));
+        }
+        self.forger = Some(forger);
+    }
+
+    /// The number of the next packet to `peer`; `None` without a connection.
+    #[cfg(feature = "sim")]
+    pub fn next_number(&mut self, peer: usize) -> Option<u64> {
+        self.current(peer)
+            .map(|connection| connection.next_number())
+    }
+
+    /// Appends a packet to `peer` with any number and payload. Returns whether there is a connection.
+    #[cfg(feature = "sim")]
+    pub fn seal_as(&mut self, peer: usize, number: u64, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some(connection) = self.current(peer) else {
+            return false;
+        };
+        connection.seal_as(number, payload, out);
+        true
+    }
+
+    /// The numbers of the streams that are open on the connection to `peer`.
+    #[cfg(feature = "sim")]
+    pub fn streams_open(&mut self, peer: usize) -> Vec<u32> {
+        self.current(peer)
+            .map_or(Vec::new(), |connection| connection.streams.numbers())
+    }
+
+    /// How many streams `peer` lets us open in all.
+    #[cfg(feature = "sim")]
+    pub fn streams_allowed(&mut self, peer: usize) -> u32 {
+        self.current(peer)
+            .map_or(0, |connection| connection.streams.peer_limit())
+    }
+
+    /// The connection to `peer` goes on with the next keys.
+    #[cfg(feature = "sim")]
+    pub fn turn_keys(&mut self, peer: usize) {
+        if let Some(connection) = self.current(peer) {
+            connection.turn_keys();
+        }
+    }
+
+    #[cfg(feature = "sim")]
+    fn current(&mut self, peer: usize) -> Option<&mut Connection> {
+        let current = self.peers[peer].current?;
+        self.connections.get_mut(&current)
+    }
+
     /// Appends a packet to `peer`, sealed with our keys, with any payload. Returns whether there is
     /// a connection.
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(any(test, feature = "fuzzing", feature = "sim"))]
     pub fn seal_payload(
         &mut self,
         peer: usize,

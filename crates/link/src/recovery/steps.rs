@@ -11,6 +11,9 @@ pub(super) struct Steps {
     left: u64,
     /// When time was last counted.
     counted: Time,
+    /// All that were taken.
+    #[cfg(feature = "sim")]
+    pub(super) taken: u64,
 }
 
 /// Where packets overtake each other by a round trip, each is
@@ -26,6 +29,8 @@ impl Steps {
         Self {
             left: SAVED_MAX,
             counted: Time::default(),
+            #[cfg(feature = "sim")]
+            taken: 0,
         }
     }
 
@@ -40,7 +45,12 @@ impl Steps {
         self.counted = now;
         self.left = (self.left + earned as u64).min(SAVED_MAX);
         let is_enough = steps <= self.left;
-        self.left -= if is_enough { steps } else { 0 };
+        let taken = if is_enough { steps } else { 0 };
+        self.left -= taken;
+        #[cfg(feature = "sim")]
+        {
+            self.taken += taken;
+        }
         is_enough
     }
 }

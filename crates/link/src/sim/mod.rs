@@ -14,6 +14,7 @@ mod pattern;
 mod random;
 mod reader;
 mod record;
+pub mod siege;
 mod steady;
 
 use std::{

@@ -146,6 +146,12 @@ impl Memory {
         self.bound_pool();
     }
 
+    /// Bytes that are lent to arriving data or wait to be sent.
+    #[cfg(feature = "sim")]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.send_buffered + (self.pool.lent() * SLAB_SIZE) as u64
+    }
+
     /// Bounds the pool: a peer may send more than it was promised, which must not take memory from sending.
     fn bound_pool(&mut self) {
         self.pool.set_max(self.max - self.sending());

@@ -131,7 +131,7 @@ impl SlabPool {
     }
 
     /// Slabs that are lent now.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     pub(super) fn lent(&self) -> usize {
         self.lent
     }

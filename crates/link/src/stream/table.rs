@@ -233,6 +233,12 @@ impl Streams {
         self.peer_limit = self.peer_limit.max(limit);
     }
 
+    /// How many streams the peer lets us open in all.
+    #[cfg(feature = "sim")]
+    pub(crate) fn peer_limit(&self) -> u32 {
+        self.peer_limit
+    }
+
     /// The stream limit to tell the peer.
     pub(crate) fn stream_limit(&self) -> u32 {
         self.told_limit

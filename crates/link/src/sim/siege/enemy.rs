@@ -1,0 +1,473 @@
+//! The enemy: real cores whose packets a liar rewrites, and whose datagrams are withheld, delayed, repeated, and
+//! sent from wherever it pleases.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use units::ByteCount;
+
+use super::{
+    super::{pair::Datagram, random::Random},
+    liar::{Liar, STREAMS_OF_CORE},
+    node::{DOWNLOAD, Node, NodeConfig, UPLOAD},
+    strategy::Strategy,
+};
+use crate::{
+    Ecn, Forger,
+    wire::{
+        frame::Frame,
+        packet::{self, Kind},
+        report::WINDOW,
+    },
+};
+
+/// A peer that knows all keys of its connections.
+pub(super) struct Enemy {
+    start: Instant,
+    /// Until then it behaves.
+    begins: Instant,
+    seed: u64,
+    strategies: Vec<Strategy>,
+    random: Random,
+    liar: Arc<Mutex<Liar>>,
+    cores: Vec<Node>,
+    cores_made: u64,
+    instance: u64,
+    next_core: Instant,
+    /// Since when the newest core has been connected.
+    connected: Option<Instant>,
+    victim: SocketAddr,
+    held: BTreeMap<(Instant, u64), Datagram>,
+    order: u64,
+    recorded: VecDeque<Vec<u8>>,
+    ticked: Instant,
+    budget_bytes: f64,
+    flood_bytes_per_s: f64,
+    /// How far its packet numbers have jumped.
+    jumped: u64,
+    pub(super) is_gone: bool,
+    /// Datagrams that it sent.
+    pub(super) sent: u64,
+    /// Those of them that a flood made.
+    pub(super) flooded: u64,
+}
+
+/// Where the enemy receives: its address, and another host of its own.
+pub(super) const ENEMY: [SocketAddr; 2] = [
+    address([10, 77, 0, 66], 4810),
+    address([10, 77, 9, 66], 4810),
+];
+/// The third party, which never asked for anything.
+pub(super) const THIRD: SocketAddr = address([203, 0, 113, 9], 7);
+
+const fn address(ip: [u8; 4], port: u16) -> SocketAddr {
+    let [a, b, c, d] = ip;
+    SocketAddr::new(
+        std::net::IpAddr::V4(std::net::Ipv4Addr::new(a, b, c, d)),
+        port,
+    )
+}
+
+impl Enemy {
+    pub(super) fn new(
+        seed: u64,
+        strategies: Vec<Strategy>,
+        victim: SocketAddr,
+        flood_bytes_per_s: f64,
+        times: (Instant, Instant),
+    ) -> Self {
+        let (start, begins) = times;
+        let mut enemy = Self {
+            start,
+            begins,
+            seed,
+            random: Random(seed),
+            liar: Arc::new(Mutex::new(Liar::new(seed, strategies.clone()))),
+            strategies,
+            cores: Vec::new(),
+            cores_made: 0,
+            instance: 1,
+            next_core: begins,
+            connected: None,
+            victim,
+            held: BTreeMap::new(),
+            order: 0,
+            recorded: VecDeque::new(),
+            ticked: start,
+            budget_bytes: 0.0,
+            flood_bytes_per_s,
+            jumped: 0,
+            is_gone: false,
+            sent: 0,
+            flooded: 0,
+        };
+        let first = enemy.make_core(start);
+        enemy.cores.push(first);
+        enemy
+    }
+
+    pub(super) fn has(&self, strategy: Strategy) -> bool {
+        self.strategies.contains(&strategy)
+    }
+
+    pub(super) fn liar(&self) -> MutexGuard<'_, Liar> {
+        self.liar.lock().expect("the liar does not panic")
+    }
+
+    fn make_core(&mut self, now: Instant) -> Node {
+        self.cores_made += 1;
+        // What it has of memory says how much it may be sent: sometimes hardly anything, sometimes much.
+        let memory_max = ByteCount::mebibytes([1, 16, 64, 4096][self.random.below(4)]);
+        let unix_ns = super::UNIX_NS + (now - self.start).as_nanos() as u64 + self.cores_made;
+        let config = NodeConfig {
+            identity: super::ENEMY_IDENTITY,
+            address: ENEMY[0],
+            peers: vec![(super::GATEWAY_IDENTITY, Some(self.victim))],
+            memory_max,
+            seed: self.seed ^ self.cores_made << 20,
+            instance: self.instance << 8 | 0xe,
+            unix_ns,
+        };
+        let mut core = Node::new(config, now);
+        let liar = self.liar.clone();
+        let forger: Forger = Arc::new(Mutex::new(move |payload: &mut Vec<u8>| {
+            liar.lock()
+                .expect("the liar does not panic")
+                .rewrite(payload);
+        }));
+        core.endpoint.set_forger(forger);
+        core
+    }
+
+    /// When it acts next.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
+        if self.is_gone {
+            return None;
+        }
+        let timeouts = self
+            .cores
+            .iter_mut()
+            .filter_map(|core| core.endpoint.next_timeout(now));
+        let held = self.held.first_key_value().map(|((at, _), _)| *at);
+        let tick = self.ticked.max(self.begins) + TICK;
+        timeouts.chain(held).chain([tick]).min()
+    }
+
+    /// A datagram of the victim reaches it.
+    pub(super) fn take(&mut self, mut datagram: Datagram, now: Instant) {
+        if self.is_gone {
+            return;
+        }
+        if self.has(Strategy::BlackHole)
+            && self.is_at_it(now, 700, 1400)
+            && datagram.bytes.len() > BLACK_HOLE_BYTES
+        {
+            return;
+        }
+        for core in &mut self.cores {
+            let mut copy = datagram.clone();
+            core.receive(&mut copy, now);
+        }
+        datagram.bytes.clear();
+    }
+
+    /// Whether this is the part `on_ms` of a period that begins with it.
+    fn is_at_it(&self, now: Instant, on_ms: u128, period_ms: u128) -> bool {
+        now >= self.begins && (now - self.begins).as_millis() % period_ms < on_ms
+    }
+
+    /// Lets its cores do what they do, and its strategies the rest.
+    pub(super) fn step(&mut self, now: Instant, send: &mut impl FnMut(Datagram)) {
+        if self.is_gone {
+            return;
+        }
+        let is_active = now >= self.begins;
+        self.liar().is_active = is_active;
+        let mut leaving = Vec::new();
+        let reads = !(is_active && self.has(Strategy::Unread));
+        for core in &mut self.cores {
+            core.reads = reads;
+            core.endpoint.handle_timeout(now);
+            core.act(now);
+            if core.endpoint.is_up(0) && core.own.len() < TRANSFERS {
+                let kind = [UPLOAD, DOWNLOAD][core.own.len() % 2];
+                core.open(0, kind, None, now);
+            }
+            core.transmit(now, |datagram| leaving.push(datagram));
+        }
+        for datagram in leaving {
+            self.treat(datagram, now, send);
+        }
+        while let Some(entry) = self.held.first_entry().filter(|held| held.key().0 <= now) {
+            self.sent += 1;
+            send(entry.remove());
+        }
+        if is_active && now >= self.ticked + TICK {
+            let passed = now - self.ticked.max(self.begins);
+            self.ticked = now;
+            self.tick(passed, now, send);
+        }
+    }
+
+    /// Records a datagram of its own, and sends it as its strategies say.
+    fn treat(&mut self, mut datagram: Datagram, now: Instant, send: &mut impl FnMut(Datagram)) {
+        if self.recorded.len() == RECORDED_MAX {
+            self.recorded.pop_front();
+        }
+        self.recorded.push_back(datagram.bytes.clone());
+        if now < self.begins {
+            self.sent += 1;
+            send(datagram);
+            return;
+        }
+        if self.has(Strategy::Withholds) && self.is_at_it(now, 1200, 2000) {
+            return;
+        }
+        let is_data = matches!(packet::classify(&datagram.bytes), Ok((Kind::Data, _)));
+        if self.has(Strategy::Moves) && is_data && self.is_at_it(now, 200, 500) {
+            datagram.from = THIRD;
+        }
+        if self.has(Strategy::MovesInHandshake) && !is_data && self.random.chance(0.5) {
+            datagram.from = THIRD;
+        }
+        if self.has(Strategy::Strangers) && self.random.chance(0.3) {
+            datagram.from.set_ip(THIRD.ip());
+            datagram.from.set_port(1 + self.random.below(50) as u16);
+        }
+        if self.has(Strategy::Flaps) && self.is_at_it(now, 150, 300) {
+            datagram.from = ENEMY[1];
+        }
+        let mut at = now;
+        if self.has(Strategy::LagGrows) {
+            let phase_ms = (now - self.begins).as_millis() as u64 % LAG_PERIOD_MS;
+            at += Duration::from_millis(phase_ms.min(LAG_PERIOD_MS - phase_ms));
+        }
+        self.order += 1;
+        self.held.insert((at, self.order), datagram);
+    }
+
+    /// What it does of its own accord.
+    fn tick(&mut self, passed: Duration, now: Instant, send: &mut impl FnMut(Datagram)) {
+        self.manage_cores(now);
+        let Some(core) = self.cores.last_mut() else {
+            return;
+        };
+        let view = core.endpoint.peer_view(0);
+        if view.connected != self.connected {
+            self.connected = view.connected;
+            self.jumped = 0;
+            self.liar().begin_connection();
+        }
+        let core = self.cores.last_mut().expect("it was just found");
+        let streams_max = u64::from(core.endpoint.streams_allowed(0));
+        let known = core.endpoint.streams_open(0);
+        let mut liar = self.liar();
+        liar.streams_max = streams_max;
+        liar.known = known;
+        drop(liar);
+        if self.has(Strategy::KeyTurns) && self.random.chance(0.3) {
+            let core = self.cores.last_mut().expect("it was just found");
+            core.endpoint.turn_keys(0);
+        }
+        if self.has(Strategy::OpensAll) {
+            let payload = self.liar().opening();
+            if self.liar().streams_opened() < streams_max {
+                self.seal(&payload, now, send);
+            }
+        }
+        if self.has(Strategy::Closes) && self.is_at_it(now, 2, 400) {
+            let mut payload = Vec::new();
+            Frame::Close { code: 0 }.put(&mut payload);
+            self.seal(&payload, now, send);
+        }
+        let floods: Vec<_> = self
+            .strategies
+            .iter()
+            .copied()
+            .filter(|it| it.is_flood())
+            .collect();
+        if floods.is_empty() {
+            return;
+        }
+        self.budget_bytes += self.flood_bytes_per_s * passed.as_secs_f64();
+        let mut count = 0;
+        while self.budget_bytes > 0.0 {
+            let strategy = floods[count % floods.len()];
+            count += 1;
+            let is_rare = matches!(strategy, Strategy::FloodCycles | Strategy::FloodHellos);
+            if is_rare && count > floods.len() {
+                // Its packets are dear enough.
+                if floods.len() == 1 {
+                    self.budget_bytes = 0.0;
+                    break;
+                }
+                continue;
+            }
+            let bytes = self.flood(strategy, now, send);
+            self.budget_bytes -= (bytes + WIRE_OVERHEAD_BYTES) as f64;
+        }
+    }
+
+    /// The victim has found it out, and ended its connection: it comes again.
+    pub(super) fn on_found_out(&mut self, now: Instant) {
+        let core = self.make_core(now);
+        self.cores.push(core);
+        if self.cores.len() > CORES_MAX || !self.has(Strategy::ManyConnections) {
+            self.cores.remove(0);
+        }
+    }
+
+    /// Begins other connections, and ends cores.
+    fn manage_cores(&mut self, now: Instant) {
+        if now < self.next_core {
+            return;
+        }
+        self.next_core = now + CORE_EVERY;
+        if self.cores.len() >= CORES_MAX && self.random.chance(0.9) {
+            // They are to fill up, too.
+            return;
+        }
+        if self.has(Strategy::Restarts) {
+            self.instance += 1;
+            let core = self.make_core(now);
+            self.cores = vec![core];
+        } else if self.has(Strategy::ManyConnections) {
+            let core = self.make_core(now);
+            self.cores.push(core);
+            if self.cores.len() > CORES_MAX {
+                self.cores.remove(0);
+            }
+        } else if self.has(Strategy::Closes) || self.has(Strategy::MovesInHandshake) {
+            let core = self.make_core(now);
+            self.cores = vec![core];
+        }
+    }
+
+    /// Seals and sends a packet of its newest core.
+    fn seal(&mut self, payload: &[u8], now: Instant, send: &mut impl FnMut(Datagram)) -> usize {
+        let mut bytes = Vec::new();
+        if let Some(core) = self.cores.last_mut() {
+            core.endpoint.seal_payload(0, payload, &mut bytes, now);
+        }
+        self.launch(bytes, ENEMY[0], send)
+    }
+
+    /// Sends a datagram beside those of its cores. Returns its length.
+    fn launch(
+        &mut self,
+        bytes: Vec<u8>,
+        from: SocketAddr,
+        send: &mut impl FnMut(Datagram),
+    ) -> usize {
+        let len = bytes.len();
+        if len > 0 {
+            self.sent += 1;
+            let to = self.victim;
+            send(Datagram {
+                from,
+                to,
+                ecn: Ecn::NotCapable,
+                bytes,
+            });
+        }
+        len
+    }
+
+    /// One packet of a flood. Returns its length.
+    fn flood(
+        &mut self,
+        strategy: Strategy,
+        now: Instant,
+        send: &mut impl FnMut(Datagram),
+    ) -> usize {
+        self.flooded += 1;
+        let mut from = ENEMY[0];
+        let bytes = match strategy {
+            Strategy::FloodRepeats => self.recorded.back().cloned().unwrap_or_default(),
+            Strategy::FloodReplays | Strategy::FloodNoise => {
+                let at = self.random.below(self.recorded.len());
+                let mut bytes = self.recorded.get(at).cloned().unwrap_or_default();
+                if strategy == Strategy::FloodNoise {
+                    let at = 5 + self.random.below(bytes.len().saturating_sub(5));
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= 1 << self.random.below(8);
+                    }
+                }
+                bytes
+            }
+            Strategy::FloodHellos => {
+                from = [ENEMY[0], ENEMY[1], THIRD][self.random.below(3)];
+                let mut core = self.make_core(now);
+                core.endpoint.handle_timeout(now);
+                core.act(now);
+                let mut first = Vec::new();
+                core.transmit(now, |datagram| first.push(datagram));
+                for datagram in first.drain(1.min(first.len())..) {
+                    self.launch(datagram.bytes, from, send);
+                }
+                first
+                    .pop()
+                    .map(|datagram| datagram.bytes)
+                    .unwrap_or_default()
+            }
+            Strategy::FloodJumps | Strategy::FloodGaps => {
+                let mut behind = 0;
+                if strategy == Strategy::FloodJumps {
+                    self.jumped += WINDOW - 1 + self.random.below(2) as u64;
+                } else {
+                    // Every second number is missing; of these some come late, so that reports go far back.
+                    self.jumped += 2;
+                    if self.flooded.is_multiple_of(LATE_EACH) {
+                        behind = 2 * self.random.below(LATE_BY_MAX) as u64 + 1;
+                    }
+                }
+                let mut bytes = Vec::new();
+                let endpoint = &mut self.cores.last_mut().expect("there is one").endpoint;
+                if let Some(number) = endpoint.next_number(0) {
+                    let number = (number + self.jumped).saturating_sub(behind);
+                    endpoint.seal_as(0, number, &[1], &mut bytes);
+                }
+                bytes
+            }
+            _ => {
+                if strategy == Strategy::GuessesFromThird
+                    || strategy == Strategy::FloodChallenges && self.random.chance(0.5)
+                {
+                    from = THIRD;
+                }
+                let payload = self.liar().flood(strategy);
+                let mut bytes = Vec::new();
+                let core = self.cores.last_mut().expect("there is one");
+                core.endpoint.seal_payload(0, &payload, &mut bytes, now);
+                bytes
+            }
+        };
+        self.launch(bytes, from, send)
+    }
+}
+
+/// One packet of so many has a number far behind the others, by half of this at most.
+const LATE_EACH: u64 = 20;
+const LATE_BY_MAX: usize = 60_000;
+/// How often it acts of its own accord.
+const TICK: Duration = Duration::from_millis(1);
+/// Between two connections of an enemy that makes many.
+const CORE_EVERY: Duration = Duration::from_millis(300);
+/// Connections that it keeps at most: more than a peer may have.
+const CORES_MAX: usize = 5;
+/// Transfers that each core has under way: half of them uploads.
+const TRANSFERS: usize = 4;
+/// Datagrams that it can send again.
+const RECORDED_MAX: usize = 2000;
+/// In a black hole longer datagrams vanish.
+const BLACK_HOLE_BYTES: usize = 700;
+/// Its packets come later and later, up to half of this, and earlier again.
+const LAG_PERIOD_MS: u64 = 1000;
+/// What the line adds to a UDP payload.
+const WIRE_OVERHEAD_BYTES: usize = 28 + 38;
+
+const _: () = assert!(TRANSFERS as u64 <= STREAMS_OF_CORE);

@@ -1,0 +1,160 @@
+//! The gateway under siege: a node behind a socket buffer, on a processor that takes time.
+//!
+//! Virtual time has no processor, so its work is counted (datagrams, entries of the log that reports make it walk,
+//! wake-ups) and charged. While it is busy, what arrives waits in the socket's buffer, everybody's in one queue, and
+//! what does not fit there is lost. The processor's real time is measured beside that.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use super::{super::pair::Datagram, Meters, node::Node};
+
+/// The gateway.
+pub(super) struct Gateway {
+    pub(super) node: Node,
+    meters: Meters,
+    inbox: VecDeque<Datagram>,
+    inbox_bytes: usize,
+    busy_until: Instant,
+    wake: Option<Instant>,
+    /// When it had its last turn.
+    turned: Instant,
+    pub(super) work: Work,
+}
+
+/// What the gateway has done, and what it took.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Work {
+    /// Datagrams that it handled.
+    pub received: u64,
+    /// Datagrams that found no room in the socket's buffer.
+    pub overflowed: u64,
+    /// Datagrams that it sent.
+    pub sent: u64,
+    /// Entries of its logs that reports made it walk.
+    pub entries_walked: u64,
+    /// How often it woke.
+    pub wake_ups: u64,
+    /// How often it woke and neither received nor sent anything.
+    pub idle_wake_ups: u64,
+    /// Virtual processor time, in seconds.
+    pub charged_s: f64,
+    /// The longest that it was busy at a time, in seconds of the virtual processor.
+    pub longest_s: f64,
+    /// Real processor time, in seconds.
+    pub processor_s: f64,
+    /// The longest turn, in seconds of the real processor.
+    pub longest_real_s: f64,
+    /// Memory that it took from the allocator and has not given back, in bytes, at most.
+    pub heap_peak_bytes: i64,
+    /// The same now.
+    pub heap_bytes: i64,
+}
+
+impl Gateway {
+    pub(super) fn new(node: Node, meters: Meters, now: Instant) -> Self {
+        Self {
+            node,
+            meters,
+            inbox: VecDeque::new(),
+            inbox_bytes: 0,
+            busy_until: now,
+            wake: Some(now),
+            turned: now,
+            work: Work::default(),
+        }
+    }
+
+    /// A datagram reaches the socket. Returns whether there is room for it.
+    pub(super) fn arrive(&mut self, datagram: Datagram) -> bool {
+        let bytes = datagram.bytes.len() + SOCKET_OVERHEAD_BYTES;
+        if self.inbox_bytes + bytes > SOCKET_BYTES {
+            self.work.overflowed += 1;
+            return false;
+        }
+        self.inbox_bytes += bytes;
+        self.inbox.push_back(datagram);
+        true
+    }
+
+    /// When [`run`](Self::run) has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let next = match self.inbox.is_empty() {
+            true => self.wake?,
+            false => self.busy_until,
+        };
+        Some(next.max(self.busy_until))
+    }
+
+    /// Lets an application do something; what memory that takes is the gateway's.
+    pub(super) fn ask<T>(&mut self, what: impl FnOnce(&mut Node) -> T) -> T {
+        let heap = (self.meters.heap_bytes)();
+        let result = what(&mut self.node);
+        self.work.heap_bytes += (self.meters.heap_bytes)() - heap;
+        self.wake = self.node.endpoint.next_timeout(self.turned);
+        result
+    }
+
+    /// One turn, as the driver's: datagrams, timers, applications, datagrams.
+    pub(super) fn run(&mut self, now: Instant, send: &mut impl FnMut(Datagram)) {
+        if self.due().is_none_or(|due| due > now) {
+            return;
+        }
+        self.turned = now;
+        let batch = self.inbox.len().min(RECEIVED_MAX);
+        let mut batch: Vec<_> = self.inbox.drain(..batch).collect();
+        let mut leaving = Vec::new();
+        let walked = self.node.endpoint.entries_walked();
+        let (began, heap) = ((self.meters.processor)(), (self.meters.heap_bytes)());
+        for datagram in &mut batch {
+            self.inbox_bytes -= datagram.bytes.len() + SOCKET_OVERHEAD_BYTES;
+            self.node.receive(datagram, now);
+        }
+        self.node.endpoint.handle_timeout(now);
+        self.node.act(now);
+        self.node.transmit(now, |datagram| leaving.push(datagram));
+        // The driver asks once more before it sleeps.
+        self.wake = self.node.endpoint.next_timeout(now);
+        let work = &mut self.work;
+        let heap = (self.meters.heap_bytes)() - heap;
+        let took_s = ((self.meters.processor)() - began).as_secs_f64();
+        let heap_of_leaving: usize = leaving
+            .iter()
+            .map(|datagram: &Datagram| datagram.bytes.capacity())
+            .sum::<usize>()
+            + leaving.capacity() * size_of::<Datagram>();
+        work.heap_bytes += heap - heap_of_leaving as i64;
+        work.heap_peak_bytes = work.heap_peak_bytes.max(work.heap_bytes);
+        work.processor_s += took_s;
+        work.longest_real_s = work.longest_real_s.max(took_s);
+        let walked = self.node.endpoint.entries_walked().saturating_sub(walked);
+        let (received, sent) = (batch.len() as u64, leaving.len() as u64);
+        work.received += received;
+        work.sent += sent;
+        work.entries_walked += walked;
+        work.wake_ups += 1;
+        work.idle_wake_ups += u64::from(received + sent == 0);
+        let charge_s = WAKE_UP_S
+            + RECEIVED_S * received as f64
+            + SENT_S * sent as f64
+            + WALKED_S * walked as f64;
+        work.charged_s += charge_s;
+        work.longest_s = work.longest_s.max(charge_s);
+        self.busy_until = now + Duration::from_secs_f64(charge_s);
+        leaving.into_iter().for_each(send);
+    }
+}
+
+/// What the driver receives in one turn at most: eight batches of 64 datagrams.
+const RECEIVED_MAX: usize = 8 * 64;
+/// The socket's buffer, and what the kernel adds to each datagram.
+const SOCKET_BYTES: usize = 4 << 20;
+const SOCKET_OVERHEAD_BYTES: usize = 700;
+/// What the virtual processor takes: for a turn of the driver, for a datagram in and out with the kernel's part
+/// (docs/results), and for an entry of the log.
+const WAKE_UP_S: f64 = 20e-6;
+const RECEIVED_S: f64 = 5e-6;
+const SENT_S: f64 = 5e-6;
+const WALKED_S: f64 = 5e-9;

@@ -1,0 +1,560 @@
+//! A hostile peer beside honest ones, in virtual time.
+//!
+//! A gateway has three peers, each behind a line of its own. Two are honest, and have a steady transfer each way.
+//! The third is the enemy: it knows all keys of its connections, and lies, withholds and floods as the strategies of
+//! its seed say. A third party never asked for anything, and counts what reaches it. What must hold: to no address
+//! that did not prove to be a peer's go more than three times the bytes that came from there; the honest peers keep
+//! their goodput; the gateway keeps within its memory; and when the enemy has gone, nothing of it is left.
+
+mod enemy;
+mod gateway;
+mod liar;
+mod node;
+mod strategy;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use units::{BitRate, ByteCount};
+use wansim::{Duplex, PathConfig, Way};
+
+use self::{
+    enemy::{ENEMY, Enemy, THIRD},
+    gateway::Gateway,
+    node::{DOWNLOAD, IDLE_TIMEOUT, Node, NodeConfig, UPLOAD},
+};
+pub use self::{gateway::Work, strategy::Strategy};
+use super::{GRANULARITY, pair::Datagram, random::Random};
+use crate::{AMPLIFICATION_MAX, Footprint};
+
+/// The configuration of a siege.
+#[derive(Debug, Clone)]
+pub struct SiegeConfig {
+    /// Seed of the enemy's decisions.
+    pub seed: u64,
+    /// What the enemy does; without any there is no enemy.
+    pub strategies: Vec<Strategy>,
+    /// How long the enemy is at it.
+    pub lasts: Duration,
+    /// What a flood sends, on the wire.
+    pub flood_rate: BitRate,
+    /// What reads the machine.
+    pub meters: Meters,
+}
+
+/// Functions that read memory and processor time: virtual time has neither.
+#[derive(Debug, Clone, Copy)]
+pub struct Meters {
+    /// Bytes that the allocator has handed out and not taken back.
+    pub heap_bytes: fn() -> i64,
+    /// Processor time of this thread.
+    pub processor: fn() -> Duration,
+}
+
+/// What a siege came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Distinct bytes of the honest peers that arrived in the time of the enemy: first peer up and down, second
+    /// peer up and down.
+    pub goodput_bytes: [u64; 4],
+    /// The longest time in which a reader of one of these four had nothing to read.
+    pub longest_stall: Duration,
+    /// What the gateway did in the time of the enemy.
+    pub work: Work,
+    /// The largest entries of the gateway's tables at any time.
+    pub peak: Footprint,
+    /// Bound of the gateway's buffers.
+    pub memory_max: ByteCount,
+    /// Bytes that came from the third party's host, and bytes that went there.
+    pub third_bytes: (u64, u64),
+    /// The largest fraction of what may go to an address that did go there; above one is too much.
+    pub paid: f64,
+    /// Datagrams of the enemy, and those that the gateway sent to its addresses, with their bytes.
+    pub enemy_sent: u64,
+    /// Bytes that reached the gateway from the enemy.
+    pub enemy_bytes: u64,
+    /// Bytes that the gateway sent to the enemy's own addresses.
+    pub answered_bytes: u64,
+    /// Lies told.
+    pub lies: u64,
+    /// Breaches of the protocol that the gateway noticed.
+    pub breaches: u64,
+    /// What must not be.
+    pub complaints: Vec<String>,
+}
+
+/// Number of worlds: lines and memory differ.
+pub const WORLDS: u64 = 6;
+/// Fraction of their goodput that the honest peers keep at least.
+pub const GOODPUT_MIN: f64 = 0.9;
+
+impl Outcome {
+    /// The smaller fraction of its goodput `without` the enemy, both ways together, that an honest peer kept.
+    pub fn kept(&self, without: &Self) -> f64 {
+        let of_peer = |bytes: &[u64]| bytes.iter().sum::<u64>().max(1) as f64;
+        let with = self.goodput_bytes.chunks(2).map(of_peer);
+        let kept = with.zip(without.goodput_bytes.chunks(2).map(of_peer));
+        kept.fold(f64::INFINITY, |least, (with, without)| {
+            least.min(with / without)
+        })
+    }
+}
+
+/// Runs a siege to its end.
+pub fn run(config: &SiegeConfig) -> Outcome {
+    let mut siege = Siege::new(config);
+    siege.run_for(WARM_UP);
+    let before = siege.goodput();
+    siege.gateway.work = Work {
+        heap_bytes: siege.gateway.work.heap_bytes,
+        ..Work::default()
+    };
+    siege.outcome.longest_stall = Duration::ZERO;
+    siege.run_for(config.lasts);
+    let longest_stall = siege.outcome.longest_stall;
+    let after = siege.goodput();
+    let work = siege.gateway.work;
+    siege.outcome.work = work;
+    siege.outcome.goodput_bytes = std::array::from_fn(|at| after[at] - before[at]);
+    siege.end();
+    siege.outcome.longest_stall = longest_stall;
+    siege.outcome
+}
+
+struct Siege {
+    start: Instant,
+    now: Instant,
+    gateway: Gateway,
+    honest: Vec<Node>,
+    enemy: Option<Enemy>,
+    /// Of each peer; forward is towards the gateway.
+    lines: Vec<Duplex<Datagram>>,
+    tally: HashMap<SocketAddr, Tally>,
+    next_sample: Instant,
+    next_open: Instant,
+    next_give_up: Instant,
+    outcome: Outcome,
+    noticed: BTreeMap<&'static str, ()>,
+    /// Bytes of the honest peers, and when they last moved.
+    moved: [(u64, Instant); 4],
+}
+
+/// Bytes from and to an address.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    brought: u64,
+    sent: u64,
+}
+
+impl Siege {
+    fn new(config: &SiegeConfig) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any origin does: only differences count"
+        )]
+        let start = Instant::now();
+        let world = config.seed % WORLDS;
+        let mut random = Random(world);
+        let memory_max = ByteCount::mebibytes([24, 96, 768][world as usize % 3]);
+        let share = ByteCount::new(memory_max.bytes() / 3);
+        let dials_enemy = world % 2 == 1;
+        let gateway = NodeConfig {
+            identity: GATEWAY_IDENTITY,
+            address: GATEWAY,
+            peers: vec![
+                (1, None),
+                (2, None),
+                (ENEMY_IDENTITY, dials_enemy.then_some(ENEMY[0])),
+            ],
+            memory_max: share,
+            seed: world,
+            instance: 0x6a,
+            unix_ns: UNIX_NS,
+        };
+        let honest = [1, 2].map(|identity| {
+            let config = NodeConfig {
+                identity,
+                address: SocketAddr::new(HONEST_HOSTS[usize::from(identity) - 1].into(), 4810),
+                peers: vec![(GATEWAY_IDENTITY, Some(GATEWAY))],
+                memory_max: ByteCount::mebibytes(64),
+                seed: world << 8 | u64::from(identity),
+                instance: u64::from(identity),
+                unix_ns: UNIX_NS,
+            };
+            Node::new(config, start)
+        });
+        let line = |rate: BitRate, rtt: Duration, seed| {
+            let path = PathConfig {
+                rate: Some(rate),
+                queue: PathConfig::default_queue(rate, rtt),
+                delay: rtt / 2,
+                ..PathConfig::default()
+            };
+            Duplex::new([(path.clone(), seed), (path, seed + 1)], None)
+        };
+        let mut lines: Vec<_> = (0..2)
+            .map(|peer| {
+                let rtt = Duration::from_millis([10, 25, 60][random.below(3)]);
+                line(HONEST_RATE, rtt, world * 10 + 2 * peer)
+            })
+            .collect();
+        lines.push(line(config.flood_rate, ENEMY_RTT, world * 10 + 4));
+        let heap = (config.meters.heap_bytes)();
+        let gateway = Gateway::new(Node::new(gateway, start), config.meters, start);
+        let tables_bytes = (config.meters.heap_bytes)() - heap;
+        let enemy = (!config.strategies.is_empty()).then(|| {
+            let flood_bytes_per_s = config.flood_rate.as_bytes_per_s();
+            let times = (start, start + WARM_UP);
+            Enemy::new(
+                config.seed,
+                config.strategies.clone(),
+                GATEWAY,
+                flood_bytes_per_s,
+                times,
+            )
+        });
+        let mut siege = Self {
+            start,
+            now: start,
+            gateway,
+            honest: honest.into(),
+            enemy,
+            lines,
+            tally: HashMap::new(),
+            next_sample: start,
+            next_open: start,
+            next_give_up: start + GIVE_UP_EVERY,
+            outcome: Outcome {
+                goodput_bytes: [0; 4],
+                longest_stall: Duration::ZERO,
+                work: Work::default(),
+                peak: Footprint::default(),
+                memory_max,
+                third_bytes: (0, 0),
+                paid: 0.0,
+                enemy_sent: 0,
+                enemy_bytes: 0,
+                answered_bytes: 0,
+                lies: 0,
+                breaches: 0,
+                complaints: Vec::new(),
+            },
+            noticed: BTreeMap::new(),
+            moved: [(0, start); 4],
+        };
+        siege.gateway.work.heap_bytes = tables_bytes;
+        siege
+    }
+
+    /// Distinct bytes that have arrived: first peer up and down, second peer up and down.
+    fn goodput(&self) -> [u64; 4] {
+        let up = |peer| {
+            self.gateway
+                .node
+                .endpoint
+                .peer_view(peer)
+                .stats
+                .payload_received
+        };
+        let down = |peer: usize| {
+            self.honest[peer]
+                .endpoint
+                .peer_view(0)
+                .stats
+                .payload_received
+        };
+        [up(0), down(0), up(1), down(1)]
+    }
+
+    /// The same in order.
+    fn delivered(&self) -> [u64; 4] {
+        let up = &self.gateway.node.delivered;
+        let down = |peer: usize| self.honest[peer].delivered[0];
+        [up[0], down(0), up[1], down(1)]
+    }
+
+    fn complain(&mut self, kind: &'static str, text: impl FnOnce() -> String) {
+        if self.noticed.insert(kind, ()).is_none() {
+            let at_s = (self.now - self.start).as_secs_f64();
+            self.outcome
+                .complaints
+                .push(format!("{kind} at {at_s:.3} s: {}", text()));
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        self.run_until(time, |_| false);
+    }
+
+    fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + limit;
+        while !done(self) {
+            let next = self.next_event().max(self.now + GRANULARITY);
+            self.now = next.min(end);
+            self.step();
+            if next >= end {
+                return done(self);
+            }
+        }
+        true
+    }
+
+    fn next_event(&mut self) -> Instant {
+        let now = self.now;
+        let arrivals = self.lines.iter().filter_map(Duplex::next_arrival);
+        let honest = self
+            .honest
+            .iter_mut()
+            .filter_map(|node| node.endpoint.next_timeout(now));
+        let enemy = self.enemy.as_mut().and_then(|enemy| enemy.due(now));
+        let others = [self.gateway.due(), enemy, Some(self.next_sample)];
+        let times = arrivals.chain(honest).chain(others.into_iter().flatten());
+        times.min().unwrap_or(now + Duration::from_secs(1))
+    }
+
+    fn step(&mut self) {
+        let now = self.now;
+        self.deliver();
+        let Self {
+            honest,
+            enemy,
+            lines,
+            ..
+        } = self;
+        for (peer, node) in honest.iter_mut().enumerate() {
+            node.endpoint.handle_timeout(now);
+            node.act(now);
+            node.transmit(now, |datagram| {
+                lines[peer].send(Way::Forward, datagram, now)
+            });
+        }
+        if let Some(enemy) = enemy {
+            enemy.step(now, &mut |datagram| {
+                lines[2].send(Way::Forward, datagram, now)
+            });
+        }
+        self.keep_busy();
+        let found = self.gateway.node.endpoint.peer_view(2).stats.malformed;
+        if found > self.outcome.breaches {
+            self.outcome.breaches = found;
+            if let Some(enemy) = &mut self.enemy {
+                enemy.on_found_out(now);
+            }
+        }
+        let mut leaving = Vec::new();
+        self.gateway
+            .run(now, &mut |datagram| leaving.push(datagram));
+        for datagram in leaving {
+            self.route(datagram);
+        }
+        if now >= self.next_sample {
+            self.next_sample = now + SAMPLE_EVERY;
+            self.sample();
+        }
+    }
+
+    /// What has crossed a line arrives.
+    fn deliver(&mut self) {
+        let now = self.now;
+        for peer in 0..self.lines.len() {
+            while let Some(datagram) = self.lines[peer].poll(Way::Forward, now) {
+                let (from, bytes) = (datagram.from, datagram.bytes.len() as u64);
+                if self.gateway.arrive(datagram) {
+                    self.tally.entry(from).or_default().brought += bytes;
+                    if peer == 2 {
+                        self.outcome.enemy_bytes += bytes;
+                    }
+                }
+            }
+            while let Some(mut datagram) = self.lines[peer].poll(Way::Backward, now) {
+                match self.honest.get_mut(peer) {
+                    Some(node) => node.receive(&mut datagram, now),
+                    None => {
+                        if let Some(enemy) = &mut self.enemy {
+                            enemy.take(datagram, now);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A datagram leaves the gateway.
+    fn route(&mut self, datagram: Datagram) {
+        let now = self.now;
+        let bytes = datagram.bytes.len() as u64;
+        if let Some(peer) = self
+            .honest
+            .iter()
+            .position(|node| node.address == datagram.to)
+        {
+            self.lines[peer].send(Way::Backward, datagram, now);
+            return;
+        }
+        if ENEMY.contains(&datagram.to) {
+            self.outcome.answered_bytes += bytes;
+            self.lines[2].send(Way::Backward, datagram, now);
+            return;
+        }
+        let to = datagram.to;
+        let tally = self.tally.entry(to).or_default();
+        tally.sent += bytes;
+        let (sent, owed) = (tally.sent, AMPLIFICATION_MAX as u64 * tally.brought);
+        self.outcome.paid = self.outcome.paid.max(sent as f64 / owed.max(1) as f64);
+        if sent > owed {
+            self.complain("amplification", || {
+                format!("{to} was sent {sent} bytes, owed {owed}")
+            });
+        }
+    }
+
+    /// Keeps transfers under way in all directions.
+    fn keep_busy(&mut self) {
+        let now = self.now;
+        let is_over = now - self.start > WARM_UP && self.enemy.as_ref().is_none_or(|it| it.is_gone);
+        for node in &mut self.honest {
+            if node.endpoint.is_up(0) && node.own.is_empty() && now - self.start < WARM_UP {
+                node.open(0, UPLOAD, None, now);
+                node.open(0, DOWNLOAD, None, now);
+            }
+        }
+        if is_over && self.enemy.is_some() {
+            return;
+        }
+        // The gateway's clients want something of the enemy's servers.
+        if now >= self.next_open && self.gateway.node.own.len() < GATEWAY_STREAMS {
+            self.next_open = now + OPEN_EVERY;
+            self.gateway
+                .ask(|node| node.open(2, UPLOAD, Some(GATEWAY_UPLOAD_BYTES), now));
+        }
+        if now >= self.next_give_up {
+            self.next_give_up = now + GIVE_UP_EVERY;
+            self.gateway.ask(Node::give_up_own);
+        }
+    }
+
+    fn sample(&mut self) {
+        for (bytes, moved) in self.delivered().into_iter().zip(&mut self.moved) {
+            if bytes != moved.0 {
+                *moved = (bytes, self.now);
+            }
+            self.outcome.longest_stall = self.outcome.longest_stall.max(self.now - moved.1);
+        }
+        let footprint = self.gateway.node.endpoint.footprint();
+        let peak = &mut self.outcome.peak;
+        peak.attempts = peak.attempts.max(footprint.attempts);
+        peak.connections = peak.connections.max(footprint.connections);
+        peak.packets = peak.packets.max(footprint.packets);
+        peak.controls = peak.controls.max(footprint.controls);
+        peak.streams = peak.streams.max(footprint.streams);
+        peak.buffered_bytes = peak.buffered_bytes.max(footprint.buffered_bytes);
+        let memory_max = self.outcome.memory_max.bytes();
+        if footprint.buffered_bytes > memory_max {
+            let bytes = footprint.buffered_bytes;
+            self.complain("memory", || {
+                format!("{bytes} bytes are buffered of {memory_max}")
+            });
+        }
+        let heap_max = HEAP_FACTOR * memory_max + TABLES_BYTES_MAX;
+        let heap = self.gateway.work.heap_bytes;
+        if heap > heap_max as i64 {
+            self.complain("heap", || {
+                format!("{heap} bytes, {heap_max} may be; {footprint:?}")
+            });
+        }
+        if footprint.controls > CONTROLS_MAX {
+            self.complain("controls", || format!("{} wait", footprint.controls));
+        }
+    }
+
+    /// The enemy goes without a word: the honest peers open new streams, and nothing of it is left.
+    fn end(&mut self) {
+        if let Some(enemy) = &mut self.enemy {
+            enemy.is_gone = true;
+            self.outcome.enemy_sent = enemy.sent;
+            self.outcome.lies = enemy.liar().lies + enemy.flooded;
+        }
+        let third = self
+            .tally
+            .iter()
+            .filter(|(address, _)| address.ip() == THIRD.ip());
+        self.outcome.third_bytes = third.fold((0, 0), |(brought, sent), (_, tally)| {
+            (brought + tally.brought, sent + tally.sent)
+        });
+        self.transfer_anew("beside the steady transfers", NEW_BYTES);
+        for node in &mut self.honest {
+            node.end_endless();
+        }
+        self.gateway.ask(Node::end_endless);
+        self.run_until(IDLE_TIMEOUT + LEEWAY, |siege| {
+            siege.gateway.node.endpoint.footprint().connections == HONEST_HOSTS.len()
+        });
+        self.run_for(Duration::from_secs(1));
+        let streams = self.gateway.node.endpoint.streams_of(2);
+        let footprint = self.gateway.node.endpoint.footprint();
+        if streams > 0 || footprint.connections != HONEST_HOSTS.len() {
+            self.complain("left", || format!("{streams} streams, {footprint:?}"));
+        }
+        self.transfer_anew("at the end", NEW_BYTES);
+        for (at, node) in self.honest.iter().enumerate() {
+            if node.failed > 0 {
+                let failed = node.failed;
+                self.outcome
+                    .complaints
+                    .push(format!("honest peer {at} lost {failed} streams"));
+            }
+        }
+    }
+
+    /// Each honest peer uploads something on a new stream.
+    fn transfer_anew(&mut self, when: &'static str, len: usize) {
+        let now = self.now;
+        let before: Vec<_> = self.honest.iter().map(|node| node.confirmed).collect();
+        let opened = self
+            .honest
+            .iter_mut()
+            .all(|node| node.open(0, UPLOAD, Some(len), now));
+        let is_done = |siege: &Self| {
+            let pairs = siege.honest.iter().zip(&before);
+            pairs.clone().all(|(node, before)| node.confirmed > *before)
+        };
+        if !opened || !self.run_until(NEW_STREAM_MAX, is_done) {
+            self.complain("stuck", || format!("a new stream {when} does not end"));
+        }
+    }
+}
+
+const GATEWAY_IDENTITY: u8 = 9;
+const ENEMY_IDENTITY: u8 = 3;
+const GATEWAY: SocketAddr = SocketAddr::new(
+    std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 9)),
+    4810,
+);
+const HONEST_HOSTS: [[u8; 4]; 2] = [[10, 77, 0, 1], [10, 77, 0, 2]];
+const UNIX_NS: u64 = 1_700_000_000_000_000_000;
+/// The line of each honest peer, each way.
+const HONEST_RATE: BitRate = BitRate::mbit(8);
+const ENEMY_RTT: Duration = Duration::from_millis(20);
+/// Until then the enemy behaves, and the honest transfers find their rate.
+const WARM_UP: Duration = Duration::from_secs(2);
+const SAMPLE_EVERY: Duration = Duration::from_millis(10);
+/// Streams that the gateway opens to the enemy.
+const GATEWAY_STREAMS: usize = 32;
+const OPEN_EVERY: Duration = Duration::from_millis(50);
+const GATEWAY_UPLOAD_BYTES: usize = 200_000;
+/// The gateway's applications have lost patience by then.
+const GIVE_UP_EVERY: Duration = Duration::from_secs(3);
+/// What a new stream carries, and the time that it may take beside a steady transfer.
+const NEW_BYTES: usize = 50_000;
+const NEW_STREAM_MAX: Duration = Duration::from_secs(5);
+/// A connection may outlast its idle timeout by a little.
+const LEEWAY: Duration = Duration::from_secs(5);
+/// In memory buffers take about twice what they count (docs/protocol.md section 11).
+const HEAP_FACTOR: u64 = 2;
+/// What the tables take beside: duplicate filters, logs, handshakes.
+const TABLES_BYTES_MAX: u64 = 64 << 20;
+/// Control frames that wait, of all connections: one for each stream, and a few others.
+const CONTROLS_MAX: usize = 20_000;

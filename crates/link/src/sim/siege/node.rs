@@ -1,0 +1,290 @@
+//! An endpoint with applications that upload, download and echo, as those of a gateway do.
+//!
+//! The first byte of a bulk stream says what its opener wants: [`UPLOAD`] or [`DOWNLOAD`]. In: events of the
+//! endpoint, and the time. Out: datagrams. Where they go is the world's business.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use units::ByteCount;
+
+use super::super::pair::Datagram;
+use crate::{
+    Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read,
+    Remembered, StreamKey, congestion,
+};
+
+/// The other side reads what follows.
+pub(super) const UPLOAD: u8 = b'U';
+/// The other side sends without end.
+pub(super) const DOWNLOAD: u8 = b'D';
+
+/// The settings of a node.
+pub(super) struct NodeConfig {
+    pub(super) identity: u8,
+    pub(super) address: SocketAddr,
+    /// Identities of the peers, and their addresses where this side connects.
+    pub(super) peers: Vec<(u8, Option<SocketAddr>)>,
+    /// Of each connection.
+    pub(super) memory_max: ByteCount,
+    pub(super) seed: u64,
+    pub(super) instance: u64,
+    pub(super) unix_ns: u64,
+}
+
+/// An endpoint and its applications.
+pub(super) struct Node {
+    pub(super) endpoint: Endpoint,
+    pub(super) address: SocketAddr,
+    peers: Vec<(u8, Option<SocketAddr>)>,
+    streams: HashMap<StreamKey, Incoming>,
+    /// Streams that are written to without end.
+    endless: Vec<StreamKey>,
+    /// Streams that ask for something without end.
+    asking: Vec<StreamKey>,
+    /// Bytes read, by peer.
+    pub(super) delivered: Vec<u64>,
+    /// Streams of ours that are under way, and how many have been confirmed.
+    pub(super) own: HashSet<StreamKey>,
+    pub(super) confirmed: u64,
+    /// Streams that failed, by whoever's fault.
+    pub(super) failed: u64,
+    /// Whether its applications read.
+    pub(super) reads: bool,
+    scratch: Vec<u8>,
+}
+
+struct Incoming {
+    peer: usize,
+    class: Class,
+    is_known: bool,
+}
+
+impl Node {
+    pub(super) fn new(config: NodeConfig, now: Instant) -> Self {
+        let identity = |number: u8| Identity::from_seed([number; 32]);
+        let peers = config.peers.iter().map(|(number, address)| EndpointPeer {
+            public_keys: vec![identity(*number).public_key()],
+            has_endpoint: address.is_some(),
+            rate_max: None,
+        });
+        let endpoint = EndpointConfig {
+            identity: identity(config.identity),
+            peers: peers.collect(),
+            rate_max: None,
+            memory_max: config.memory_max,
+            idle_timeout: IDLE_TIMEOUT,
+            seed: config.seed,
+            instance: config.instance,
+            remembered: Remembered::default(),
+            unix_ns: config.unix_ns,
+            pacing_quantum: Duration::from_micros(250),
+            controller: Arc::new(|memory, rate_max| {
+                congestion::for_policy(Policy::Fair, memory, rate_max)
+            }),
+        };
+        Self {
+            endpoint: Endpoint::new(endpoint, now).expect("seeded keys are valid"),
+            address: config.address,
+            delivered: vec![0; config.peers.len()],
+            peers: config.peers,
+            streams: HashMap::new(),
+            endless: Vec::new(),
+            asking: Vec::new(),
+            own: HashSet::new(),
+            confirmed: 0,
+            failed: 0,
+            reads: true,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Opens a bulk stream that asks for `kind`, with `len` bytes behind that, and ends it if it is an upload with
+    /// an end.
+    pub(super) fn open(&mut self, peer: usize, kind: u8, len: Option<usize>, now: Instant) -> bool {
+        let Some(key) = self.endpoint.open(peer, Class::Bulk, now) else {
+            return false;
+        };
+        self.endpoint.write(key, Bytes::copy_from_slice(&[kind]));
+        self.streams.insert(
+            key,
+            Incoming {
+                peer,
+                class: Class::Bulk,
+                is_known: true,
+            },
+        );
+        match len {
+            Some(len) => {
+                self.endpoint.write(key, Bytes::from(vec![0; len]));
+                self.endpoint.finish(key);
+            }
+            None if kind == UPLOAD => self.endless.push(key),
+            None => self.asking.push(key),
+        }
+        self.own.insert(key);
+        true
+    }
+
+    /// Gives up what is endless, in either direction.
+    pub(super) fn end_endless(&mut self) {
+        let asking = std::mem::take(&mut self.asking);
+        for key in std::mem::take(&mut self.endless).into_iter().chain(asking) {
+            self.endpoint.finish(key);
+        }
+    }
+
+    /// Gives up the streams of its own that are still under way.
+    pub(super) fn give_up_own(&mut self) {
+        for key in std::mem::take(&mut self.own) {
+            self.endpoint.reset(key, 1);
+            self.endpoint.stop(key, 1);
+            self.endless.retain(|endless| *endless != key);
+        }
+    }
+
+    /// What its applications do now.
+    pub(super) fn act(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.poll_event() {
+            self.take_event(event, now);
+        }
+        let Self {
+            endpoint, endless, ..
+        } = self;
+        for key in endless {
+            while endpoint.writable(*key) > 0 {
+                let len = endpoint.send_queue_max(*key).unwrap_or(WRITE_BYTES);
+                endpoint.write(*key, Bytes::from(vec![0; len.clamp(1, WRITE_BYTES)]));
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Resolve { peer } => {
+                let address = self.peers[peer].1;
+                self.endpoint.set_address(peer, address, now);
+            }
+            Event::Incoming { key, peer, class } => {
+                self.streams.insert(
+                    key,
+                    Incoming {
+                        peer,
+                        class,
+                        is_known: false,
+                    },
+                );
+                if class == Class::Bulk && key.stream % 8 == 2 {
+                    self.endpoint
+                        .limit_buffered_time(key, READER, DRAIN_TIME, now);
+                }
+            }
+            Event::Readable { key } if self.reads => self.read(key, now),
+            Event::Stopped { key, .. } => {
+                self.endpoint.stop(key, 1);
+                self.forget(key);
+            }
+            Event::SendDone { key } => {
+                self.confirmed += u64::from(self.own.remove(&key));
+                self.endless.retain(|endless| *endless != key);
+            }
+            Event::Lost { key, .. } => {
+                self.failed += 1;
+                self.own.remove(&key);
+                self.forget(key);
+            }
+            Event::Readable { .. }
+            | Event::Connected { .. }
+            | Event::Remember
+            | Event::SendQueue { .. } => {}
+        }
+    }
+
+    fn read(&mut self, key: StreamKey, now: Instant) {
+        loop {
+            match self.endpoint.read(key, WRITE_BYTES, now) {
+                Read::Data(data) => self.take_data(key, &data),
+                Read::End => {
+                    if !self.endless.contains(&key) {
+                        self.endpoint.finish(key);
+                    }
+                    self.streams.remove(&key);
+                    return;
+                }
+                Read::Corrupt | Read::Reset(_) => {
+                    self.endpoint.reset(key, 1);
+                    self.forget(key);
+                    return;
+                }
+                Read::Blocked | Read::Gone => return,
+            }
+        }
+    }
+
+    fn take_data(&mut self, key: StreamKey, data: &Bytes) {
+        let Some(stream) = self.streams.get_mut(&key) else {
+            return;
+        };
+        self.delivered[stream.peer] += data.len() as u64;
+        match stream.class {
+            Class::Control if self.endpoint.writable(key) >= data.len() => {
+                self.endpoint.write(key, data.clone());
+            }
+            Class::Bulk if !stream.is_known => {
+                stream.is_known = true;
+                if data[0] == DOWNLOAD && self.endless.len() < ENDLESS_MAX {
+                    self.endless.push(key);
+                } else {
+                    self.endpoint.finish(key);
+                }
+            }
+            Class::Control | Class::Bulk => {}
+        }
+    }
+
+    fn forget(&mut self, key: StreamKey) {
+        self.streams.remove(&key);
+        self.endless.retain(|endless| *endless != key);
+    }
+
+    /// Gives each datagram that is to be sent now to `send`.
+    pub(super) fn transmit(&mut self, now: Instant, mut send: impl FnMut(Datagram)) {
+        loop {
+            self.scratch.clear();
+            let Some(transmit) = self.endpoint.poll_transmit(&mut self.scratch, BATCH, now) else {
+                return;
+            };
+            for bytes in self.scratch.chunks(transmit.segment_bytes) {
+                send(Datagram {
+                    from: self.address,
+                    to: transmit.to,
+                    ecn: Ecn::NotCapable,
+                    bytes: bytes.to_vec(),
+                });
+            }
+        }
+    }
+
+    pub(super) fn receive(&mut self, datagram: &mut Datagram, now: Instant) {
+        let (bytes, from) = (&mut datagram.bytes, datagram.from);
+        self.endpoint
+            .handle_datagram_with_ecn(bytes, from, datagram.ecn, now);
+    }
+}
+
+/// Silence after which a connection is given up: of the enemy nothing is left so long after it has gone.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Of the gateway's configuration: what drains within this time may be on its way.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+/// Of all streams that are to drain in time.
+const READER: u64 = 1;
+const WRITE_BYTES: usize = 64 * 1024;
+/// Streams that one node writes to without end, at most.
+const ENDLESS_MAX: usize = 64;
+/// Datagrams that leave together, at most.
+const BATCH: usize = 44;
