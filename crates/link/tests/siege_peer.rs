@@ -232,6 +232,29 @@ impl Sieges {
     }
 }
 
+/// What sieges have found before: the strategies, the seed, and the rate of a flood in Mbit/s.
+const FOUND: &[(&str, u64, u64)] = &[
+    // Frames that wait for leave to be sent.
+    ("flood-cycles", 2, 20),
+    // Four connections that each had the memory of one.
+    (
+        "many-connections+slot-gaps+flood-tiny+report-nothing",
+        0,
+        40,
+    ),
+];
+
+#[test]
+fn what_sieges_have_found_stays_cured() {
+    for (names, seed, mbit) in FOUND {
+        let mut sieges = Sieges::new(Duration::from_secs(2), BitRate::mbit(*mbit));
+        let without = siege::run(&sieges.config(seed % WORLDS, Vec::new()));
+        sieges.without.insert(seed % WORLDS, without);
+        sieges.besiege(*seed, Strategy::parse(names).expect("they are known"));
+        assert!(sieges.complaints.is_empty(), "{:#?}", sieges.complaints);
+    }
+}
+
 #[test]
 fn a_hostile_peer_harms_nobody_else() {
     let cases = number("SIEGE_CASES").unwrap_or_else(|| Strategy::count() as u64);

@@ -27,6 +27,11 @@ impl Connection {
         out.extend_from_slice(&payload);
     }
 
+    /// Entries of the log that reports have made us walk.
+    pub(crate) fn entries_walked(&self) -> u64 {
+        self.sent.entries_walked()
+    }
+
     /// Whether our own packets are changed.
     pub(super) fn is_forger(&self) -> bool {
         self.forger.is_some()

@@ -572,18 +572,6 @@ impl Connection {
         self.streams.controls.len()
     }
 
-    /// Bytes of the buffers that stand for the peer's part of the memory.
-    #[cfg(feature = "sim")]
-    pub(crate) fn buffered_bytes(&self) -> u64 {
-        self.streams.memory.used_bytes()
-    }
-
-    /// Entries of the log that reports have made us walk.
-    #[cfg(feature = "sim")]
-    pub(crate) fn entries_walked(&self) -> u64 {
-        self.sent.entries_walked()
-    }
-
     /// Whether the path carries congestion marks, and how many of our packets it has marked.
     pub(crate) fn ecn(&self) -> (bool, u64) {
         (self.path.ecn.works(), self.path.ecn.marked())

@@ -37,6 +37,42 @@ impl Endpoint {
         }
     }
 
+    /// Lets the connections to `peer`, if there are several, take what is meant for it together. Should they hold
+    /// more, those that are not the current one are given up, first the one of which nothing was heard for longest.
+    pub(super) fn divide_memory(&mut self, peer: usize, now: Time) {
+        if !self.peers[peer].has_several {
+            return;
+        }
+        let memory_max = self.config.memory_max.bytes();
+        loop {
+            let current = self.peers[peer].current;
+            let of_peer = self.connections.values_mut().filter(|it| it.peer == peer);
+            let mut used_bytes = 0;
+            let mut others = None;
+            for connection in of_peer {
+                used_bytes += connection.streams.memory.used_bytes();
+                let age = (connection.last_heard(), connection.our_id);
+                if current != Some(connection.our_id) {
+                    others = others.into_iter().chain([age]).min();
+                }
+            }
+            match others.filter(|_| used_bytes > memory_max) {
+                Some((heard, id)) => {
+                    self.end_connection(id, LostReason::Silence(now.since(heard)));
+                }
+                None => {
+                    let of_peer = self.connections.values_mut().filter(|it| it.peer == peer);
+                    for connection in of_peer {
+                        let memory = &mut connection.streams.memory;
+                        memory.set_taken_elsewhere(used_bytes - memory.used_bytes());
+                    }
+                    self.peers[peer].has_several = others.is_some();
+                    return;
+                }
+            }
+        }
+    }
+
     /// Decides where new streams go when `fresh` has joined the connections to a peer.
     pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
         /// Two connections this close in time were begun by both sides at once.
@@ -154,7 +190,9 @@ impl Endpoint {
                 },
             });
         }
-        if let Some(end) = connection.closed {
+        let is_over = connection.closed;
+        self.divide_memory(peer, now);
+        if let Some(end) = is_over {
             let reason = match end {
                 ConnectionEnd::Silence(silence) => LostReason::Silence(silence),
                 ConnectionEnd::ByPeer

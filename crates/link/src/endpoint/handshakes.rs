@@ -274,6 +274,8 @@ impl Endpoint {
         }
         self.bound_connections(attempt.peer, id, now);
         self.choose_current(attempt.peer, id, now);
+        self.peers[attempt.peer].has_several = true;
+        self.divide_memory(attempt.peer, now);
     }
 
     /// When the next handshake with a peer is to begin; [`Time::NEVER`] while none is wanted.

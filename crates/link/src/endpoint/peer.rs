@@ -29,6 +29,8 @@ pub(crate) struct Peer {
     pub(crate) rate_max: Option<BitRate>,
     /// New streams use this connection.
     pub(crate) current: Option<ConnectionId>,
+    /// There may be more than one connection.
+    pub(crate) has_several: bool,
     pub(crate) address: Option<SocketAddr>,
     /// The address is asked for and not yet known.
     pub(crate) resolving: bool,
@@ -80,6 +82,7 @@ impl Peer {
             has_endpoint: configured.has_endpoint,
             rate_max: configured.rate_max,
             current: None,
+            has_several: false,
             address: None,
             resolving: false,
             attempt: None,

@@ -217,7 +217,7 @@ impl Endpoint {
             footprint.packets += connection.packets_remembered();
             footprint.controls += connection.controls_waiting();
             footprint.streams += connection.streams.len();
-            footprint.buffered_bytes += connection.buffered_bytes();
+            footprint.buffered_bytes += connection.streams.memory.used_bytes();
         }
         footprint
     }

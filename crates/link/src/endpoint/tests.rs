@@ -61,6 +61,8 @@ struct Two {
     b: Endpoint,
     now: Instant,
     sent_by_b: Vec<(SocketAddr, Vec<u8>)>,
+    /// One if B began the connection.
+    b_began: u32,
 }
 
 impl Two {
@@ -75,6 +77,7 @@ impl Two {
             b: endpoint(2, 1, now),
             now,
             sent_by_b: Vec::new(),
+            b_began: 0,
         }
     }
 

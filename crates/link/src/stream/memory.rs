@@ -16,6 +16,8 @@ use super::{
 const STREAMS_MAX: u32 = 4096;
 /// This fraction of the memory (one over it) is kept for sending, and as much for receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;
+/// This fraction (one over it) is left to a connection however much others of the same peer take.
+const BESIDE_SHARE: u64 = 16;
 /// A new bulk stream is promised this fraction (one over it) of what may still be promised, or of five
 /// eighths of the memory if that is less: with 1 GiB the first can fill 1 Gbit/s over 1 s until its window
 /// moves. The rest is for further streams, for windows that prove too small, and for the least that any
@@ -27,7 +29,9 @@ pub(crate) const CONTROL_WINDOW: u64 = 64;
 /// The memory of a connection, and what its streams use of it.
 pub(crate) struct Memory {
     pub(crate) pool: SlabPool,
+    /// What it may take beside other connections of the peer, and alone.
     max: u64,
+    alone_max: u64,
     /// Slots of memory promised to streams of the peer.
     promised: u64,
     /// Memory that unsent and unacknowledged bytes take.
@@ -45,6 +49,7 @@ impl Memory {
         Self {
             pool: SlabPool::new(max - max / FLOOR_SHARE),
             max,
+            alone_max: max,
             promised: 0,
             send_buffered: 0,
             initial_credit,
@@ -60,7 +65,18 @@ impl Memory {
 
     /// The initial window while nothing is promised: the largest that the peer may ever have been told.
     pub(crate) fn first_initial_window(&self) -> u64 {
-        first_initial_window(self.max)
+        first_initial_window(self.alone_max)
+    }
+
+    /// Other connections of the same peer take so many bytes of the memory that is meant for all of them. A
+    /// sixteenth is left to each.
+    pub(crate) fn set_taken_elsewhere(&mut self, bytes: u64) {
+        let max = self.alone_max.saturating_sub(bytes);
+        let max = max.max(self.alone_max / BESIDE_SHARE);
+        if max != self.max {
+            self.max = max;
+            self.bound_pool();
+        }
     }
 
     /// Slots that a bulk stream which we open now may use at once, as the peer said last. Each stream that
@@ -147,7 +163,6 @@ impl Memory {
     }
 
     /// Bytes that are lent to arriving data or wait to be sent.
-    #[cfg(feature = "sim")]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.send_buffered + (self.pool.lent() * SLAB_SIZE) as u64
     }

@@ -131,7 +131,6 @@ impl SlabPool {
     }
 
     /// Slabs that are lent now.
-    #[cfg(any(test, feature = "sim"))]
     pub(super) fn lent(&self) -> usize {
         self.lent
     }

@@ -246,3 +246,42 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
     let streams_max = crate::stream::memory::streams_max(64 << 20) as usize;
     assert!(waiting_max <= 4 * streams_max, "{waiting_max} frames wait");
 }
+
+/// B sends A a byte for each 64th slot of many streams, but not the first that A waits for.
+fn fill_memory(two: &mut Two) {
+    for count in 0..8 {
+        for index in (64..7_000).step_by(64) {
+            let mut frames = Vec::new();
+            frame::put_chunk(&mut frames, count << 2 | 2 | two.b_began, index, 1);
+            frames.push(b'x');
+            let frames = sealed_by_b(two, &frames);
+            two.hand_a(&frames);
+        }
+    }
+}
+
+#[test]
+fn connections_of_a_peer_take_its_memory_together() {
+    let mut two = Two::new();
+    two.exchange(50);
+    let used_bytes = |two: &Two| {
+        let connections = two.a.connections.values();
+        connections
+            .map(|it| it.streams.memory.used_bytes())
+            .sum::<u64>()
+    };
+    fill_memory(&mut two);
+    assert!(used_bytes(&two) > 40 << 20, "{} bytes", used_bytes(&two));
+    // The peer comes again, and does not say that it has restarted.
+    two.b = endpoint(2, 1, two.now);
+    two.b.config.unix_ns += 10_000_000_000;
+    two.b.peers[0].has_endpoint = true;
+    two.b_began = 1;
+    two.b.set_address(0, Some(at_a()), two.now);
+    two.exchange(50);
+    assert_eq!(two.a.connections.len(), 2, "the old one stands beside");
+    fill_memory(&mut two);
+    let used_bytes = used_bytes(&two);
+    assert!(used_bytes <= 64 << 20, "{used_bytes} bytes");
+    assert!(two.b.is_up(0));
+}
