@@ -181,13 +181,15 @@ impl Sieges {
             work.entries_walked as f64 / lasts_s,
             &by,
         );
+        let reported = outcome.reported_bytes as f64 / 1e3 / lasts_s;
+        worst.take("reports to the enemy, kB a second", reported, &by);
         let answered = outcome.answered_bytes as f64 / outcome.enemy_bytes.max(1) as f64;
         worst.take("bytes to the enemy / bytes from it", answered, &by);
         if number("SIEGE_VERBOSE").is_some() {
             println!(
                 "{by}: kept {kept:.3}, paid {:.2}, {} sent, {} lies, {} breaches, buffered {:.2}, heap {:.1} MB, \
                  {:.1} us a packet, share {:.2}, virtual {:.2}, longest {:.1} ms, {:.0} wake-ups/s, {:.0} idle, \
-                 walked {:.1e}, overflowed {}, answered {answered:.1}, {:?}",
+                 walked {:.1e}, overflowed {}, answered {answered:.1}, reports {reported:.0} kB/s, {:?}",
                 outcome.paid,
                 outcome.enemy_sent,
                 outcome.lies,

@@ -363,7 +363,7 @@ impl Liar {
                 }
             }
             FloodTiny => {
-                let stream = own(self.turn % 8);
+                let stream = own(self.turn % (self.streams_max / 2).max(1));
                 for _ in 0..TINY_CHUNKS {
                     let index = 2 * self.random.below(400) as u64 + 1;
                     frame::put_chunk(&mut out, stream, index, 1);

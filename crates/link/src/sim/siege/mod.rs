@@ -28,7 +28,7 @@ use self::{
 };
 pub use self::{gateway::Work, strategy::Strategy};
 use super::{GRANULARITY, pair::Datagram, random::Random};
-use crate::{AMPLIFICATION_MAX, Footprint};
+use crate::{AMPLIFICATION_MAX, Footprint, stream::memory::streams_max, wire::report::WINDOW};
 
 /// The configuration of a siege.
 #[derive(Debug, Clone)]
@@ -78,6 +78,8 @@ pub struct Outcome {
     pub enemy_bytes: u64,
     /// Bytes that the gateway sent to the enemy's own addresses.
     pub answered_bytes: u64,
+    /// Of these the bytes of packets with reports.
+    pub reported_bytes: u64,
     /// Lies told.
     pub lies: u64,
     /// Breaches of the protocol that the gateway noticed.
@@ -159,7 +161,7 @@ impl Siege {
         let world = config.seed % WORLDS;
         let mut random = Random(world);
         let memory_max = ByteCount::mebibytes([24, 96, 768][world as usize % 3]);
-        let share = ByteCount::new(memory_max.bytes() / 3);
+        let share = ByteCount::new(memory_max.bytes() / PEERS);
         let dials_enemy = world % 2 == 1;
         let gateway = NodeConfig {
             identity: GATEWAY_IDENTITY,
@@ -238,6 +240,7 @@ impl Siege {
                 enemy_sent: 0,
                 enemy_bytes: 0,
                 answered_bytes: 0,
+                reported_bytes: 0,
                 lies: 0,
                 breaches: 0,
                 complaints: Vec::new(),
@@ -465,8 +468,20 @@ impl Siege {
                 format!("{heap} bytes, {heap_max} may be; {footprint:?}")
             });
         }
-        if footprint.controls > CONTROLS_MAX {
-            self.complain("controls", || format!("{} wait", footprint.controls));
+        let connections = footprint.connections as u64;
+        let streams_max =
+            connections * u64::from(streams_max(memory_max / PEERS)) + OUR_STREAMS_MAX;
+        let packets_max = connections * 2 * WINDOW;
+        for (kind, figure, max) in [
+            ("controls", footprint.controls as u64, CONTROLS_MAX),
+            ("streams", footprint.streams as u64, streams_max),
+            ("packets", footprint.packets as u64, packets_max),
+            ("connections", connections, CONNECTIONS_MAX),
+            ("handshakes", footprint.attempts as u64, ATTEMPTS_MAX),
+        ] {
+            if figure > max {
+                self.complain(kind, || format!("{figure} of {max}"));
+            }
         }
     }
 
@@ -475,6 +490,8 @@ impl Siege {
         if let Some(enemy) = &mut self.enemy {
             enemy.is_gone = true;
             self.outcome.enemy_sent = enemy.sent;
+            let stats = self.gateway.node.endpoint.peer_view(2).stats;
+            self.outcome.reported_bytes = stats.feedback_bytes;
             self.outcome.lies = enemy.liar().lies + enemy.flooded;
         }
         let third = self
@@ -557,4 +574,12 @@ const HEAP_FACTOR: u64 = 2;
 /// What the tables take beside: duplicate filters, logs, handshakes.
 const TABLES_BYTES_MAX: u64 = 64 << 20;
 /// Control frames that wait, of all connections: one for each stream, and a few others.
-const CONTROLS_MAX: usize = 20_000;
+const CONTROLS_MAX: u64 = 20_000;
+/// One of each honest peer, and four of the enemy.
+const CONNECTIONS_MAX: u64 = 2 + 4;
+/// Of each honest peer one, of the enemy four, and one of our own to it.
+const ATTEMPTS_MAX: u64 = 2 + 4 + 1;
+/// Streams that the gateway opens to all peers, and those of the honest peers.
+const OUR_STREAMS_MAX: u64 = 64;
+/// Peers that share the memory.
+const PEERS: u64 = 3;
