@@ -40,6 +40,11 @@ pub(crate) struct ReceivedLog {
     asked: Option<(u64, usize)>,
     /// The present report answers that question.
     is_answering: bool,
+    /// Below this number the present report tells of what came late, in so many bytes.
+    late_below: u64,
+    late_bytes: usize,
+    /// When what came late is told again.
+    late_from: Time,
     /// When the peer may ask again.
     asks_from: Time,
     /// Receive times for the next report, oldest first.
@@ -97,6 +102,8 @@ struct Made {
 const ASKED_MAX: u64 = 1 << 17;
 /// Reports that the peer asked for take no more than this on average: a question is short, and its answer is long.
 const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
+/// ... or this share of what arrives, where packets that come late are told of.
+const LATE_SHARE: f64 = 0.01;
 /// Samples taken in the time in which the arrivals come that each front is chosen from. More would
 /// sample the same front twice.
 const SAMPLED_EACH: usize = 16;
@@ -161,6 +168,9 @@ impl ReceivedLog {
             late: None,
             asked: None,
             is_answering: false,
+            late_below: 0,
+            late_bytes: 0,
+            late_from: Time::default(),
             asks_from: Time::default(),
             samples: Vec::with_capacity(SAMPLES_MAX),
             sample_stride: 1,
@@ -411,7 +421,11 @@ impl ReceivedLog {
         let space = space.saturating_sub(samples.len());
         while let Some((low, high)) = self.unwritten.pop() {
             let left = space.saturating_sub(blocks.len());
+            let before = blocks.len();
             let written = self.write_block(&mut blocks, low, high, largest, left);
+            if high <= self.late_below {
+                self.late_bytes += blocks.len() - before;
+            }
             if written < high {
                 self.unwritten.push((written, high));
                 break;
@@ -425,7 +439,15 @@ impl ReceivedLog {
     }
 
     fn begin_report(&mut self, now: Time) {
-        let late = self.late.take();
+        // A peer can send old numbers on purpose, and each would make a report as long as the gaps since then.
+        if self.late_bytes > 0 {
+            let bytes_per_s = ANSWERS_BYTES_PER_S.max(LATE_SHARE * self.received_per_s);
+            let pause = Duration::from_secs_f64(self.late_bytes as f64 / bytes_per_s);
+            self.late_from = self.late_from.max(now) + pause;
+            self.late_bytes = 0;
+        }
+        let tells_late = self.late_from <= now;
+        let late = self.late.take_if(|_| tells_late);
         self.history.push_back(Made {
             at: now,
             next: self.next,
@@ -459,13 +481,14 @@ impl ReceivedLog {
         if low < self.next {
             self.unwritten.push((low, self.next));
         }
+        self.late_below = low;
         let told_of_late = self.history.iter().rev().take(self.redundancy);
         let late = told_of_late.filter_map(|made| made.late);
         let late = late.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         if let Some((late_low, late_high)) = late {
             let late_low = late_low.max(self.next.saturating_sub(ASKED_MAX));
             let late_high = late_high.min(low);
-            if late_low < late_high {
+            if late_low < late_high && tells_late {
                 self.unwritten.push((late_low, late_high));
             }
         }

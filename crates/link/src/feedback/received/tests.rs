@@ -182,3 +182,34 @@ fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
     assert!(!log.is_new(5), "it left the window");
     assert!(log.is_new(6));
 }
+
+#[test]
+fn who_sends_old_numbers_again_and_again_gets_few_reports() {
+    let mut log = ReceivedLog::new(Duration::from_millis(20));
+    let mut now = Time::default();
+    let mut reported_bytes = |log: &mut ReceivedLog, now: Time| {
+        let mut out = Vec::new();
+        while log.report_due().is_some_and(|due| due <= now) {
+            log.write_report(&mut out, 1200, now);
+        }
+        out.len()
+    };
+    // Every second packet is missing.
+    for number in (0..100_000).step_by(2) {
+        now = now + Duration::from_micros(20);
+        log.insert(number, 60, Content::Ping, now);
+        reported_bytes(&mut log, now);
+    }
+    let (mut bytes, mut reports) = (0, 0);
+    for number in (1..1000).step_by(2) {
+        now = now + Duration::from_millis(4);
+        // All between two that come late is told, too.
+        log.insert(number, 60, Content::Ping, now);
+        log.insert(number + 90_000, 60, Content::Ping, now);
+        let told = reported_bytes(&mut log, now);
+        (bytes, reports) = (bytes + told, reports + u32::from(told > 0));
+    }
+    assert!(reports > 100, "it goes on to report");
+    assert!(bytes > 20_000, "what came late is told");
+    assert!(bytes < 2 * 300_000, "{bytes} bytes in two seconds");
+}
