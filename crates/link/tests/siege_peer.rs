@@ -139,6 +139,7 @@ impl Sieges {
         let worst = &mut self.worst;
         worst.take("bytes to others / 3 x bytes from there", outcome.paid, &by);
         worst.take("goodput lost", 1.0 - kept, &by);
+        worst.take("buffered for the enemy / its part", outcome.share_peak, &by);
         let memory_max = outcome.memory_max.bytes() as f64;
         worst.take(
             "buffered / memory_max",

@@ -232,6 +232,13 @@ impl Endpoint {
             .sum()
     }
 
+    /// Bytes that the buffers of all connections to a peer hold.
+    #[cfg(feature = "sim")]
+    pub fn buffered_bytes_of(&self, peer: usize) -> u64 {
+        let of_peer = self.connections.values().filter(|it| it.peer == peer);
+        of_peer.map(|it| it.streams.memory.used_bytes()).sum()
+    }
+
     /// Entries of the logs of all connections that reports have made us walk.
     #[cfg(feature = "sim")]
     pub fn entries_walked(&self) -> u64 {

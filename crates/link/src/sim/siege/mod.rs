@@ -66,6 +66,8 @@ pub struct Outcome {
     pub work: Work,
     /// The largest entries of the gateway's tables at any time.
     pub peak: Footprint,
+    /// The most that the enemy's connections held of its part of the memory.
+    pub share_peak: f64,
     /// Bound of the gateway's buffers.
     pub memory_max: ByteCount,
     /// Bytes that came from the third party's host, and bytes that went there.
@@ -234,6 +236,7 @@ impl Siege {
                 longest_stall: Duration::ZERO,
                 work: Work::default(),
                 peak: Footprint::default(),
+                share_peak: 0.0,
                 memory_max,
                 third_bytes: (0, 0),
                 paid: 0.0,
@@ -461,6 +464,14 @@ impl Siege {
                 format!("{bytes} bytes are buffered of {memory_max}")
             });
         }
+        let share = memory_max / PEERS;
+        let of_enemy = self.gateway.node.endpoint.buffered_bytes_of(2);
+        self.outcome.share_peak = self.outcome.share_peak.max(of_enemy as f64 / share as f64);
+        if of_enemy > share + share / SHARE_LEEWAY {
+            self.complain("share", || {
+                format!("{of_enemy} bytes are the enemy's of {share}")
+            });
+        }
         let heap_max = HEAP_FACTOR * memory_max + TABLES_BYTES_MAX;
         let heap = self.gateway.work.heap_bytes;
         if heap > heap_max as i64 {
@@ -581,5 +592,7 @@ const CONNECTIONS_MAX: u64 = 2 + 4;
 const ATTEMPTS_MAX: u64 = 2 + 4 + 1;
 /// Streams that the gateway opens to all peers, and those of the honest peers.
 const OUR_STREAMS_MAX: u64 = 64;
+/// A peer's part of the memory may be overdrawn by this fraction (one over it): the slots next in order are kept.
+const SHARE_LEEWAY: u64 = 16;
 /// Peers that share the memory.
 const PEERS: u64 = 3;
