@@ -1,5 +1,6 @@
 //! All streams of one connection: opening, closing, and which of them sends next.
 
+mod limit;
 mod paced;
 
 use std::{
@@ -229,21 +230,6 @@ impl Streams {
         self.peer_limit = COUNT_MAX;
     }
 
-    pub(crate) fn set_peer_limit(&mut self, limit: u32) {
-        self.peer_limit = self.peer_limit.max(limit);
-    }
-
-    /// How many streams the peer lets us open in all.
-    #[cfg(feature = "sim")]
-    pub(crate) fn peer_limit(&self) -> u32 {
-        self.peer_limit
-    }
-
-    /// The stream limit to tell the peer.
-    pub(crate) fn stream_limit(&self) -> u32 {
-        self.told_limit
-    }
-
     /// The stream that a frame of the peer names. Opens it if it is new; `Ok(None)` if it is closed.
     ///
     /// # Errors
@@ -305,20 +291,6 @@ impl Streams {
             self.raise_limit();
         }
         self.tell_initial_window();
-    }
-
-    /// Lets the peer open more streams when enough are over. A peer may hold up what we have to say of those that
-    /// are over, so of the frames that wait those beyond one for each stream count as streams.
-    pub(crate) fn raise_limit(&mut self) {
-        let streams_max = self.streams_max as usize;
-        let unsaid = self.controls.len().saturating_sub(streams_max);
-        let taken = self.peer_open as usize + self.peer_skipped.len() + unsaid;
-        let free = streams_max.saturating_sub(taken) as u32;
-        let limit = (self.peer_count + free).min(COUNT_MAX);
-        if limit >= self.told_limit + self.streams_max / 4 {
-            self.told_limit = limit;
-            self.controls.push(Control::StreamLimit);
-        }
     }
 
     /// Puts a stream into the queue of those that have something new to send.

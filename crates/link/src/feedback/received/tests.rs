@@ -187,7 +187,7 @@ fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
 fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
     let mut now = Time::default();
-    let mut reported_bytes = |log: &mut ReceivedLog, now: Time| {
+    let reported_bytes = |log: &mut ReceivedLog, now: Time| {
         let mut out = Vec::new();
         while log.report_due().is_some_and(|due| due <= now) {
             log.write_report(&mut out, 1200, now);
