@@ -311,12 +311,12 @@ impl Enemy {
         while self.budget_bytes > 0.0 {
             let strategy = floods[count % floods.len()];
             count += 1;
-            let is_rare = matches!(strategy, Strategy::FloodCycles | Strategy::FloodHellos);
-            if is_rare && count > floods.len() {
-                // Its packets are dear enough.
-                if floods.len() == 1 {
+            let is_rare =
+                |it: &Strategy| matches!(it, Strategy::FloodCycles | Strategy::FloodHellos);
+            if count > floods.len() && is_rare(&strategy) {
+                // Its packets are dear enough: one of each at a time.
+                if floods.iter().all(is_rare) {
                     self.budget_bytes = 0.0;
-                    break;
                 }
                 continue;
             }

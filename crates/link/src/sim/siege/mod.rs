@@ -592,7 +592,8 @@ const CONNECTIONS_MAX: u64 = 2 + 4;
 const ATTEMPTS_MAX: u64 = 2 + 4 + 1;
 /// Streams that the gateway opens to all peers, and those of the honest peers.
 const OUR_STREAMS_MAX: u64 = 64;
-/// A peer's part of the memory may be overdrawn by this fraction (one over it): the slots next in order are kept.
-const SHARE_LEEWAY: u64 = 16;
+/// A peer's part of the memory may be overdrawn by this fraction (one over it): the slots next in order are kept,
+/// a slab for each stream.
+const SHARE_LEEWAY: u64 = 4;
 /// Peers that share the memory.
 const PEERS: u64 = 3;
