@@ -15,8 +15,8 @@ use units::ByteCount;
 
 use super::super::pair::Datagram;
 use crate::{
-    Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read,
-    Remembered, StreamKey, congestion,
+    Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, Remembered,
+    StreamKey, congestion,
 };
 
 /// The other side reads what follows.
