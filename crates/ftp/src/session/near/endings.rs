@@ -69,6 +69,7 @@ impl NearSession {
     }
 
     pub(super) fn leave(&mut self) {
+        self.tls_step = TlsStep::None;
         self.out.push_back(Output::LeaveServer);
         self.closed = true;
         self.out.push_back(Output::Close);

@@ -8,6 +8,16 @@ fn explicit() -> NearSession {
 }
 
 #[test]
+fn a_client_that_goes_before_auth_is_answered_gets_no_tls() {
+    let mut near = explicit();
+    client(&mut near, "NOOP");
+    client(&mut near, "AUTH TLS");
+    near.handle(Input::ClientClosed);
+    let done = drain(&mut near);
+    assert_eq!(done.last().map(String::as_str), Some("close"), "{done:?}");
+}
+
+#[test]
 fn tls_begins_behind_its_reply_and_before_the_next_command() {
     let mut near = explicit();
     client(&mut near, "NOOP");
