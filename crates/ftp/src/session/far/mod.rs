@@ -148,7 +148,7 @@ impl FarSession {
         }
         self.end_denied();
         self.advance();
-        self.relay_early();
+        self.relay_early(None);
         self.close_if_over();
         Ok(())
     }
@@ -342,6 +342,7 @@ impl FarSession {
 
     /// Answers a command with the gateway's own words.
     fn answer(&mut self, id: CommandId, transfer: Option<TransferId>, text: &str) {
+        self.relay_early(Some(id));
         let code = text
             .get(..3)
             .and_then(|digits| digits.parse().ok())

@@ -86,10 +86,11 @@ impl FarSession {
         }
     }
 
-    /// Relays the answers to `ABOR` whose turn has come.
-    pub(super) fn relay_early(&mut self) {
+    /// Relays the answers to `ABOR` whose turn has come; those to commands `before` one that is about to be answered.
+    pub(super) fn relay_early(&mut self, before: Option<CommandId>) {
         while let Some((id, tag, _)) = self.early.front() {
-            if self.is_early(*id, tag) && !self.server_gone {
+            let comes_later = before.is_some_and(|before| *id > before);
+            if comes_later || self.is_early(*id, tag) && !self.server_gone {
                 return;
             }
             if let Some((_, tag, line)) = self.early.pop_front() {

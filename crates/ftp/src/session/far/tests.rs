@@ -239,6 +239,31 @@ fn abor_overtakes_and_ends_the_data_connection() {
 }
 
 #[test]
+fn the_gateway_s_own_answer_comes_behind_that_to_an_abor_that_overtook() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    pasv(&mut far, 3, 2);
+    client(&mut far, 4, "NOOP");
+    client(&mut far, 5, "ABOR");
+    server(&mut far, "426 gone");
+    assert_eq!(server(&mut far, "226 aborted"), ["< PASV"]);
+    server(&mut far, "227 ok (1,2,3,4,4,2)");
+    far.handle(Input::Abandon(TransferId(2)))
+        .expect("no limit is hit");
+    drain(&mut far);
+    assert!(client(&mut far, 6, "LIST").is_empty());
+    assert_eq!(
+        server(&mut far, "200 ok"),
+        [
+            "> 200 ok",
+            "> 226 aborted",
+            "> 425 gateway: the data connection was given up"
+        ]
+    );
+}
+
+#[test]
 fn abor_that_came_before_the_transfer_was_commanded_overtakes_too() {
     let mut far = session();
     pasv(&mut far, 1, 1);
