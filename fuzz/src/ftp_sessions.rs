@@ -303,10 +303,18 @@ impl World {
         }
     }
 
+    /// Whole lines are written: one, or those of an answer that the gateway has asked for ahead.
+    fn client_reads(&mut self, lines: &[u8]) {
+        let text = lines.strip_suffix(b"\r\n").expect("whole lines are written");
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\r\n").unwrap_or(line);
+            assert!(!line.contains(&b'\n'), "each line ends with CR and LF");
+            self.client_reads_line(line);
+        }
+    }
+
     /// The success of a transfer must not come before its data.
-    fn client_reads(&mut self, line: &[u8]) {
-        let text = line.strip_suffix(b"\r\n").expect("a whole line is written");
-        assert!(!text.contains(&b'\n'), "one line only");
+    fn client_reads_line(&mut self, text: &[u8]) {
         let number = std::str::from_utf8(text)
             .ok()
             .and_then(|text| text.rsplit_once('#'));
