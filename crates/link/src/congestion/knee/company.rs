@@ -6,7 +6,7 @@
 use super::{
     Knee,
     cubic::Cubic,
-    losses::NEARLY_NOTHING,
+    floor::NEARLY_NOTHING,
     state::{Compete, CompeteTest, State},
 };
 
@@ -36,11 +36,11 @@ impl Knee {
     }
 
     pub(super) fn step_compete(&mut self, mut compete: Compete, now_s: f64) {
-        if self.losses.any_excess() || self.must_yield_unseen(now_s) {
+        if self.floor.calls_for_cubic_cut() || self.must_yield_unseen(now_s) {
             self.window = compete.cubic.cut(self.window, now_s);
             compete.empty_rounds = 0;
             self.state = State::Compete(compete);
-            self.losses.begin_count(now_s);
+            self.floor.begin_count(now_s);
             return;
         }
         let round_is_over = now_s - self.round_began_s >= self.round_s();
@@ -63,11 +63,11 @@ impl Knee {
     /// Whether the full queue must be dropping our packets, too. On a lossy path those drops drown in what
     /// the path loses, so the queue's length tells.
     fn must_yield_unseen(&self, now_s: f64) -> bool {
-        let since_cut_s = now_s - self.losses.cut_s;
-        self.losses.floor >= NEARLY_NOTHING
+        let since_cut_s = now_s - self.floor.cut_s();
+        self.floor.loss() >= NEARLY_NOTHING
             && since_cut_s >= UNSEEN_ROUND_TRIPS * self.rtt_s()
             && self.queue_shows()
-            && self.measure.queue_is_at_peak()
+            && self.queue.is_at_peak()
     }
 
     /// Sends as much as our own share of the queue's path takes: alone, that empties the queue.
@@ -80,14 +80,14 @@ impl Knee {
             began_s: now_s,
             empty_tests: compete.empty_tests,
         });
-        self.measure.forget_queue(now_s);
+        self.queue.forget(now_s);
     }
 
     pub(super) fn step_compete_test(&mut self, test: CompeteTest, now_s: f64) {
         let is_empty = self.queue_is_seen_empty();
         let since_s = now_s - test.began_s;
         let round_s = self.round_s();
-        let is_over = since_s > TEST_ROUNDS * round_s && self.measure.queue_is_fresh;
+        let is_over = since_s > TEST_ROUNDS * round_s && self.queue.is_fresh;
         let is_overdue = since_s >= TEST_ROUNDS_MAX * round_s + TEST_GRACE_S;
         if !is_empty && !is_over && !is_overdue {
             return;

@@ -6,7 +6,6 @@
 use super::{
     Knee,
     cubic::Cubic,
-    policed::NO_QUEUE_S,
     state::{BeforeCut, Experiment, LossDrain, State},
 };
 
@@ -14,10 +13,10 @@ impl Knee {
     pub(super) fn cut_for_loss(&mut self, now_s: f64) {
         let before = BeforeCut {
             window: self.window,
-            threshold_cap_s: self.threshold_cap_s,
+            threshold_cap_s: self.queue.threshold_cap_s,
         };
-        if self.measure.queue_s > NO_QUEUE_S && matches!(self.state, State::Grow(_)) {
-            self.lower_threshold();
+        if self.queue.is_there() && matches!(self.state, State::Grow(_)) {
+            self.queue.lower_threshold(self.packet_time_s());
         }
         let passed = self.window_that_passed();
         self.window = OF_PASSED * passed;
@@ -26,26 +25,23 @@ impl Knee {
         }
         self.state = State::LossDrain(LossDrain {
             before,
-            loss_at_cut: self.losses.since_cut.rate(),
+            loss_at_cut: self.floor.since_cut.rate(),
             cut_s: now_s,
         });
         self.is_gentle = true;
         self.mark_cut(now_s);
     }
 
-    /// Loss came before the threshold of queueing delay: the path's queue is shallower than that.
-    fn lower_threshold(&mut self) {
-        let least_s = SHALLOWEST_S.max(SHALLOWEST_PACKETS * self.packet_time_s());
-        self.threshold_cap_s = (SHALLOW_PART * self.measure.queue_s).max(least_s);
-    }
-
     /// The window that would have passed without an excess of losses.
     fn window_that_passed(&self) -> f64 {
-        let floor = self.losses.floor;
-        let by_loss = self.window * (1.0 - self.losses.since_cut.rate()) / (1.0 - floor);
-        let by_delivery = self.measure.delivered.map_or(f64::INFINITY, |delivered| {
-            delivered / (1.0 - floor) * self.base_s()
-        });
+        let floor = self.floor.loss();
+        let by_loss = self.window * (1.0 - self.floor.since_cut.rate()) / (1.0 - floor);
+        let by_delivery = self
+            .capacity
+            .delivered()
+            .map_or(f64::INFINITY, |delivered| {
+                delivered / (1.0 - floor) * self.base_s()
+            });
         let passed = by_loss.min(by_delivery);
         if matches!(self.state, State::Policed) {
             // Growth was slow: what seems to pass much less is a burst.
@@ -56,13 +52,13 @@ impl Knee {
     }
 
     pub(super) fn step_loss_drain(&mut self, drain: LossDrain, now_s: f64) {
-        if self.losses.cut_was_wrong() {
+        if self.floor.cut_was_wrong() {
             self.undo_cut(&drain.before);
             self.mark_cut(now_s);
             self.enter_grow(now_s);
             return;
         }
-        let packets = self.losses.since_cut.packets;
+        let packets = self.floor.since_cut.packets;
         let is_late =
             now_s - drain.cut_s > DRAIN_PATIENCE_S + DRAIN_PATIENCE_ROUNDS * self.round_s();
         let wanted = (self.window / self.packet).clamp(DRAIN_PACKETS_MIN, DRAIN_PACKETS_MAX);
@@ -70,11 +66,11 @@ impl Knee {
             return;
         }
         if self.excess_is_gone(&drain) || packets < TELLING_PACKETS_MIN {
-            self.losses.learn_near();
+            self.floor.learn_near();
             self.resume(now_s);
             return;
         }
-        let loss = self.losses.since_cut.rate();
+        let loss = self.floor.since_cut.rate();
         let deviation_max = DEVIATION_MAX.min(self.telling_gain(loss) / 2.0);
         if self.variance(loss, packets) <= deviation_max.powi(2) || is_late {
             self.enter_experiment(&drain, now_s);
@@ -83,23 +79,23 @@ impl Knee {
 
     /// Whether the cut took away at least half of the losses beyond the floor.
     fn excess_is_gone(&self, drain: &LossDrain) -> bool {
-        let floor = self.losses.floor;
+        let floor = self.floor.loss();
         // A cut may come at the first losses: then a few more, of others that share the limit, are few.
         let excess_before = (drain.loss_at_cut - floor).max(2.0 * FEW * (1.0 - floor));
-        let excess = self.losses.since_cut.rate() - floor;
-        excess <= excess_before / 2.0 && !self.losses.are_excessive()
+        let excess = self.floor.since_cut.rate() - floor;
+        excess <= excess_before / 2.0 && !self.floor.is_exceeded()
     }
 
     /// The cut was for nothing.
     pub(super) fn undo_cut(&mut self, before: &BeforeCut) {
         self.window = before.window;
-        self.threshold_cap_s = before.threshold_cap_s;
+        self.queue.threshold_cap_s = before.threshold_cap_s;
         self.is_gentle = false;
         self.forget_policer();
     }
 
     fn enter_experiment(&mut self, drain: &LossDrain, now_s: f64) {
-        let tally = self.losses.since_cut;
+        let tally = self.floor.since_cut;
         self.state = State::Experiment(Experiment {
             before: drain.before,
             loss_before: tally.rate(),
@@ -114,12 +110,12 @@ impl Knee {
     /// Variance of the logarithm of the fraction delivered, seen in so many packets.
     fn variance(&self, loss: f64, packets: f64) -> f64 {
         let odds = loss / delivered(loss);
-        odds * self.losses.dispersion(loss).min(DISPERSION_MAX) / packets.max(1.0)
+        odds * self.floor.dispersion(loss).min(DISPERSION_MAX) / packets.max(1.0)
     }
 
     /// The gain that speaks for congestion after `loss`: half of all that there is to gain, at most.
     fn telling_gain(&self, loss: f64) -> f64 {
-        let all = ((1.0 - self.losses.floor) / delivered(loss)).ln();
+        let all = ((1.0 - self.floor.loss()) / delivered(loss)).ln();
         (all / 2.0).clamp(GAIN_MIN, GAIN)
     }
 
@@ -131,14 +127,14 @@ impl Knee {
             began_s,
             ..
         } = experiment;
-        let packets = self.losses.since_cut.packets;
+        let packets = self.floor.since_cut.packets;
         let since_s = now_s - began_s;
         if packets < EXPERIMENT_PACKETS && since_s < EXPERIMENT_FEW_S
             || packets < EXPERIMENT_PACKETS_MIN
         {
             return;
         }
-        let loss = self.losses.since_cut.rate();
+        let loss = self.floor.since_cut.rate();
         let gain = (delivered(loss) / delivered(loss_before)).ln();
         let variance = self.variance(loss_before, packets_before)
             + self.variance(loss.max(LOSS_SEEN_MIN), packets);
@@ -164,11 +160,11 @@ impl Knee {
 
     /// A quarter of the rate loses as much: the path does it, and the cut was for nothing.
     fn blame_path(&mut self, experiment: &Experiment) {
-        let tally = self.losses.since_cut;
+        let tally = self.floor.since_cut;
         let packets = tally.packets + experiment.packets_before;
         let lost =
             tally.rate() * tally.packets + experiment.loss_before * experiment.packets_before;
-        self.losses.set_floor(lost / packets, packets);
+        self.floor.learn_experiment(lost / packets, packets);
         self.undo_cut(&experiment.before);
     }
 
@@ -192,14 +188,6 @@ const OF_PASSED: f64 = 0.9;
 /// At a policer a cut takes what passed for this fraction of the window at least: growth is slow there, so
 /// what seems to pass less is a burst of losses.
 const PASSED_WHEN_POLICED: f64 = 0.8;
-/// Loss before the threshold lowers it to this part of the queue that there was: growth must end before
-/// the queue is as long again.
-const SHALLOW_PART: f64 = 0.5;
-/// The threshold of queueing delay never goes below this: a shorter queue cannot be told from the noise of
-/// receive times.
-const SHALLOWEST_S: f64 = 0.000_3;
-/// ... nor below this many packets' sending times, half of what the usual threshold allows for.
-const SHALLOWEST_PACKETS: f64 = 3.0;
 
 /// Losses beyond the floor that do not speak against a cut.
 const FEW: f64 = 0.02;
@@ -256,8 +244,8 @@ mod tests {
     /// An experiment after 8 % of 400 packets, at a quarter of which each `every` is lost.
     fn experiment(every: u64) -> Knee {
         let mut knee = Knee::new(Share::Fair, None);
-        knee.measure.pretend(0.1, 10e6, 1.0);
-        knee.losses.set_floor(0.001, 3000.0);
+        knee.pretend(0.1, 10e6, 1.0);
+        knee.floor.learn_experiment(0.001, 3000.0);
         knee.state = State::Experiment(Experiment {
             before: BeforeCut {
                 window: 1e6,
@@ -270,7 +258,7 @@ mod tests {
         });
         knee.mark_cut(1.0);
         let resolved = resolved_at(2.0, 1200, |number| number % every == every - 1);
-        knee.losses.update(&resolved, &[]);
+        knee.floor.update(&resolved, &[]);
         knee.step(false, 2.5);
         knee
     }
@@ -280,7 +268,7 @@ mod tests {
         let knee = experiment(u64::MAX);
         assert_eq!(knee.state(), "grow");
         assert!(knee.window < 0.8e6);
-        assert!(knee.losses.floor < 0.002);
+        assert!(knee.floor.loss() < 0.002);
     }
 
     #[test]
@@ -288,6 +276,6 @@ mod tests {
         let knee = experiment(12);
         assert_eq!(knee.state(), "grow");
         assert_eq!(knee.window, 1e6);
-        assert!((knee.losses.floor - 0.082).abs() < 0.005);
+        assert!((knee.floor.loss() - 0.082).abs() < 0.005);
     }
 }

@@ -13,21 +13,25 @@
 //!
 //! This file holds what all states share; each other file holds one phase or one measurement.
 
+mod capacity;
 mod company;
 mod cubic;
+mod cycle;
+mod extremes;
+mod floor;
 mod loss;
-mod losses;
-mod measure;
 mod policed;
 mod queue;
-mod ramp;
+mod reports;
 mod route;
 mod start;
 mod state;
 
 use self::{
-    losses::Losses,
-    measure::{Measure, visible_delay_s},
+    capacity::Capacity,
+    floor::Floor,
+    queue::Queue,
+    reports::Reports,
     state::{Experiment, FailedDrains, LossDrain, Policer, State},
 };
 use super::{Controller, Digest, PathMemory};
@@ -45,41 +49,20 @@ pub enum Share {
 #[derive(Debug)]
 pub struct Knee {
     share: Share,
-    measure: Measure,
-    losses: Losses,
+    queue: Queue,
+    capacity: Capacity,
+    floor: Floor,
+    reports: Reports,
     state: State,
     /// Bytes in flight aimed at, queue excluded.
     window: f64,
     /// Size of a packet on the wire, moving average, in bytes.
     packet: f64,
-    /// Upper bound of the threshold of queueing delay: a shallow queue drops before the usual one.
-    threshold_cap_s: f64,
     round_began_s: f64,
-    /// What the path passed when it was last full, bytes per second in the sending domain.
-    known_capacity: f64,
-    /// A drain has emptied the queue at least once: the base delay is the path's.
-    has_emptied: bool,
-    /// The route has become longer, and nobody has asked yet.
-    is_rerouted: bool,
-    /// The base RTT at the last sample.
-    measured_base_s: Option<f64>,
     /// The last cut was for loss: growth is gentle.
     is_gentle: bool,
     policer: Policer,
     failed_drains: FailedDrains,
-    /// Packets of a train that waits for room in the window; zero for none.
-    train_wanted: usize,
-    has_sent: bool,
-    last_report: LastReport,
-}
-
-#[derive(Debug, Default)]
-struct LastReport {
-    at_s: f64,
-    /// How much later than its neighbours a packet may arrive.
-    reorder_window_s: f64,
-    /// When a report last showed that the application, not the controller, held the sender back.
-    app_limited_s: Option<f64>,
 }
 
 impl Knee {
@@ -88,34 +71,37 @@ impl Knee {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
         let first_train = Self::first_train(cached);
         let first_window = first_train as f64 * PACKET_GUESS;
-        Self {
+        let mut knee = Self {
             share,
-            measure: Measure::new(),
-            losses: Losses::new(memory.map(|memory| memory.loss_floor)),
+            queue: Queue::new(),
+            capacity: Capacity::default(),
+            floor: Floor::new(memory.map(|memory| memory.loss_floor)),
+            reports: Reports::default(),
             state: Self::first_state(first_window, cached),
             window: first_window,
             packet: PACKET_GUESS,
-            threshold_cap_s: f64::INFINITY,
             round_began_s: 0.0,
-            known_capacity: 0.0,
-            has_emptied: false,
-            is_rerouted: false,
-            measured_base_s: None,
             is_gentle: false,
             policer: Policer::default(),
             failed_drains: FailedDrains::default(),
-            train_wanted: first_train,
-            has_sent: false,
-            last_report: LastReport::default(),
-        }
+        };
+        knee.capacity.trains.ask_for(first_train);
+        knee
+    }
+
+    /// As if it had measured this.
+    #[cfg(test)]
+    fn pretend(&mut self, base_s: f64, capacity: f64, now_s: f64) {
+        self.queue.pretend(base_s, now_s);
+        self.capacity.pretend(capacity, now_s);
     }
 
     fn base_s(&self) -> f64 {
-        self.measure.base_rtt_s()
+        self.queue.base_rtt_s()
     }
 
     fn rtt_s(&self) -> f64 {
-        self.base_s() + self.measure.queue_s
+        self.queue.rtt_s()
     }
 
     fn rate(&self) -> f64 {
@@ -148,31 +134,23 @@ impl Knee {
 
     /// The same at a given rate, in bytes per second: packets that are farther apart vary more.
     fn threshold_at_s(&self, rate: f64) -> f64 {
-        let packets_s = THRESHOLD_PACKETS * self.packet / rate.max(self.packet / self.rtt_s());
-        visible_delay_s(self.base_s())
-            .max(packets_s)
-            .min(self.threshold_cap_s)
-    }
-
-    /// Queueing delay up to which the queue counts as empty.
-    fn empty_s(&self) -> f64 {
-        EMPTY_PART * self.threshold_s()
+        self.queue.threshold_s(rate, self.packet)
     }
 
     /// Packets sent since the last cut show a queue that ends growth.
     fn queue_shows(&self) -> bool {
-        self.measure.queue_is_fresh && self.measure.queue_s > self.threshold_s()
+        self.queue.shows(self.threshold_s())
     }
 
     /// Packets sent since the last cut show no queue.
     fn queue_is_seen_empty(&self) -> bool {
-        self.measure.queue_is_fresh && self.measure.queue_s <= self.empty_s()
+        self.queue.is_seen_empty(self.threshold_s())
     }
 
     /// How long a round lasts: a round trip, or longer where that holds too few packets or too little
     /// time to measure in.
     fn round_s(&self) -> f64 {
-        let delivered = (1.0 - self.losses.floor).max(ROUND_DELIVERED_MIN);
+        let delivered = (1.0 - self.floor.loss()).max(ROUND_DELIVERED_MIN);
         let packets_s = ROUND_PACKETS * self.packet_time_s() / delivered;
         self.rtt_s().max(ROUND_MIN_S).max(packets_s)
     }
@@ -183,36 +161,21 @@ impl Knee {
 
     /// From now on only packets sent later count, for losses and for the queue.
     fn mark_cut(&mut self, now_s: f64) {
-        self.losses.begin_count(now_s);
-        self.measure.forget_queue(now_s);
+        self.floor.begin_count(now_s);
+        self.queue.forget(now_s);
         self.begin_round(now_s);
     }
 
     /// The capacity of the path in the sending domain, never far below the rate of the last round trip.
     fn capacity(&self) -> f64 {
         let sent = self.window / self.rtt_s();
-        let least = CAPACITY_MIN * sent;
-        let mut capacity = self.measure.capacity.unwrap_or(least);
-        if self.losses.are_excessive() {
-            // Packets were dropped before the bottleneck, so the measured rate is the sender's own.
-            let loss = self.losses.since_cut.rate();
-            capacity *= (1.0 - loss) / (1.0 - self.losses.floor);
-        }
-        if self.was_app_limited_of_late() {
-            // The measured rate spans the pause and is too low, since what was sent did build a queue.
-            let peak = self.measure.capacity_peak().unwrap_or(capacity);
-            capacity = capacity.max(peak.min(CAPACITY_AFTER_PAUSE_MAX * sent));
-        }
-        capacity.max(least)
-    }
-
-    fn was_app_limited_of_late(&self) -> bool {
-        let LastReport {
-            at_s,
-            app_limited_s,
-            ..
-        } = self.last_report;
-        app_limited_s.is_some_and(|limited_s| at_s - limited_s < self.rtt_s())
+        let passed = if self.floor.is_exceeded() {
+            self.floor.passed()
+        } else {
+            1.0
+        };
+        let was_app_limited = self.reports.were_app_limited_of_late(self.rtt_s());
+        self.capacity.estimate(sent, passed, was_app_limited)
     }
 
     /// Growth by the packets that a report resolved.
@@ -256,7 +219,7 @@ impl Knee {
         let queue_s = if self.is_idle(digest) {
             0.0
         } else {
-            self.measure.queue_s
+            self.queue.delay_s
         };
         let is_stale = since_report_s > STALE_S && !matches!(self.state, State::Start(_));
         if is_stale {
@@ -268,19 +231,25 @@ impl Knee {
             rtt_s: digest.rtt_s.filter(is_telling),
             ..*digest
         };
-        self.measure.update(&digest, now_s);
-        if digest.rtt_s.is_none() {
-            return;
+        self.update(&digest, now_s);
+        if digest.rtt_s.is_some() {
+            let factor = self.queue.follow_base_rtt(queue_s, now_s);
+            self.scale_window(factor);
+        }
+    }
+
+    fn update(&mut self, digest: &Digest<'_>, now_s: f64) {
+        if let Some(rtt_s) = digest.rtt_s {
+            self.queue.on_rtt(rtt_s, now_s);
         }
         let base_s = self.base_s();
-        let before_s = self.measured_base_s.replace(base_s).unwrap_or(base_s);
-        if base_s > ANOTHER_BASE * before_s {
-            // What was the least before is too old to count.
-            self.measure.forget_delay(now_s);
-            self.scale_window(base_s / (before_s + queue_s));
-        } else if base_s * ANOTHER_BASE < before_s {
-            self.scale_window(base_s / before_s);
+        self.reports.on_report(digest, base_s, now_s);
+        for arrival in digest.arrivals {
+            if self.queue.on_arrival(arrival, base_s, now_s) {
+                self.capacity.on_arrival(arrival, base_s);
+            }
         }
+        self.capacity.on_report(digest, base_s);
     }
 
     /// Scales the window where it is the product of a rate and the base RTT.
@@ -316,9 +285,10 @@ impl Knee {
 
     /// What is known of the path is old: keeps the rate as a guess and measures anew.
     fn look_again(&mut self, now_s: f64) {
-        let before = std::mem::replace(&mut self.measure, Measure::new());
-        self.measure = before.after_pause();
-        self.has_emptied = false;
+        let queue = std::mem::replace(&mut self.queue, Queue::new());
+        self.queue = queue.after_pause();
+        self.capacity = std::mem::take(&mut self.capacity).after_pause();
+        self.reports.forget_gaps();
         self.forget_policer();
         self.mark_cut(now_s);
         self.enter_grow(now_s);
@@ -337,10 +307,8 @@ impl Knee {
 
 impl Controller for Knee {
     fn on_sent(&mut self, _: u64, bytes: usize, now_s: f64) {
-        if !self.has_sent {
-            self.has_sent = true;
+        if self.reports.on_sent(now_s) {
             self.round_began_s = now_s;
-            self.last_report.at_s = now_s;
             if let State::Start(start) = &mut self.state {
                 start.train_asked_s = now_s;
             }
@@ -354,13 +322,12 @@ impl Controller for Knee {
     }
 
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64) {
-        let since_report_s = now_s - self.last_report.at_s;
+        let since_report_s = self.reports.since_s(now_s);
         self.measure_path(digest, since_report_s, now_s);
-        self.last_report.at_s = now_s;
-        self.last_report.reorder_window_s = digest.reorder_window_s;
-        self.losses.update(digest.resolved, digest.late_sent_s);
-        if !self.losses.are_excessive() {
-            self.measure.remember_capacity(now_s);
+        self.floor.update(digest.resolved, digest.late_sent_s);
+        if !self.floor.is_exceeded() {
+            self.capacity
+                .remember(self.queue.cut_s(), self.base_s(), now_s);
         }
         self.take_up_cached(digest.rtt_s.is_some());
         // Time without anything to send, or without reports, is no time to grow.
@@ -370,7 +337,7 @@ impl Controller for Knee {
             (since_report_s - GROWTH_PAUSE_ROUNDS * self.round_s()).max(0.0)
         });
         if digest.app_limited {
-            self.last_report.app_limited_s = Some(now_s);
+            self.reports.on_app_limited(now_s);
         } else {
             let bytes: usize = digest.resolved.iter().map(|packet| packet.bytes).sum();
             self.grow(bytes as f64, now_s);
@@ -390,12 +357,9 @@ impl Controller for Knee {
 
     /// What pacing at the rate has in flight until the slowest report tells of it.
     fn window_bytes(&self) -> f64 {
-        let base_s = self.base_s();
-        let report_interval_s = base_s / REPORTS_PER_ROUND_TRIP;
-        let reordered = (self.last_report.reorder_window_s - report_interval_s).max(0.0) / base_s;
-        let slack = 1.0 + IN_FLIGHT_FOR_LOSS * self.losses.floor + reordered;
-        let report_gap_s = self.measure.report_gap_s().max(REPORT_GAP_MIN_S);
-        let between_reports = self.rate() * (report_interval_s + report_gap_s);
+        let (reordered, unreported_s) = self.reports.slack(self.base_s());
+        let slack = 1.0 + IN_FLIGHT_FOR_LOSS * self.floor.loss() + reordered;
+        let between_reports = self.rate() * unreported_s;
         let test = match self.state {
             State::RouteTest(test) => test.bytes,
             _ => 0.0,
@@ -406,19 +370,14 @@ impl Controller for Knee {
     }
 
     fn take_train(&mut self, room_bytes: f64) -> usize {
-        let fits = self.train_wanted as f64 * self.packet <= room_bytes;
-        if fits {
-            std::mem::take(&mut self.train_wanted)
-        } else {
-            0
-        }
+        self.capacity.trains.take_wanted(self.packet, room_bytes)
     }
 
     fn memory(&self) -> Option<PathMemory> {
-        let capacity = self.measure.capacity?;
+        let capacity = self.capacity.measured?;
         (!matches!(self.state, State::Start(_))).then_some(PathMemory {
             capacity_bytes_per_s: capacity.min(REMEMBERED_MAX * self.rate()),
-            loss_floor: self.losses.floor,
+            loss_floor: self.floor.loss(),
         })
     }
 
@@ -437,7 +396,7 @@ impl Controller for Knee {
     }
 
     fn forgive_losses(&mut self, now_s: f64) {
-        self.losses.begin_count(now_s);
+        self.floor.begin_count(now_s);
         if let State::LossDrain(LossDrain { before, .. })
         | State::Experiment(Experiment { before, .. }) = self.state
         {
@@ -448,11 +407,11 @@ impl Controller for Knee {
     }
 
     fn queue_delay_s(&self) -> f64 {
-        self.measure.queue_s
+        self.queue.delay_s
     }
 
     fn take_longer_route(&mut self) -> bool {
-        std::mem::take(&mut self.is_rerouted)
+        self.queue.take_longer_route()
     }
 }
 
@@ -465,13 +424,6 @@ const FULL_PACKET_MIN_BYTES: usize = 1000;
 const PACKET_WEIGHT: f64 = 1.0 / 64.0;
 /// A path that holds fewer packets than this is short: its queue is what fills it.
 const SHORT_PACKETS: f64 = 16.0;
-
-/// The threshold of queueing delay is this many packets' sending times at least: on a slow line a
-/// queue of a few packets is there by chance. At 10 Mbit/s that makes 7 ms.
-const THRESHOLD_PACKETS: f64 = 6.0;
-/// Up to this part of the threshold the queue counts as empty. The rest keeps jitter from turning a drain
-/// that ends into growth that ends.
-const EMPTY_PART: f64 = 0.5;
 
 /// A round holds this many packets that arrive, so that there is something to judge it by.
 const ROUND_PACKETS: f64 = 8.0;
@@ -490,13 +442,6 @@ const DRAIN_RATE_MIN: f64 = 0.6;
 /// idle.
 const DRAIN_RATE_MIN_SHORT: f64 = 0.8;
 
-/// The capacity is taken for this fraction of the rate of the last round trip at least: a rate measured
-/// over a gap (an outage, a change of route) is far too low.
-const CAPACITY_MIN: f64 = 0.5;
-/// After a pause of the application the recent peak counts instead, up to this fraction of the rate of
-/// the last round trip: a queue shows that the rate was too high, so the capacity lies below it.
-const CAPACITY_AFTER_PAUSE_MAX: f64 = 0.9;
-
 /// Without a report for this many rounds, CUBIC's window stops growing: what was sent meanwhile is not
 /// known to have passed.
 const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
@@ -507,16 +452,10 @@ const STALE_S: f64 = 30.0;
 /// keep-alives do, leaves the link idle.
 const IDLE_PART: f64 = 1.0 / 8.0;
 const IDLE_PACKETS: f64 = 8.0;
-/// A base RTT that changes by this factor at once is that of another path.
-const ANOTHER_BASE: f64 = 1.25;
 /// The window never falls below this many packets: with fewer in flight a single lost report stops the
 /// flow, and there is too little to measure.
 const WINDOW_MIN_PACKETS: f64 = 4.0;
 
-/// Reports of the peer in a round trip, without more for lost ones.
-const REPORTS_PER_ROUND_TRIP: f64 = 8.0;
-/// The sender goes on without a report for this long at least.
-const REPORT_GAP_MIN_S: f64 = 0.3;
 /// Bytes in flight at most, as a multiple of the window: pacing sets the rate, and this is to bind only
 /// where reports fail to come.
 const IN_FLIGHT_MAX: f64 = 1.25;
@@ -562,9 +501,8 @@ mod tests {
             reports in prop::collection::vec((0.001..5.0_f64, 0.0..10.0_f64, any::<bool>()), 1..200),
         ) {
             let mut knee = Knee::new(Share::Fair, None);
-            knee.measure.pretend(0.1, 10e6, 0.5);
-            knee.measured_base_s = Some(0.1);
-            knee.has_emptied = true;
+            knee.pretend(0.1, 10e6, 0.5);
+            knee.queue.has_emptied = true;
             knee.window = 1e6;
             knee.enter_grow(0.5);
             let mut number = 0;

@@ -14,7 +14,7 @@ impl Knee {
     /// A cut for loss is due at a limit that passes the window `passed`. Returns how far CUBIC's law
     /// cuts, if the limit has no queue.
     pub(super) fn cut_policed(&mut self, passed: f64, now_s: f64) -> Option<f64> {
-        if self.measure.queue_s > NO_QUEUE_S || self.losses.is_bursty() {
+        if self.queue.is_there() || self.floor.is_bursty() {
             self.forget_policer();
             return None;
         }
@@ -27,7 +27,7 @@ impl Knee {
             .policer
             .law
             .get_or_insert_with(|| Cubic::new(passed, now_s));
-        Some(if self.losses.is_path_clean() {
+        Some(if self.floor.is_path_clean() {
             cubic.cut(passed, now_s)
         } else {
             cubic.cut_lossy(passed, now_s)
@@ -42,13 +42,13 @@ impl Knee {
     /// One report's worth of CUBIC's law.
     pub(super) fn step_policed(&mut self, now_s: f64) {
         let last = self.policer.law.map_or(0.0, |cubic| cubic.window_max());
-        if self.window < BELOW * last && !self.losses.is_path_clean() {
-            self.losses.learn_longer();
+        if self.window < BELOW * last && !self.floor.is_path_clean() {
+            self.floor.learn_longer();
         }
         if self.queue_shows() {
             let capacity = self.capacity();
             self.enter_drain(capacity, 0, now_s);
-        } else if self.losses.begins_to_exceed() || self.losses.are_excessive() {
+        } else if self.floor.begins_to_be_exceeded() || self.floor.is_exceeded() {
             self.cut_for_loss(now_s);
         } else if self.window > BEYOND * self.policer.limit {
             self.window = BEYOND * self.policer.limit;
@@ -78,9 +78,6 @@ impl Knee {
     }
 }
 
-/// Queueing delay up to this is none: the loss came from a limit without a queue. It is the sending time of
-/// one packet at 60 Mbit/s.
-pub(super) const NO_QUEUE_S: f64 = 0.000_2;
 /// This many cuts in a row for loss without a queue mean such a limit; one may be anything.
 const CUTS: u32 = 2;
 /// Below this fraction of where it dropped, what is lost on a lossy path is the path's.
@@ -101,8 +98,8 @@ mod tests {
     /// Growing at 100 ms on a path that is known to lose `floor`.
     fn growing(floor: f64) -> Knee {
         let mut knee = Knee::new(Share::Fair, None);
-        knee.measure.pretend(0.1, WINDOW / 0.1, 1.0);
-        knee.losses.set_floor(floor, 3000.0);
+        knee.pretend(0.1, WINDOW / 0.1, 1.0);
+        knee.floor.learn_experiment(floor, 3000.0);
         knee.window = WINDOW;
         knee.enter_grow(1.0);
         knee.mark_cut(1.0);
@@ -111,14 +108,14 @@ mod tests {
 
     /// A cut for an excess of losses from `now_s` on, after which it is gone.
     fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
-        knee.losses
+        knee.floor
             .update(&resolved_at(now_s, 1000, |number| number % 4 == 0), &[]);
-        assert!(knee.losses.are_excessive());
+        assert!(knee.floor.is_exceeded());
         knee.cut_for_loss(now_s);
         let after = resolved_at(now_s + 0.5, 1000, |number| {
             number % floor_every == floor_every - 1
         });
-        knee.losses.update(&after, &[]);
+        knee.floor.update(&after, &[]);
         knee.step(false, now_s + 0.6);
     }
 
@@ -137,11 +134,11 @@ mod tests {
     fn at_a_limit_without_a_queue_two_losses_are_yielded_to_as_cubic_does() {
         let mut knee = policed(0.0, u64::MAX);
         knee.window = WINDOW;
-        knee.losses
+        knee.floor
             .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "policed", "the first may be the path's");
-        knee.losses
+        knee.floor
             .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
         knee.step_policed(6.1);
         assert_eq!(knee.state(), "loss drain");
@@ -152,11 +149,11 @@ mod tests {
     fn on_a_lossy_path_only_what_exceeds_the_floor_is_yielded_to() {
         let mut knee = policed(0.1, 10);
         knee.window = WINDOW;
-        knee.losses
+        knee.floor
             .update(&resolved_at(6.0, 2000, |number| number % 10 == 0), &[]);
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "policed");
-        knee.losses
+        knee.floor
             .update(&resolved_at(6.0, 1000, |number| number % 5 == 0), &[]);
         knee.step_policed(6.1);
         assert_eq!(knee.state(), "loss drain");
@@ -166,8 +163,8 @@ mod tests {
     #[test]
     fn a_queue_ends_it() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.measure.queue_s = 0.02;
-        knee.measure.queue_is_fresh = true;
+        knee.queue.delay_s = 0.02;
+        knee.queue.is_fresh = true;
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "drain");
         assert!(knee.policer.law.is_none());
@@ -203,14 +200,14 @@ mod tests {
         let mut knee = policed(0.0, u64::MAX);
         knee.window = WINDOW;
         let lossy = |sent_s| resolved_at(sent_s, 2000, |number| number % 5 == 0);
-        knee.losses.update(&lossy(6.0), &[]);
+        knee.floor.update(&lossy(6.0), &[]);
         knee.step_policed(6.0);
         assert_eq!(knee.state(), "loss drain");
-        knee.losses.update(&lossy(6.5), &[]);
+        knee.floor.update(&lossy(6.5), &[]);
         knee.step(false, 6.6);
         assert_eq!(knee.state(), "experiment");
         let resume = 4.0 * knee.window;
-        knee.losses.update(&resolved_at(7.0, 2000, |_| false), &[]);
+        knee.floor.update(&resolved_at(7.0, 2000, |_| false), &[]);
         knee.step(false, 9.0);
         assert_eq!(knee.state(), "policed");
         knee.grow_policed(1500.0, 9.1);

@@ -6,6 +6,7 @@
 
 use super::{
     Knee,
+    capacity::{TRAIN_PACKETS_MAX, packets_to_time},
     state::{RouteTest, State},
 };
 
@@ -13,13 +14,13 @@ impl Knee {
     /// Whether a test can say something. A connection that has never seen the queue empty may have begun in one. On a
     /// short path the packets of a test would be a queue themselves.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
-        self.has_emptied && !self.is_short(capacity.max(self.known_capacity))
+        self.queue.has_emptied && !self.is_short(capacity.max(self.capacity.known))
     }
 
     /// The queue shows where none was a moment ago: more than growth can have built.
     pub(super) fn queue_is_sudden(&self) -> bool {
         let built_s = SUDDEN * self.base_s() + SUDDEN_THRESHOLDS * self.threshold_s();
-        self.measure.queue_s > built_s
+        self.queue.delay_s > built_s
     }
 
     /// What seems a queue of `queue_s` in front of `capacity` may be a longer route. `failed_tries` drains have not
@@ -31,10 +32,14 @@ impl Knee {
         failed_tries: u32,
         now_s: f64,
     ) {
-        let peak = self.measure.capacity_peak().unwrap_or(capacity);
-        let known = peak.max(self.known_capacity).max(capacity);
+        let peak = self.capacity.peak().unwrap_or(capacity);
+        let known = peak.max(self.capacity.known).max(capacity);
         // A test before this one has shown whether the line has become slower, too.
-        let shown = self.measure.train.filter(|train| !train.is_lower_bound);
+        let shown = self
+            .capacity
+            .trains
+            .newest()
+            .filter(|train| !train.is_lower_bound);
         let line = shown.map_or(known, |train| known.min(train.rate));
         let rate = TEST_RATE * line.max(capacity * LINE_MIN);
         let train = self.route_train(rate);
@@ -53,15 +58,15 @@ impl Knee {
             began_s: now_s,
         });
         self.mark_cut(now_s);
-        self.measure.watch_ramp(now_s, now_s + watched / rate);
-        self.measure.train = None;
-        self.train_wanted = train;
+        self.queue.watch_ramp(now_s, now_s + watched / rate);
+        self.capacity.trains.forget_newest();
+        self.capacity.trains.ask_for(train);
     }
 
     /// Packets of the train that shows the line: as many as take long enough to be measured at `rate`, and as the
     /// receiver samples three of at least.
     fn route_train(&self, rate: f64) -> usize {
-        let timed = rate * TRAIN_TIME_S / self.packet;
+        let timed = packets_to_time(rate, self.packet);
         let stride = (rate * self.base_s() / self.packet / STRIDE_PACKETS).min(STRIDE_MAX);
         timed
             .max(TRAIN_STRIDES * stride)
@@ -70,7 +75,7 @@ impl Knee {
 
     pub(super) fn step_route_test(&mut self, test: RouteTest, app_limited: bool, now_s: f64) {
         let patience_s = PATIENCE_ROUND_TRIPS * self.rtt_s() + test.bytes / test.rate + PATIENCE_S;
-        let shown = self.measure.ramp_rise_s().zip(self.measure.train);
+        let shown = self.queue.ramp_rise_s().zip(self.capacity.trains.newest());
         let is_over = shown.is_some() || now_s - test.began_s > patience_s;
         if is_over && (app_limited || test.bytes_left > 0.0) {
             // It was not sent at its rate.
@@ -84,10 +89,10 @@ impl Knee {
             } else {
                 UNMOVED
             };
-            let is_unmoved = self.measure.queue_s > unmoved * test.queue_s;
+            let is_unmoved = self.queue.delay_s > unmoved * test.queue_s;
             // A rate far below what the line passes would show nothing in a queue of others.
             let is_telling = !train.is_lower_bound && train.rate <= LINE_MAX * test.rate;
-            let is_free = is_flat && is_unmoved && is_telling && !self.losses.are_excessive();
+            let is_free = is_flat && is_unmoved && is_telling && !self.floor.is_exceeded();
             self.end_route_test(&test, is_free, now_s);
         } else if is_over {
             self.end_route_test(&test, false, now_s);
@@ -96,8 +101,8 @@ impl Knee {
 
     /// What was asked for the sake of a test is not wanted any more.
     pub(super) fn forget_route_test(&mut self) {
-        self.measure.forget_ramp();
-        self.train_wanted = 0;
+        self.queue.forget_ramp();
+        self.capacity.trains.ask_for(0);
     }
 
     /// A test is over: `is_free` if it found no queue.
@@ -115,9 +120,7 @@ impl Knee {
 
     /// The path passes `rate` without a queue, and takes longer than before.
     fn adopt_longer_route(&mut self, rate: f64, now_s: f64) {
-        self.measure.rebase(now_s);
-        self.is_rerouted = true;
-        self.measured_base_s = Some(self.base_s());
+        self.queue.adopt_longer_route(now_s);
         self.window = rate * self.base_s();
         self.failed_drains.score = 0.0;
         self.mark_cut(now_s);
@@ -139,16 +142,13 @@ const LINE_MIN: f64 = 0.6;
 const TEST_LENGTH: f64 = 0.5;
 /// ... and this many packets at least, nearly three times the packets of the threshold.
 const TEST_PACKETS: f64 = 16.0;
-/// A test begins with a train, which shows the rate of the line even if others fill it. A train should take this long
-/// at the line: well above the receiver's timer.
-const TRAIN_TIME_S: f64 = 0.001_5;
+/// A test begins with a train, which shows the rate of the line even if others fill it.
 /// A receiver samples one arrival of so many in a round trip's packets, and one in 16 at least.
 const STRIDE_PACKETS: f64 = 128.0;
 const STRIDE_MAX: f64 = 16.0;
 const TRAIN_STRIDES: f64 = 3.0;
-/// Half a threshold's worth of queue, at least, and what 2 Gbit/s take 1.5 ms for, at most.
+/// Half a threshold's worth of queue, at least.
 const TRAIN_PACKETS_MIN: f64 = 16.0;
-const TRAIN_PACKETS_MAX: f64 = 256.0;
 /// A test at less than two thirds of the train's rate says nothing: two that share a line leave room as they drain
 /// together.
 const LINE_MAX: f64 = 1.5;
@@ -172,10 +172,10 @@ mod tests {
     /// A link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
     fn draining(share: Share) -> Knee {
         let mut knee = Knee::new(share, None);
-        knee.measure.pretend(BASE_S, RATE, 1.0);
-        knee.has_emptied = true;
+        knee.pretend(BASE_S, RATE, 1.0);
+        knee.queue.has_emptied = true;
         knee.window = 2e6;
-        knee.measure.queue_s = 0.1;
+        knee.queue.delay_s = 0.1;
         knee.enter_drain(RATE, 0, 1.0);
         knee
     }

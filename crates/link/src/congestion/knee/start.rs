@@ -5,7 +5,8 @@
 
 use super::{
     Knee, PACKET_GUESS,
-    losses::EXCESS_RUNS,
+    capacity::{TRAIN_PACKETS_MAX, packets_to_time},
+    floor::EXCESS_RUNS,
     state::{Start, State},
 };
 
@@ -36,7 +37,7 @@ impl Knee {
         if let Some(length) = self.later_train(&start)
             && now_s - start.train_asked_s >= self.rtt_s()
         {
-            self.train_wanted = length;
+            self.capacity.trains.ask_for(length);
             start.train_asked_s = now_s;
         }
         self.state = State::Start(start);
@@ -52,7 +53,10 @@ impl Knee {
 
     /// What the newest train shows of the capacity, in bytes per second; zero before any.
     fn train_rate(&self) -> f64 {
-        self.measure.train.map_or(0.0, |train| train.rate)
+        self.capacity
+            .trains
+            .newest()
+            .map_or(0.0, |train| train.rate)
     }
 
     /// Whether a train shows several times the present rate: then losses cannot be our doing.
@@ -62,10 +66,10 @@ impl Knee {
 
     fn learn_from_first_round(&mut self, start: &Start, now_s: f64) {
         if self.window > FIRST_ROUND_GROWTH * start.first_window {
-            self.losses.end_first_round(now_s);
+            self.floor.end_first_round(now_s);
         }
         if start.first_window / self.base_s() <= FAR_BELOW * self.train_rate() {
-            self.losses.learn_first();
+            self.floor.learn_first();
         }
     }
 
@@ -73,13 +77,13 @@ impl Knee {
     fn start_is_lossy(&self, start: &Start) -> bool {
         !self.is_far_below_train()
             && start.rounds >= ROUNDS_BEFORE_CUT
-            && self.losses.since_cut.packets >= PACKETS_BEFORE_CUT
-            && self.losses.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
+            && self.floor.since_cut.packets >= PACKETS_BEFORE_CUT
+            && self.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
     }
 
     fn end_round_of_start(&mut self, start: Start, app_limited: bool, now_s: f64) {
         self.begin_round(now_s);
-        let delivered = self.measure.delivered.unwrap_or(0.0);
+        let delivered = self.capacity.delivered().unwrap_or(0.0);
         // What was delivered in this round was sent in the round before.
         let [sent, sent_before] = start.windows_before;
         let is_flat = !app_limited
@@ -87,10 +91,10 @@ impl Knee {
             && !self.is_far_below_train()
             && delivered < FLAT_GROWTH * start.delivered_before;
         let flat_rounds = if is_flat { start.flat_rounds + 1 } else { 0 };
-        let is_empty = self.measure.queue_s <= self.empty_s();
-        let is_clean = self.losses.since_cut.rate() <= FLOOR_MAX && !self.losses.are_excessive();
+        let is_empty = self.queue.is_empty(self.threshold_s());
+        let is_clean = self.floor.since_cut.rate() <= FLOOR_MAX && !self.floor.is_exceeded();
         if is_empty && !is_flat && is_clean {
-            self.losses.learn(LEARNED_PACKETS_MAX);
+            self.floor.learn(LEARNED_PACKETS_MAX);
         }
         self.state = State::Start(Start {
             delivered_before: delivered,
@@ -99,7 +103,7 @@ impl Knee {
             rounds: start.rounds + 1,
             ..start
         });
-        let is_lossy = self.losses.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS);
+        let is_lossy = self.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS);
         if flat_rounds >= 1 && is_lossy {
             self.cut_for_loss(now_s);
         } else if flat_rounds >= FLAT_ROUNDS {
@@ -113,7 +117,8 @@ impl Knee {
             // What was measured since start-up is newer.
             return;
         };
-        let (Some(cached), Some(train), true) = (start.cached, self.measure.train, is_rtt_known)
+        let (Some(cached), Some(train), true) =
+            (start.cached, self.capacity.trains.newest(), is_rtt_known)
         else {
             return;
         };
@@ -132,11 +137,11 @@ impl Knee {
     /// Packets of a train that is worth sending: long enough to be measured, and at most a quarter of
     /// a round's; none once the rate is near what the last one showed.
     fn later_train(&self, start: &Start) -> Option<usize> {
-        let Some(train) = self.measure.train else {
+        let Some(train) = self.capacity.trains.newest() else {
             return (start.rounds >= ROUNDS_WITHOUT_TRAIN).then_some(LATER_TRAIN_MIN as usize);
         };
         let length =
-            (train.rate * TRAIN_TIME_S / self.packet).clamp(LATER_TRAIN_MIN, LATER_TRAIN_MAX);
+            packets_to_time(train.rate, self.packet).clamp(LATER_TRAIN_MIN, TRAIN_PACKETS_MAX);
         let is_wanted = train.rate > TRAIN_WANTED_ABOVE * self.rate()
             && self.window >= TRAINS_PER_WINDOW * length * self.packet;
         is_wanted.then_some(length as usize)
@@ -146,7 +151,7 @@ impl Knee {
     /// a train shows, and gently from there, faster the further the train proves wrong.
     pub(super) fn grow_start(&mut self, bytes: f64) {
         let base_s = self.base_s();
-        let Some(train) = self.measure.train else {
+        let Some(train) = self.capacity.trains.newest() else {
             self.window += GAIN_DOUBLING * bytes;
             return;
         };
@@ -168,7 +173,7 @@ impl Knee {
 
     /// Packets of the first train, by the capacity that is remembered.
     pub(super) fn first_train(cached_bytes_per_s: Option<f64>) -> usize {
-        let length = cached_bytes_per_s.map_or(0.0, |rate| rate * TRAIN_TIME_S / PACKET_GUESS);
+        let length = cached_bytes_per_s.map_or(0.0, |rate| packets_to_time(rate, PACKET_GUESS));
         length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
     }
 }
@@ -180,10 +185,6 @@ const FIRST_TRAIN_MIN: f64 = 32.0;
 const FIRST_TRAIN_MAX: f64 = 128.0;
 /// Packets of a train after the first.
 const LATER_TRAIN_MIN: f64 = 16.0;
-/// 1.5 ms of 2 Gbit/s; more would be a burst that shallow queues drop.
-const LATER_TRAIN_MAX: f64 = 256.0;
-/// A train should take this long at the bottleneck: well above the receiver's timer.
-const TRAIN_TIME_S: f64 = 0.001_5;
 /// A later train is worth sending while the last one showed more than this multiple of the rate: growth
 /// needs a new estimate only while there is far to go.
 const TRAIN_WANTED_ABOVE: f64 = 2.0;
@@ -293,9 +294,9 @@ mod tests {
         let mut knee = Knee::new(Share::Fair, None);
         report_train(&mut knee, 12.5e6, |number| number % 2 == 1);
         assert!(
-            (knee.losses.floor - 0.5).abs() < 0.05,
+            (knee.floor.loss() - 0.5).abs() < 0.05,
             "{}",
-            knee.losses.floor
+            knee.floor.loss()
         );
     }
 

@@ -1,4 +1,4 @@
-//! How the delay changes over packets that were sent in a row.
+//! Does the delay grow over packets that were sent in a row?
 //!
 //! In: arrivals. Out: by how much the last third of the packets took longer than the first third, once a packet
 //! sent after them has arrived. The least delay of each third counts, which takes out the jitter of single packets.
@@ -27,7 +27,7 @@ impl Ramp {
     }
 
     pub(super) fn on_arrival(&mut self, arrival: &Arrival) {
-        let third_s = (self.until_s - self.from_s) / 3.0;
+        let third_s = (self.until_s - self.from_s) / PARTS;
         let delay_s = arrival.received_s - arrival.sent_s;
         let least_s = if arrival.sent_s > self.until_s {
             self.is_over = true;
@@ -46,5 +46,40 @@ impl Ramp {
     pub(super) fn rise_s(&self) -> Option<f64> {
         let rise_s = self.last_least_s? - self.first_least_s?;
         self.is_over.then_some(rise_s)
+    }
+}
+
+/// The delays of the first and of the last of so many parts of the time are compared: long enough to see each part's
+/// least delay, far enough apart to see it grow.
+const PARTS: f64 = 3.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rise over packets sent each millisecond for 30 ms, and one after them.
+    fn rise_s(packets: u64, delay_s: impl Fn(u64) -> f64) -> Option<f64> {
+        let mut ramp = Ramp::new(0.0, 0.03);
+        for number in 0..packets {
+            let sent_s = number as f64 * 1e-3;
+            ramp.on_arrival(&Arrival {
+                number,
+                sent_s,
+                received_s: sent_s + delay_s(number),
+                sent_bytes_before: number * 1500,
+                in_train: false,
+            });
+        }
+        ramp.rise_s()
+    }
+
+    #[test]
+    fn the_rise_is_that_of_the_least_delays_and_known_once_all_have_arrived() {
+        let grows = |number: u64| 0.1 + 1e-3 * (number / 10) as f64;
+        assert_eq!(rise_s(30, grows), None);
+        let rise = rise_s(32, grows).expect("a packet came after them");
+        assert!((rise - 2e-3).abs() < 1e-9, "{rise}");
+        let jitters = |number: u64| 0.1 + if number % 10 == 5 { 0.0 } else { 0.05 };
+        assert!(rise_s(32, jitters).expect("as before").abs() < 1e-9);
     }
 }

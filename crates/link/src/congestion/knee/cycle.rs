@@ -26,18 +26,16 @@ impl Knee {
 
     pub(super) fn step_grow(&mut self, grow: Grow, app_limited: bool, now_s: f64) {
         if self.queue_shows() {
-            if self.threshold_cap_s.is_finite() {
-                self.threshold_cap_s *= THRESHOLD_CAP_GROWTH;
-            }
+            self.queue.raise_threshold();
             let capacity = self.capacity();
             // What an earlier train showed may be the line before a change of route.
-            self.measure.train = None;
+            self.capacity.trains.forget_newest();
             if self.can_test_route(capacity) && self.queue_is_sudden() {
-                self.enter_route_test(capacity, self.measure.queue_s, 0, now_s);
+                self.enter_route_test(capacity, self.queue.delay_s, 0, now_s);
             } else {
                 self.enter_drain(capacity, 0, now_s);
             }
-        } else if self.losses.are_excessive() || self.must_cut_again() {
+        } else if self.floor.is_exceeded() || self.must_cut_again() {
             self.cut_for_loss(now_s);
         } else if now_s - self.round_began_s >= self.round_s() {
             self.begin_round(now_s);
@@ -55,7 +53,7 @@ impl Knee {
 
     /// Whether, soon after a cut for loss, losses show that the cut was not enough.
     fn must_cut_again(&self) -> bool {
-        self.is_gentle && self.losses.has_surplus(SURPLUS_AFTER_CUT)
+        self.is_gentle && self.floor.has_surplus(SURPLUS_AFTER_CUT)
     }
 
     fn end_growing_round(&mut self, mut grow: Grow) {
@@ -69,7 +67,7 @@ impl Knee {
 
     /// The gain of the next round, by where the window stands to the capacity of the last drain.
     fn next_gain(&self, grow: &Grow) -> f64 {
-        let known = self.known_capacity * self.base_s();
+        let known = self.capacity.known * self.base_s();
         if self.is_gentle && grow.rounds < GENTLE_ROUNDS {
             grow.gain * GENTLE_GROWTH
         } else if self.window < FAR_BELOW_KNOWN * known {
@@ -89,13 +87,13 @@ impl Knee {
             if self.failed_drains.score < SCORE_OF_DOUBT {
                 self.failed_drains.window_before = self.window;
             }
-            self.known_capacity = capacity;
+            self.capacity.known = capacity;
         }
         self.window = DRAINED * capacity * self.base_s();
         self.state = State::Drain(Drain {
             capacity,
             cut_s: now_s,
-            queue_max_s: self.measure.queue_s,
+            queue_max_s: self.queue.delay_s,
             emptied_s: None,
             tries,
         });
@@ -105,19 +103,19 @@ impl Knee {
     }
 
     pub(super) fn step_drain(&mut self, mut drain: Drain, app_limited: bool, now_s: f64) {
-        drain.queue_max_s = drain.queue_max_s.max(self.measure.queue_s);
+        drain.queue_max_s = drain.queue_max_s.max(self.queue.delay_s);
         if let Some(emptied_s) = drain.emptied_s {
             // Hold below capacity until the floor has been seen.
             let wanted = (FLOOR_PART * self.window / self.packet).min(FLOOR_PACKETS);
             let is_over = now_s - emptied_s > HOLD_ROUNDS * self.round_s();
-            if self.losses.since_cut.packets >= wanted || is_over || app_limited {
+            if self.floor.since_cut.packets >= wanted || is_over || app_limited {
                 self.end_drain(&drain, now_s);
                 return;
             }
         } else if self.queue_is_seen_empty() {
             drain.emptied_s = Some(now_s);
-            self.has_emptied = true;
-        } else if self.measure.queue_is_fresh && self.is_drain_overdue(&drain) {
+            self.queue.has_emptied = true;
+        } else if self.queue.is_fresh && self.is_drain_overdue(&drain) {
             let tries = drain.tries + 1;
             // Who leaves everything to others tests once, since its drains fail for as long as others are there.
             let is_due = self.share == Share::Fair || tries == 1;
@@ -133,8 +131,8 @@ impl Knee {
 
     /// The queue has emptied: the path is ours alone, and grows from what it passes.
     fn end_drain(&mut self, drain: &Drain, now_s: f64) {
-        if !self.losses.are_excessive() {
-            self.losses.learn_expected();
+        if !self.floor.is_exceeded() {
+            self.floor.learn_expected();
         }
         if drain.tries == 0 {
             self.failed_drains.score = (self.failed_drains.score - SCORE_STEP_DOWN).max(0.0);
@@ -159,7 +157,7 @@ impl Knee {
         let patience_s =
             PATIENCE * base_s.max(PATIENCE_BASE_MIN_S) + queue_max_s + queue_max_s / spare;
         // Judged by packets that crossed the path then; none do while the application is idle.
-        self.measure.queue_sent_s + base_s > drain.cut_s + patience_s
+        self.queue.sent_s + base_s > drain.cut_s + patience_s
     }
 
     /// `tries` drains have not emptied the queue, and it is one: others fill it, if that goes on.
@@ -178,7 +176,7 @@ impl Knee {
         let base_s = self.base_s();
         let measured = self.capacity();
         let target = self.window.min(measured * base_s)
-            * (base_s / (base_s + self.measure.queue_s)).max(AGAIN_MIN);
+            * (base_s / (base_s + self.queue.delay_s)).max(AGAIN_MIN);
         let capacity = target / base_s;
         self.enter_drain(capacity.max(self.packet / base_s), tries, now_s);
     }
@@ -216,9 +214,6 @@ const GENTLE_ROUNDS: u32 = 25;
 /// Soon after a cut for loss, this many losses beyond the floor and the tolerance show that the cut was
 /// not enough.
 const SURPLUS_AFTER_CUT: f64 = 16.0;
-/// A queue that shows without loss is deeper than the one that dropped: each widens the bound of the
-/// threshold by this factor. The bound doubles in 35 drains.
-const THRESHOLD_CAP_GROWTH: f64 = 1.02;
 
 /// A drain goes to this fraction of the capacity: low enough that the queue empties, and one round in
 /// eight to ten at 5 % less costs under 1 % of the rate.

@@ -1,0 +1,161 @@
+//! Do the losses since the last cut exceed the floor?
+//!
+//! In: the counts of [`Floor`]. Out: verdicts, each for another question: whether the sender must slow down, whether
+//! the newest losses call for it, and whether CUBIC would.
+
+use super::{Floor, learn::NEARLY_NOTHING, tally::Tally};
+
+impl Floor {
+    /// Whether losses since the cut exceed the floor so far that the sender must slow down.
+    pub(in super::super) fn is_exceeded(&self) -> bool {
+        self.excess(EXCESS, EXCESS_RUNS)
+    }
+
+    /// Whether losses since the cut exceed the floor by the fraction `threshold`, in at least
+    /// `runs_min` runs, and beyond chance.
+    pub(in super::super) fn excess(&self, threshold: f64, runs_min: f64) -> bool {
+        if self.is_overloaded() {
+            return true;
+        }
+        let Tally {
+            packets,
+            losses,
+            runs,
+        } = self.since_cut;
+        let floor = self.loss();
+        let loss = self.since_cut.rate();
+        let is_small = loss <= floor + threshold * (1.0 - floor);
+        let has_few_runs = runs < runs_min && loss <= LOSS_OF_ONE_RUN;
+        if packets < EXCESS_PACKETS_MIN || is_small || has_few_runs {
+            return false;
+        }
+        let variance = self.variance() * (1.0 / packets + 1.0 / self.estimate.divisor());
+        let deviation = packets * variance.sqrt();
+        losses > floor * packets + runs_min.max(EXCESS_DEVIATIONS * deviation)
+    }
+
+    /// The last resort, whatever the floor has learned: hardly anything arrives of what should.
+    fn is_overloaded(&self) -> bool {
+        let packets_min = RESORT_PACKETS.max(RESORT_RUNS * self.runs.mean);
+        self.since_cut.packets >= packets_min
+            && 1.0 - self.since_cut.rate() < RESORT_ARRIVING * (1.0 - self.loss())
+    }
+
+    /// The fraction that passes of what the floor leaves, as a bottleneck before which packets are dropped lets it.
+    pub(in super::super) fn passed(&self) -> f64 {
+        (1.0 - self.since_cut.rate()) / (1.0 - self.loss())
+    }
+
+    /// What may be lost beyond the floor: little, and as much as the floor is uncertain.
+    pub(super) fn tolerance(&self) -> f64 {
+        let deviation = (self.variance() / self.estimate.divisor()).sqrt();
+        TOLERANCE * (1.0 - self.loss()) + TOLERANCE_DEVIATIONS * deviation
+    }
+
+    /// Whether the newest packets lose more than the floor allows, by `losses_min` at least.
+    ///
+    /// A cumulative sum (E. S. Page, Continuous inspection schemes, 1954). With a decision limit of
+    /// [`SURPLUS_LIMIT`] * variance / tolerance, chance alone reaches it once in
+    /// exp(2 * `SURPLUS_LIMIT`) / 2 * variance / tolerance^2 packets: at a floor of 10 % once in a
+    /// million or more.
+    pub(in super::super) fn has_surplus(&self, losses_min: f64) -> bool {
+        let limit = SURPLUS_LIMIT * self.variance() / self.tolerance();
+        !self.is_bursty() && self.surplus > losses_min + limit
+    }
+
+    /// Whether to yield at a limit without a queue: on a clean path as CUBIC does.
+    pub(in super::super) fn begins_to_be_exceeded(&self) -> bool {
+        if self.is_path_clean() {
+            self.calls_for_cubic_cut()
+        } else {
+            self.has_surplus(1.0)
+        }
+    }
+
+    /// Whether losses call for the cut that CUBIC would make. On a path that loses nearly nothing every loss
+    /// but one counts, as far as twice the floor does not explain it; on a lossy path any excess does.
+    pub(in super::super) fn calls_for_cubic_cut(&self) -> bool {
+        if self.loss() < NEARLY_NOTHING {
+            self.since_cut.losses > 1.0 + FLOOR_ALLOWANCE * self.loss() * self.since_cut.packets
+        } else {
+            self.excess(0.0, 1.0)
+        }
+    }
+}
+
+/// Losses are excessive beyond this fraction of what should arrive: the loss that a sender alone on a path
+/// with a queue may cause (`bench fair`).
+const EXCESS: f64 = 0.02;
+/// ... in this many runs: one burst of losses is no excess, however long.
+pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
+/// ... unless this fraction is lost: then losses are so dense that they make one run.
+const LOSS_OF_ONE_RUN: f64 = 0.7;
+/// Fewer packets show no excess.
+const EXCESS_PACKETS_MIN: f64 = 8.0;
+/// Standard deviations beyond the floor that are no chance. The test runs with every report, so a limit
+/// of two or three would be passed by chance every few seconds.
+const EXCESS_DEVIATIONS: f64 = 4.0;
+/// The last resort: less than this part of what should arrive does.
+const RESORT_ARRIVING: f64 = 0.5;
+/// ... over this many packets, and over this many runs of losses where they come in bursts, so that a
+/// few bursts are not taken for an overload.
+const RESORT_PACKETS: f64 = 1000.0;
+const RESORT_RUNS: f64 = 40.0;
+/// Where the floor is nearly nothing, as many losses again as it lets expect are no sign.
+const FLOOR_ALLOWANCE: f64 = 2.0;
+
+/// An excess below this fraction of what should arrive is not looked for.
+const TOLERANCE: f64 = 0.02;
+/// ... nor one within this many standard deviations of what the floor is known to.
+const TOLERANCE_DEVIATIONS: f64 = 2.0;
+/// Decision limit of the cumulative sum, in units of variance / tolerance; see
+/// [`has_surplus`](Floor::has_surplus).
+const SURPLUS_LIMIT: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{at_a_tenth, resolved},
+        *,
+    };
+
+    #[test]
+    fn losses_at_the_floor_are_not_in_excess_and_twice_the_floor_is() {
+        let mut floor = Floor::new(None);
+        floor.update(&resolved(4000, |number| number % 10 == 0), &[]);
+        floor.learn(f64::INFINITY);
+        assert!((floor.loss() - 0.1).abs() < 0.001);
+        floor.begin_count(0.5);
+        floor.update(&resolved(1000, |number| number % 10 == 0), &[]);
+        assert!(!floor.is_exceeded());
+        floor.begin_count(0.5);
+        floor.update(&resolved(1000, |number| number % 5 == 0), &[]);
+        assert!(floor.is_exceeded());
+    }
+
+    #[test]
+    fn an_excess_that_begins_late_is_not_diluted_by_what_went_before() {
+        let mut floor = at_a_tenth();
+        floor.update(&resolved(19_000, |number| number % 10 == 0), &[]);
+        assert!(!floor.has_surplus(1.0));
+        floor.update(&resolved(600, |number| number % 5 == 0), &[]);
+        assert!(!floor.is_exceeded(), "the mean does not tell");
+        assert!(floor.has_surplus(1.0));
+    }
+
+    #[test]
+    fn bursts_are_no_surplus() {
+        let mut floor = at_a_tenth();
+        floor.update(&resolved(4000, |number| number % 100 < 30), &[]);
+        assert!(floor.is_bursty());
+        assert!(!floor.has_surplus(1.0));
+    }
+
+    #[test]
+    fn where_less_than_half_of_it_arrives_no_floor_is_believed() {
+        let mut floor = Floor::new(None);
+        floor.learn_experiment(0.1, 3000.0);
+        floor.update(&resolved(1200, |number| number % 10 < 6), &[]);
+        assert!(floor.is_overloaded());
+    }
+}

@@ -1,0 +1,213 @@
+//! Learning the floor: when a count says what the path loses by itself.
+//!
+//! In: the counts of [`Floor`]. Out: the estimate of the floor and how many packets are behind it. The floor is
+//! raised only by counts of packets sent below capacity, which the caller vouches for; any count lowers it, since
+//! congestion only adds loss.
+
+use super::{
+    Floor,
+    tally::{Runs, Tally},
+};
+
+/// What the path loses by itself, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Estimate {
+    /// The fraction of packets that the path loses.
+    pub(super) loss: f64,
+    /// Packets behind it, at most [`PACKETS_MAX`].
+    packets: f64,
+}
+
+impl Estimate {
+    /// `remembered` is what an earlier connection has learned.
+    pub(super) fn new(remembered: Option<f64>) -> Self {
+        Self {
+            loss: remembered.unwrap_or(0.0),
+            packets: remembered.map_or(0.0, |_| REMEMBERED_PACKETS),
+        }
+    }
+
+    /// Whether there are enough packets behind it to go by it.
+    pub(super) fn is_known(&self) -> bool {
+        self.packets >= KNOWN_MIN
+    }
+
+    /// Packets behind it, enough to divide by.
+    pub(super) fn divisor(&self) -> f64 {
+        self.packets.max(PACKETS_MIN)
+    }
+
+    /// Moves towards the fraction `loss` of so many packets.
+    fn blend(&mut self, loss: f64, packets: f64) {
+        self.loss += (loss - self.loss) * packets / (packets + self.packets);
+        self.packets = (self.packets + packets).min(PACKETS_MAX);
+    }
+
+    fn replace(&mut self, loss: f64, packets: f64) {
+        self.loss = loss;
+        self.packets = packets.min(PACKETS_MAX);
+    }
+
+    /// Congestion only adds loss, so every count bounds the floor from above.
+    fn bound_by(&mut self, tally: &Tally, runs: &Runs) {
+        if tally.packets >= KNOWN_MIN {
+            let run = runs.mean.max(1.0);
+            let count = tally.losses / run;
+            let slack = run * (BOUND_SLACK + BOUND_DEVIATIONS * count.sqrt());
+            self.loss = self.loss.min((tally.losses + slack) / tally.packets);
+        }
+    }
+}
+
+impl Floor {
+    /// Bounds the floor by what was lost of late.
+    pub(super) fn deflate(&mut self) {
+        for tally in [&self.past, &self.since_cut] {
+            self.estimate.bound_by(tally, &self.runs);
+        }
+    }
+
+    /// Takes the count since the cut into the floor: the sender was provably below capacity.
+    /// `packets_max` bounds its weight.
+    pub(in super::super) fn learn(&mut self, packets_max: f64) {
+        let packets = self.since_cut.packets.min(packets_max);
+        if packets >= 1.0 {
+            self.estimate.blend(self.since_cut.rate(), packets);
+        }
+    }
+
+    /// As [`learn`](Self::learn), unless more is lost than the floor allows for: a loss that has just
+    /// begun may be our doing after all, and is for an experiment to judge.
+    pub(in super::super) fn learn_expected(&mut self) {
+        let Tally {
+            packets, losses, ..
+        } = self.since_cut;
+        let floor = self.loss();
+        let variance = packets * floor * (1.0 - floor) * self.dispersion(floor);
+        let chance = EXPECTED_DEVIATIONS * variance.sqrt();
+        let expected = floor * packets + self.runs.mean + chance;
+        if losses <= expected.max(EXPECTED_MIN * packets) {
+            self.learn(f64::INFINITY);
+        }
+    }
+
+    /// As [`learn`](Self::learn), unless more is lost than half a percent beyond the floor, chance aside.
+    /// Counts a little above the floor are learned as well as those below it: to learn only from what is
+    /// below would lower the floor time and again.
+    pub(in super::super) fn learn_near(&mut self) {
+        let Tally {
+            packets, losses, ..
+        } = self.since_cut;
+        let chance = NEAR_DEVIATIONS * (packets * self.variance()).sqrt();
+        if losses <= (self.loss() + NEARLY_NOTHING) * packets + chance {
+            self.learn(f64::INFINITY);
+        }
+    }
+
+    /// Takes the count since the cut for the floor once it is the longer of the two, unless it is beyond
+    /// what is tolerated: the sender is below where it was cut. Once for each cut: what others add little by
+    /// little would be learned for the path's.
+    pub(in super::super) fn learn_longer(&mut self) {
+        let packets = self.since_cut.packets;
+        let loss = self.since_cut.rate();
+        let is_longer = packets > self.estimate.packets.max(LONG_MIN);
+        if !self.has_learned_longer && is_longer && loss <= self.loss() + self.tolerance() {
+            self.estimate.replace(loss, packets);
+            self.has_learned_longer = true;
+        }
+    }
+
+    /// Takes the first round for the floor, as far as it goes: it was sent far below capacity.
+    pub(in super::super) fn learn_first(&mut self) {
+        if self.first.packets > self.estimate.packets {
+            self.estimate.loss = self.first.rate();
+            self.estimate.packets = self.first.packets;
+        }
+    }
+
+    /// Takes what an experiment has shown for the floor.
+    pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
+        self.estimate.replace(loss, packets);
+        self.past = Tally::default();
+    }
+
+    /// Whether the path is known to lose nearly nothing by itself.
+    pub(in super::super) fn is_path_clean(&self) -> bool {
+        self.loss() < NEARLY_NOTHING && self.estimate.is_known()
+    }
+}
+
+/// Below this floor single losses count, and a loss this far above the floor is near it.
+pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
+
+/// Packets behind the floor at most: otherwise new counts would hardly move an old floor.
+const PACKETS_MAX: f64 = 3000.0;
+/// Packets behind the floor at least, wherever the count divides.
+const PACKETS_MIN: f64 = 20.0;
+/// A floor remembered from an earlier connection weighs as much as this many packets: the path may lose
+/// otherwise now.
+const REMEMBERED_PACKETS: f64 = 200.0;
+/// A floor from fewer packets is uncertain, and fewer do not bound it.
+const KNOWN_MIN: f64 = 400.0;
+/// A count to be taken for the floor has this many packets at least.
+const LONG_MIN: f64 = 500.0;
+/// The floor is bounded by a count of losses plus this many runs and standard deviations: three without
+/// a single loss are what 95 % confidence takes (the rule of three), three deviations 99.9 %.
+const BOUND_SLACK: f64 = 3.0;
+const BOUND_DEVIATIONS: f64 = 3.0;
+/// Standard deviations within which a count is what the floor lets expect.
+const EXPECTED_DEVIATIONS: f64 = 3.0;
+/// A rise of the floor to this loss is never worth an experiment.
+const EXPECTED_MIN: f64 = 0.02;
+/// Standard deviations within which a count is near the floor. Fewer than above, since such a count follows
+/// a cut for loss.
+const NEAR_DEVIATIONS: f64 = 2.0;
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{at_a_tenth, resolved},
+        *,
+    };
+
+    #[test]
+    fn counts_that_chance_moves_both_ways_leave_the_floor_where_it_is() {
+        let mut floor = at_a_tenth();
+        for round in 0..40 {
+            let every = if round % 2 == 0 { 9 } else { 11 };
+            floor.begin_count(0.5);
+            floor.update(&resolved(400, |number| number % every == 0), &[]);
+            floor.learn_near();
+        }
+        assert!((floor.loss() - 0.1).abs() < 0.005, "{}", floor.loss());
+    }
+
+    #[test]
+    fn a_count_longer_than_the_floor_s_takes_its_place_unless_it_is_in_excess() {
+        let mut floor = at_a_tenth();
+        floor.update(&resolved(4000, |number| number % 9 == 0), &[]);
+        floor.learn_longer();
+        assert!((floor.loss() - 0.111).abs() < 0.001, "{}", floor.loss());
+        floor.begin_count(0.5);
+        floor.update(&resolved(4000, |number| number % 5 == 0), &[]);
+        floor.learn_longer();
+        assert!((floor.loss() - 0.111).abs() < 0.001, "{}", floor.loss());
+    }
+
+    #[test]
+    fn a_clean_window_lowers_the_floor_at_once() {
+        let mut floor = Floor::new(Some(0.3));
+        floor.update(&resolved(1000, |_| false), &[]);
+        assert!(floor.loss() <= 0.003, "{}", floor.loss());
+    }
+
+    #[test]
+    fn a_loss_that_has_just_begun_is_for_an_experiment_to_judge() {
+        let mut floor = Floor::new(None);
+        floor.update(&resolved(1000, |number| number % 10 == 0), &[]);
+        floor.learn_expected();
+        assert_eq!(floor.loss(), 0.0);
+        floor.learn_experiment(0.1, 1000.0);
+        assert!(floor.loss() > 0.09);
+    }
+}

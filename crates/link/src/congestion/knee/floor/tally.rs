@@ -1,0 +1,113 @@
+//! Counts of packets and losses, and how long losses last.
+
+use crate::congestion::Resolved;
+
+/// Packets, losses and runs of losses.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Tally {
+    pub(in super::super) packets: f64,
+    pub(in super::super) losses: f64,
+    /// Losses in a row count as one run.
+    pub(super) runs: f64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, packet: &Resolved, begins_run: bool) {
+        self.packets += 1.0;
+        self.losses += f64::from(u8::from(packet.lost));
+        self.runs += f64::from(u8::from(begins_run));
+    }
+
+    /// A packet that was given up has turned up.
+    pub(super) fn take_back_loss(&mut self) {
+        self.losses = (self.losses - 1.0).max(0.0);
+    }
+
+    /// The fraction lost.
+    pub(in super::super) fn rate(&self) -> f64 {
+        if self.packets > 0.0 {
+            self.losses / self.packets
+        } else {
+            0.0
+        }
+    }
+}
+
+/// How many packets are lost in a row.
+#[derive(Debug)]
+pub(super) struct Runs {
+    last_was_lost: bool,
+    /// Length of the present run of losses in packets.
+    present: f64,
+    /// The moving average of completed ones.
+    pub(super) mean: f64,
+}
+
+impl Runs {
+    pub(super) fn new() -> Self {
+        Self {
+            last_was_lost: false,
+            present: 0.0,
+            mean: 1.0,
+        }
+    }
+
+    /// Takes in the packet with the next number. Returns whether a run of losses begins with it.
+    pub(super) fn add(&mut self, packet: &Resolved) -> bool {
+        let begins_run = packet.lost && !self.last_was_lost;
+        if packet.lost {
+            self.present += 1.0;
+        } else if self.last_was_lost {
+            self.mean += (self.present.min(LENGTH_MAX) - self.mean) * WEIGHT;
+            self.present = 0.0;
+        }
+        self.last_was_lost = packet.lost;
+        begins_run
+    }
+
+    /// Whether losses come in bursts.
+    pub(super) fn are_long(&self) -> bool {
+        self.mean > LONG
+    }
+
+    /// How many times more counts vary than those of independent losses at the rate `loss`: by runs whose lengths
+    /// are distributed geometrically. Independent losses make runs of 1 / (1 - loss), hence 1.
+    pub(super) fn dispersion(&self, loss: f64) -> f64 {
+        (2.0 * self.mean * (1.0 - loss) - 1.0).max(1.0)
+    }
+}
+
+/// Weight of one run of losses in the average of their lengths.
+const WEIGHT: f64 = 1.0 / 32.0;
+/// A longer run counts as one of this length: an outage must not blind the tests to what comes after it.
+const LENGTH_MAX: f64 = 100.0;
+/// Longer runs on average are bursts: a policer that drops four packets of five makes runs of five.
+const LONG: f64 = 6.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::knee::resolved_at;
+
+    #[test]
+    fn losses_in_a_row_are_one_run_and_make_counts_vary_more() {
+        let mut runs = Runs::new();
+        let mut tally = Tally::default();
+        for packet in resolved_at(1.0, 4000, |number| number % 40 < 20) {
+            let begins_run = runs.add(&packet);
+            tally.add(&packet, begins_run);
+        }
+        assert_eq!((tally.losses, tally.runs), (2000.0, 100.0));
+        assert!((tally.rate() - 0.5).abs() < 1e-9);
+        assert!(runs.are_long() && runs.dispersion(0.5) > 15.0);
+    }
+
+    #[test]
+    fn an_outage_does_not_make_all_losses_bursts() {
+        let mut runs = Runs::new();
+        for packet in resolved_at(1.0, 100_001, |number| number < 100_000) {
+            runs.add(&packet);
+        }
+        assert!(!runs.are_long(), "{}", runs.mean);
+    }
+}

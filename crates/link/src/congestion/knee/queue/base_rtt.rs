@@ -1,0 +1,145 @@
+//! What is the base RTT: the round-trip time with an empty queue?
+//!
+//! In: round-trip times. Out: the least of the recent past, the least since the last cut, and whether the path has
+//! become another one. One-way delays are measured in [`delays`](super::delays).
+
+use super::super::extremes::{WindowedMin, path_window_s};
+use crate::overtakers::FirstSamples;
+
+/// The base RTT, and how it changes.
+#[derive(Debug, Default)]
+pub(super) struct BaseRtt {
+    first: FirstSamples,
+    least: WindowedMin,
+    /// The least of packets sent after the last cut, in seconds.
+    since_cut_s: Option<f64>,
+    /// The base RTT at the last sample, in seconds.
+    before_s: Option<f64>,
+}
+
+impl BaseRtt {
+    /// A packet sent before the last cut, at `cut_s`, says nothing of what came after it.
+    pub(super) fn insert(&mut self, rtt_s: f64, cut_s: f64, now_s: f64) {
+        match self.first.median_with(rtt_s) {
+            Some(median_s) => self.least.reset(median_s, now_s),
+            None => self.least.insert(rtt_s, now_s, path_window_s(rtt_s)),
+        }
+        let was_sent_after_cut = now_s - rtt_s > cut_s;
+        if was_sent_after_cut {
+            let least_s = self.since_cut_s.unwrap_or(rtt_s);
+            self.since_cut_s = Some(least_s.min(rtt_s));
+        }
+    }
+
+    /// The base RTT in seconds; [`GUESS_S`] before any sample.
+    pub(super) fn get_s(&self) -> f64 {
+        self.least.get().unwrap_or(GUESS_S).max(MIN_S)
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.least.get().is_some()
+    }
+
+    pub(super) fn forget_cut(&mut self) {
+        self.since_cut_s = None;
+    }
+
+    /// Takes the least since the last cut for the base. Without one it is the old base and the queue.
+    pub(super) fn rebase(&mut self, queue_s: f64, now_s: f64) {
+        let before_s = self.least.get().unwrap_or(GUESS_S);
+        let least_s = self.since_cut_s.unwrap_or(before_s + queue_s);
+        self.least.reset(least_s, now_s);
+    }
+
+    /// How the base RTT compares with that of the sample before.
+    pub(super) fn change(&mut self) -> Change {
+        let now_s = self.get_s();
+        let before_s = self.before_s.replace(now_s).unwrap_or(now_s);
+        if now_s > ANOTHER * before_s {
+            Change::Longer { before_s, now_s }
+        } else if now_s * ANOTHER < before_s {
+            Change::Shorter { before_s, now_s }
+        } else {
+            Change::None
+        }
+    }
+
+    /// Takes what is the base RTT now for no change.
+    pub(super) fn accept_change(&mut self) {
+        self.before_s = Some(self.get_s());
+    }
+
+    /// What is left of it after a pause.
+    pub(super) fn after_pause(&self) -> Self {
+        Self {
+            before_s: self.before_s,
+            ..Self::default()
+        }
+    }
+
+    /// As if it had measured this.
+    #[cfg(test)]
+    pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
+        self.first = FirstSamples::over();
+        self.least.insert(base_s, now_s, path_window_s(base_s));
+    }
+}
+
+/// The base RTT is that of another path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Change {
+    None,
+    Longer { before_s: f64, now_s: f64 },
+    Shorter { before_s: f64, now_s: f64 },
+}
+
+/// The round-trip time before any sample: that of a path across a continent.
+const GUESS_S: f64 = 0.1;
+/// Reports are at least a millisecond apart, and half a millisecond of what seems queued is the timers of both
+/// sides: the rate must hardly follow that. Nor must a peer that claims to have held a report for all of the
+/// round trip make it nothing.
+const MIN_S: f64 = 0.008;
+/// A base RTT that changes by this factor at once is that of another path.
+const ANOTHER: f64 = 1.25;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_is_shorter_than_the_timers_of_both_sides() {
+        let mut base = BaseRtt::default();
+        assert_eq!(base.get_s(), GUESS_S, "before any sample");
+        base.pretend(0.02, 0.0);
+        assert_eq!(base.get_s(), 0.02);
+        base.pretend(0.0, 1.0);
+        assert_eq!(base.get_s(), MIN_S);
+    }
+
+    #[test]
+    fn a_quarter_more_or_less_at_once_is_another_path() {
+        let mut base = BaseRtt::default();
+        base.pretend(0.1, 0.0);
+        assert_eq!(base.change(), Change::None, "there was none before");
+        base.pretend(0.09, 1.0);
+        assert_eq!(base.change(), Change::None);
+        base.pretend(0.06, 2.0);
+        let (before_s, now_s) = (0.09, 0.06);
+        assert_eq!(base.change(), Change::Shorter { before_s, now_s });
+        base.rebase(0.1, 3.0);
+        assert!(matches!(base.change(), Change::Longer { .. }));
+        assert_eq!(base.change(), Change::None);
+    }
+
+    #[test]
+    fn what_was_sent_before_a_cut_does_not_count_as_after_it() {
+        let mut base = BaseRtt::default();
+        base.pretend(0.1, 0.0);
+        base.insert(0.2, 0.9, 1.0);
+        base.rebase(0.5, 1.0);
+        assert_eq!(base.get_s(), 0.6, "the old base and the queue");
+        base.insert(0.7, 0.2, 1.0);
+        base.rebase(0.5, 1.0);
+        assert_eq!(base.get_s(), 0.7);
+    }
+}

@@ -1,0 +1,188 @@
+//! How much longer do packets take than the least of the recent past?
+//!
+//! In: arrivals. Out: which of them speak for the path, and for each bucket of them the least delay beyond the base
+//! delay. All delays are one-way, by clocks that need not agree. What the excess means is for
+//! [`queue`](super) to say.
+
+use super::{
+    super::extremes::{WindowedMin, path_window_s},
+    visible_delay_s,
+};
+use crate::{congestion::Arrival, overtakers::Overtakers};
+
+/// One-way delays and their base.
+#[derive(Debug)]
+pub(super) struct Delays {
+    overtakers: Overtakers,
+    /// The base delay before a pause: what is shorter may have overtaken the others.
+    base_before_pause_s: Option<f64>,
+    base: WindowedMin,
+    /// The highest packet number whose arrival was reported, overtakers aside.
+    newest: u64,
+    bucket: Bucket,
+    /// The least delay in the bucket before, in seconds.
+    least_before_s: Option<f64>,
+}
+
+/// What a bucket has shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Excess {
+    /// The least delay beyond the base delay, in seconds.
+    pub(super) excess_s: f64,
+    /// The packets were sent after the last cut.
+    pub(super) is_fresh: bool,
+}
+
+impl Delays {
+    pub(super) fn new() -> Self {
+        Self {
+            overtakers: Overtakers::new(),
+            base_before_pause_s: None,
+            base: WindowedMin::default(),
+            newest: 0,
+            bucket: Bucket::default(),
+            least_before_s: None,
+        }
+    }
+
+    /// What is left to measure with after a pause.
+    pub(super) fn after_pause(self) -> Self {
+        Self {
+            base_before_pause_s: self.base.get().or(self.base_before_pause_s),
+            overtakers: self.overtakers,
+            ..Self::new()
+        }
+    }
+
+    /// Whether the arrival says something of the path: it neither overtook the others nor came in behind them.
+    ///
+    /// A packet older than the newest arrived late, as stragglers do once the sender pauses. It shows its own delay
+    /// and no queue.
+    pub(super) fn is_telling(&mut self, arrival: &Arrival, base_rtt_s: f64) -> bool {
+        if self.is_overtaker(arrival, base_rtt_s) || self.newest >= arrival.number {
+            return false;
+        }
+        self.newest = arrival.number;
+        true
+    }
+
+    fn is_overtaker(&mut self, arrival: &Arrival, base_rtt_s: f64) -> bool {
+        let delay_s = arrival.received_s - arrival.sent_s;
+        let visible_s = visible_delay_s(base_rtt_s);
+        let base_s = self.base.get().or(self.base_before_pause_s);
+        let overtakers = &mut self.overtakers;
+        overtakers.is_one(delay_s, arrival.received_s, base_s, visible_s)
+            // A train is not measured by its delays.
+            && !(arrival.in_train && base_s.is_none())
+    }
+
+    /// Takes in the delay of a telling arrival, sent after the last cut if it `is_fresh`. Returns what its bucket shows
+    /// if that is full now.
+    pub(super) fn insert(
+        &mut self,
+        arrival: &Arrival,
+        is_fresh: bool,
+        base_rtt_s: f64,
+        now_s: f64,
+    ) -> Option<Excess> {
+        if is_fresh && !self.bucket.is_fresh {
+            self.bucket.clear();
+            self.bucket.is_fresh = true;
+        }
+        self.bucket.push(arrival);
+        let span_s = arrival.received_s - self.bucket.first_received_s;
+        let count = self.bucket.delays_s.len();
+        let is_full = count >= BUCKET_COUNT && span_s >= BUCKET_SPAN * base_rtt_s
+            || count >= BUCKET_COUNT_MAX;
+        is_full.then(|| self.judge_bucket(base_rtt_s, now_s))?
+    }
+
+    fn judge_bucket(&mut self, base_rtt_s: f64, now_s: f64) -> Option<Excess> {
+        let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
+        // What only one bucket saw may be a hiccup of a clock or a scheduler.
+        let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
+        self.least_before_s = Some(least_s);
+        self.base
+            .insert(seen_twice_s, now_s, path_window_s(base_rtt_s));
+        let base_s = self.base.get().unwrap_or(least_s);
+        self.bucket.clear();
+        Some(Excess {
+            excess_s: (least_s - base_s).max(0.0),
+            is_fresh: self.bucket.is_fresh,
+        })
+    }
+
+    /// A cut: the delays of before it are no word of what comes after it.
+    pub(super) fn forget_bucket(&mut self) {
+        self.bucket.is_fresh = false;
+        self.bucket.clear();
+    }
+
+    /// The base of before is too old to count.
+    pub(super) fn forget_base(&mut self) {
+        self.base = WindowedMin::default();
+        self.least_before_s = None;
+    }
+
+    pub(super) fn base_is_known(&self) -> bool {
+        self.base.get().is_some()
+    }
+
+    /// Takes `excess_s` more than the base for the base.
+    pub(super) fn rebase(&mut self, excess_s: f64, now_s: f64) {
+        if let Some(base_s) = self.base.get() {
+            self.base.reset(base_s + excess_s, now_s);
+        }
+    }
+
+    /// As if it had measured this base.
+    #[cfg(test)]
+    pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
+        self.base.insert(base_s, now_s, path_window_s(base_s));
+    }
+}
+
+/// One-way delays of packets that arrived one after the other.
+#[derive(Debug, Default)]
+struct Bucket {
+    delays_s: Vec<f64>,
+    first_received_s: f64,
+    /// Whether they were sent after the last cut.
+    is_fresh: bool,
+}
+
+impl Bucket {
+    fn clear(&mut self) {
+        self.delays_s.clear();
+    }
+
+    fn push(&mut self, arrival: &Arrival) {
+        // A clock that has jumped may put it before the first.
+        if self.delays_s.is_empty() || arrival.received_s < self.first_received_s {
+            self.first_received_s = arrival.received_s;
+        }
+        self.delays_s.push(arrival.received_s - arrival.sent_s);
+    }
+
+    /// The least delay that is not that of a few packets that overtook the others by `ahead_s` or more.
+    fn least_s(&mut self, ahead_s: f64) -> Option<f64> {
+        let delays_s = &mut self.delays_s;
+        delays_s.sort_unstable_by(f64::total_cmp);
+        let few = delays_s.len() / FAST_EACH;
+        let is_shared = |place: usize| delays_s[place + few] - delays_s[place] < ahead_s;
+        let place = (0..few).find(|place| is_shared(*place)).unwrap_or(few);
+        delays_s.get(place).copied()
+    }
+}
+
+/// The least delay is taken of this many packets at least, over this part of a round trip at least: few
+/// and soon enough to be fresh, enough to take out the jitter of single packets.
+const BUCKET_COUNT: usize = 4;
+const BUCKET_SPAN: f64 = 1.0 / 8.0;
+/// A bucket ends with this many packets, however little time a peer's clock says has passed.
+const BUCKET_COUNT_MAX: usize = 4096;
+/// One packet in this many may have overtaken the others in a bucket: half as many again as the path may let overtake,
+/// since few packets vary.
+const FAST_EACH: usize = 4;
+/// ... by this part of the base RTT at least. Few packets may be farther apart than jitter makes most.
+const AHEAD: f64 = 1.0 / 5.0;
