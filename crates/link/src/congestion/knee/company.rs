@@ -1,146 +1,112 @@
-//! Beside others that keep the queue full: CUBIC's law, and tests whether they are still there.
+//! Are there others that fill the queue?
 //!
-//! A test sends at what our own bandwidth-delay product takes, for about a round. Alone on the path that
-//! empties the queue; in company it does not. Failed drains lead here ([`queue`](super::queue)).
+//! In: drains of the queue that succeeded or failed. Out: the verdict, and the window to begin with beside others.
+//! What a fair share beside them is, [`Cubic`](super::cubic::Cubic) says.
+//!
+//! Alone on the path, a sender that drains empties the queue. Others do not make room: the drain fails.
 
-use super::{
-    Knee,
-    cubic::Cubic,
-    floor::NEARLY_NOTHING,
-    state::{Compete, CompeteTest, State},
-};
+/// How the controller shares with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// As one CUBIC flow would.
+    Fair,
+    /// Leaves everything to others that want it.
+    Background,
+}
 
-impl Knee {
-    pub(super) fn enter_compete(&mut self, window: f64, now_s: f64) {
-        self.window = window;
-        self.state = State::Compete(Compete {
-            cubic: Cubic::new(window, now_s),
-            test_at_s: now_s + self.test_interval_s(),
-            empty_tests: 0,
-            empty_rounds: 0,
-        });
-        self.failed_drains.score = 0.0;
-        self.mark_cut(now_s);
-    }
+/// What speaks for company.
+#[derive(Debug)]
+pub(super) struct Company {
+    share: Share,
+    /// Up with each drain that failed, down with each that emptied the queue at the first try.
+    score: f64,
+    /// The window before the present series of drains, in bytes.
+    window_before: f64,
+}
 
-    fn test_interval_s(&self) -> f64 {
-        TEST_INTERVAL_MIN_S.max(TEST_INTERVAL_ROUND_TRIPS * self.rtt_s())
-    }
-
-    /// Growth by `bytes` bytes that a report resolved.
-    pub(super) fn grow_compete(&mut self, mut compete: Compete, bytes: f64, now_s: f64) {
-        let rtt_s = self.rtt_s();
-        let window = compete.cubic.window(now_s, rtt_s, self.packet, bytes);
-        self.window = window.max(WINDOW_MIN_PACKETS * self.packet);
-        self.state = State::Compete(compete);
-    }
-
-    pub(super) fn step_compete(&mut self, mut compete: Compete, now_s: f64) {
-        if self.floor.calls_for_cubic_cut() || self.must_yield_unseen(now_s) {
-            self.window = compete.cubic.cut(self.window, now_s);
-            compete.empty_rounds = 0;
-            self.state = State::Compete(compete);
-            self.floor.begin_count(now_s);
-            return;
-        }
-        let round_is_over = now_s - self.round_began_s >= self.round_s();
-        if round_is_over {
-            compete.empty_rounds = if self.queue_is_seen_empty() {
-                compete.empty_rounds + 1
-            } else {
-                0
-            };
-            self.begin_round(now_s);
-        }
-        self.state = State::Compete(compete);
-        if round_is_over && compete.empty_rounds >= EMPTY_ROUNDS {
-            self.enter_grow(now_s);
-        } else if now_s >= compete.test_at_s {
-            self.begin_test(&compete, now_s);
+impl Company {
+    pub(super) fn new(share: Share) -> Self {
+        Self {
+            share,
+            score: 0.0,
+            window_before: 0.0,
         }
     }
 
-    /// Whether the full queue must be dropping our packets, too. On a lossy path those drops drown in what
-    /// the path loses, so the queue's length tells.
-    fn must_yield_unseen(&self, now_s: f64) -> bool {
-        let since_cut_s = now_s - self.floor.cut_s();
-        self.floor.loss() >= NEARLY_NOTHING
-            && since_cut_s >= UNSEEN_ROUND_TRIPS * self.rtt_s()
-            && self.queue_shows()
-            && self.queue.is_at_peak()
+    /// Whether everything is left to others.
+    pub(super) fn comes_first(&self) -> bool {
+        self.share == Share::Background
     }
 
-    /// Sends as much as our own share of the queue's path takes: alone, that empties the queue.
-    fn begin_test(&mut self, compete: &Compete, now_s: f64) {
-        let window = self.window;
-        self.window = DRAINED * window * self.base_s() / self.rtt_s();
-        self.state = State::CompeteTest(CompeteTest {
-            cubic: compete.cubic,
-            window,
-            began_s: now_s,
-            empty_tests: compete.empty_tests,
-        });
-        self.queue.forget(now_s);
+    /// Drains begin, from this window.
+    pub(super) fn on_drain(&mut self, window: f64) {
+        if self.score < SCORE_OF_DOUBT {
+            self.window_before = window;
+        }
     }
 
-    pub(super) fn step_compete_test(&mut self, test: CompeteTest, now_s: f64) {
-        let is_empty = self.queue_is_seen_empty();
-        let since_s = now_s - test.began_s;
-        let round_s = self.round_s();
-        let is_over = since_s > TEST_ROUNDS * round_s && self.queue.is_fresh;
-        let is_overdue = since_s >= TEST_ROUNDS_MAX * round_s + TEST_GRACE_S;
-        if !is_empty && !is_over && !is_overdue {
-            return;
-        }
-        let empty_tests = if is_empty { test.empty_tests + 1 } else { 0 };
-        if empty_tests >= EMPTY_TESTS {
-            self.failed_drains.score = 0.0;
-            self.window = test.window * self.base_s() / self.rtt_s().max(self.base_s());
-            self.mark_cut(now_s);
-            self.enter_grow(now_s);
-            return;
-        }
-        let interval_s = self.test_interval_s();
-        let wait_s = if is_empty {
-            SECOND_TEST_AFTER * interval_s
-        } else {
-            interval_s
-        };
-        let mut cubic = test.cubic;
-        cubic.pause(since_s);
-        self.window = test.window;
-        self.state = State::Compete(Compete {
-            cubic,
-            test_at_s: now_s + wait_s,
-            empty_tests,
-            empty_rounds: 0,
-        });
-        self.begin_round(now_s);
+    /// The window before the present series of drains, in bytes.
+    pub(super) fn window_before(&self) -> f64 {
+        self.window_before
+    }
+
+    /// A drain has emptied the queue at the first try.
+    pub(super) fn on_emptied_queue(&mut self) {
+        self.score = (self.score - STEP_DOWN).max(0.0);
+    }
+
+    /// A drain has not emptied the queue. Returns whether to compete with those who fill it.
+    pub(super) fn on_failed_drain(&mut self) -> bool {
+        self.score += STEP_UP;
+        self.score >= SCORE_OF_COMPANY && self.share == Share::Fair
+    }
+
+    /// Whether there are others is to be found out anew.
+    pub(super) fn forget(&mut self) {
+        self.score = 0.0;
     }
 }
 
-/// CUBIC's window has this many packets at least, as the window of TCP after a loss (RFC 5681
-/// section 3.1).
-const WINDOW_MIN_PACKETS: f64 = 2.0;
-/// Round trips between two tests. A test takes about two at a reduced rate, so a tenth of the time.
-const TEST_INTERVAL_ROUND_TRIPS: f64 = 20.0;
-/// ... and no more often than this on short paths, where CUBIC's own periods are seconds.
-const TEST_INTERVAL_MIN_S: f64 = 2.0;
-/// A test goes to this fraction of our own bandwidth-delay product. Lower would empty a queue that others
-/// built, and prove nothing.
-const DRAINED: f64 = 0.95;
-/// One round until packets sent at the lower rate are reported, and one to look at the queue.
-const TEST_ROUNDS: f64 = 2.0;
-/// Without any fresh view of the queue a test ends after this many rounds and this time.
-const TEST_ROUNDS_MAX: f64 = 5.0;
-const TEST_GRACE_S: f64 = 1.0;
-/// Tests in a row that must find the queue empty, and rounds that must without a test: after a loss
-/// that all flows share the queue is empty for an instant, though nobody has left.
-const EMPTY_TESTS: u32 = 2;
-const EMPTY_ROUNDS: u32 = 2;
-/// The second test comes after this part of the interval: long enough that a loss shared with others is
-/// over, short enough that capacity which others have left is soon used.
-const SECOND_TEST_AFTER: f64 = 0.3;
-/// On a lossy path a queue at its peak counts as a drop at most once in this many round trips. More often
-/// would yield more than a CUBIC flow does, more rarely would take from those beside us.
-const UNSEEN_ROUND_TRIPS: f64 = 8.0;
+/// What a failed drain adds to the score of company, and what one that succeeds at the first try takes
+/// away. The score rises while more than one drain in three fails.
+const STEP_UP: f64 = 1.0;
+const STEP_DOWN: f64 = 0.5;
+/// From this score on a series of failed drains is under way, and the window before it stays remembered.
+const SCORE_OF_DOUBT: f64 = 0.5;
+/// From this score on others fill the queue: three failed drains in a row, or as many more as drains
+/// that succeed among them outweigh.
+const SCORE_OF_COMPANY: f64 = 3.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_failed_drains_are_company_with_the_window_from_before_them() {
+        let mut company = Company::new(Share::Fair);
+        company.on_drain(2e6);
+        assert!(!company.on_failed_drain());
+        company.on_drain(1e6);
+        assert!(!company.on_failed_drain());
+        assert!(company.on_failed_drain());
+        assert_eq!(company.window_before(), 2e6);
+        company.forget();
+        assert!(!company.on_failed_drain());
+    }
+
+    #[test]
+    fn drains_that_succeed_speak_against_it() {
+        let mut company = Company::new(Share::Fair);
+        for _ in 0..20 {
+            assert!(!company.on_failed_drain());
+            company.on_emptied_queue();
+            company.on_emptied_queue();
+        }
+    }
+
+    #[test]
+    fn who_leaves_everything_to_others_never_competes() {
+        let mut company = Company::new(Share::Background);
+        assert!((0..20).all(|_| !company.on_failed_drain()));
+    }
+}

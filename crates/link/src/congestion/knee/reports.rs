@@ -44,11 +44,9 @@ impl Reports {
         self.gap_has_begun = true;
         self.last_s = Some(now_s);
         self.reorder_window_s = digest.reorder_window_s;
-    }
-
-    /// The application held the sender back before this report.
-    pub(super) fn on_app_limited(&mut self, now_s: f64) {
-        self.app_limited_s = Some(now_s);
+        if digest.app_limited {
+            self.app_limited_s = Some(now_s);
+        }
     }
 
     /// A long silence is over: it says nothing of the gaps between reports.
@@ -64,14 +62,22 @@ impl Reports {
             .is_some_and(|limited_s| since_s(limited_s) < rtt_s)
     }
 
-    /// What may be in flight beyond the window until the slowest report tells of it: as a fraction of the window, and
-    /// as a time of sending in seconds.
-    pub(super) fn slack(&self, base_s: f64) -> (f64, f64) {
-        let interval_s = base_s / REPORTS_PER_ROUND_TRIP;
-        let reordered = (self.reorder_window_s - interval_s).max(0.0) / base_s;
-        let gap_s = self.gap.get().unwrap_or(0.0).max(GAP_MIN_S);
-        (reordered, interval_s + gap_s)
+    /// By how much of a round trip the reordering of packets delays the word of them, beyond the time between two
+    /// reports.
+    pub(super) fn reordered(&self, base_s: f64) -> f64 {
+        (self.reorder_window_s - interval_s(base_s)).max(0.0) / base_s
     }
+
+    /// For how long to go on sending without a report, in seconds.
+    pub(super) fn silence_s(&self, base_s: f64) -> f64 {
+        let gap_s = self.gap.get().unwrap_or(0.0).max(GAP_MIN_S);
+        interval_s(base_s) + gap_s
+    }
+}
+
+/// The usual time between two reports, in seconds.
+fn interval_s(base_s: f64) -> f64 {
+    base_s / REPORTS_PER_ROUND_TRIP
 }
 
 /// Reports of the peer in a round trip, without more for lost ones.
@@ -95,13 +101,13 @@ mod tests {
         for at_s in [1.0, 1.1, 1.2] {
             reports.on_report(&report, 0.1, at_s);
         }
-        assert_eq!(reports.slack(0.8), (0.0, 0.1 + GAP_MIN_S));
+        assert_eq!(reports.silence_s(0.8), 0.1 + GAP_MIN_S);
         reports.on_report(&report, 0.1, 1.6);
-        let (_, slack_s) = reports.slack(0.8);
-        assert!((slack_s - 0.5).abs() < 1e-9, "{slack_s}");
+        let silence_s = reports.silence_s(0.8);
+        assert!((silence_s - 0.5).abs() < 1e-9, "{silence_s}");
         reports.on_report(&report, 0.1, 60.0);
-        let (_, slack_s) = reports.slack(0.8);
-        assert!((slack_s - 0.6).abs() < 1e-9, "{slack_s}");
+        let silence_s = reports.silence_s(0.8);
+        assert!((silence_s - 0.6).abs() < 1e-9, "{silence_s}");
     }
 
     #[test]
@@ -113,6 +119,19 @@ mod tests {
             ..Digest::default()
         };
         reports.on_report(&idle, 0.1, 1.5);
-        assert_eq!(reports.slack(0.8), (0.0, 0.1 + GAP_MIN_S));
+        assert_eq!(reports.silence_s(0.8), 0.1 + GAP_MIN_S);
+    }
+
+    #[test]
+    fn a_pause_of_the_application_counts_for_a_round_trip() {
+        let mut reports = Reports::default();
+        let idle = Digest {
+            app_limited: true,
+            ..Digest::default()
+        };
+        reports.on_report(&idle, 0.1, 1.0);
+        assert!(reports.were_app_limited_of_late(0.1));
+        reports.on_report(&Digest::default(), 0.1, 1.2);
+        assert!(!reports.were_app_limited_of_late(0.1));
     }
 }

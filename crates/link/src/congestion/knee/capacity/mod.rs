@@ -2,7 +2,7 @@
 //!
 //! In: arrivals and byte counts of the peer. Out: the rate at which the bottleneck passes packets, by three measures:
 //! the packet-number rate of arrivals, which random loss does not touch; the [trains](train), which show it before
-//! the path is full; and the [delivered](delivered) rate. Also what the path passed when it was last full. How fast
+//! the path is full; and the [`delivered`] rate. Also what the path passed when it was last full. How fast
 //! to send is the caller's business.
 //!
 //! Capacities are bytes per second in the sending domain: lost packets count as passed.
@@ -13,7 +13,7 @@ mod train;
 use std::collections::VecDeque;
 
 use self::delivered::Delivered;
-pub(super) use self::train::{TRAIN_PACKETS_MAX, Trains, packets_to_time};
+pub(super) use self::train::{TRAIN_PACKETS_MAX, Train, Trains, packets_to_time};
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::{Arrival, Digest};
 

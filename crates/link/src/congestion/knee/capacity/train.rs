@@ -1,7 +1,7 @@
 //! How fast does the path spread packets that were sent back to back?
 //!
-//! In: arrivals of trains, which packet trains to send next. Out: the capacity as the newest train shows it, or a
-//! lower bound of it. When a train is worth sending is for the modes to say.
+//! In: arrivals of trains. Out: the capacity as the newest train shows it, or a lower bound of it. When
+//! a train is worth sending is for the modes to say.
 
 use crate::congestion::Arrival;
 

@@ -68,7 +68,7 @@ impl Floor {
         if self.is_path_clean() {
             self.calls_for_cubic_cut()
         } else {
-            self.has_surplus(1.0)
+            self.has_surplus(ONE_LOSS)
         }
     }
 
@@ -76,9 +76,10 @@ impl Floor {
     /// but one counts, as far as twice the floor does not explain it; on a lossy path any excess does.
     pub(in super::super) fn calls_for_cubic_cut(&self) -> bool {
         if self.loss() < NEARLY_NOTHING {
-            self.since_cut.losses > 1.0 + FLOOR_ALLOWANCE * self.loss() * self.since_cut.packets
+            self.since_cut.losses
+                > ONE_LOSS + FLOOR_ALLOWANCE * self.loss() * self.since_cut.packets
         } else {
-            self.excess(0.0, 1.0)
+            self.excess(0.0, ONE_LOSS)
         }
     }
 }
@@ -101,6 +102,8 @@ const RESORT_ARRIVING: f64 = 0.5;
 /// few bursts are not taken for an overload.
 const RESORT_PACKETS: f64 = 1000.0;
 const RESORT_RUNS: f64 = 40.0;
+/// A single loss may be the path's, however little it loses.
+const ONE_LOSS: f64 = 1.0;
 /// Where the floor is nearly nothing, as many losses again as it lets expect are no sign.
 const FLOOR_ALLOWANCE: f64 = 2.0;
 

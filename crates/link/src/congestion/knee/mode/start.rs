@@ -1,19 +1,41 @@
 //! Start-up: growth up to eightfold a round trip, until a queue, a plateau or excess loss shows.
 //!
-//! A train of packets sent back to back shows how fast the path spreads them, hence how far growth may
-//! go. The first round is sent far below that, so what it loses the path loses by itself.
+//! In: trains of packets sent back to back, which show how fast the path spreads them, hence how far growth may
+//! go; and what an earlier connection learned. Out: a window, and a drain or a cut for loss when start-up is over.
+//!
+//! The first round is sent far below what a train shows, so what it loses the path loses by itself.
 
 use super::{
-    Knee, PACKET_GUESS,
-    capacity::{TRAIN_PACKETS_MAX, packets_to_time},
-    floor::EXCESS_RUNS,
-    state::{Start, State},
+    super::{
+        capacity::{TRAIN_PACKETS_MAX, packets_to_time},
+        floor::EXCESS_RUNS,
+        flow::{Flow, PACKET_GUESS},
+    },
+    next::{LossySign, Next},
 };
 
-impl Knee {
-    /// The state of a new connection whose first train has `first_window` bytes.
-    pub(super) fn first_state(first_window: f64, cached: Option<f64>) -> State {
-        State::Start(Start {
+#[derive(Debug)]
+pub(in super::super) struct Start {
+    /// The window of the first train, in bytes.
+    first_window: f64,
+    /// Capacity from an earlier connection in bytes per second, until a train is measured.
+    cached: Option<f64>,
+    /// When the last train was asked for.
+    train_asked_s: f64,
+    /// Delivered bytes per second at the end of the round before.
+    delivered_before: f64,
+    /// The windows in bytes at the end of the last round and of the one before.
+    windows_before: [f64; 2],
+    /// Rounds in a row in which the delivered rate hardly grew.
+    flat_rounds: u32,
+    /// Rounds that are over.
+    rounds: u32,
+}
+
+impl Start {
+    /// A new connection whose first train has `first_window` bytes.
+    pub(in super::super) fn new(first_window: f64, cached: Option<f64>) -> Self {
+        Self {
             first_window,
             cached,
             train_asked_s: 0.0,
@@ -21,105 +43,25 @@ impl Knee {
             windows_before: [first_window; 2],
             flat_rounds: 0,
             rounds: 0,
-        })
-    }
-
-    pub(super) fn step_start(&mut self, mut start: Start, app_limited: bool, now_s: f64) {
-        if self.queue_shows() {
-            self.drain_after_start(now_s);
-            return;
-        }
-        self.learn_from_first_round(&start, now_s);
-        if self.start_is_lossy(&start) {
-            self.cut_for_loss(now_s);
-            return;
-        }
-        if let Some(length) = self.later_train(&start)
-            && now_s - start.train_asked_s >= self.rtt_s()
-        {
-            self.capacity.trains.ask_for(length);
-            start.train_asked_s = now_s;
-        }
-        self.state = State::Start(start);
-        if now_s - self.round_began_s >= self.round_s() {
-            self.end_round_of_start(start, app_limited, now_s);
         }
     }
 
-    fn drain_after_start(&mut self, now_s: f64) {
-        let capacity = self.capacity();
-        self.enter_drain(capacity, 0, now_s);
+    /// Packets of the first train, by the capacity that is remembered.
+    pub(in super::super) fn first_train(cached_bytes_per_s: Option<f64>) -> usize {
+        let length = cached_bytes_per_s.map_or(0.0, |rate| packets_to_time(rate, PACKET_GUESS));
+        length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
     }
 
-    /// What the newest train shows of the capacity, in bytes per second; zero before any.
-    fn train_rate(&self) -> f64 {
-        self.capacity
-            .trains
-            .newest()
-            .map_or(0.0, |train| train.rate)
-    }
-
-    /// Whether a train shows several times the present rate: then losses cannot be our doing.
-    fn is_far_below_train(&self) -> bool {
-        self.train_rate() > FAR_ABOVE * self.rate()
-    }
-
-    fn learn_from_first_round(&mut self, start: &Start, now_s: f64) {
-        if self.window > FIRST_ROUND_GROWTH * start.first_window {
-            self.floor.end_first_round(now_s);
-        }
-        if start.first_window / self.base_s() <= FAR_BELOW * self.train_rate() {
-            self.floor.learn_first();
-        }
-    }
-
-    /// Whether losses are so many that start-up must end before the round does.
-    fn start_is_lossy(&self, start: &Start) -> bool {
-        !self.is_far_below_train()
-            && start.rounds >= ROUNDS_BEFORE_CUT
-            && self.floor.since_cut.packets >= PACKETS_BEFORE_CUT
-            && self.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
-    }
-
-    fn end_round_of_start(&mut self, start: Start, app_limited: bool, now_s: f64) {
-        self.begin_round(now_s);
-        let delivered = self.capacity.delivered().unwrap_or(0.0);
-        // What was delivered in this round was sent in the round before.
-        let [sent, sent_before] = start.windows_before;
-        let is_flat = !app_limited
-            && sent >= FLAT_GROWTH * sent_before
-            && !self.is_far_below_train()
-            && delivered < FLAT_GROWTH * start.delivered_before;
-        let flat_rounds = if is_flat { start.flat_rounds + 1 } else { 0 };
-        let is_empty = self.queue.is_empty(self.threshold_s());
-        let is_clean = self.floor.since_cut.rate() <= FLOOR_MAX && !self.floor.is_exceeded();
-        if is_empty && !is_flat && is_clean {
-            self.floor.learn(LEARNED_PACKETS_MAX);
-        }
-        self.state = State::Start(Start {
-            delivered_before: delivered,
-            windows_before: [self.window, sent],
-            flat_rounds,
-            rounds: start.rounds + 1,
-            ..start
-        });
-        let is_lossy = self.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS);
-        if flat_rounds >= 1 && is_lossy {
-            self.cut_for_loss(now_s);
-        } else if flat_rounds >= FLAT_ROUNDS {
-            self.drain_after_start(now_s);
-        }
+    pub(super) fn on_first_sent(&mut self, now_s: f64) {
+        self.train_asked_s = now_s;
     }
 
     /// Goes on at the rate that is remembered, or less if a train has shown less.
-    pub(super) fn take_up_cached(&mut self, is_rtt_known: bool) {
-        let State::Start(mut start) = self.state else {
-            // What was measured since start-up is newer.
+    pub(in super::super) fn take_up_cached(&mut self, flow: &mut Flow) {
+        let Some(train) = flow.capacity.trains.newest() else {
             return;
         };
-        let (Some(cached), Some(train), true) =
-            (start.cached, self.capacity.trains.newest(), is_rtt_known)
-        else {
+        let Some(cached) = self.cached.take() else {
             return;
         };
         let shown = if train.is_lower_bound {
@@ -127,55 +69,137 @@ impl Knee {
         } else {
             train.rate
         };
-        start.cached = None;
-        self.state = State::Start(start);
-        self.window = self
+        flow.window = flow
             .window
-            .max(OF_SHOWN * shown.min(cached) * self.base_s());
+            .max(OF_SHOWN * shown.min(cached) * flow.base_s());
+    }
+
+    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
+        if flow.queue_shows() {
+            return drain(flow);
+        }
+        self.learn_from_first_round(flow, now_s);
+        if self.is_lossy(flow) {
+            return Next::CutForLoss(LossySign::PLAIN);
+        }
+        self.ask_for_train(flow, now_s);
+        if flow.round_is_over(now_s) {
+            flow.begin_round(now_s);
+            self.end_round(flow, app_limited)
+        } else {
+            Next::Stay
+        }
+    }
+
+    fn learn_from_first_round(&self, flow: &mut Flow, now_s: f64) {
+        if flow.window > FIRST_ROUND_GROWTH * self.first_window {
+            flow.floor.end_first_round(now_s);
+        }
+        if self.first_window / flow.base_s() <= FAR_BELOW * train_rate(flow) {
+            flow.floor.learn_first();
+        }
+    }
+
+    /// Whether losses are so many that start-up must end before the round does.
+    fn is_lossy(&self, flow: &Flow) -> bool {
+        !is_far_below_train(flow)
+            && self.rounds >= ROUNDS_BEFORE_CUT
+            && flow.floor.since_cut.packets >= PACKETS_BEFORE_CUT
+            && flow.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
+    }
+
+    fn ask_for_train(&mut self, flow: &mut Flow, now_s: f64) {
+        if let Some(length) = self.later_train(flow)
+            && now_s - self.train_asked_s >= flow.rtt_s()
+        {
+            flow.capacity.trains.ask_for(length);
+            self.train_asked_s = now_s;
+        }
     }
 
     /// Packets of a train that is worth sending: long enough to be measured, and at most a quarter of
     /// a round's; none once the rate is near what the last one showed.
-    fn later_train(&self, start: &Start) -> Option<usize> {
-        let Some(train) = self.capacity.trains.newest() else {
-            return (start.rounds >= ROUNDS_WITHOUT_TRAIN).then_some(LATER_TRAIN_MIN as usize);
+    fn later_train(&self, flow: &Flow) -> Option<usize> {
+        let Some(train) = flow.capacity.trains.newest() else {
+            return (self.rounds >= ROUNDS_WITHOUT_TRAIN).then_some(LATER_TRAIN_MIN as usize);
         };
         let length =
-            packets_to_time(train.rate, self.packet).clamp(LATER_TRAIN_MIN, TRAIN_PACKETS_MAX);
-        let is_wanted = train.rate > TRAIN_WANTED_ABOVE * self.rate()
-            && self.window >= TRAINS_PER_WINDOW * length * self.packet;
+            packets_to_time(train.rate, flow.packet).clamp(LATER_TRAIN_MIN, TRAIN_PACKETS_MAX);
+        let is_wanted = train.rate > TRAIN_WANTED_ABOVE * flow.rate()
+            && flow.window >= TRAINS_PER_WINDOW * length * flow.packet;
         is_wanted.then_some(length as usize)
     }
 
-    /// Growth by the packets that a report resolved: eightfold a round trip up to nine tenths of what
-    /// a train shows, and gently from there, faster the further the train proves wrong.
-    pub(super) fn grow_start(&mut self, bytes: f64) {
-        let base_s = self.base_s();
-        let Some(train) = self.capacity.trains.newest() else {
-            self.window += GAIN_DOUBLING * bytes;
-            return;
-        };
-        let target = OF_SHOWN * train.rate * base_s;
-        if train.is_lower_bound {
-            let is_far_below = EIGHTFOLD * self.window < target;
-            self.window += if is_far_below {
-                GAIN_EIGHTFOLD
-            } else {
-                GAIN_DOUBLING
-            } * bytes;
-        } else if self.window < target {
-            self.window = (self.window.max(LEAP * target) + GAIN_EIGHTFOLD * bytes).min(target);
+    fn end_round(&mut self, flow: &mut Flow, app_limited: bool) -> Next {
+        let delivered = flow.capacity.delivered().unwrap_or(0.0);
+        let is_flat = !app_limited && self.is_flat(flow, delivered);
+        self.flat_rounds = if is_flat { self.flat_rounds + 1 } else { 0 };
+        let is_clean = flow.floor.since_cut.rate() <= FLOOR_MAX && !flow.floor.is_exceeded();
+        if flow.queue_is_empty() && !is_flat && is_clean {
+            flow.floor.learn(LEARNED_PACKETS_MAX);
+        }
+        self.rounds += 1;
+        self.delivered_before = delivered;
+        self.windows_before = [flow.window, self.windows_before[0]];
+        if self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS) {
+            Next::CutForLoss(LossySign::PLAIN)
+        } else if self.flat_rounds >= FLAT_ROUNDS {
+            drain(flow)
         } else {
-            let beyond = self.window / target - 1.0;
-            self.window += (GAIN_AT_SHOWN + GAIN_BEYOND * beyond).min(GAIN_DOUBLING) * bytes;
+            Next::Stay
         }
     }
 
-    /// Packets of the first train, by the capacity that is remembered.
-    pub(super) fn first_train(cached_bytes_per_s: Option<f64>) -> usize {
-        let length = cached_bytes_per_s.map_or(0.0, |rate| packets_to_time(rate, PACKET_GUESS));
-        length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
+    /// Whether more was sent in the round before, and hardly more of it was delivered in this one.
+    fn is_flat(&self, flow: &Flow, delivered: f64) -> bool {
+        let [sent, sent_before] = self.windows_before;
+        sent >= FLAT_GROWTH * sent_before
+            && !is_far_below_train(flow)
+            && delivered < FLAT_GROWTH * self.delivered_before
     }
+}
+
+/// Growth by `bytes` bytes whose fate became known: eightfold a round trip up to nine tenths of what
+/// a train shows, and gently from there, faster the further the train proves wrong.
+pub(super) fn grow(flow: &mut Flow, bytes: f64) {
+    let Some(train) = flow.capacity.trains.newest() else {
+        flow.window += GAIN_DOUBLING * bytes;
+        return;
+    };
+    let target = OF_SHOWN * train.rate * flow.base_s();
+    if train.is_lower_bound {
+        let is_far_below = EIGHTFOLD * flow.window < target;
+        flow.window += if is_far_below {
+            GAIN_EIGHTFOLD
+        } else {
+            GAIN_DOUBLING
+        } * bytes;
+    } else if flow.window < target {
+        flow.window = (flow.window.max(LEAP * target) + GAIN_EIGHTFOLD * bytes).min(target);
+    } else {
+        let beyond = flow.window / target - 1.0;
+        flow.window += (GAIN_AT_SHOWN + GAIN_BEYOND * beyond).min(GAIN_DOUBLING) * bytes;
+    }
+}
+
+fn drain(flow: &Flow) -> Next {
+    Next::Drain {
+        capacity: flow.capacity(),
+        failed: 0,
+    }
+}
+
+/// What the newest train shows of the capacity, in bytes per second; zero before any.
+fn train_rate(flow: &Flow) -> f64 {
+    flow.capacity
+        .trains
+        .newest()
+        .map_or(0.0, |train| train.rate)
+}
+
+/// Whether a train shows several times the present rate: then losses cannot be our doing.
+fn is_far_below_train(flow: &Flow) -> bool {
+    train_rate(flow) > FAR_ABOVE * flow.rate()
 }
 
 /// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of
@@ -294,9 +318,9 @@ mod tests {
         let mut knee = Knee::new(Share::Fair, None);
         report_train(&mut knee, 12.5e6, |number| number % 2 == 1);
         assert!(
-            (knee.floor.loss() - 0.5).abs() < 0.05,
+            (knee.flow.floor.loss() - 0.5).abs() < 0.05,
             "{}",
-            knee.floor.loss()
+            knee.flow.floor.loss()
         );
     }
 

@@ -1,0 +1,258 @@
+//! What all modes share: the window, and the measurements that tell what to do with it.
+//!
+//! In: reports, packets sent, cuts. Out: figures that take more than one measurement: the rate, the length of a
+//! round, the threshold of queueing delay, the capacity. Which of them matters is for the [modes](super::mode) to
+//! say.
+
+use super::{
+    capacity::Capacity,
+    company::{Company, Share},
+    floor::Floor,
+    limit::Limit,
+    queue::Queue,
+    reports::Reports,
+};
+use crate::congestion::{Digest, PathMemory};
+
+/// The window and the measurements of the path.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) queue: Queue,
+    pub(super) capacity: Capacity,
+    pub(super) floor: Floor,
+    pub(super) company: Company,
+    pub(super) limit: Limit,
+    pub(super) reports: Reports,
+    /// Bytes in flight aimed at. They fill the path and no queue, except in company: there they are CUBIC's window.
+    pub(super) window: f64,
+    /// Size of a packet on the wire, moving average, in bytes.
+    pub(super) packet: f64,
+    /// The last cut was for loss: growth is gentle.
+    pub(super) is_gentle: bool,
+    round_began_s: f64,
+}
+
+impl Flow {
+    /// A flow that begins with `window` bytes and knows `memory` of the path.
+    pub(super) fn new(share: Share, window: f64, memory: Option<PathMemory>) -> Self {
+        Self {
+            queue: Queue::new(),
+            capacity: Capacity::default(),
+            floor: Floor::new(memory.map(|memory| memory.loss_floor)),
+            company: Company::new(share),
+            limit: Limit::default(),
+            reports: Reports::default(),
+            window,
+            packet: PACKET_GUESS,
+            is_gentle: false,
+            round_began_s: 0.0,
+        }
+    }
+
+    /// Takes in the delays and rates of a report. Returns by which factor the product of a rate and the base RTT
+    /// changes if the path has become another one, where the queue was `queue_s` long.
+    pub(super) fn measure(&mut self, digest: &Digest<'_>, queue_s: f64, now_s: f64) -> f64 {
+        if let Some(rtt_s) = digest.rtt_s {
+            self.queue.on_rtt(rtt_s, now_s);
+        }
+        let base_s = self.base_s();
+        self.reports.on_report(digest, base_s, now_s);
+        for arrival in digest.arrivals {
+            if self.queue.on_arrival(arrival, base_s, now_s) {
+                self.capacity.on_arrival(arrival, base_s);
+            }
+        }
+        self.capacity.on_report(digest, base_s);
+        match digest.rtt_s {
+            Some(_) => self.queue.follow_base_rtt(queue_s, now_s),
+            None => 1.0,
+        }
+    }
+
+    /// Takes in the losses of a report.
+    pub(super) fn count_losses(&mut self, digest: &Digest<'_>, now_s: f64) {
+        self.floor.update(digest.resolved, digest.late_sent_s);
+        if !self.floor.is_exceeded() {
+            self.capacity
+                .remember(self.queue.cut_s(), self.base_s(), now_s);
+        }
+    }
+
+    /// A packet of so many bytes was sent. Returns whether it is the first.
+    pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) -> bool {
+        let is_first = self.reports.on_sent(now_s);
+        if is_first {
+            self.begin_round(now_s);
+        }
+        if bytes > FULL_PACKET_MIN_BYTES {
+            self.packet += (bytes as f64 - self.packet) * PACKET_WEIGHT;
+        }
+        is_first
+    }
+
+    /// What was measured is too old to go by: all is measured anew. Only the window stays, as a guess.
+    pub(super) fn look_again(&mut self, now_s: f64) {
+        let queue = std::mem::replace(&mut self.queue, Queue::new());
+        self.queue = queue.after_pause();
+        self.capacity = std::mem::take(&mut self.capacity).after_pause();
+        self.reports.forget_gaps();
+        self.limit = Limit::default();
+        self.mark_cut(now_s);
+    }
+
+    pub(super) fn base_s(&self) -> f64 {
+        self.queue.base_rtt_s()
+    }
+
+    pub(super) fn rtt_s(&self) -> f64 {
+        self.queue.rtt_s()
+    }
+
+    /// What the window sends, in bytes per second.
+    pub(super) fn rate(&self) -> f64 {
+        self.window / self.rtt_s()
+    }
+
+    /// Whether a path of this capacity is short: a few packets fill it, so that what is measured is mostly chance.
+    pub(super) fn is_short(&self, capacity: f64) -> bool {
+        capacity * self.base_s() < SHORT_PACKETS * self.packet
+    }
+
+    /// Whether a test can tell a queue in front of `capacity` from a longer route. A flow that has never seen the queue
+    /// empty may have begun in one. On a short path the packets of a test would be a queue themselves.
+    pub(super) fn can_test_route(&self, capacity: f64) -> bool {
+        self.queue.has_emptied && !self.is_short(capacity.max(self.capacity.known))
+    }
+
+    /// The time between two packets at the present rate.
+    pub(super) fn packet_time_s(&self) -> f64 {
+        self.packet * self.rtt_s() / self.window.max(self.packet)
+    }
+
+    /// Queueing delay that ends growth at the present rate.
+    pub(super) fn threshold_s(&self) -> f64 {
+        self.threshold_at_s(self.rate())
+    }
+
+    /// The same at a given rate, in bytes per second.
+    pub(super) fn threshold_at_s(&self, rate: f64) -> f64 {
+        self.queue.threshold_s(rate, self.packet)
+    }
+
+    /// Packets sent since the last cut show a queue that ends growth.
+    pub(super) fn queue_shows(&self) -> bool {
+        self.queue.shows(self.threshold_s())
+    }
+
+    /// Packets sent since the last cut show no queue.
+    pub(super) fn queue_is_seen_empty(&self) -> bool {
+        self.queue.is_seen_empty(self.threshold_s())
+    }
+
+    /// The queue counts as empty, by whatever packets it was measured on.
+    pub(super) fn queue_is_empty(&self) -> bool {
+        self.queue.is_empty(self.threshold_s())
+    }
+
+    /// The capacity of the path in the sending domain, never far below the rate of the last round trip.
+    pub(super) fn capacity(&self) -> f64 {
+        let passed = if self.floor.is_exceeded() {
+            self.floor.passed()
+        } else {
+            1.0
+        };
+        let was_app_limited = self.reports.were_app_limited_of_late(self.rtt_s());
+        self.capacity.estimate(self.rate(), passed, was_app_limited)
+    }
+
+    /// How long a round lasts: a round trip, or longer where that holds too few packets or too little
+    /// time to measure in.
+    pub(super) fn round_s(&self) -> f64 {
+        let delivered = (1.0 - self.floor.loss()).max(ROUND_DELIVERED_MIN);
+        let packets_s = ROUND_PACKETS * self.packet_time_s() / delivered;
+        self.rtt_s().max(ROUND_MIN_S).max(packets_s)
+    }
+
+    pub(super) fn begin_round(&mut self, now_s: f64) {
+        self.round_began_s = now_s;
+    }
+
+    pub(super) fn round_is_over(&self, now_s: f64) -> bool {
+        now_s - self.round_began_s >= self.round_s()
+    }
+
+    /// From now on only packets sent later count, for losses and for the queue.
+    pub(super) fn mark_cut(&mut self, now_s: f64) {
+        self.floor.begin_count(now_s);
+        self.queue.forget(now_s);
+        self.begin_round(now_s);
+    }
+
+    /// As if it had measured this.
+    #[cfg(test)]
+    pub(super) fn pretend(&mut self, base_s: f64, capacity: f64, now_s: f64) {
+        self.queue.pretend(base_s, now_s);
+        self.capacity.pretend(capacity, now_s);
+    }
+}
+
+/// Bytes of a packet before anything is measured: what Ethernet carries.
+pub(super) const PACKET_GUESS: f64 = 1500.0;
+/// A smaller packet carries control frames or a stream's end and says nothing of the usual size; in bytes.
+const FULL_PACKET_MIN_BYTES: usize = 1000;
+/// Weight of one packet in the average of packet sizes: the average follows a new MTU within a few
+/// hundred packets, and a few odd packets do not move it.
+const PACKET_WEIGHT: f64 = 1.0 / 64.0;
+/// A path that holds fewer packets than this is short: its queue is what fills it.
+const SHORT_PACKETS: f64 = 16.0;
+
+/// To empty a queue takes a window of this fraction of what fills the path: low enough that the queue empties, and one
+/// round in eight to ten at 5 % less costs under 1 % of the rate. Lower would empty a queue that others built, too, and
+/// prove nothing.
+pub(super) const DRAINED: f64 = 0.95;
+/// Until the queue is empty the flow is paced at this fraction of the capacity at least, since the measured queue may
+/// be many times a tiny base RTT, and window / RTT would then stop the flow. Lower drains faster, higher wastes less.
+pub(super) const DRAIN_RATE_MIN: f64 = 0.6;
+
+/// A round holds this many packets that arrive, so that there is something to judge it by.
+const ROUND_PACKETS: f64 = 8.0;
+/// For the length of a round, the path delivers this fraction at least: otherwise a floor near one
+/// would make rounds endless.
+const ROUND_DELIVERED_MIN: f64 = 0.1;
+/// A round is this long at least. Reports are a millisecond apart or more, so a round of one short round
+/// trip would be over before it was measured.
+const ROUND_MIN_S: f64 = 0.010;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow() -> Flow {
+        let mut flow = Flow::new(Share::Fair, 1_500_000.0, None);
+        flow.pretend(0.1, 15e6, 0.0);
+        flow
+    }
+
+    #[test]
+    fn a_round_is_a_round_trip_or_as_long_as_eight_packets_take() {
+        let mut flow = flow();
+        assert_eq!(flow.round_s(), 0.1);
+        flow.window = 1500.0;
+        assert!((flow.round_s() - 0.8).abs() < 1e-9);
+        flow.floor.learn_experiment(0.5, 3000.0);
+        assert!((flow.round_s() - 1.6).abs() < 1e-9, "half of them arrive");
+    }
+
+    #[test]
+    fn small_packets_do_not_make_the_usual_size() {
+        let mut flow = flow();
+        for _ in 0..1000 {
+            flow.on_sent(100, 0.0);
+        }
+        assert_eq!(flow.packet, PACKET_GUESS);
+        for _ in 0..1000 {
+            flow.on_sent(1200, 0.0);
+        }
+        assert!((flow.packet - 1200.0).abs() < 1.0);
+    }
+}

@@ -1,0 +1,250 @@
+//! Beside others that keep the queue full: CUBIC's law, and tests whether they are still there.
+//!
+//! In: losses, and the queue's length. Out: a window as one more CUBIC flow would have it, and growth as usual once
+//! the queue is empty without our doing.
+//!
+//! A test sends at what our own bandwidth-delay product takes, for about a round. Alone on the path that
+//! empties the queue; in company it does not.
+
+use super::{
+    super::{
+        cubic::Cubic,
+        floor::NEARLY_NOTHING,
+        flow::{DRAINED, Flow},
+    },
+    next::Next,
+};
+
+#[derive(Debug)]
+pub(in super::super) struct Compete {
+    law: Cubic,
+    /// When the next test of the queue is due.
+    test_at_s: f64,
+    test: Option<Test>,
+    /// Tests in a row that found the queue empty.
+    empty_tests: u32,
+    /// Rounds in a row that found the queue empty without a test.
+    empty_rounds: u32,
+}
+
+/// A test of the queue that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Test {
+    /// The window before the test, in bytes.
+    window: f64,
+    began_s: f64,
+}
+
+impl Compete {
+    pub(super) fn begin(window: f64, flow: &mut Flow, now_s: f64) -> Self {
+        flow.window = window;
+        flow.company.forget();
+        flow.mark_cut(now_s);
+        Self {
+            law: Cubic::new(window, now_s),
+            test_at_s: now_s + test_interval_s(flow),
+            test: None,
+            empty_tests: 0,
+            empty_rounds: 0,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.test {
+            None => "compete",
+            Some(_) => "compete test",
+        }
+    }
+
+    /// Growth by `bytes` bytes whose fate became known.
+    pub(super) fn grow(&mut self, flow: &mut Flow, bytes: f64, now_s: f64) {
+        if self.test.is_none() {
+            let rtt_s = flow.rtt_s();
+            let window = self.law.window(now_s, rtt_s, flow.packet, bytes);
+            flow.window = window.max(WINDOW_MIN_PACKETS * flow.packet);
+        }
+    }
+
+    /// While the application is idle a test would find a queue that is none of ours.
+    pub(super) fn rest(&self, now_s: f64) -> Next {
+        if self.test.is_none() && now_s >= self.test_at_s {
+            Next::Grow
+        } else {
+            Next::Stay
+        }
+    }
+
+    /// Takes `idle_s` out of the time in which the window grows; a test is out of it as a whole.
+    pub(super) fn pause(&mut self, idle_s: f64) {
+        if self.test.is_none() {
+            self.law.pause(idle_s);
+        }
+    }
+
+    pub(super) fn step(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+        match self.test {
+            Some(test) => self.step_test(test, flow, now_s),
+            None => self.step_between_tests(flow, now_s),
+        }
+    }
+
+    fn step_between_tests(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+        if flow.floor.calls_for_cubic_cut() || must_yield_unseen(flow, now_s) {
+            flow.window = self.law.cut(flow.window, now_s);
+            flow.floor.begin_count(now_s);
+            self.empty_rounds = 0;
+            return Next::Stay;
+        }
+        if flow.round_is_over(now_s) {
+            self.empty_rounds = if flow.queue_is_seen_empty() {
+                self.empty_rounds + 1
+            } else {
+                0
+            };
+            flow.begin_round(now_s);
+        }
+        if self.empty_rounds >= EMPTY_ROUNDS {
+            return Next::Grow;
+        }
+        if now_s >= self.test_at_s {
+            self.begin_test(flow, now_s);
+        }
+        Next::Stay
+    }
+
+    /// Sends as much as our own share of the queue's path takes: alone, that empties the queue.
+    fn begin_test(&mut self, flow: &mut Flow, now_s: f64) {
+        self.test = Some(Test {
+            window: flow.window,
+            began_s: now_s,
+        });
+        flow.window = DRAINED * flow.window * flow.base_s() / flow.rtt_s();
+        flow.queue.forget(now_s);
+    }
+
+    fn step_test(&mut self, test: Test, flow: &mut Flow, now_s: f64) -> Next {
+        let is_empty = flow.queue_is_seen_empty();
+        let since_s = now_s - test.began_s;
+        let round_s = flow.round_s();
+        let is_over = since_s > TEST_ROUNDS * round_s && flow.queue.is_fresh;
+        let is_overdue = since_s >= TEST_ROUNDS_MAX * round_s + TEST_GRACE_S;
+        if !is_empty && !is_over && !is_overdue {
+            return Next::Stay;
+        }
+        self.empty_tests = if is_empty { self.empty_tests + 1 } else { 0 };
+        if self.empty_tests >= EMPTY_TESTS {
+            flow.window = test.window * flow.base_s() / flow.rtt_s();
+            flow.mark_cut(now_s);
+            return Next::Grow;
+        }
+        self.resume(test, is_empty, flow, now_s);
+        Next::Stay
+    }
+
+    /// A test is over that leaves open whether the others have gone.
+    fn resume(&mut self, test: Test, is_empty: bool, flow: &mut Flow, now_s: f64) {
+        let interval_s = test_interval_s(flow);
+        let wait_s = if is_empty {
+            SECOND_TEST_AFTER * interval_s
+        } else {
+            interval_s
+        };
+        self.test = None;
+        self.test_at_s = now_s + wait_s;
+        self.empty_rounds = 0;
+        self.law.pause(now_s - test.began_s);
+        flow.window = test.window;
+        flow.begin_round(now_s);
+    }
+}
+
+fn test_interval_s(flow: &Flow) -> f64 {
+    TEST_INTERVAL_MIN_S.max(TEST_INTERVAL_ROUND_TRIPS * flow.rtt_s())
+}
+
+/// Whether the full queue must be dropping our packets, too. On a lossy path those drops drown in what
+/// the path loses, so the queue's length tells.
+fn must_yield_unseen(flow: &Flow, now_s: f64) -> bool {
+    let since_cut_s = now_s - flow.floor.cut_s();
+    flow.floor.loss() >= NEARLY_NOTHING
+        && since_cut_s >= UNSEEN_ROUND_TRIPS * flow.rtt_s()
+        && flow.queue_shows()
+        && flow.queue.is_at_peak()
+}
+
+/// CUBIC's window has this many packets at least, as the window of TCP after a loss (RFC 5681
+/// section 3.1).
+const WINDOW_MIN_PACKETS: f64 = 2.0;
+/// Round trips between two tests. A test takes about two at a reduced rate, so a tenth of the time.
+const TEST_INTERVAL_ROUND_TRIPS: f64 = 20.0;
+/// ... and no more often than this on short paths, where CUBIC's own periods are seconds.
+const TEST_INTERVAL_MIN_S: f64 = 2.0;
+/// One round until packets sent at the lower rate are reported, and one to look at the queue.
+const TEST_ROUNDS: f64 = 2.0;
+/// Without any fresh view of the queue a test ends after this many rounds and this time.
+const TEST_ROUNDS_MAX: f64 = 5.0;
+const TEST_GRACE_S: f64 = 1.0;
+/// Tests in a row that must find the queue empty, and rounds that must without a test: after a loss
+/// that all flows share the queue is empty for an instant, though nobody has left.
+const EMPTY_TESTS: u32 = 2;
+const EMPTY_ROUNDS: u32 = 2;
+/// The second test comes after this part of the interval: long enough that a loss shared with others is
+/// over, short enough that capacity which others have left is soon used.
+const SECOND_TEST_AFTER: f64 = 0.3;
+/// On a lossy path a queue at its peak counts as a drop at most once in this many round trips. More often
+/// would yield more than a CUBIC flow does, more rarely would take from those beside us.
+const UNSEEN_ROUND_TRIPS: f64 = 8.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::knee::company::Share;
+
+    /// Beside others on a path of 100 ms that keep 50 ms of queue.
+    fn competing() -> (Compete, Flow) {
+        let mut flow = Flow::new(Share::Fair, 1e6, None);
+        flow.pretend(0.1, 10e6, 0.0);
+        see_queue(&mut flow, 0.05);
+        let compete = Compete::begin(1.5e6, &mut flow, 1.0);
+        (compete, flow)
+    }
+
+    fn see_queue(flow: &mut Flow, delay_s: f64) {
+        flow.queue.delay_s = delay_s;
+        flow.queue.is_fresh = true;
+    }
+
+    #[test]
+    fn a_test_sends_less_and_gives_the_window_back_where_others_are() {
+        let (mut compete, mut flow) = competing();
+        assert_eq!(compete.step(&mut flow, 5.0), Next::Stay);
+        assert_eq!(compete.name(), "compete test");
+        assert!((flow.window - DRAINED * 1e6).abs() < 1.0);
+        compete.grow(&mut flow, 1500.0, 5.1);
+        assert!((flow.window - DRAINED * 1e6).abs() < 1.0, "no growth");
+        see_queue(&mut flow, 0.05);
+        assert_eq!(compete.step(&mut flow, 5.5), Next::Stay);
+        assert_eq!(compete.name(), "compete");
+        assert_eq!(flow.window, 1.5e6);
+    }
+
+    #[test]
+    fn two_tests_that_empty_the_queue_end_it() {
+        let (mut compete, mut flow) = competing();
+        for (began_s, next) in [(5.0, Next::Stay), (6.0, Next::Grow)] {
+            see_queue(&mut flow, 0.05);
+            assert_eq!(compete.step(&mut flow, began_s), Next::Stay);
+            assert_eq!(compete.name(), "compete test");
+            see_queue(&mut flow, 0.0);
+            assert_eq!(compete.step(&mut flow, began_s + 0.1), next);
+        }
+    }
+
+    #[test]
+    fn two_rounds_with_an_empty_queue_end_it_without_a_test() {
+        let (mut compete, mut flow) = competing();
+        see_queue(&mut flow, 0.0);
+        assert_eq!(compete.step(&mut flow, 1.2), Next::Stay);
+        assert_eq!(compete.step(&mut flow, 1.4), Next::Grow);
+    }
+}

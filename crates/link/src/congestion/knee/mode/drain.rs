@@ -1,0 +1,212 @@
+//! Emptying the queue that growth built.
+//!
+//! In: the queue's length. Out: a window a little below the capacity, until the queue is seen empty and a window's
+//! packets have shown the floor of loss. A drain that does not empty the queue has failed: others fill it, or the
+//! route has become longer.
+
+use super::{
+    super::flow::{DRAIN_RATE_MIN, DRAINED, Flow},
+    next::{Next, SeemingQueue},
+};
+
+#[derive(Debug)]
+pub(in super::super) struct Drain {
+    /// What the path passes, in bytes per second in the sending domain.
+    capacity: f64,
+    /// Drains of the same series that have failed before this one.
+    failed: u32,
+    cut_s: f64,
+    /// The longest queueing delay since the cut.
+    queue_max_s: f64,
+    /// When the queue was first seen empty.
+    emptied_s: Option<f64>,
+}
+
+impl Drain {
+    pub(super) fn begin(capacity: f64, failed: u32, flow: &mut Flow, now_s: f64) -> Self {
+        if failed == 0 {
+            flow.company.on_drain(flow.window);
+            flow.capacity.known = capacity;
+        }
+        flow.window = DRAINED * capacity * flow.base_s();
+        flow.is_gentle = false;
+        flow.limit.forget();
+        flow.mark_cut(now_s);
+        Self {
+            capacity,
+            failed,
+            cut_s: now_s,
+            queue_max_s: flow.queue.delay_s,
+            emptied_s: None,
+        }
+    }
+
+    pub(super) fn rate(&self, flow: &Flow) -> f64 {
+        let part_min = if flow.is_short(self.capacity) {
+            RATE_MIN_SHORT
+        } else {
+            DRAIN_RATE_MIN
+        };
+        flow.rate().max(part_min * self.capacity)
+    }
+
+    /// While the application is idle nothing shows whether the queue empties.
+    pub(super) fn rest(&mut self, now_s: f64) {
+        self.cut_s = now_s;
+    }
+
+    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
+        self.queue_max_s = self.queue_max_s.max(flow.queue.delay_s);
+        if let Some(emptied_s) = self.emptied_s {
+            if app_limited || floor_has_been_seen(flow) || hold_is_over(flow, now_s - emptied_s) {
+                return self.end(flow);
+            }
+        } else if flow.queue_is_seen_empty() {
+            self.emptied_s = Some(now_s);
+            flow.queue.has_emptied = true;
+        } else if flow.queue.is_fresh && self.is_overdue(flow) {
+            return self.fail(flow);
+        }
+        Next::Stay
+    }
+
+    /// The queue has emptied: the path is ours alone, and grows from what it passes.
+    fn end(&self, flow: &mut Flow) -> Next {
+        if !flow.floor.is_exceeded() {
+            flow.floor.learn_expected();
+        }
+        if self.failed == 0 {
+            flow.company.on_emptied_queue();
+        }
+        flow.window = self.capacity * flow.base_s();
+        Next::Grow
+    }
+
+    /// The queue has not emptied: if it can be told from a longer route, it is.
+    fn fail(&self, flow: &Flow) -> Next {
+        let failed = self.failed + 1;
+        // Who leaves everything to others tests once, since its drains fail for as long as others are there.
+        let is_due = !flow.company.comes_first() || failed == 1;
+        if is_due && flow.can_test_route(self.capacity) {
+            Next::TestRoute(SeemingQueue {
+                capacity: self.capacity,
+                delay_s: self.queue_max_s,
+                failed,
+            })
+        } else {
+            Next::DrainFailed { failed }
+        }
+    }
+
+    /// Whether the queue should be empty by now, had only this sender filled it.
+    ///
+    /// The cut is felt after a round trip and the queue that was there. From then on the queue shrinks by
+    /// what the bottleneck passes beyond our rate.
+    fn is_overdue(&self, flow: &Flow) -> bool {
+        let base_s = flow.base_s();
+        let queue_s = self.queue_max_s;
+        let ours = DRAINED * base_s / (base_s + queue_s);
+        let spare = if flow.is_short(self.capacity) {
+            SPARE_SHORT
+        } else {
+            1.0 - ours
+        };
+        let patience_s = PATIENCE * base_s.max(PATIENCE_BASE_MIN_S) + queue_s + queue_s / spare;
+        // Judged by packets that crossed the path then; none do while the application is idle.
+        flow.queue.sent_s + base_s > self.cut_s + patience_s
+    }
+}
+
+/// Whether as many packets as show the floor of loss have crossed the empty queue.
+fn floor_has_been_seen(flow: &Flow) -> bool {
+    let wanted = (FLOOR_PART * flow.window / flow.packet).min(FLOOR_PACKETS);
+    flow.floor.since_cut.packets >= wanted
+}
+
+/// Whether the queue has been held empty for long enough after `empty_s` seconds.
+fn hold_is_over(flow: &Flow, empty_s: f64) -> bool {
+    empty_s > HOLD_ROUNDS * flow.round_s()
+}
+
+/// What comes after so many drains that failed: others fill the queue, or a drain to less, by as much as the queue
+/// that is left exceeds the base RTT.
+pub(super) fn after_failure(failed: u32, flow: &mut Flow) -> Next {
+    if flow.company.on_failed_drain() {
+        return Next::Compete {
+            window: flow.company.window_before().max(flow.window),
+        };
+    }
+    let base_s = flow.base_s();
+    let part = base_s / (base_s + flow.queue.delay_s);
+    let target = flow.window.min(flow.capacity() * base_s) * part.max(AGAIN_MIN);
+    Next::Drain {
+        capacity: (target / base_s).max(flow.packet / base_s),
+        failed,
+    }
+}
+
+/// On a short path a drain is paced at this fraction of the capacity at least: at less a few packets would leave the
+/// line idle.
+const RATE_MIN_SHORT: f64 = 0.8;
+/// What that leaves to drain by.
+const SPARE_SHORT: f64 = 0.2;
+/// An empty queue is held until this part of a window, or [`FLOOR_PACKETS`], has shown the floor of loss;
+/// or for [`HOLD_ROUNDS`]. Longer shows the floor better and costs rate.
+const FLOOR_PART: f64 = 0.7;
+const FLOOR_PACKETS: f64 = 200.0;
+const HOLD_ROUNDS: f64 = 2.0;
+/// The cut is felt after a base RTT; a quarter more is for the report and the sampling of the queue.
+const PATIENCE: f64 = 1.25;
+/// On a shorter path reports and timers take this long.
+const PATIENCE_BASE_MIN_S: f64 = 0.010;
+/// A drain that is repeated goes down to this fraction of the window at most: a long queue is mostly
+/// that of others, who do not make room for us.
+const AGAIN_MIN: f64 = 0.5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::knee::{company::Share, resolved_at};
+
+    /// A drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
+    fn draining() -> (Drain, Flow) {
+        let mut flow = Flow::new(Share::Fair, 2e6, None);
+        flow.pretend(0.1, 15e6, 0.0);
+        flow.queue.delay_s = 0.05;
+        let drain = Drain::begin(15e6, 0, &mut flow, 1.0);
+        (drain, flow)
+    }
+
+    /// Packets sent at `sent_s` have seen `delay_s` of queue.
+    fn see_queue(flow: &mut Flow, delay_s: f64, sent_s: f64) {
+        flow.queue.delay_s = delay_s;
+        flow.queue.sent_s = sent_s;
+        flow.queue.is_fresh = true;
+    }
+
+    #[test]
+    fn a_queue_that_empties_is_held_empty_until_the_floor_has_been_seen() {
+        let (mut drain, mut flow) = draining();
+        assert_eq!(flow.window, DRAINED * 15e6 * flow.base_s());
+        see_queue(&mut flow, 0.0, 1.1);
+        assert_eq!(drain.step(&mut flow, false, 1.2), Next::Stay);
+        assert_eq!(drain.step(&mut flow, false, 1.25), Next::Stay);
+        flow.floor.update(&resolved_at(1.1, 200, |_| false), &[]);
+        assert_eq!(drain.step(&mut flow, false, 1.3), Next::Grow);
+        assert_eq!(flow.window, 1.5e6);
+    }
+
+    #[test]
+    fn a_drain_fails_only_when_our_own_queue_would_be_empty() {
+        let (mut drain, mut flow) = draining();
+        see_queue(&mut flow, 0.05, 1.2);
+        assert_eq!(drain.step(&mut flow, false, 1.3), Next::Stay);
+        see_queue(&mut flow, 0.05, 1.3);
+        let next = drain.step(&mut flow, false, 1.4);
+        assert_eq!(next, Next::DrainFailed { failed: 1 });
+        let Next::Drain { capacity, failed } = after_failure(1, &mut flow) else {
+            panic!("one drain that fails is no company");
+        };
+        assert!(capacity < 15e6 && failed == 1, "{capacity}");
+    }
+}

@@ -1,0 +1,215 @@
+//! Growing until queueing delay shows.
+//!
+//! In: rounds without a queue. Out: a window that grows by a gain that grows itself, and a drain, a test of the route
+//! or a cut for loss when growth is over.
+
+use super::{
+    super::flow::Flow,
+    next::{LossySign, Next, SeemingQueue},
+};
+
+#[derive(Debug)]
+pub(in super::super) struct Grow {
+    /// Growth of the window in the present round, as a fraction of it.
+    gain: f64,
+    /// The gain that growth began with.
+    gain_start: f64,
+    /// Rounds that are over.
+    rounds: u32,
+}
+
+impl Grow {
+    pub(super) fn begin(flow: &mut Flow, now_s: f64) -> Self {
+        let packets = (flow.window / flow.packet).max(1.0);
+        let mut gain_start = (GAIN_START / packets.sqrt()).max(GAIN_START_MIN);
+        if flow.is_gentle || flow.company.comes_first() {
+            gain_start *= GENTLE_START;
+        }
+        flow.begin_round(now_s);
+        Self {
+            gain: gain_start,
+            gain_start,
+            rounds: 0,
+        }
+    }
+
+    pub(super) fn grow(&self, flow: &mut Flow, bytes: f64) {
+        let share = flow.rtt_s() / flow.round_s();
+        flow.window += self.gain * bytes * share;
+    }
+
+    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
+        if flow.queue_shows() {
+            return meet_queue(flow);
+        }
+        if flow.floor.is_exceeded() || must_cut_again(flow) {
+            return Next::CutForLoss(LossySign {
+                is_from_growth: true,
+                ..LossySign::PLAIN
+            });
+        }
+        if flow.round_is_over(now_s) {
+            flow.begin_round(now_s);
+            if app_limited {
+                self.begin_anew();
+            } else {
+                self.end_round(flow);
+            }
+        }
+        Next::Stay
+    }
+
+    fn begin_anew(&mut self) {
+        self.gain = self.gain_start;
+        self.rounds = 0;
+    }
+
+    fn end_round(&mut self, flow: &mut Flow) {
+        self.rounds += 1;
+        if self.rounds == GENTLE_ROUNDS {
+            flow.limit.forget();
+        }
+        self.gain = self.next_gain(flow).min(GAIN_MAX);
+    }
+
+    /// The gain of the next round, by where the window stands to the capacity of the last drain.
+    fn next_gain(&self, flow: &Flow) -> f64 {
+        let known = flow.capacity.known * flow.base_s();
+        if flow.is_gentle && self.rounds < GENTLE_ROUNDS {
+            self.gain * GENTLE_GROWTH
+        } else if flow.window < FAR_BELOW_KNOWN * known {
+            GAIN_FAR_BELOW
+        } else if flow.window < FAR_ABOVE_KNOWN * known {
+            // A round may build a threshold's worth of queue, no more: its feedback comes a round later.
+            let cap = (flow.threshold_s() / flow.base_s()).max(self.gain_start);
+            (self.gain * GAIN_GROWTH).clamp(self.gain_start, cap)
+        } else {
+            // Still no queue: the path passes more than it did.
+            self.gain * GAIN_GROWTH_ABOVE
+        }
+    }
+}
+
+/// A queue shows: growth has built it, or others, or the route has become longer.
+fn meet_queue(flow: &mut Flow) -> Next {
+    flow.queue.raise_threshold();
+    let capacity = flow.capacity();
+    // What an earlier train showed may be the line before a change of route.
+    flow.capacity.trains.forget_newest();
+    if flow.can_test_route(capacity) && queue_is_sudden(flow) {
+        Next::TestRoute(SeemingQueue {
+            capacity,
+            delay_s: flow.queue.delay_s,
+            failed: 0,
+        })
+    } else {
+        Next::Drain {
+            capacity,
+            failed: 0,
+        }
+    }
+}
+
+/// The queue shows where none was a moment ago: more than growth can have built.
+fn queue_is_sudden(flow: &Flow) -> bool {
+    let built_s = SUDDEN * flow.base_s() + SUDDEN_THRESHOLDS * flow.threshold_s();
+    flow.queue.delay_s > built_s
+}
+
+/// Whether, soon after a cut for loss, losses show that the cut was not enough.
+fn must_cut_again(flow: &Flow) -> bool {
+    flow.is_gentle && flow.floor.has_surplus(SURPLUS_AFTER_CUT)
+}
+
+/// Growth begins with this fraction a round, divided by the square root of the window in packets: the
+/// larger of two equal links grows by the smaller fraction, which is what makes their shares converge.
+const GAIN_START: f64 = 0.5;
+/// ... and with this at least: from 4096 packets on the root would make growth take minutes.
+const GAIN_START_MIN: f64 = 1.0 / 128.0;
+/// Growth in a round at most: beyond it the queue of one round would be half of the bandwidth-delay
+/// product before the first packet tells of it.
+const GAIN_MAX: f64 = 0.5;
+/// Near the capacity of the last drain the gain grows by this factor a round: the queue shows after eight
+/// to ten rounds, of which the drain costs one at 5 % less.
+const GAIN_GROWTH: f64 = 1.5;
+/// Well above it the gain doubles each round, so that a multiple of the capacity is found in about ten rounds.
+const GAIN_GROWTH_ABOVE: f64 = 2.0;
+/// A window below this fraction of the last capacity has not come near the queue: a drain that was
+/// repeated, or a cut for loss, made it so small.
+const FAR_BELOW_KNOWN: f64 = 0.85;
+/// Growth in a round from there.
+const GAIN_FAR_BELOW: f64 = 0.25;
+/// A window beyond this multiple of the last capacity would have built a queue of a quarter of the
+/// bandwidth-delay product if the capacity had stayed.
+const FAR_ABOVE_KNOWN: f64 = 1.25;
+
+/// Growth begins with this part of the usual gain after a cut for loss, and where others come first.
+const GENTLE_START: f64 = 0.5;
+/// After a cut for loss the gain grows by this factor a round: the limit may drop without a queue and
+/// give no other warning.
+const GENTLE_GROWTH: f64 = 1.15;
+/// Rounds of gentle growth without a signal: the limit that dropped is gone. By then the gain is 29 times
+/// what it began with.
+const GENTLE_ROUNDS: u32 = 25;
+/// Soon after a cut for loss, this many losses beyond the floor and the tolerance show that the cut was
+/// not enough.
+const SURPLUS_AFTER_CUT: f64 = 16.0;
+
+/// Growth ends at the threshold. A queue of this part of the base RTT beyond twice the threshold did not come from it.
+const SUDDEN: f64 = 0.5;
+const SUDDEN_THRESHOLDS: f64 = 2.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::knee::company::Share;
+
+    /// A flow of a thousand packets on a path of 100 ms that is known to pass so many bytes per second.
+    fn flow(share: Share, known: f64) -> Flow {
+        let mut flow = Flow::new(share, 1.5e6, None);
+        flow.pretend(0.1, 15e6, 0.0);
+        flow.capacity.known = known;
+        flow
+    }
+
+    /// The gain after so many rounds without a signal.
+    fn gain_after(rounds: u32, flow: &mut Flow) -> f64 {
+        let mut grow = Grow::begin(flow, 0.0);
+        for round in 1..=rounds {
+            assert_eq!(grow.step(flow, false, f64::from(round)), Next::Stay);
+        }
+        grow.gain
+    }
+
+    #[test]
+    fn the_gain_grows_the_faster_the_farther_the_window_is_from_what_the_path_passed() {
+        let start = gain_after(0, &mut flow(Share::Fair, 15e6));
+        assert!((start - 0.5 / 1000.0_f64.sqrt()).abs() < 1e-9);
+        let near = gain_after(1, &mut flow(Share::Fair, 15e6));
+        assert!((near / start - GAIN_GROWTH).abs() < 1e-9);
+        let above = gain_after(1, &mut flow(Share::Fair, 5e6));
+        assert!((above / start - GAIN_GROWTH_ABOVE).abs() < 1e-9);
+        assert_eq!(
+            gain_after(1, &mut flow(Share::Fair, 30e6)),
+            GAIN_FAR_BELOW,
+            "a drain that was repeated made it so small"
+        );
+    }
+
+    #[test]
+    fn a_round_builds_a_threshold_s_worth_of_queue_at_most() {
+        let mut flow = flow(Share::Fair, 15e6);
+        let gain = gain_after(20, &mut flow);
+        assert!((gain - flow.threshold_s() / 0.1).abs() < 1e-9, "{gain}");
+    }
+
+    #[test]
+    fn growth_is_gentle_after_a_cut_for_loss_and_where_others_come_first() {
+        let usual = gain_after(0, &mut flow(Share::Fair, 15e6));
+        let background = gain_after(0, &mut flow(Share::Background, 15e6));
+        let mut cut = flow(Share::Fair, 15e6);
+        cut.is_gentle = true;
+        assert_eq!(background, GENTLE_START * usual);
+        assert!((gain_after(1, &mut cut) - GENTLE_GROWTH * background).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,353 @@
+//! Does less sending deliver a larger fraction?
+//!
+//! In: an excess of losses. Out: the window that passes, or the one before the cut and a higher floor.
+//!
+//! The answer comes in two stages. First the window is cut to less than what passed. If that takes away most of the
+//! excess, it was our doing. If not, an experiment sends at a quarter of the rate and compares the fractions
+//! delivered. If that grows, the sender had overloaded the path; if not, the path loses by itself, and the floor
+//! rises.
+
+use super::{
+    super::{cubic::Cubic, flow::Flow},
+    next::{LossySign, Next},
+};
+
+#[derive(Debug)]
+pub(in super::super) struct LossTest {
+    before: BeforeCut,
+    stage: Stage,
+    /// When the stage began.
+    began_s: f64,
+}
+
+/// What a cut for loss has changed; restored if the cut proves wrong.
+#[derive(Debug, Clone, Copy)]
+struct BeforeCut {
+    window: f64,
+    threshold_cap_s: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// After a cut at which the fraction `loss_at_cut` was lost: is the excess gone?
+    Cut { loss_at_cut: f64 },
+    /// Still losing: are losses fewer at a quarter of the rate?
+    Experiment(Experiment),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Experiment {
+    /// The fraction lost between the cut and the experiment, and the packets behind it.
+    loss_before: f64,
+    packets_before: f64,
+    /// The window between the cut and the experiment, in bytes.
+    window_before: f64,
+}
+
+impl LossTest {
+    pub(super) fn begin(sign: LossySign, flow: &mut Flow, now_s: f64) -> Self {
+        let before = BeforeCut {
+            window: flow.window,
+            threshold_cap_s: flow.queue.threshold_cap_s,
+        };
+        let has_queue = flow.queue.is_there();
+        if has_queue && sign.is_from_growth {
+            flow.queue.lower_threshold(flow.packet_time_s());
+        }
+        let passed = window_that_passed(flow).max(sign.passed_min);
+        flow.window = OF_PASSED * passed;
+        if has_queue {
+            flow.limit.forget();
+        } else if let Some(window) = flow.limit.cut(passed, &flow.floor, now_s) {
+            flow.window = window;
+        }
+        let loss_at_cut = flow.floor.since_cut.rate();
+        flow.is_gentle = true;
+        flow.mark_cut(now_s);
+        Self {
+            before,
+            stage: Stage::Cut { loss_at_cut },
+            began_s: now_s,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.stage {
+            Stage::Cut { .. } => "loss drain",
+            Stage::Experiment(_) => "experiment",
+        }
+    }
+
+    pub(super) fn step(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+        match self.stage {
+            Stage::Cut { loss_at_cut } => self.step_cut(loss_at_cut, flow, now_s),
+            Stage::Experiment(experiment) => self.step_experiment(&experiment, flow, now_s),
+        }
+    }
+
+    /// The cut was for nothing: goes on as before it.
+    pub(super) fn undo(&self, flow: &mut Flow, now_s: f64) -> Next {
+        self.restore(flow);
+        flow.mark_cut(now_s);
+        Next::Grow
+    }
+
+    fn restore(&self, flow: &mut Flow) {
+        flow.window = self.before.window;
+        flow.queue.threshold_cap_s = self.before.threshold_cap_s;
+        flow.is_gentle = false;
+        flow.limit.forget();
+    }
+
+    /// Goes on until a window's packets have shown whether the cut helped.
+    fn step_cut(&mut self, loss_at_cut: f64, flow: &mut Flow, now_s: f64) -> Next {
+        if flow.floor.cut_was_wrong() {
+            return self.undo(flow, now_s);
+        }
+        let packets = flow.floor.since_cut.packets;
+        let patience_s = CUT_PATIENCE_S + CUT_PATIENCE_ROUNDS * flow.round_s();
+        let is_late = now_s - self.began_s > patience_s;
+        let wanted = (flow.window / flow.packet).clamp(CUT_PACKETS_MIN, CUT_PACKETS_MAX);
+        if packets < wanted && !is_late {
+            return Next::Stay;
+        }
+        if excess_is_gone(flow, loss_at_cut) || packets < TELLING_PACKETS_MIN {
+            flow.floor.learn_near();
+            return Next::Resume;
+        }
+        if is_late || loss_is_known(flow) {
+            self.begin_experiment(flow, now_s);
+        }
+        Next::Stay
+    }
+
+    fn begin_experiment(&mut self, flow: &mut Flow, now_s: f64) {
+        let tally = flow.floor.since_cut;
+        self.stage = Stage::Experiment(Experiment {
+            loss_before: tally.rate(),
+            packets_before: tally.packets,
+            window_before: flow.window,
+        });
+        self.began_s = now_s;
+        flow.window /= EXPERIMENT_DIVISOR;
+        flow.mark_cut(now_s);
+    }
+
+    /// Goes on until it is beyond chance whether a quarter of the rate gets more through.
+    fn step_experiment(&self, experiment: &Experiment, flow: &mut Flow, now_s: f64) -> Next {
+        match experiment.verdict(flow, now_s - self.began_s) {
+            None => return Next::Stay,
+            Some(Verdict::Path) => {
+                experiment.teach_floor(flow);
+                self.restore(flow);
+            }
+            Some(Verdict::Rate) => experiment.blame_rate(flow, now_s),
+        }
+        flow.mark_cut(now_s);
+        Next::Resume
+    }
+}
+
+/// What an experiment has shown.
+enum Verdict {
+    /// A quarter of the rate loses as much: the path does it, and the cut was for nothing.
+    Path,
+    /// A quarter of the rate loses less: the cut was right, and not enough.
+    Rate,
+}
+
+impl Experiment {
+    /// What it has shown after `since_s` seconds, if that is beyond chance or has taken too long.
+    fn verdict(&self, flow: &Flow, since_s: f64) -> Option<Verdict> {
+        let packets = flow.floor.since_cut.packets;
+        let packets_min = if since_s < EXPERIMENT_FEW_S {
+            EXPERIMENT_PACKETS
+        } else {
+            EXPERIMENT_PACKETS_MIN
+        };
+        if packets < packets_min {
+            return None;
+        }
+        let loss = flow.floor.since_cut.rate();
+        let gain = (delivered(loss) / delivered(self.loss_before)).ln();
+        let variance = variance(flow, self.loss_before, self.packets_before)
+            + variance(flow, loss.max(LOSS_SEEN_MIN), packets);
+        let telling = telling_gain(flow, self.loss_before);
+        let is_certain = (gain - telling).abs() > CERTAIN_DEVIATIONS * variance.sqrt();
+        let patience_s = if packets >= self.packets_before {
+            EXPERIMENT_LARGE_S
+        } else {
+            EXPERIMENT_MAX_S
+        };
+        let is_late = since_s > patience_s && packets >= EXPERIMENT_PACKETS;
+        let is_over = is_certain || is_late;
+        is_over.then_some(if gain < telling {
+            Verdict::Path
+        } else {
+            Verdict::Rate
+        })
+    }
+
+    /// All that was lost since the cut the path loses.
+    fn teach_floor(&self, flow: &mut Flow) {
+        let tally = flow.floor.since_cut;
+        let packets = tally.packets + self.packets_before;
+        let lost = tally.rate() * tally.packets + self.loss_before * self.packets_before;
+        flow.floor.learn_experiment(lost / packets, packets);
+    }
+
+    fn blame_rate(&self, flow: &mut Flow, now_s: f64) {
+        flow.window = OF_PASSED * self.window_before;
+        if let Some(law) = flow.limit.law() {
+            *law = Cubic::new(flow.window, now_s);
+        }
+    }
+}
+
+/// The window that would have passed without an excess of losses.
+fn window_that_passed(flow: &Flow) -> f64 {
+    let floor = flow.floor.loss();
+    let by_loss = flow.window * (1.0 - flow.floor.since_cut.rate()) / (1.0 - floor);
+    let by_delivery = flow
+        .capacity
+        .delivered()
+        .map_or(f64::INFINITY, |delivered| {
+            delivered / (1.0 - floor) * flow.base_s()
+        });
+    by_loss.min(by_delivery)
+}
+
+/// Whether the cut took away at least half of the losses beyond the floor.
+fn excess_is_gone(flow: &Flow, loss_at_cut: f64) -> bool {
+    let floor = flow.floor.loss();
+    let excess_before = (loss_at_cut - floor).max(FEW / GONE * (1.0 - floor));
+    let excess = flow.floor.since_cut.rate() - floor;
+    excess <= GONE * excess_before && !flow.floor.is_exceeded()
+}
+
+/// Whether the loss since the cut is known so well that an experiment can be compared with it.
+fn loss_is_known(flow: &Flow) -> bool {
+    let loss = flow.floor.since_cut.rate();
+    let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(flow, loss));
+    variance(flow, loss, flow.floor.since_cut.packets) <= deviation_max.powi(2)
+}
+
+/// Variance of the logarithm of the fraction delivered, seen in so many packets.
+fn variance(flow: &Flow, loss: f64, packets: f64) -> f64 {
+    let odds = loss / delivered(loss);
+    odds * flow.floor.dispersion(loss).min(DISPERSION_MAX) / packets.max(1.0)
+}
+
+/// The gain that speaks for congestion after `loss`: half of all that there is to gain, at most.
+fn telling_gain(flow: &Flow, loss: f64) -> f64 {
+    let all = ((1.0 - flow.floor.loss()) / delivered(loss)).ln();
+    (GAIN_PART * all).clamp(GAIN_MIN, GAIN)
+}
+
+/// The fraction delivered, large enough to divide by.
+fn delivered(loss: f64) -> f64 {
+    (1.0 - loss).max(DELIVERED_MIN)
+}
+
+/// A cut goes to this fraction of what passed: a tenth less empties a queue of one bandwidth-delay product
+/// within ten round trips.
+const OF_PASSED: f64 = 0.9;
+
+/// A cut that takes away this part of the losses beyond the floor has helped.
+const GONE: f64 = 0.5;
+/// A cut may come at the first losses: then this fraction more, of others that share the limit, is few.
+const FEW: f64 = 0.02;
+/// A cut is judged by a window's packets, but at least and at most by this many: fewer show nothing of a
+/// loss of a few percent, more only take time.
+const CUT_PACKETS_MIN: f64 = 16.0;
+const CUT_PACKETS_MAX: f64 = 400.0;
+/// ... and after this time and this many rounds by whatever has come: a slow path must not hold the
+/// state for ever.
+const CUT_PATIENCE_S: f64 = 3.0;
+const CUT_PATIENCE_ROUNDS: f64 = 2.0;
+/// With fewer packets than this no experiment begins.
+const TELLING_PACKETS_MIN: f64 = 8.0;
+
+/// An experiment sends at the rate divided by this. More would show more of a bottleneck shared with
+/// others, and cost more rate where the path is to blame.
+const EXPERIMENT_DIVISOR: f64 = 4.0;
+/// Packets of an experiment: fewer only after [`EXPERIMENT_FEW_S`], and never fewer than
+/// [`EXPERIMENT_PACKETS_MIN`].
+const EXPERIMENT_PACKETS: f64 = 64.0;
+const EXPERIMENT_PACKETS_MIN: f64 = 16.0;
+const EXPERIMENT_FEW_S: f64 = 3.0;
+/// An experiment ends after this time even if chance may explain its result, since it costs three quarters
+/// of the rate.
+const EXPERIMENT_MAX_S: f64 = 5.0;
+/// ... and sooner once it has as many packets as it is compared with: more add little, as the other
+/// half of the variance stays.
+const EXPERIMENT_LARGE_S: f64 = 2.5;
+/// Standard deviations between the gain and the telling one that chance does not explain: 95 %.
+const CERTAIN_DEVIATIONS: f64 = 2.0;
+/// The delivered fraction must grow by this, as a logarithm, to speak for congestion: five senders at
+/// an overloaded bottleneck, one of which falls to a quarter, gain 0.16.
+const GAIN: f64 = 0.1;
+/// ... or by this part of all that there is to gain, if that is less.
+const GAIN_PART: f64 = 0.5;
+/// A gain below this is chance: more packets would take too long.
+const GAIN_MIN: f64 = 0.02;
+/// The loss before the experiment is known at least this well, as the deviation of the same; and to this part of the
+/// gain that speaks for congestion.
+const DEVIATION_MAX: f64 = 0.035;
+const DEVIATION_PART: f64 = 0.5;
+/// Bursts make the variance this many times that of independent losses at most: otherwise an experiment in
+/// bursts of fifty packets would never be certain.
+const DISPERSION_MAX: f64 = 20.0;
+/// An experiment without a loss has the variance of one with this loss, not none.
+const LOSS_SEEN_MIN: f64 = 0.01;
+/// The fraction delivered is this at least wherever it divides.
+const DELIVERED_MIN: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{
+        Controller,
+        knee::{Knee, Share, mode::Mode, resolved_at},
+    };
+
+    /// An experiment after 8 % of 400 packets, at a quarter of which each `every` is lost.
+    fn experiment(every: u64) -> Knee {
+        let mut knee = Knee::new(Share::Fair, None);
+        knee.flow.pretend(0.1, 10e6, 1.0);
+        knee.flow.floor.learn_experiment(0.001, 3000.0);
+        knee.mode = Mode::LossTest(LossTest {
+            before: BeforeCut {
+                window: 1e6,
+                threshold_cap_s: f64::INFINITY,
+            },
+            stage: Stage::Experiment(Experiment {
+                loss_before: 0.08,
+                packets_before: 400.0,
+                window_before: 0.8e6,
+            }),
+            began_s: 1.0,
+        });
+        knee.flow.mark_cut(1.0);
+        let resolved = resolved_at(2.0, 1200, |number| number % every == every - 1);
+        knee.flow.floor.update(&resolved, &[]);
+        knee.step(false, 2.5);
+        knee
+    }
+
+    #[test]
+    fn a_small_loss_that_a_quarter_of_the_rate_does_not_have_was_congestion() {
+        let knee = experiment(u64::MAX);
+        assert_eq!(knee.state(), "grow");
+        assert!(knee.flow.window < 0.8e6);
+        assert!(knee.flow.floor.loss() < 0.002);
+    }
+
+    #[test]
+    fn a_small_loss_that_a_quarter_of_the_rate_has_as_well_is_the_path_s() {
+        let knee = experiment(12);
+        assert_eq!(knee.state(), "grow");
+        assert_eq!(knee.flow.window, 1e6);
+        assert!((knee.flow.floor.loss() - 0.082).abs() < 0.005);
+    }
+}

@@ -1,0 +1,165 @@
+//! What the controller is doing.
+//!
+//! In: reports, after the [`Flow`] has measured them. Out: a window, the rate at which to send, and the mode that
+//! follows. Each mode is a file: it holds what is valid in it alone, and its step says what is to come next
+//! ([`Next`]). No mode looks into another.
+
+mod compete;
+mod drain;
+mod grow;
+mod loss_test;
+mod next;
+mod policed;
+mod route_test;
+mod start;
+
+use self::{
+    compete::Compete, drain::Drain, grow::Grow, loss_test::LossTest, policed::Policed,
+    route_test::RouteTest,
+};
+pub(super) use self::{next::Next, start::Start};
+use super::flow::Flow;
+
+/// A mode with its state.
+#[derive(Debug)]
+pub(super) enum Mode {
+    /// Looking for the capacity, up to eightfold a round trip.
+    Start(Start),
+    /// Growing until queueing delay shows.
+    Grow(Grow),
+    /// Emptying the queue that growth built.
+    Drain(Drain),
+    /// Is what seems a queue a longer route?
+    RouteTest(RouteTest),
+    /// After a cut for loss: does less sending deliver a larger fraction?
+    LossTest(LossTest),
+    /// Growing by CUBIC's law below a limit that drops instead of queueing.
+    Policed(Policed),
+    /// Others keep the queue full: CUBIC's law.
+    Compete(Compete),
+}
+
+impl Mode {
+    /// The mode that `next` asks for; `None` if the present one goes on.
+    pub(super) fn after(next: Next, flow: &mut Flow, now_s: f64) -> Option<Self> {
+        Some(match next {
+            Next::Stay => return None,
+            Next::Resume if flow.limit.is_known() => {
+                flow.begin_round(now_s);
+                Self::Policed(Policed)
+            }
+            Next::Grow | Next::Resume => Self::Grow(Grow::begin(flow, now_s)),
+            Next::Drain { capacity, failed } => {
+                Self::Drain(Drain::begin(capacity, failed, flow, now_s))
+            }
+            Next::DrainFailed { failed } => {
+                let next = drain::after_failure(failed, flow);
+                return Self::after(next, flow, now_s);
+            }
+            Next::TestRoute(queue) => Self::RouteTest(RouteTest::begin(queue, flow, now_s)),
+            Next::CutForLoss(sign) => Self::LossTest(LossTest::begin(sign, flow, now_s)),
+            Next::Compete { window } => Self::Compete(Compete::begin(window, flow, now_s)),
+        })
+    }
+
+    /// Looks whether the mode is over.
+    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
+        match self {
+            Self::Start(start) => start.step(flow, app_limited, now_s),
+            Self::Grow(grow) => grow.step(flow, app_limited, now_s),
+            Self::Drain(drain) => drain.step(flow, app_limited, now_s),
+            Self::RouteTest(test) => test.step(flow, app_limited, now_s),
+            Self::LossTest(test) => test.step(flow, now_s),
+            Self::Policed(policed) => policed.step(flow, now_s),
+            Self::Compete(compete) => compete.step(flow, now_s),
+        }
+    }
+
+    /// Growth by `bytes` bytes whose fate became known.
+    pub(super) fn grow(&mut self, flow: &mut Flow, bytes: f64, now_s: f64) {
+        match self {
+            Self::Start(_) => start::grow(flow, bytes),
+            Self::Grow(grow) => grow.grow(flow, bytes),
+            Self::Policed(policed) => policed.grow(flow, bytes, now_s),
+            Self::Compete(compete) => compete.grow(flow, bytes, now_s),
+            Self::Drain(_) | Self::RouteTest(_) | Self::LossTest(_) => {}
+        }
+    }
+
+    /// The application leaves the link idle: what is under way would judge a queue that is none of ours.
+    pub(super) fn rest(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+        match self {
+            Self::Drain(drain) => drain.rest(now_s),
+            Self::RouteTest(_) => return RouteTest::abandon(flow),
+            Self::Compete(compete) => return compete.rest(now_s),
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    /// Takes `idle_s` out of the time in which CUBIC's window grows.
+    pub(super) fn pause(&mut self, flow: &mut Flow, idle_s: f64) {
+        if let Some(law) = flow.limit.law() {
+            law.pause(idle_s);
+        }
+        if let Self::Compete(compete) = self {
+            compete.pause(idle_s);
+        }
+    }
+
+    /// The losses of late say nothing of the rate.
+    pub(super) fn forgive_losses(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+        match self {
+            Self::LossTest(test) => test.undo(flow, now_s),
+            _ => Next::Stay,
+        }
+    }
+
+    /// A packet of so many bytes was sent.
+    pub(super) fn on_sent(&mut self, bytes: usize, is_first: bool, now_s: f64) {
+        match self {
+            Self::Start(start) if is_first => start.on_first_sent(now_s),
+            Self::RouteTest(test) => test.on_sent(bytes),
+            _ => {}
+        }
+    }
+
+    /// The rate at which to send, in bytes per second.
+    pub(super) fn rate(&self, flow: &Flow) -> f64 {
+        match self {
+            Self::Drain(drain) => drain.rate(flow),
+            Self::RouteTest(test) => test.rate(flow),
+            _ => flow.rate(),
+        }
+    }
+
+    /// Bytes that may be in flight beside what the window allows.
+    pub(super) fn extra_bytes(&self) -> f64 {
+        match self {
+            Self::RouteTest(test) => test.bytes(),
+            _ => 0.0,
+        }
+    }
+
+    /// Whether the window is the product of a rate and the base RTT.
+    pub(super) fn window_fits_base_rtt(&self) -> bool {
+        matches!(self, Self::Grow(_) | Self::Drain(_) | Self::RouteTest(_))
+    }
+
+    pub(super) fn is_start(&self) -> bool {
+        matches!(self, Self::Start(_))
+    }
+
+    /// Name of the mode and its stage, for logs and traces.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Start(_) => "start",
+            Self::Grow(_) => "grow",
+            Self::Drain(_) => "drain",
+            Self::RouteTest(_) => "route test",
+            Self::LossTest(test) => test.name(),
+            Self::Policed(_) => "policed",
+            Self::Compete(compete) => compete.name(),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a mode wants to do next.
+
+/// What comes after a step of a mode. Where a window is not given, the mode has set it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in super::super) enum Next {
+    /// The mode goes on.
+    Stay,
+    /// Grow until a queue shows.
+    Grow,
+    /// Grow by CUBIC's law where a limit is known that drops instead of queueing; otherwise until a queue shows.
+    Resume,
+    /// Empty the queue in front of `capacity` bytes per second in the sending domain. So many drains of the same
+    /// series have failed.
+    Drain { capacity: f64, failed: u32 },
+    /// So many drains in a row have not emptied the queue, and it is one.
+    DrainFailed { failed: u32 },
+    /// Find out whether the queue is a longer route.
+    TestRoute(SeemingQueue),
+    /// Cut the window for an excess of losses, and find out whether the cut helps.
+    CutForLoss(LossySign),
+    /// Compete with those who keep the queue full, beginning with `window` bytes.
+    Compete { window: f64 },
+}
+
+/// What is a queue or a longer route.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in super::super) struct SeemingQueue {
+    /// What the path passes if there is a queue, in bytes per second in the sending domain.
+    pub(in super::super) capacity: f64,
+    /// Queueing delay before the drain that failed, or before the test if there was none.
+    pub(in super::super) delay_s: f64,
+    /// Drains of the same series that have failed.
+    pub(in super::super) failed: u32,
+}
+
+/// What the mode knows of an excess of losses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in super::super) struct LossySign {
+    /// The queue grew by our growth, so one that drops is shallower than the threshold.
+    pub(in super::super) is_from_growth: bool,
+    /// The window that passes for sure, in bytes.
+    pub(in super::super) passed_min: f64,
+}
+
+impl LossySign {
+    /// A sign that says no more than that there are losses.
+    pub(in super::super) const PLAIN: Self = Self {
+        is_from_growth: false,
+        passed_min: 0.0,
+    };
+}

@@ -1,0 +1,225 @@
+//! Growing below a limit that drops instead of queueing.
+//!
+//! In: reports. Out: a window by CUBIC's law of [`Limit`](super::super::limit::Limit), and cuts as CUBIC makes them. A
+//! queue, or growth far beyond the limit, ends it.
+
+use super::{
+    super::flow::Flow,
+    next::{LossySign, Next},
+};
+
+#[derive(Debug)]
+pub(in super::super) struct Policed;
+
+impl Policed {
+    /// Growth by `acked` bytes.
+    pub(super) fn grow(&self, flow: &mut Flow, acked: f64, now_s: f64) {
+        let (rtt_s, packet) = (flow.rtt_s(), flow.packet);
+        if let Some(law) = flow.limit.law() {
+            flow.window = flow.window.max(law.window(now_s, rtt_s, packet, acked));
+        }
+    }
+
+    pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
+        if flow.limit.passes(flow.window) && !flow.floor.is_path_clean() {
+            flow.floor.learn_longer();
+        }
+        if flow.queue_shows() {
+            return Next::Drain {
+                capacity: flow.capacity(),
+                failed: 0,
+            };
+        }
+        if flow.floor.begins_to_be_exceeded() || flow.floor.is_exceeded() {
+            return Next::CutForLoss(LossySign {
+                passed_min: PASSED_MIN * flow.window,
+                ..LossySign::PLAIN
+            });
+        }
+        if flow.window > flow.limit.gone_at() {
+            flow.window = flow.limit.gone_at();
+            flow.is_gentle = false;
+            flow.limit.forget();
+            flow.mark_cut(now_s);
+            return Next::Grow;
+        }
+        Next::Stay
+    }
+}
+
+/// A cut takes what passed for this fraction of the window at least: growth is slow here, so what seems to pass less
+/// is a burst of losses.
+const PASSED_MIN: f64 = 0.8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{
+        Controller, Digest,
+        knee::{Knee, Share, resolved_at},
+    };
+
+    const WINDOW: f64 = 1_500_000.0;
+
+    /// Growing at 100 ms on a path that is known to lose `floor`.
+    fn growing(floor: f64) -> Knee {
+        let mut knee = Knee::new(Share::Fair, None);
+        knee.flow.pretend(0.1, WINDOW / 0.1, 1.0);
+        knee.flow.floor.learn_experiment(floor, 3000.0);
+        knee.flow.window = WINDOW;
+        knee.follow(Next::Grow, 1.0);
+        knee.flow.mark_cut(1.0);
+        knee
+    }
+
+    /// A cut for an excess of losses from `now_s` on, after which it is gone.
+    fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
+        knee.flow
+            .floor
+            .update(&resolved_at(now_s, 1000, |number| number % 4 == 0), &[]);
+        assert!(knee.flow.floor.is_exceeded());
+        let sign = LossySign {
+            is_from_growth: true,
+            ..LossySign::PLAIN
+        };
+        knee.follow(Next::CutForLoss(sign), now_s);
+        let after = resolved_at(now_s + 0.5, 1000, |number| {
+            number % floor_every == floor_every - 1
+        });
+        knee.flow.floor.update(&after, &[]);
+        knee.step(false, now_s + 0.6);
+    }
+
+    /// At a limit that has dropped at a window of 1.5 MB.
+    fn policed(floor: f64, floor_every: u64) -> Knee {
+        let mut knee = growing(floor);
+        drop_some(&mut knee, floor_every, 2.0);
+        assert_eq!(knee.state(), "grow", "one cut may be anything");
+        knee.flow.window = WINDOW / 0.75;
+        drop_some(&mut knee, floor_every, 4.0);
+        assert_eq!(knee.state(), "policed");
+        knee
+    }
+
+    #[test]
+    fn at_a_limit_without_a_queue_two_losses_are_yielded_to_as_cubic_does() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.flow.window = WINDOW;
+        knee.flow
+            .floor
+            .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
+        knee.step(false, 6.0);
+        assert_eq!(knee.state(), "policed", "the first may be the path's");
+        knee.flow
+            .floor
+            .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
+        knee.step(false, 6.1);
+        assert_eq!(knee.state(), "loss drain");
+        assert!((knee.flow.window / WINDOW - 0.7).abs() < 0.01);
+    }
+
+    #[test]
+    fn on_a_lossy_path_only_what_exceeds_the_floor_is_yielded_to() {
+        let mut knee = policed(0.1, 10);
+        knee.flow.window = WINDOW;
+        knee.flow
+            .floor
+            .update(&resolved_at(6.0, 2000, |number| number % 10 == 0), &[]);
+        knee.step(false, 6.0);
+        assert_eq!(knee.state(), "policed");
+        knee.flow
+            .floor
+            .update(&resolved_at(6.0, 1000, |number| number % 5 == 0), &[]);
+        knee.step(false, 6.1);
+        assert_eq!(knee.state(), "loss drain");
+        assert!((0.75..0.9).contains(&(knee.flow.window / WINDOW)));
+    }
+
+    #[test]
+    fn a_queue_ends_it() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.flow.queue.delay_s = 0.02;
+        knee.flow.queue.is_fresh = true;
+        knee.step(false, 6.0);
+        assert_eq!(knee.state(), "drain");
+        assert!(!knee.flow.limit.is_known());
+    }
+
+    #[test]
+    fn a_limit_that_is_gone_ends_it() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.flow.window = 10.0 * WINDOW;
+        knee.step(false, 6.0);
+        assert_eq!(knee.state(), "grow");
+        assert!(!knee.flow.limit.is_known() && !knee.flow.is_gentle);
+        assert!(knee.flow.window < 2.1 * WINDOW, "no leap");
+    }
+
+    #[test]
+    fn a_gap_between_reports_is_no_time_to_grow() {
+        let mut knee = policed(0.0, u64::MAX);
+        let before = knee.flow.window;
+        let packet = resolved_at(5.0, 1, |_| false);
+        for at_s in [5.0, 25.0] {
+            let digest = Digest {
+                resolved: &packet,
+                ..Digest::default()
+            };
+            knee.on_report(&digest, at_s);
+        }
+        assert!(
+            knee.flow.window < 1.1 * before,
+            "{}",
+            knee.flow.window / before
+        );
+    }
+
+    #[test]
+    fn what_an_experiment_has_shown_to_be_too_much_is_not_regained_at_once() {
+        let mut knee = policed(0.0, u64::MAX);
+        knee.flow.window = WINDOW;
+        let lossy = |sent_s| resolved_at(sent_s, 2000, |number| number % 5 == 0);
+        knee.flow.floor.update(&lossy(6.0), &[]);
+        knee.step(false, 6.0);
+        assert_eq!(knee.state(), "loss drain");
+        knee.flow.floor.update(&lossy(6.5), &[]);
+        knee.step(false, 6.6);
+        assert_eq!(knee.state(), "experiment");
+        let resume = 4.0 * knee.flow.window;
+        knee.flow
+            .floor
+            .update(&resolved_at(7.0, 2000, |_| false), &[]);
+        knee.step(false, 9.0);
+        assert_eq!(knee.state(), "policed");
+        knee.mode.grow(&mut knee.flow, 1500.0, 9.1);
+        assert!(
+            knee.flow.window <= resume,
+            "{} of {resume}",
+            knee.flow.window
+        );
+    }
+
+    #[test]
+    fn time_without_anything_to_send_is_no_time_to_grow() {
+        let mut knee = policed(0.0, u64::MAX);
+        let before = knee.flow.window;
+        for second in 5..65 {
+            let idle = Digest {
+                app_limited: true,
+                ..Digest::default()
+            };
+            knee.on_report(&idle, f64::from(second));
+        }
+        let packet = resolved_at(65.0, 1, |_| false);
+        let busy = Digest {
+            resolved: &packet,
+            ..Digest::default()
+        };
+        knee.on_report(&busy, 65.0);
+        assert!(
+            knee.flow.window < 1.1 * before,
+            "{}",
+            knee.flow.window / before
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! Is what seems a queue a longer route?
+//!
+//! Both delay all packets. A longer route stays when we send less. So does a queue that others fill. What tells them
+//! apart is to send at nearly the rate of the line for a while. In a queue those packets arrive later and later, or are
+//! dropped. On a longer route they arrive as they were sent.
+//!
+//! In: the delays of those packets, and a train that shows the line's rate. Out: growth at a longer base RTT, or a
+//! drain of what is a queue after all.
+
+use super::{
+    super::{
+        capacity::{TRAIN_PACKETS_MAX, Train, packets_to_time},
+        flow::{DRAIN_RATE_MIN, Flow},
+    },
+    next::{Next, SeemingQueue},
+};
+
+#[derive(Debug)]
+pub(in super::super) struct RouteTest {
+    queue: SeemingQueue,
+    /// Bytes per second at which the test sends.
+    rate: f64,
+    /// Bytes that are sent at that rate, and those of them that are still to be sent.
+    bytes: f64,
+    bytes_left: f64,
+    began_s: f64,
+}
+
+impl RouteTest {
+    pub(super) fn begin(queue: SeemingQueue, flow: &mut Flow, now_s: f64) -> Self {
+        let rate = TEST_RATE * line(flow, queue.capacity);
+        let train = train_packets(flow, rate);
+        // No more than half of what was in flight before.
+        let in_flight = flow.window.max(flow.company.window_before());
+        let watched = (rate * flow.base_s()).min(in_flight) * TEST_LENGTH;
+        let watched = watched.max(TEST_PACKETS * flow.packet);
+        let bytes = train as f64 * flow.packet + watched;
+        flow.mark_cut(now_s);
+        flow.queue.watch_ramp(now_s, now_s + watched / rate);
+        flow.capacity.trains.forget_newest();
+        flow.capacity.trains.ask_for(train);
+        Self {
+            queue,
+            rate,
+            bytes,
+            bytes_left: bytes,
+            began_s: now_s,
+        }
+    }
+
+    pub(super) fn rate(&self, flow: &Flow) -> f64 {
+        if self.bytes_left > 0.0 {
+            self.rate
+        } else {
+            flow.rate().max(DRAIN_RATE_MIN * self.queue.capacity)
+        }
+    }
+
+    /// Bytes that are sent for the sake of the test.
+    pub(super) fn bytes(&self) -> f64 {
+        self.bytes
+    }
+
+    pub(super) fn on_sent(&mut self, bytes: usize) {
+        self.bytes_left -= bytes as f64;
+    }
+
+    /// Ends the test without a word on the route.
+    pub(super) fn abandon(flow: &mut Flow) -> Next {
+        take_back_requests(flow);
+        Next::Grow
+    }
+
+    pub(super) fn step(&self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
+        let shown = flow.queue.ramp_rise_s().zip(flow.capacity.trains.newest());
+        if shown.is_none() && !self.is_overdue(flow, now_s) {
+            return Next::Stay;
+        }
+        let was_sent_at_its_rate = !app_limited && self.bytes_left <= 0.0;
+        if !was_sent_at_its_rate {
+            return Self::abandon(flow);
+        }
+        let is_free = shown.is_some_and(|(rise_s, train)| self.is_free(flow, rise_s, train));
+        self.end(flow, is_free, now_s)
+    }
+
+    fn is_overdue(&self, flow: &Flow, now_s: f64) -> bool {
+        let patience_s = PATIENCE_ROUND_TRIPS * flow.rtt_s() + self.bytes / self.rate + PATIENCE_S;
+        now_s - self.began_s > patience_s
+    }
+
+    /// Whether the test found no queue: its delay grew by `rise_s`, and its train showed the line.
+    fn is_free(&self, flow: &Flow, rise_s: f64, train: Train) -> bool {
+        let is_flat = rise_s <= flow.threshold_at_s(self.rate);
+        // Our own queue has become shorter since we send less.
+        let unmoved = if self.queue.failed <= 1 {
+            UNMOVED_AT_FIRST
+        } else {
+            UNMOVED
+        };
+        let is_unmoved = flow.queue.delay_s > unmoved * self.queue.delay_s;
+        // A rate far below what the line passes would show nothing in a queue of others.
+        let is_telling = !train.is_lower_bound && train.rate <= LINE_MAX * self.rate;
+        is_flat && is_unmoved && is_telling && !flow.floor.is_exceeded()
+    }
+
+    fn end(&self, flow: &mut Flow, is_free: bool, now_s: f64) -> Next {
+        take_back_requests(flow);
+        let failed = self.queue.failed;
+        if is_free {
+            adopt_longer_route(flow, self.rate, now_s);
+            Next::Grow
+        } else if failed == 0 {
+            let capacity = flow.capacity().min(self.queue.capacity);
+            Next::Drain { capacity, failed }
+        } else {
+            Next::DrainFailed { failed }
+        }
+    }
+}
+
+/// What the line seems to pass, in bytes per second, if `capacity` is what we get of it.
+fn line(flow: &Flow, capacity: f64) -> f64 {
+    let peak = flow.capacity.peak().unwrap_or(capacity);
+    let known = peak.max(flow.capacity.known).max(capacity);
+    // A test before this one has shown whether the line has become slower, too.
+    let newest = flow.capacity.trains.newest();
+    let shown = newest.filter(|train| !train.is_lower_bound);
+    let line = shown.map_or(known, |train| known.min(train.rate));
+    // A train that a stall has stretched must not make the test slower than a drain.
+    line.max(capacity * DRAIN_RATE_MIN)
+}
+
+/// Packets of the train that shows the line: as many as take long enough to be measured at `rate`, and as the
+/// receiver samples three of at least.
+fn train_packets(flow: &Flow, rate: f64) -> usize {
+    let stride = (rate * flow.base_s() / flow.packet / STRIDE_PACKETS).min(STRIDE_MAX);
+    packets_to_time(rate, flow.packet)
+        .max(TRAIN_STRIDES * stride)
+        .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
+}
+
+/// What was asked for the sake of a test is not wanted any more.
+fn take_back_requests(flow: &mut Flow) {
+    flow.queue.forget_ramp();
+    flow.capacity.trains.ask_for(0);
+}
+
+/// The path passes `rate` without a queue, and takes longer than before.
+fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
+    flow.queue.adopt_longer_route(now_s);
+    flow.window = rate * flow.base_s();
+    flow.company.forget();
+    flow.mark_cut(now_s);
+}
+
+/// A test sends at this fraction of the capacity: a free line passes that without a queue, and in a line that
+/// others fill it makes the delay grow by a good part of the test's own length.
+const TEST_RATE: f64 = 0.9;
+/// A test takes this part of the base RTT. Over two thirds of that a queue grows by 0.3 RTT where others use all of
+/// the line, and by more than the threshold as long as they use 0.3 of it; at the most it adds half of a
+/// bandwidth-delay product.
+const TEST_LENGTH: f64 = 0.5;
+/// ... and this many packets at least, nearly three times the packets of the threshold.
+const TEST_PACKETS: f64 = 16.0;
+/// A test begins with a train, which shows the rate of the line even if others fill it.
+/// A receiver samples one arrival of so many in a round trip's packets, and one in 16 at least.
+const STRIDE_PACKETS: f64 = 128.0;
+const STRIDE_MAX: f64 = 16.0;
+const TRAIN_STRIDES: f64 = 3.0;
+/// Half a threshold's worth of queue, at least.
+const TRAIN_PACKETS_MIN: f64 = 16.0;
+/// A test at less than two thirds of the train's rate says nothing: two that share a line leave room as they drain
+/// together.
+const LINE_MAX: f64 = 1.5;
+/// A drain leaves less than this part of a queue that is our own. At first our own queue may stand before that of a
+/// longer and slower route.
+const UNMOVED_AT_FIRST: f64 = 0.5;
+const UNMOVED: f64 = 0.9;
+/// Without a word of the packets of a test for this many round trips, and this much longer, it has failed.
+const PATIENCE_ROUND_TRIPS: f64 = 3.0;
+const PATIENCE_S: f64 = 0.3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{
+        Arrival, Controller, Digest,
+        knee::{Knee, Share},
+    };
+
+    const BASE_S: f64 = 0.1;
+    const RATE: f64 = 10e6;
+    const TRAIN: u32 = 16;
+
+    /// A link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
+    fn draining(share: Share) -> Knee {
+        let mut knee = Knee::new(share, None);
+        knee.flow.pretend(BASE_S, RATE, 1.0);
+        knee.flow.queue.has_emptied = true;
+        knee.flow.window = 2e6;
+        knee.flow.queue.delay_s = 0.1;
+        let drain = Next::Drain {
+            capacity: RATE,
+            failed: 0,
+        };
+        knee.follow(drain, 1.0);
+        knee
+    }
+
+    /// Begins a test after so many drains that failed.
+    fn test_route(knee: &mut Knee, failed: u32, now_s: f64) {
+        let queue = SeemingQueue {
+            capacity: RATE,
+            delay_s: 0.1,
+            failed,
+        };
+        knee.follow(Next::TestRoute(queue), now_s);
+    }
+
+    /// Lets a test run on a line that passes `line` bytes a second. Its packets take `delay_s` longer than before, by
+    /// the time since the test began.
+    fn run_test(knee: &mut Knee, began_s: f64, line: f64, delay_s: impl Fn(f64) -> f64) {
+        let arrival = |number: u32, since_s: f64, delay_s: f64| Arrival {
+            number: 1000 * began_s as u64 + u64::from(number),
+            sent_s: began_s + since_s,
+            received_s: began_s + since_s + BASE_S / 2.0 + delay_s,
+            sent_bytes_before: u64::from(number) * 1500,
+            in_train: number < TRAIN,
+        };
+        let train = (0..TRAIN).map(|number| {
+            let behind_s = f64::from(number) * 1500.0 / line;
+            arrival(number, 0.0, delay_s(0.0) + behind_s)
+        });
+        let others = (0..200_u32).map(|place| {
+            let since_s = f64::from(place) * 0.5e-3;
+            arrival(TRAIN + place, since_s, delay_s(since_s))
+        });
+        let arrivals: Vec<Arrival> = train.chain(others).collect();
+        for number in 0..1000 {
+            knee.on_sent(number, 1500, began_s);
+        }
+        let digest = Digest {
+            arrivals: &arrivals,
+            rtt_s: Some(BASE_S + delay_s(0.0)),
+            bytes_in_flight: 1_000_000,
+            ..Digest::default()
+        };
+        knee.on_report(&digest, began_s + 0.3);
+    }
+
+    #[test]
+    fn what_arrives_as_it_was_sent_is_on_a_longer_route() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 1, 2.0);
+        assert!((knee.rate_bytes_per_s() / (TEST_RATE * RATE) - 1.0).abs() < 0.01);
+        run_test(&mut knee, 2.0, RATE, |_| 0.1);
+        assert_eq!(knee.state(), "grow");
+        assert!(knee.take_longer_route() && !knee.take_longer_route());
+        assert!(
+            (knee.flow.base_s() - 0.2).abs() < 1e-6,
+            "{}",
+            knee.flow.base_s()
+        );
+        assert!((knee.rate_bytes_per_s() / (TEST_RATE * RATE) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn three_queues_that_grow_under_the_test_are_company_with_the_window_from_before_them() {
+        let mut knee = draining(Share::Fair);
+        for fails in 1..=3_u32 {
+            assert_ne!(knee.state(), "compete", "{fails} failures");
+            let at_s = 2.0 * f64::from(fails);
+            test_route(&mut knee, fails, at_s);
+            run_test(&mut knee, at_s, RATE, |since_s| 0.1 + 0.5 * since_s);
+        }
+        assert_eq!(knee.state(), "compete");
+        assert_eq!(knee.flow.window, 2e6);
+        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    #[test]
+    fn who_leaves_everything_to_others_drains_on() {
+        let mut knee = draining(Share::Background);
+        for fails in 1..=5_u32 {
+            let at_s = 2.0 * f64::from(fails);
+            test_route(&mut knee, fails, at_s);
+            run_test(&mut knee, at_s, RATE, |since_s| 0.1 + 0.5 * since_s);
+            assert_eq!(knee.state(), "drain");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_shrinks_as_we_drain_is_our_own() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 1, 2.0);
+        run_test(&mut knee, 2.0, RATE, |since_s| 0.05 - 0.1 * since_s);
+        assert_eq!(knee.state(), "drain");
+        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    /// Two of ours that share a line leave room as they drain together.
+    #[test]
+    fn a_test_far_below_the_rate_of_the_line_is_not_telling() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 1, 2.0);
+        run_test(&mut knee, 2.0, 2.0 * RATE, |_| 0.1);
+        assert_eq!(knee.state(), "drain");
+        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_test_without_traffic_decides_nothing() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 3, 2.0);
+        let idle = Digest {
+            app_limited: true,
+            ..Digest::default()
+        };
+        knee.on_report(&idle, 3.0);
+        assert_eq!(knee.state(), "grow");
+        assert!((knee.flow.window / (0.95 * RATE * BASE_S) - 1.0).abs() < 0.01);
+    }
+}
