@@ -38,7 +38,7 @@ impl Cubic {
 
     /// Cuts `window` for a loss. Returns the new one.
     pub(super) fn cut(&mut self, window: f64, now_s: f64) -> f64 {
-        // Fast convergence: a window that did not regain its maximum leaves room for others.
+        // Fast convergence (RFC 9438 section 4.7): a window that did not regain its maximum leaves room for others.
         self.window_max = if window < self.window_max {
             window * (1.0 + BETA) / 2.0
         } else {
@@ -86,3 +86,49 @@ const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 const TARGET_MAX: f64 = 1.5;
 /// No path holds a terabyte; keeps the bound finite after a long silence.
 const WINDOW_MAX: f64 = 1e12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: f64 = 1500.0;
+
+    #[test]
+    fn a_window_that_was_cut_is_back_after_the_time_that_the_cubic_law_takes() {
+        let mut cubic = Cubic::new(1000.0 * PACKET, 0.0);
+        assert_eq!(cubic.cut(1000.0 * PACKET, 0.0), 700.0 * PACKET);
+        // K of RFC 9438 section 4.2: the cubic root of 300 packets / C.
+        let k_s = (300.0 / C).cbrt();
+        let before = cubic.window(k_s - 2.0, 0.0, PACKET, 0.0);
+        assert!(before < 1000.0 * PACKET);
+        let then = cubic.window(k_s, 0.0, PACKET, 0.0);
+        assert!((then / (1000.0 * PACKET) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_pause_is_no_time_to_grow() {
+        let mut paused = Cubic::new(1000.0 * PACKET, 0.0);
+        let mut plain = paused;
+        paused.pause(3.0);
+        let window = plain.window(2.0, 0.1, PACKET, 0.0);
+        assert_eq!(paused.window(5.0, 0.1, PACKET, 0.0), window);
+    }
+
+    #[test]
+    fn a_small_window_grows_as_reno_s_does() {
+        let mut cubic = Cubic::new(10.0 * PACKET, 0.0);
+        cubic.cut(10.0 * PACKET, 0.0);
+        let acked = 7.0 * PACKET;
+        let window = cubic.window(0.01, 0.01, PACKET, acked);
+        assert!((window / PACKET - 7.0 - RENO_ALPHA).abs() < 1e-9);
+    }
+
+    #[test]
+    fn on_a_lossy_path_a_cut_is_half_as_deep_and_leaves_nothing_to_others() {
+        let mut cubic = Cubic::new(1000.0 * PACKET, 0.0);
+        assert_eq!(cubic.cut_lossy(500.0 * PACKET, 1.0), 425.0 * PACKET);
+        assert_eq!(cubic.window_max(), 500.0 * PACKET);
+        cubic.cut(400.0 * PACKET, 2.0);
+        assert_eq!(cubic.window_max(), 340.0 * PACKET, "fast convergence");
+    }
+}

@@ -51,17 +51,12 @@ impl BaseRtt {
         self.least.reset(least_s, now_s);
     }
 
-    /// How the base RTT compares with that of the sample before.
-    pub(super) fn change(&mut self) -> Change {
+    /// The base RTT at the sample before and at this one, in seconds, if this is another path.
+    pub(super) fn change_s(&mut self) -> Option<(f64, f64)> {
         let now_s = self.get_s();
-        let before_s = self.before_s.replace(now_s).unwrap_or(now_s);
-        if now_s > ANOTHER * before_s {
-            Change::Longer { before_s, now_s }
-        } else if now_s * ANOTHER < before_s {
-            Change::Shorter { before_s, now_s }
-        } else {
-            Change::None
-        }
+        let before_s = self.before_s.replace(now_s)?;
+        let is_another = now_s > ANOTHER * before_s || now_s * ANOTHER < before_s;
+        is_another.then_some((before_s, now_s))
     }
 
     /// Takes what is the base RTT now for no change.
@@ -83,14 +78,6 @@ impl BaseRtt {
         self.first = FirstSamples::over();
         self.least.insert(base_s, now_s, path_window_s(base_s));
     }
-}
-
-/// The base RTT is that of another path.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Change {
-    None,
-    Longer { before_s: f64, now_s: f64 },
-    Shorter { before_s: f64, now_s: f64 },
 }
 
 /// The round-trip time before any sample: that of a path across a continent.
@@ -120,15 +107,14 @@ mod tests {
     fn a_quarter_more_or_less_at_once_is_another_path() {
         let mut base = BaseRtt::default();
         base.pretend(0.1, 0.0);
-        assert_eq!(base.change(), Change::None, "there was none before");
+        assert_eq!(base.change_s(), None, "there was none before");
         base.pretend(0.09, 1.0);
-        assert_eq!(base.change(), Change::None);
+        assert_eq!(base.change_s(), None);
         base.pretend(0.06, 2.0);
-        let (before_s, now_s) = (0.09, 0.06);
-        assert_eq!(base.change(), Change::Shorter { before_s, now_s });
+        assert_eq!(base.change_s(), Some((0.09, 0.06)));
         base.rebase(0.1, 3.0);
-        assert!(matches!(base.change(), Change::Longer { .. }));
-        assert_eq!(base.change(), Change::None);
+        assert_eq!(base.change_s(), Some((0.06, 0.16)));
+        assert_eq!(base.change_s(), None);
     }
 
     #[test]

@@ -24,15 +24,6 @@ pub(super) struct Delays {
     least_before_s: Option<f64>,
 }
 
-/// What a bucket has shown.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Excess {
-    /// The least delay beyond the base delay, in seconds.
-    pub(super) excess_s: f64,
-    /// The packets were sent after the last cut.
-    pub(super) is_fresh: bool,
-}
-
 impl Delays {
     pub(super) fn new() -> Self {
         Self {
@@ -76,15 +67,15 @@ impl Delays {
             && !(arrival.in_train && base_s.is_none())
     }
 
-    /// Takes in the delay of a telling arrival, sent after the last cut if it `is_fresh`. Returns what its bucket shows
-    /// if that is full now.
+    /// Takes in the delay of a telling arrival, sent after the last cut if it `is_fresh`. If its bucket is full now,
+    /// returns the least delay of the bucket beyond the base delay, in seconds.
     pub(super) fn insert(
         &mut self,
         arrival: &Arrival,
         is_fresh: bool,
         base_rtt_s: f64,
         now_s: f64,
-    ) -> Option<Excess> {
+    ) -> Option<f64> {
         if is_fresh && !self.bucket.is_fresh {
             self.bucket.clear();
             self.bucket.is_fresh = true;
@@ -97,7 +88,7 @@ impl Delays {
         is_full.then(|| self.judge_bucket(base_rtt_s, now_s))?
     }
 
-    fn judge_bucket(&mut self, base_rtt_s: f64, now_s: f64) -> Option<Excess> {
+    fn judge_bucket(&mut self, base_rtt_s: f64, now_s: f64) -> Option<f64> {
         let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
         let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
@@ -106,10 +97,7 @@ impl Delays {
             .insert(seen_twice_s, now_s, path_window_s(base_rtt_s));
         let base_s = self.base.get().unwrap_or(least_s);
         self.bucket.clear();
-        Some(Excess {
-            excess_s: (least_s - base_s).max(0.0),
-            is_fresh: self.bucket.is_fresh,
-        })
+        Some((least_s - base_s).max(0.0))
     }
 
     /// A cut: the delays of before it are no word of what comes after it.
@@ -186,3 +174,52 @@ const BUCKET_COUNT_MAX: usize = 4096;
 const FAST_EACH: usize = 4;
 /// ... by this part of the base RTT at least. Few packets may be farther apart than jitter makes most.
 const AHEAD: f64 = 1.0 / 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(number: u64, delay_s: f64) -> Arrival {
+        let sent_s = number as f64 * 1e-3;
+        Arrival {
+            number,
+            sent_s,
+            received_s: sent_s + delay_s,
+            sent_bytes_before: number * 1500,
+            in_train: false,
+        }
+    }
+
+    /// What the arrivals say on a path of 20 ms, all sent after the last cut.
+    fn insert(delays: &mut Delays, arrivals: impl IntoIterator<Item = Arrival>) -> Option<f64> {
+        let mut shown_s = None;
+        for arrival in arrivals {
+            if delays.is_telling(&arrival, 0.02) {
+                shown_s = delays.insert(&arrival, true, 0.02, 0.0).or(shown_s);
+            }
+        }
+        shown_s
+    }
+
+    #[test]
+    fn stragglers_and_overtakers_say_nothing_of_the_path() {
+        let mut delays = Delays::new();
+        insert(&mut delays, (1..100).map(|number| arrival(number, 0.01)));
+        assert!(delays.is_telling(&arrival(100, 0.01), 0.02));
+        assert!(!delays.is_telling(&arrival(50, 0.06), 0.02), "a straggler");
+        assert!(!delays.is_telling(&arrival(101, 0.001), 0.02));
+    }
+
+    #[test]
+    fn what_a_bucket_shows_is_the_excess_over_the_base() {
+        let mut delays = Delays::new();
+        let usual = (1..100).map(|number| arrival(number, 0.01));
+        assert_eq!(insert(&mut delays, usual), Some(0.0));
+        let waits = (100..200).map(|number| arrival(number, 0.015));
+        let shown_s = insert(&mut delays, waits).expect("buckets were full");
+        assert!((shown_s - 0.005).abs() < 1e-9);
+        delays.rebase(shown_s, 0.3);
+        let no_more = (200..300).map(|number| arrival(number, 0.015));
+        assert!(insert(&mut delays, no_more).expect("as before") < 1e-9);
+    }
+}

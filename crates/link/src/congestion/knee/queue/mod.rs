@@ -10,11 +10,7 @@ mod base_rtt;
 mod delays;
 mod ramp;
 
-use self::{
-    base_rtt::{BaseRtt, Change},
-    delays::Delays,
-    ramp::Ramp,
-};
+use self::{base_rtt::BaseRtt, delays::Delays, ramp::Ramp};
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::Arrival;
 
@@ -105,10 +101,10 @@ impl Queue {
             ramp.on_arrival(arrival);
         }
         let is_fresh = arrival.sent_s > self.cut_s;
-        if let Some(shown) = self.delays.insert(arrival, is_fresh, base_s, now_s) {
+        if let Some(excess_s) = self.delays.insert(arrival, is_fresh, base_s, now_s) {
             self.sent_s = arrival.sent_s;
-            self.delay_s = shown.excess_s;
-            self.is_fresh = shown.is_fresh;
+            self.delay_s = excess_s;
+            self.is_fresh = is_fresh;
             self.peak.insert(self.delay_s, now_s, path_window_s(base_s));
         }
     }
@@ -116,20 +112,17 @@ impl Queue {
     /// Follows the base RTT to that of another path, where the queue was `queue_s` long before. Returns by which
     /// factor that changes the product of a rate and the round-trip time.
     pub(super) fn follow_base_rtt(&mut self, queue_s: f64, now_s: f64) -> f64 {
-        match self.base.change() {
-            Change::None => 1.0,
-            Change::Shorter { before_s, now_s } => now_s / before_s,
-            Change::Longer {
-                before_s,
-                now_s: base_s,
-            } => {
-                // What was the least before is too old to count.
-                self.delays.forget_base();
-                self.forget(now_s);
-                self.delay_s = 0.0;
-                base_s / (before_s + queue_s)
-            }
+        let Some((before_s, base_s)) = self.base.change_s() else {
+            return 1.0;
+        };
+        if base_s < before_s {
+            return base_s / before_s;
         }
+        // What was the least before is too old to count.
+        self.delays.forget_base();
+        self.forget(now_s);
+        self.delay_s = 0.0;
+        base_s / (before_s + queue_s)
     }
 
     /// A cut: from now on only packets sent after `now_s` show whether the queue empties.
