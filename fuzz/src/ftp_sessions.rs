@@ -305,7 +305,9 @@ impl World {
 
     /// Whole lines are written: one, or those of an answer that the gateway has asked for ahead.
     fn client_reads(&mut self, lines: &[u8]) {
-        let text = lines.strip_suffix(b"\r\n").expect("whole lines are written");
+        let text = lines
+            .strip_suffix(b"\r\n")
+            .expect("whole lines are written");
         for line in text.split_inclusive(|byte| *byte == b'\n') {
             let line = line.strip_suffix(b"\r\n").unwrap_or(line);
             assert!(!line.contains(&b'\n'), "each line ends with CR and LF");
