@@ -195,6 +195,30 @@ fn a_peer_that_moves_to_another_host_is_measured_anew() {
         .expect("it ends");
 }
 
+/// The round trip of the new path is 600 times that of the former one.
+#[test]
+fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
+    for from in [Side::A, Side::B] {
+        let mut world = World::new(&config(1));
+        world.change_paths(|path| path.delay = Duration::from_micros(500));
+        let id = world.send(from, Class::Bulk, ByteCount::megabytes(100));
+        world.run_for(Duration::from_secs(3));
+        assert!(world.progress(id).arrived.is_none(), "it is under way");
+        world.change_paths(|path| path.delay = Duration::from_millis(300));
+        let elsewhere = "10.99.0.7:4810".parse().expect("well formed");
+        world.set_address(Side::A, elsewhere);
+        world.run_for(Duration::from_secs(2));
+        assert_eq!(
+            world.view(Side::B).address,
+            Some(elsewhere),
+            "sent by {from:?}"
+        );
+        world
+            .run_to_end(id, Duration::from_secs(60))
+            .expect("it ends");
+    }
+}
+
 #[test]
 fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
     let config = config(1);

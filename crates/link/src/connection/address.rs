@@ -2,7 +2,7 @@
 //!
 //! In: packets from another address, and answers to challenges. Out: challenges, and the path to the new address.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use super::{
     Connection, Transmit,
@@ -17,15 +17,31 @@ use crate::{
 
 /// Challenges sent to an address before it is given up.
 const CHALLENGES_MAX: u32 = 8;
+/// Pause behind the first challenge; each pause is twice the one before, and a round trip of the former path at
+/// least. The new path may be longer by far, and the token of a challenge counts until the last pause is over, after
+/// 2^8 of these: 6.4 s.
+const PAUSE_FIRST: Duration = Duration::from_millis(25);
 /// A packet with a challenge alone.
 const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
 
 impl Candidate {
     pub(super) fn next_challenge(&self) -> Time {
-        if self.allowance < CHALLENGE_BYTES {
+        if self.allowance < CHALLENGE_BYTES || self.tries == CHALLENGES_MAX {
             return Time::NEVER;
         }
         self.next
+    }
+
+    /// A challenge leaves; the former path has this round-trip time.
+    fn on_challenge(&mut self, rtt: Duration, now: Time) {
+        self.next = now + rtt.max(PAUSE_FIRST * 2_u32.pow(self.tries));
+        self.tries += 1;
+        self.allowance -= CHALLENGE_BYTES;
+    }
+
+    /// No answer has come to any challenge.
+    fn is_over(&self, now: Time) -> bool {
+        self.tries == CHALLENGES_MAX && self.next <= now
     }
 }
 
@@ -42,13 +58,8 @@ impl Connection {
         let rtt = self.path.rtt.smoothed();
         let due = |candidate: &&mut Candidate| candidate.next_challenge() <= now;
         if let Some(candidate) = self.path.candidate.as_mut().filter(due) {
-            candidate.next = now + rtt;
-            candidate.tries += 1;
-            candidate.allowance -= CHALLENGE_BYTES;
+            candidate.on_challenge(rtt, now);
             let (address, token) = (candidate.address, candidate.token);
-            if candidate.tries >= CHALLENGES_MAX {
-                self.path.candidate = None;
-            }
             return Some(self.write_single(out, address, &Frame::Challenge(token), now));
         }
         None
@@ -88,7 +99,8 @@ impl Connection {
     /// replayed from there.
     pub(super) fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
-        if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == from) {
+        let candidate = self.path.candidate.as_mut();
+        if let Some(candidate) = candidate.filter(|c| c.address == from && !c.is_over(now)) {
             candidate.allowance += allowance;
             return;
         }
