@@ -13,9 +13,11 @@ pub(crate) struct Overtakers {
     recent_s: VecDeque<f64>,
     /// Since when the packets with a shorter delay have been more than a few.
     many: Option<Many>,
+    /// Since when there have been no other packets.
+    row: Option<Many>,
 }
 
-/// When the packets with a shorter delay became more than a few, and how many packets have arrived since.
+/// When something began, and how many packets have arrived since.
 #[derive(Debug, Clone, Copy)]
 struct Many {
     since_s: f64,
@@ -32,12 +34,17 @@ const OVERTAKERS_EACH: usize = 3;
 /// After a pause overtakers arrive first, and alone for as long as they are early. If they are alone for this
 /// multiple of that time, and for [`COMPARED`] packets, their delay is that of the path.
 const ALONE_MAX: f64 = 2.0;
+/// Packets in a row that are too many to be overtakers, where one in three overtakes: once in 40 million.
+const ROW_MIN: usize = 16;
+/// ... if they are alone for this multiple of the time by which they are early: what they overtook arrives by then.
+const ROW_LASTS: f64 = 1.25;
 
 impl Overtakers {
     pub(crate) fn new() -> Self {
         Self {
             recent_s: VecDeque::with_capacity(COMPARED),
             many: None,
+            row: None,
         }
     }
 
@@ -59,6 +66,23 @@ impl Overtakers {
             return true;
         };
         let is_early = |delay_s: f64| delay_s < base_s - least_s;
+        // Packets of a queue that has gone. Overtakers have others between them once those they overtook arrive.
+        let has_lasted = |row: &Many| {
+            let alone_s = at_s - row.since_s;
+            row.packets >= ROW_MIN && alone_s > ROW_LASTS * (base_s - delay_s)
+        };
+        if is_early(delay_s) {
+            let row = self.row.get_or_insert(Many {
+                since_s: at_s,
+                packets: 0,
+            });
+            row.packets += 1;
+            if has_lasted(row) {
+                return false;
+            }
+        } else {
+            self.row = None;
+        }
         let earlier = self.recent_s.iter().filter(|delay_s| is_early(**delay_s));
         if earlier.count() < (self.recent_s.len() / OVERTAKERS_EACH).max(2) {
             self.many = None;
@@ -100,14 +124,20 @@ impl FirstSamples {
         self.sorted_s.len() == COMPARED_MIN
     }
 
-    /// Takes in a sample. Returns the median as long as the samples are the first ones.
-    pub(crate) fn median_with(&mut self, sample_s: f64) -> Option<f64> {
+    /// Takes in a sample. Returns the base as long as the samples are the first ones: the median, or about the least
+    /// if packets of ours that stand in a queue for `queue_max_s` explain the difference.
+    pub(crate) fn base_with(&mut self, sample_s: f64, queue_max_s: f64) -> Option<f64> {
         if self.is_over() {
             return None;
         }
         let place = self.sorted_s.partition_point(|other_s| *other_s < sample_s);
         self.sorted_s.insert(place, sample_s);
-        Some(self.sorted_s[self.sorted_s.len() / 2])
+        let count = self.sorted_s.len();
+        // The least may be that of an overtaker.
+        let least_s = self.sorted_s[usize::from(count > 1)];
+        let median_s = self.sorted_s[count / 2];
+        let is_ours = median_s - least_s <= queue_max_s;
+        Some(if is_ours { least_s } else { median_s })
     }
 }
 
@@ -167,11 +197,11 @@ mod tests {
     #[test]
     fn the_first_sample_of_all_does_not_make_the_base() {
         let mut first = FirstSamples::default();
-        assert_eq!(first.median_with(0.0), Some(0.0), "there is no other");
+        assert_eq!(first.base_with(0.0, 0.0), Some(0.0), "there is no other");
         for _ in 2..=COMPARED_MIN {
-            assert_eq!(first.median_with(0.1), Some(0.1));
+            assert_eq!(first.base_with(0.1, 0.0), Some(0.1));
         }
-        assert_eq!(first.median_with(0.1), None);
+        assert_eq!(first.base_with(0.1, 0.0), None);
     }
 
     #[test]

@@ -82,3 +82,57 @@ fn a_path_that_was_ten_times_faster_loses_next_to_nothing() {
     let sent = (after.sent - before.sent) as f64;
     assert!(dropped <= 0.02 * sent, "{dropped} of {sent}");
 }
+
+/// Lines that hold less than the first flight, with the deep queues that home lines have.
+const SLOW_LINES: [(u64, u64); 13] = [
+    (1, 10),
+    (1, 100),
+    (2, 20),
+    (4, 5),
+    (8, 10),
+    (8, 25),
+    (8, 60),
+    (20, 2),
+    (20, 10),
+    (20, 30),
+    (50, 5),
+    (50, 20),
+    (100, 1),
+];
+
+#[test]
+fn a_slow_and_short_line_is_not_flooded_at_the_start() {
+    for (mbit, rtt_ms) in SLOW_LINES {
+        for (is_both_ways, up_for_ms) in [(false, 1000), (true, 1000), (false, 30), (true, 30)] {
+            let (rate, rtt) = (BitRate::mbit(mbit), Duration::from_millis(rtt_ms));
+            let path = PathConfig {
+                rate: Some(rate),
+                queue: PathConfig::default_queue(rate, rtt),
+                delay: rtt / 2,
+                ..PathConfig::default()
+            };
+            let mut world = World::new(&WorldConfig {
+                forward: path.clone(),
+                backward: path,
+                ..config(1)
+            });
+            let size = ByteCount::new((3.0 * PAYLOAD * rate.as_bytes_per_s()) as u64);
+            world.run_for(Duration::from_millis(up_for_ms));
+            let id = world.send(Side::A, Class::Bulk, size);
+            if is_both_ways {
+                world.send(Side::B, Class::Bulk, size);
+            }
+            let took = world.run_to_end(id, Duration::from_secs(60));
+            let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
+            let counters = world.path_counters(Side::A);
+            let dropped = counters.queue_drops as f64 / counters.sent as f64;
+            let line = format!(
+                "{mbit} Mbit/s, {rtt_ms} ms, both ways {is_both_ways}, up for {up_for_ms} ms: \
+                 {took_s:.2} s in place of 3, {dropped:.3} dropped"
+            );
+            println!("{line}");
+            // The worst: 81 % before a train was believed against the first window, 10 % now.
+            assert!(took_s < 3.8 && dropped < 0.12, "{line}");
+        }
+    }
+}

@@ -40,6 +40,13 @@ pub struct Digest<'a> {
     pub ce: u64,
 }
 
+impl Digest<'_> {
+    /// Bytes whose fate became known.
+    fn resolved_bytes(&self) -> u64 {
+        self.resolved.iter().map(|packet| packet.bytes as u64).sum()
+    }
+}
+
 /// What an earlier connection learned of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathMemory {

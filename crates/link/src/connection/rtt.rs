@@ -76,8 +76,8 @@ impl Rtt {
             self.minima = [None, previous];
             self.half_began = now;
         }
-        self.minima[0] = match self.first.median_with(rtt.as_secs_f64()) {
-            Some(median_s) => Some(Duration::from_secs_f64(median_s)),
+        self.minima[0] = match self.first.base_with(rtt.as_secs_f64(), 0.0) {
+            Some(base_s) => Some(Duration::from_secs_f64(base_s)),
             None => Some(self.minima[0].map_or(rtt, |least| least.min(rtt))),
         };
         true

@@ -53,7 +53,10 @@ impl Flow {
     /// changes if the path has become another one, where the queue was `queue_s` long.
     pub(super) fn measure(&mut self, digest: &Digest<'_>, queue_s: f64, now_s: f64) -> f64 {
         if let Some(rtt_s) = digest.rtt_s {
-            self.queue.on_rtt(rtt_s, now_s);
+            // How long the packets that were in flight take at the rate that a train shows.
+            let used = (digest.bytes_in_flight + digest.resolved_bytes()) as f64;
+            let own_queue_max_s = used / self.capacity.trains.shown_max();
+            self.queue.on_rtt(rtt_s, own_queue_max_s, now_s);
         }
         let base_s = self.base_s();
         self.reports.on_report(digest, base_s, now_s);
@@ -156,13 +159,18 @@ impl Flow {
 
     /// The capacity of the path in the sending domain, never far below the rate of the last round trip.
     pub(super) fn capacity(&self) -> f64 {
+        self.capacity_at(self.rate())
+    }
+
+    /// The same where the last round trip was sent at `sent` bytes per second.
+    pub(super) fn capacity_at(&self, sent: f64) -> f64 {
         let passed = if self.floor.is_exceeded() {
             self.floor.passed()
         } else {
             1.0
         };
         let was_app_limited = self.reports.were_app_limited_of_late(self.rtt_s());
-        self.capacity.estimate(self.rate(), passed, was_app_limited)
+        self.capacity.estimate(sent, passed, was_app_limited)
     }
 
     /// How long a round lasts: a round trip, or longer where that holds too few packets or too little

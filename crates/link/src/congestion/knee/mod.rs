@@ -89,7 +89,7 @@ impl Knee {
 
     /// Whether the application sends so little that a queue is none of ours, and that nothing we do would show in it.
     fn is_idle(&self, digest: &Digest<'_>) -> bool {
-        let used = digest.bytes_in_flight as f64 + resolved_bytes(digest) as f64;
+        let used = digest.bytes_in_flight as f64 + digest.resolved_bytes() as f64;
         !self.mode.is_start()
             && digest.app_limited
             && used < (IDLE_PART * self.flow.window).min(IDLE_PACKETS * self.flow.packet)
@@ -106,7 +106,7 @@ impl Knee {
         self.mode.pause(&mut self.flow, idle_s);
         if !digest.app_limited {
             // A report after a pause resolves several round trips at once: growth is by round trips.
-            let bytes = (resolved_bytes(digest) as f64).min(self.flow.window);
+            let bytes = (digest.resolved_bytes() as f64).min(self.flow.window);
             self.mode.grow(&mut self.flow, bytes, now_s);
         }
     }
@@ -167,7 +167,7 @@ impl Controller for Knee {
         self.mode.extra_bytes()
             + IN_FLIGHT_MAX * flow.window * slack
             + IN_FLIGHT_SPARE_PACKETS * flow.packet
-            + self.mode.rate(flow) * flow.reports.silence_s(base_s)
+            + self.mode.rate(flow) * self.mode.silence_s(flow)
     }
 
     fn take_train(&mut self, room_bytes: f64) -> usize {
@@ -200,11 +200,6 @@ impl Controller for Knee {
     fn take_longer_route(&mut self) -> bool {
         self.flow.queue.take_longer_route()
     }
-}
-
-/// Bytes whose fate a report tells.
-fn resolved_bytes(digest: &Digest<'_>) -> usize {
-    digest.resolved.iter().map(|packet| packet.bytes).sum()
 }
 
 /// Without a report for this many rounds, CUBIC's window stops growing: what was sent meanwhile is not

@@ -76,7 +76,7 @@ impl Reports {
 }
 
 /// The usual time between two reports, in seconds.
-fn interval_s(base_s: f64) -> f64 {
+pub(super) fn interval_s(base_s: f64) -> f64 {
     base_s / REPORTS_PER_ROUND_TRIP
 }
 

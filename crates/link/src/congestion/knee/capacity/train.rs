@@ -46,6 +46,12 @@ impl Trains {
         self.newest
     }
 
+    /// The capacity that the newest train shows, in bytes per second; infinite where it may be more.
+    pub(in super::super) fn shown_max(&self) -> f64 {
+        let train = self.newest.filter(|train| !train.is_lower_bound);
+        train.map_or(f64::INFINITY, |train| train.rate)
+    }
+
     /// What an earlier train showed may be the line before a change of route.
     pub(in super::super) fn forget_newest(&mut self) {
         self.newest = None;

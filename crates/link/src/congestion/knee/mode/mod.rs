@@ -18,7 +18,7 @@ use self::{
     route_test::RouteTest,
 };
 pub(super) use self::{next::Next, start::Start};
-use super::flow::Flow;
+use super::{flow::Flow, reports};
 
 /// A mode with its state.
 #[derive(Debug)]
@@ -95,6 +95,18 @@ impl Mode {
             _ => {}
         }
         Next::Stay
+    }
+
+    /// For how long to go on sending without a report, in seconds.
+    pub(super) fn silence_s(&self, flow: &Flow) -> f64 {
+        let base_s = flow.base_s();
+        match self {
+            // The rate is a guess. On a slow line it would fill the queue before the first report comes.
+            Self::Start(_) if flow.capacity.trains.newest().is_none() => {
+                reports::interval_s(base_s)
+            }
+            _ => flow.reports.silence_s(base_s),
+        }
     }
 
     /// Takes `idle_s` out of the time in which CUBIC's window grows.

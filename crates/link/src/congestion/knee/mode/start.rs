@@ -58,20 +58,14 @@ impl Start {
 
     /// Goes on at the rate that is remembered, or less if a train has shown less.
     pub(in super::super) fn take_up_cached(&mut self, flow: &mut Flow) {
-        let Some(train) = flow.capacity.trains.newest() else {
+        if flow.capacity.trains.newest().is_none() {
             return;
-        };
+        }
         let Some(cached) = self.cached.take() else {
             return;
         };
-        let shown = if train.is_lower_bound {
-            f64::INFINITY
-        } else {
-            train.rate
-        };
-        flow.window = flow
-            .window
-            .max(OF_SHOWN * shown.min(cached) * flow.base_s());
+        let shown = flow.capacity.trains.shown_max().min(cached);
+        flow.window = flow.window.max(OF_SHOWN * shown * flow.base_s());
     }
 
     pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
@@ -167,6 +161,7 @@ pub(super) fn grow(flow: &mut Flow, bytes: f64) {
         return;
     };
     let target = OF_SHOWN * train.rate * flow.base_s();
+    let shown = train.rate.max(flow.capacity.measured.unwrap_or(0.0));
     if train.is_lower_bound {
         let is_far_below = EIGHTFOLD * flow.window < target;
         flow.window += if is_far_below {
@@ -174,6 +169,8 @@ pub(super) fn grow(flow: &mut Flow, bytes: f64) {
         } else {
             GAIN_DOUBLING
         } * bytes;
+    } else if flow.window > DISPROVEN * shown * flow.base_s() {
+        flow.window = target;
     } else if flow.window < target {
         flow.window = (flow.window.max(LEAP * target) + GAIN_EIGHTFOLD * bytes).min(target);
     } else {
@@ -183,8 +180,9 @@ pub(super) fn grow(flow: &mut Flow, bytes: f64) {
 }
 
 fn drain(flow: &Flow) -> Next {
+    let sent_max = SENT_MAX * flow.capacity.trains.shown_max();
     Next::Drain {
-        capacity: flow.capacity(),
+        capacity: flow.capacity_at(flow.rate().min(sent_max)),
         failed: 0,
     }
 }
@@ -260,6 +258,11 @@ const LEAP: f64 = 0.5;
 /// estimate that was too low is outgrown, the sooner the more wrong it proves.
 const GAIN_AT_SHOWN: f64 = 0.1;
 const GAIN_BEYOND: f64 = 0.7;
+/// A window beyond this multiple of what a train and the arrivals since show is a guess that they disprove: where
+/// the window doubles each round trip, arrivals are at half of its rate or more.
+const DISPROVEN: f64 = 3.0;
+/// ... and so is a rate beyond this multiple of what a train shows. What was sent then says nothing of the capacity.
+const SENT_MAX: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {

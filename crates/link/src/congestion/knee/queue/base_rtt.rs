@@ -18,10 +18,11 @@ pub(super) struct BaseRtt {
 }
 
 impl BaseRtt {
-    /// A packet sent before the last cut, at `cut_s`, says nothing of what came after it.
-    pub(super) fn insert(&mut self, rtt_s: f64, cut_s: f64, now_s: f64) {
-        match self.first.median_with(rtt_s) {
-            Some(median_s) => self.least.reset(median_s, now_s),
+    /// A packet sent before the last cut, at `cut_s`, says nothing of what came after it. `own_queue_max_s`: how long a
+    /// queue of our own packets may be.
+    pub(super) fn insert(&mut self, rtt_s: f64, own_queue_max_s: f64, cut_s: f64, now_s: f64) {
+        match self.first.base_with(rtt_s, own_queue_max_s) {
+            Some(base_s) => self.least.reset(base_s, now_s),
             None => self.least.insert(rtt_s, now_s, path_window_s(rtt_s)),
         }
         let was_sent_after_cut = now_s - rtt_s > cut_s;
@@ -121,10 +122,10 @@ mod tests {
     fn what_was_sent_before_a_cut_does_not_count_as_after_it() {
         let mut base = BaseRtt::default();
         base.pretend(0.1, 0.0);
-        base.insert(0.2, 0.9, 1.0);
+        base.insert(0.2, 0.0, 0.9, 1.0);
         base.rebase(0.5, 1.0);
         assert_eq!(base.get_s(), 0.6, "the old base and the queue");
-        base.insert(0.7, 0.2, 1.0);
+        base.insert(0.7, 0.0, 0.2, 1.0);
         base.rebase(0.5, 1.0);
         assert_eq!(base.get_s(), 0.7);
     }

@@ -82,8 +82,9 @@ impl Queue {
         self.cut_s
     }
 
-    pub(super) fn on_rtt(&mut self, rtt_s: f64, now_s: f64) {
-        self.base.insert(rtt_s, self.cut_s, now_s);
+    /// Takes in a round-trip time. A queue of our own packets may be `own_queue_max_s` long.
+    pub(super) fn on_rtt(&mut self, rtt_s: f64, own_queue_max_s: f64, now_s: f64) {
+        self.base.insert(rtt_s, own_queue_max_s, self.cut_s, now_s);
     }
 
     /// Takes in the arrival of a packet on a path with the base RTT `base_s`. Returns whether it says something of the
@@ -271,7 +272,7 @@ mod tests {
                 sent_bytes_before: number * 1500,
                 in_train: false,
             };
-            queue.on_rtt(0.02, sent_s + 0.02);
+            queue.on_rtt(0.02, 0.0, sent_s + 0.02);
             queue.on_arrival(&arrival, queue.base_rtt_s(), sent_s + 0.02);
         }
         queue
@@ -312,7 +313,7 @@ mod tests {
         assert!(queue_ms(1000, grows) > 90.0, "those sent last do show one");
         // These were sent before the others, and come in after a pause.
         let mut queue = Queue::new();
-        queue.on_rtt(0.02, 1.2);
+        queue.on_rtt(0.02, 0.0, 1.2);
         for number in (20..1000).chain(1..20_u64) {
             let sent_s = number as f64 * 1e-3;
             let delay_s = if number < 20 { 1.1 } else { 0.01 };
