@@ -4,7 +4,7 @@
 //! the peer's clock. With this clock one-way delays stay comparable after a suspend, and the
 //! endpoint learns how long it slept, and whether the peer may have given up.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -26,6 +26,35 @@ impl Clock {
     pub(super) fn now(&self) -> Instant {
         self.start + since_boot().saturating_sub(self.booted)
     }
+
+    /// The present on both clocks, to tell when datagrams came that the kernel stamped by the time of day.
+    pub(super) fn reading(&self) -> Reading {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+        Reading {
+            now: self.now(),
+            unix: unix.unwrap_or_default(),
+        }
+    }
+}
+
+/// One moment on the driver's clock and by the time of day.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    now: Instant,
+    /// Since the Unix epoch.
+    unix: Duration,
+}
+
+impl Reading {
+    /// When it was `unix` since the Unix epoch. What seems to lie ahead is now: the time of day was set back.
+    pub(super) fn instant(&self, unix: Duration) -> Instant {
+        let age = self.unix.saturating_sub(unix);
+        self.now.checked_sub(age).unwrap_or(self.now)
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
 }
 
 fn since_boot() -> Duration {
@@ -36,6 +65,15 @@ fn since_boot() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stamp_of_the_kernel_is_as_old_here_as_it_is_there() {
+        let reading = Clock::new().reading();
+        let age = Duration::from_micros(700);
+        assert_eq!(reading.now - reading.instant(reading.unix - age), age);
+        let ahead = reading.unix + Duration::from_secs(3600);
+        assert_eq!(reading.instant(ahead), reading.now);
+    }
 
     /// These measure real time: `cargo xtask test` runs them alone.
     mod real_time {

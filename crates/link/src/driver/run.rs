@@ -27,7 +27,7 @@ use super::{
     memory_file::MemoryFile,
     report::{LOG_INTERVAL, Reporter, wall},
     resolve,
-    socket::Socket,
+    socket::{Batch, Socket},
     stream::{RecvShared, SendShared, StreamError},
 };
 use crate::{
@@ -182,9 +182,9 @@ impl Driver {
 
     fn run(mut self) {
         loop {
+            self.receive();
             let now = self.clock.now();
             self.handle_commands(now);
-            self.receive(now);
             self.endpoint.handle_timeout(now);
             self.handle_events(now);
             self.write_blocked();
@@ -259,7 +259,8 @@ impl Driver {
         }
     }
 
-    fn receive(&mut self, now: Instant) {
+    fn receive(&mut self) {
+        let now = self.clock.now();
         if std::mem::take(&mut self.has_transport_errors) {
             for _ in 0..TRANSPORT_ERRORS_MAX {
                 let Some(address) = self.socket.unreachable() else {
@@ -271,13 +272,18 @@ impl Driver {
         for _ in 0..RECEIVE_BATCHES_MAX {
             let endpoint = &mut self.endpoint;
             let mut bytes = 0;
-            let received = self.socket.receive(|datagram, from, ecn| {
-                bytes += datagram.len();
-                endpoint.handle_datagram_with_ecn(datagram, from, ecn, now);
-            });
-            match received {
-                Ok(0) => return,
-                Ok(_) => self.flow.moved(bytes, now),
+            let batch = self
+                .socket
+                .receive(&self.clock, |datagram, from, ecn, received| {
+                    bytes += datagram.len();
+                    endpoint.handle_datagram_with_ecn(datagram, from, ecn, received);
+                });
+            if bytes > 0 {
+                self.flow.moved(bytes, now);
+            }
+            match batch {
+                Ok(Batch::Full) => {}
+                Ok(Batch::Last) => return,
                 // Errors of earlier sends surface here (ICMP); loss detection sees to them.
                 Err(error) => {
                     tracing::trace!(%error, "receive failed");

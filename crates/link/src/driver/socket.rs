@@ -4,12 +4,14 @@ use std::{
     io::{self, IoSliceMut},
     net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket},
     os::fd::{AsFd, BorrowedFd},
+    time::Instant,
 };
 
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, TransportErrorPayload, UdpSocketState};
 use units::ByteCount;
 
+use super::clock::Clock;
 use crate::{Ecn, Transmit, snapshot::SocketBuffers};
 
 /// A UDP socket that sends with segmentation offload and receives in batches.
@@ -21,6 +23,15 @@ pub(super) struct Socket {
     pub(super) granted: SocketBuffers,
 }
 
+/// What one receive found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Batch {
+    /// As much as fits: there may be more.
+    Full,
+    /// Less, and so everything.
+    Last,
+}
+
 /// Asked of the kernel in each direction: 30 ms at 1 Gbit/s, so that a busy machine loses nothing.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Buffer of one receive: the most bytes that the kernel joins.
@@ -29,9 +40,10 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
-        // The library has room for three things beside a datagram. Its receive time, which nobody here wants,
-        // is the fourth where the kernel joins datagrams, and what the IP header says of congestion gets lost.
-        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &false);
+        // The library has room for three things beside a datagram: its receive time, the size of those that the
+        // kernel joined, and what the IP header says of congestion. The fourth would push that out.
+        let _ = setsockopt(&socket, sockopt::Ipv4PacketInfo, &false);
+        let _ = setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &false);
         // Distinguishes a closed port from a path that loses packets.
         let _ = state.enable_transport_errors((&socket).into());
         // Beyond the limit of ordinary users first, where we may; then within it.
@@ -102,11 +114,13 @@ impl Socket {
         matches!(error.payload, TransportErrorPayload::Unreachable).then_some(error.addr?.ip())
     }
 
-    /// Receives what has come, one batch of it. Returns how many datagrams were handed on.
+    /// Receives what has come, one batch of it. Each datagram is handed on with the time at which the kernel had
+    /// it from the network, on `clock`.
     pub(super) fn receive(
         &mut self,
-        mut handle: impl FnMut(&mut [u8], SocketAddr, Ecn),
-    ) -> io::Result<usize> {
+        clock: &Clock,
+        mut handle: impl FnMut(&mut [u8], SocketAddr, Ecn, Instant),
+    ) -> io::Result<Batch> {
         let mut meta = [RecvMeta::default(); BATCH_SIZE];
         let count = {
             let mut slices: Vec<_> = self
@@ -120,11 +134,11 @@ impl Socket {
                 .recv((&self.socket).into(), &mut slices, &mut meta[..len])
             {
                 Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 Err(error) => return Err(error),
             }
         };
-        let mut datagrams = 0;
+        let reading = clock.reading();
         for (meta, buffer) in meta.iter().zip(&mut self.buffers).take(count) {
             if meta.len == 0 {
                 continue;
@@ -136,12 +150,17 @@ impl Socket {
                 // Nobody here sends the other kind of capable.
                 Some(EcnCodepoint::Ect1) | None => Ecn::NotCapable,
             };
+            let received = meta
+                .timestamp
+                .map_or(reading.now(), |unix| reading.instant(unix));
             for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
-                handle(datagram, meta.addr, ecn);
-                datagrams += 1;
+                handle(datagram, meta.addr, ecn, received);
             }
         }
-        Ok(datagrams)
+        Ok(match count < self.buffers.len() {
+            true => Batch::Last,
+            false => Batch::Full,
+        })
     }
 
     /// The form of an address that this socket sends to and reports.
@@ -157,12 +176,13 @@ impl Socket {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn what_is_sent_as_capable_of_marks_arrives_so() {
+        let clock = Clock::new();
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let bind = || UdpSocket::bind(local).and_then(Socket::new);
             let (Ok(mut a), Ok(b)) = (bind(), bind()) else {
@@ -180,8 +200,10 @@ mod tests {
                 let mut seen = Vec::new();
                 let deadline = Instant::now() + Duration::from_secs(5);
                 while seen.len() < 3 && Instant::now() < deadline {
-                    a.receive(|datagram, _, ecn| seen.push((datagram.len(), ecn)))
-                        .expect("loopback works");
+                    a.receive(&clock, |datagram, _, ecn, _| {
+                        seen.push((datagram.len(), ecn));
+                    })
+                    .expect("loopback works");
                 }
                 let expected = if is_ecn_capable {
                     Ecn::Capable
@@ -189,6 +211,41 @@ mod tests {
                     Ecn::NotCapable
                 };
                 assert_eq!(seen, [(100, expected), (100, expected), (50, expected)]);
+            }
+        }
+    }
+
+    /// These measure real time: `cargo xtask test` runs them alone.
+    mod real_time {
+        use super::*;
+
+        #[test]
+        fn a_datagram_has_the_time_at_which_it_came() {
+            let clock = Clock::new();
+            for local in ["127.0.0.1:0", "[::1]:0"] {
+                let bind = || UdpSocket::bind(local).and_then(Socket::new);
+                let (Ok(mut a), Ok(b)) = (bind(), bind()) else {
+                    println!("{local}: this machine has no such address");
+                    continue;
+                };
+                let transmit = Transmit {
+                    to: a.socket.local_addr().expect("it is bound"),
+                    segment_bytes: 100,
+                    is_ecn_capable: true,
+                };
+                // The kernel begins to stamp datagrams some time after it was asked to.
+                std::thread::sleep(Duration::from_millis(200));
+                let before = clock.now();
+                assert!(b.send(&transmit, &[7; 100]).expect("loopback works"));
+                let after = clock.now();
+                // Until it is fetched, it waits.
+                std::thread::sleep(Duration::from_millis(50));
+                let mut times = Vec::new();
+                let batch = a.receive(&clock, |_, _, _, received| times.push(received));
+                assert_eq!(batch.expect("loopback works"), Batch::Last);
+                assert_eq!(times.len(), 1);
+                let slack = Duration::from_millis(5);
+                assert!(before < times[0] + slack && times[0] < after + slack);
             }
         }
     }

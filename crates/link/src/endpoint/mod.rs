@@ -134,14 +134,17 @@ impl Endpoint {
 
     /// Accepts a datagram with the congestion mark of its IP header. The datagram is decrypted in
     /// place.
+    ///
+    /// `received` is when it came, which may be a little while ago. Time does not go back for that: a datagram that
+    /// came before the last call that took the time counts as coming then.
     pub fn handle_datagram_with_ecn(
         &mut self,
         datagram: &mut [u8],
         from: SocketAddr,
         ecn: Ecn,
-        now: Instant,
+        received: Instant,
     ) {
-        let now = self.wake(now);
+        let now = self.wake(received);
         let Ok((kind, id)) = packet::classify(datagram) else {
             self.dropped.malformed += 1;
             return;
@@ -472,9 +475,9 @@ impl Endpoint {
         }
     }
 
-    /// The time at which we run; notices that we have not for long.
+    /// The time at which we run, which never goes back; notices that we have not for long.
     fn wake(&mut self, now: Instant) -> Time {
-        let now = self.time(now);
+        let now = self.time(now).max(self.ran);
         let asleep = now.since(self.due.max(self.ran));
         if asleep >= SLEEP_MIN {
             for connection in self.connections.values_mut() {
