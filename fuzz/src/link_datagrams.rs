@@ -164,7 +164,6 @@ pub(crate) fn endpoint(
         instance,
         remembered: link::Remembered::default(),
         unix_ns: UNIX_NS + (instance << 20),
-        pacing_quantum: Duration::from_micros(250),
         controller: std::sync::Arc::new(|memory, rate_max| {
             congestion::for_policy(Policy::Fair, memory, rate_max)
         }),

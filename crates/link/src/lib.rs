@@ -41,6 +41,7 @@ pub mod sim;
 mod snapshot;
 mod stream;
 mod time;
+mod turns;
 #[cfg(test)]
 mod vectors;
 mod wire;

@@ -69,7 +69,6 @@ pub(crate) struct Connection {
     unconfirmed: Option<Unconfirmed>,
     pub(crate) path: Path,
     controllers: Arc<ControllerFactory>,
-    pacing_quantum: Duration,
 
     received: ReceivedLog,
     sent: SentLog,
@@ -218,7 +217,6 @@ pub(crate) struct Setup {
     pub(crate) controller: Box<dyn Controller>,
     /// Makes the controller of another path.
     pub(crate) controllers: Arc<ControllerFactory>,
-    pub(crate) pacing_quantum: Duration,
     pub(crate) idle_timeout: Duration,
     pub(crate) keep_alive: Duration,
     pub(crate) memory_max: ByteCount,
@@ -288,10 +286,8 @@ impl Connection {
                 setup.unproven_allowance.is_none(),
                 setup.rtt,
                 setup.controller,
-                setup.pacing_quantum,
             ),
             controllers: setup.controllers,
-            pacing_quantum: setup.pacing_quantum,
             received: ReceivedLog::new(setup.rtt),
             sent: SentLog::new(Omissions::new(setup.secret.clone(), setup.our_id)),
             secret: setup.secret,

@@ -41,7 +41,6 @@ impl Path {
         is_remote_proven: bool,
         rtt: Duration,
         controller: Box<dyn Controller>,
-        pacing_quantum: Duration,
     ) -> Self {
         Self {
             remote,
@@ -53,7 +52,7 @@ impl Path {
             ecn: EcnState::new(controller.heeds_marks()),
             peer_clock: PeerClock::default(),
             controller,
-            pacer: Pacer::new(pacing_quantum),
+            pacer: Pacer::new(),
             train_left: 0,
         }
     }

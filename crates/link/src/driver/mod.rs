@@ -2,7 +2,7 @@
 //! applications use it.
 
 mod clock;
-mod flow;
+mod intake;
 mod memory_file;
 mod report;
 mod resolve;

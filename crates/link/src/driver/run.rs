@@ -23,7 +23,7 @@ use units::{BitRate, ByteCount};
 use super::{
     Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
     clock::Clock,
-    flow::{Flow, TICK},
+    intake::Intake,
     memory_file::MemoryFile,
     report::{LOG_INTERVAL, Reporter, wall},
     resolve,
@@ -73,7 +73,7 @@ pub(super) struct Driver {
     send_error_logged: Option<Instant>,
     /// Errors of the network may wait at the socket.
     has_transport_errors: bool,
-    flow: Flow,
+    intake: Intake,
     stopping: Option<Stopping>,
 }
 
@@ -100,6 +100,8 @@ struct Stopping {
 
 /// A longer sleep is ended by the alarm.
 const LONG_SLEEP: Duration = Duration::from_millis(200);
+/// Shorter steps would only cost: pacing makes up for lateness.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How long an opening waits for a peer.
@@ -147,7 +149,6 @@ impl Driver {
                 instance: random("the system's randomness works"),
                 remembered: remembered.unwrap_or_default(),
                 unix_ns: unix.as_nanos() as u64,
-                pacing_quantum: TICK,
                 controller: Arc::new(move |memory, rate_max| {
                     congestion::for_policy(policy, memory, rate_max)
                 }),
@@ -155,6 +156,7 @@ impl Driver {
             now,
         )
         .map_err(|error| LinkError::Tls(error.to_string()))?;
+        let intake = Intake::new(socket.granted.receive_granted, now);
         let mut reporter = Reporter::new(snapshot, socket.granted, config.peers.len(), now);
         reporter.publish(&endpoint, &config, now);
         Ok(Self {
@@ -175,7 +177,7 @@ impl Driver {
             memory_file,
             send_error_logged: None,
             has_transport_errors: false,
-            flow: Flow::new(now),
+            intake,
             stopping: None,
         })
     }
@@ -269,28 +271,22 @@ impl Driver {
                 self.endpoint.handle_unreachable(address, now);
             }
         }
+        let (mut bytes, mut has_more) = (0, true);
         for _ in 0..RECEIVE_BATCHES_MAX {
             let endpoint = &mut self.endpoint;
-            let mut bytes = 0;
             let batch = self
                 .socket
                 .receive(&self.clock, |datagram, from, ecn, received| {
                     bytes += datagram.len();
                     endpoint.handle_datagram_with_ecn(datagram, from, ecn, received);
                 });
-            if bytes > 0 {
-                self.flow.moved(bytes, now);
-            }
-            match batch {
-                Ok(Batch::Full) => {}
-                Ok(Batch::Last) => return,
-                // Errors of earlier sends surface here (ICMP); loss detection sees to them.
-                Err(error) => {
-                    tracing::trace!(%error, "receive failed");
-                    return;
-                }
+            // Errors of earlier sends surface here (ICMP); loss detection sees to them.
+            has_more = batch.is_ok_and(|batch| batch == Batch::Full);
+            if !has_more {
+                break;
             }
         }
+        self.intake.fetched(bytes, has_more, now);
     }
 
     fn handle_events(&mut self, now: Instant) {
@@ -395,7 +391,6 @@ impl Driver {
                 self.buffer = buffer;
                 return;
             };
-            self.flow.moved(buffer.len(), now);
             if !self.send(&transmit, &buffer, now) {
                 self.unsent = Some((transmit, buffer));
                 return;
@@ -423,7 +418,7 @@ impl Driver {
     }
 
     fn housekeep(&mut self, now: Instant) {
-        let is_dense = self.flow.is_dense(now);
+        let is_dense = self.endpoint.turn(now).is_some();
         self.reporter
             .publish_if_due(&self.endpoint, &self.config, is_dense, now);
         self.reporter.log_drops(self.endpoint.dropped(), now);
@@ -448,21 +443,23 @@ impl Driver {
     }
 
     fn sleep(&mut self) {
+        if self.intake.wait_max().is_zero() {
+            return;
+        }
         let now = self.clock.now();
         let mut wake = now + SLEEP_MAX;
         let due = [self.endpoint.next_timeout(now), self.reporter.due()];
         for next in due.into_iter().flatten() {
             wake = wake.min(next);
         }
-        let is_dense = self.flow.is_dense(now);
-        if is_dense {
-            wake = wake.min(now + TICK);
+        let turn = self.endpoint.turn(now);
+        if let Some(turn) = turn {
+            wake = wake.min(now + turn.min(self.intake.wait_max()));
         }
         if !self.waiting.is_empty() || self.stopping.is_some() {
             wake = wake.min(now + Duration::from_millis(10));
         }
-        // Shorter steps would only cost: pacing makes up for lateness.
-        let timeout = wake.saturating_duration_since(now).max(TICK / 4);
+        let timeout = wake.saturating_duration_since(now).max(SLEEP_MIN);
         let is_long = timeout > LONG_SLEEP;
         let alarm = match is_long {
             true => PollFlags::POLLIN,
@@ -472,11 +469,10 @@ impl Driver {
             PollFd::new(self.bell.fd(), PollFlags::POLLIN),
             PollFd::new(
                 self.socket.fd(),
-                // Where packets are dense they are fetched once a tick, in batches.
-                if is_dense {
-                    PollFlags::empty()
-                } else {
-                    PollFlags::POLLIN
+                // Where packets are dense they are fetched once a turn, in batches.
+                match turn {
+                    Some(_) => PollFlags::empty(),
+                    None => PollFlags::POLLIN,
                 },
             ),
             PollFd::new(self.alarm.as_fd(), alarm),
@@ -484,8 +480,8 @@ impl Driver {
         if self.unsent.is_some() {
             fds[1].set_events(PollFlags::POLLIN | PollFlags::POLLOUT);
         }
-        // In ticks the driver looks for commands soon anyway; else it must be rung.
-        if !is_dense {
+        // In turns the driver looks for commands soon anyway; else it must be rung.
+        if turn.is_none() {
             self.bell.is_asleep.store(true, Ordering::SeqCst);
             // A command sent before the flag was up has rung no bell.
             if let Ok(command) = self.commands.try_recv() {
@@ -503,7 +499,7 @@ impl Driver {
         let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
         let said = fds.map(|fd| fd.revents().unwrap_or_else(PollFlags::empty));
         self.bell.is_asleep.store(false, Ordering::SeqCst);
-        // Most ticks have neither: two system calls less in each.
+        // Most turns have neither: two system calls less in each.
         if said[0].contains(PollFlags::POLLIN) {
             let _ = self.bell.event.read();
         }

@@ -30,8 +30,6 @@ pub struct EndpointConfig {
     pub unix_ns: u64,
     /// The last run's [`Endpoint::remembered`](super::Endpoint::remembered).
     pub remembered: Remembered,
-    /// Packets are sent in bursts of this much time.
-    pub pacing_quantum: Duration,
     /// Makes the congestion controller of a new connection.
     pub controller: Arc<ControllerFactory>,
 }

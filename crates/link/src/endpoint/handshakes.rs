@@ -252,7 +252,6 @@ impl Endpoint {
             rtt,
             controller,
             controllers: self.config.controller.clone(),
-            pacing_quantum: self.config.pacing_quantum,
             idle_timeout: self.config.idle_timeout,
             keep_alive: self.keep_alive,
             memory_max: self.config.memory_max,

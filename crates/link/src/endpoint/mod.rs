@@ -50,6 +50,7 @@ use crate::{
     identity::PublicKey,
     secret::Secret,
     time::Time,
+    turns::{self, Turns},
     wire::packet::{self, ConnectionId, Kind},
 };
 
@@ -72,6 +73,9 @@ pub struct Endpoint {
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Paces the datagrams to all peers together, if their rate has a cap.
     total: Pacer,
+    turns: Turns,
+    /// How much time's worth of packets leaves at once, to all peers together.
+    quantum: Duration,
     keep_alive: Duration,
     is_closing: bool,
     remember_paths_at: Time,
@@ -101,7 +105,6 @@ impl Endpoint {
             .iter()
             .map(|peer| Peer::new(&config.identity, peer, &remembered));
         let peers = peers.collect::<Result<_, _>>()?;
-        let total = Pacer::new(config.pacing_quantum);
         Ok(Self {
             epoch,
             our_key: KeyId::of(&config.identity.public_key()),
@@ -116,7 +119,9 @@ impl Endpoint {
             turn: VecDeque::new(),
             events: VecDeque::new(),
             dropped: DropCounters::default(),
-            total,
+            total: Pacer::new(),
+            turns: Turns::new(),
+            quantum: turns::quantum(Duration::ZERO),
             keep_alive: KEEP_ALIVE,
             is_closing: false,
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
@@ -145,6 +150,7 @@ impl Endpoint {
         received: Instant,
     ) {
         let now = self.wake(received);
+        self.turns.moved(datagram.len(), now);
         let Ok((kind, id)) = packet::classify(datagram) else {
             self.dropped.malformed += 1;
             return;
@@ -206,8 +212,9 @@ impl Endpoint {
             if let Some(connection) = self.connections.get_mut(&id)
                 && let Some(transmit) = connection.poll_transmit(out, count_max, is_held, now)
             {
+                let bytes = out.len() - start;
+                self.turns.moved(bytes, now);
                 if self.config.rate_max.is_some() {
-                    let bytes = out.len() - start;
                     let headers =
                         bytes.div_ceil(transmit.segment_bytes) * ip_overhead(&transmit.to);
                     self.total.on_sent(bytes + headers);
@@ -226,7 +233,7 @@ impl Endpoint {
         let Some(rate) = self.config.rate_max else {
             return Time::default();
         };
-        self.total.update(now, rate.as_bytes_per_s());
+        self.total.update(now, rate.as_bytes_per_s(), self.quantum);
         if self.total.may_send() {
             Time::default()
         } else {
@@ -328,6 +335,20 @@ impl Endpoint {
         (next != Time::NEVER).then(|| self.epoch + Duration::from_nanos(next.0.max(1)))
     }
 
+    /// How long datagrams that arrive may wait, so that they are handled together, each with the time at which it
+    /// came. `None`: traffic is sparse, and each is to be handled at once.
+    pub fn turn(&mut self, now: Instant) -> Option<Duration> {
+        self.turns.length(self.time(now))
+    }
+
+    /// Fits turns and bursts to the paths, of which the shortest decides.
+    fn fit_turns(&mut self, now: Time) {
+        let base_rtts = self.connections.values().map(Connection::base_rtt);
+        let base_rtt = base_rtts.min().unwrap_or_default();
+        self.turns.fit(base_rtt, now);
+        self.quantum = turns::quantum(base_rtt);
+    }
+
     /// Lets time pass: repeats handshakes, notices silence, begins new attempts.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.wake(now);
@@ -355,6 +376,7 @@ impl Endpoint {
                 self.begin_attempt_if_due(peer, now);
             }
         }
+        self.fit_turns(now);
     }
 
     /// The next thing that the user should know.

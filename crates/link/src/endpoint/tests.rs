@@ -49,7 +49,6 @@ fn instance(us: u8, other: u8, epoch: Instant, unix_ns: u64, instance: u64) -> E
         instance,
         remembered: Remembered::default(),
         unix_ns,
-        pacing_quantum: Duration::from_micros(250),
         controller: Arc::new(|_, _| Box::new(FixedRate::new(1e6))),
     };
     Endpoint::new(config, epoch).expect("seeded keys are valid")

@@ -16,11 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Side,
-    pair::{Datagram, identity},
-    random::Random,
-};
+use super::{Side, inbox::Datagram, pair::identity, random::Random};
 use crate::{
     AMPLIFICATION_MAX, Ecn,
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},

@@ -16,7 +16,8 @@ use wansim::{Counters, Duplex, ETHERNET_OVERHEAD, Jitter, Packet, Path, PathConf
 use super::{
     GRANULARITY, Side,
     flow::{FlowConfig, FlowKind},
-    pair::{Datagram, Pair, PairConfig},
+    inbox::Datagram,
+    pair::{Pair, PairConfig},
     record::{Record, Sample},
 };
 use crate::{Class, PeerView};

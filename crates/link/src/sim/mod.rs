@@ -8,6 +8,7 @@
 mod adversary;
 mod crowd;
 mod flow;
+mod inbox;
 mod line;
 mod pair;
 mod pattern;
@@ -26,7 +27,10 @@ use std::{
 use units::{BitRate, ByteCount};
 use wansim::{Counters, Duplex, PathConfig, Radio};
 
-use self::pair::{Datagram, Pair, PairConfig};
+use self::{
+    inbox::Datagram,
+    pair::{Pair, PairConfig},
+};
 use crate::{
     Class, Ecn, Endpoint, PeerView,
     congestion::{Controller, PathMemory},
@@ -352,6 +356,7 @@ impl World {
             while let Some(held) = adversary.poll(self.now) {
                 let before = self.pair.endpoint(held.to).dropped();
                 self.pair.deliver(held.to, held.datagram.clone(), self.now);
+                self.pair.handle_arrivals(held.to);
                 if held.is_original && self.pair.endpoint(held.to).dropped() == before {
                     adversary.record(held);
                 }

@@ -9,9 +9,10 @@ use std::{
 };
 
 use units::{BitRate, ByteCount};
-use wansim::{Packet, Way};
+use wansim::Way;
 
 use super::{
+    inbox::{Datagram, Inbox},
     pattern::{assert_pattern, pattern},
     reader::Reader,
 };
@@ -96,6 +97,7 @@ pub(super) struct Pair {
 
 struct Site {
     endpoint: Endpoint,
+    inbox: Inbox,
     address: SocketAddr,
     instance: u64,
     is_stopped: bool,
@@ -141,26 +143,6 @@ struct Transfer {
     progress: Progress,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Datagram {
-    pub(super) from: SocketAddr,
-    pub(super) to: SocketAddr,
-    pub(super) ecn: Ecn,
-    pub(super) bytes: Vec<u8>,
-}
-
-impl Packet for Datagram {
-    fn ip_bytes(&self) -> usize {
-        self.bytes.len() + IP_UDP_HEADERS
-    }
-
-    fn flip_bit(&mut self, bit: usize) {
-        // A flipped bit in the headers dies in their checksums; here it breaks the first byte.
-        let byte = (bit / 8).saturating_sub(IP_UDP_HEADERS);
-        self.bytes[byte] ^= 1 << (bit % 8);
-    }
-}
-
 impl Pair {
     /// Two sites that know each other; A has B's address. Their first handshake begins at once.
     pub(super) fn new(config: PairConfig, start: Instant) -> Self {
@@ -168,6 +150,7 @@ impl Pair {
             .map(|text| text.parse().expect("the address is well formed"));
         let sites = [Side::A, Side::B].map(|side| Site {
             endpoint: endpoint(&config, side, 1, UNIX_NS, Remembered::default(), start),
+            inbox: Inbox::default(),
             address: addresses[side as usize],
             instance: 1,
             is_stopped: false,
@@ -257,6 +240,7 @@ impl Pair {
             remembered,
             local,
         );
+        site.inbox = Inbox::default();
         // Its applications are gone, too.
         let own = self.transfers.iter_mut().filter(|it| it.from == side);
         for transfer in own.filter(|it| it.progress.confirmed.is_none()) {
@@ -317,17 +301,23 @@ impl Pair {
         site.endpoint.handle_datagram(&mut bytes, from, local);
     }
 
-    /// Hands a datagram to one side, if that has its address and runs.
-    pub(super) fn deliver(&mut self, to: Side, mut datagram: Datagram, now: Instant) {
+    /// A datagram arrives at one side, if that has its address and runs. It is handled in the side's next turn, at
+    /// the latest, or [`at once`](Self::handle_arrivals).
+    pub(super) fn deliver(&mut self, to: Side, datagram: Datagram, now: Instant) {
         let site = &mut self.sites[to as usize];
         if datagram.to == site.address && !site.is_stopped {
-            let local = site.clock.local(now);
-            site.endpoint.handle_datagram_with_ecn(
-                &mut datagram.bytes,
-                datagram.from,
-                datagram.ecn,
-                local,
-            );
+            site.inbox.push(datagram, now);
+        }
+    }
+
+    /// Handles what has arrived at one side.
+    pub(super) fn handle_arrivals(&mut self, side: Side) {
+        let site = &mut self.sites[side as usize];
+        for (mut datagram, arrived) in site.inbox.drain() {
+            let local = site.clock.local(arrived);
+            let Datagram { from, ecn, .. } = datagram;
+            site.endpoint
+                .handle_datagram_with_ecn(&mut datagram.bytes, from, ecn, local);
         }
     }
 
@@ -343,19 +333,32 @@ impl Pair {
             .filter(|site| !site.is_stopped)
             .filter_map(|site| {
                 let local = site.clock.local(now);
-                let timeout = site.endpoint.next_timeout(local)?;
+                let timeout = site.endpoint.next_timeout(local);
                 // What is due may have been so for longer than the world has stood.
-                Some(site.clock.of_world(timeout.max(local)))
+                let timeout = timeout.map(|it| site.clock.of_world(it.max(local)));
+                timeout.into_iter().chain(site.inbox.due()).min()
             });
         sites.chain(readers).min()
+    }
+
+    /// Whether one side lets arrivals wait for each other, and nothing else is due there.
+    fn is_gathering(&mut self, side: Side, now: Instant) -> bool {
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
+        site.inbox.gathers(now)
+            && site
+                .endpoint
+                .next_timeout(local)
+                .is_none_or(|due| local < due)
     }
 
     /// Lets time pass on one side, moves data between application and core, and gives what is to be
     /// sent to `send`.
     pub(super) fn step(&mut self, side: Side, now: Instant, send: &mut impl FnMut(Datagram)) {
-        if self.sites[side as usize].is_stopped {
+        if self.sites[side as usize].is_stopped || self.is_gathering(side, now) {
             return;
         }
+        self.handle_arrivals(side);
         let site = &mut self.sites[side as usize];
         site.endpoint.handle_timeout(site.clock.local(now));
         self.handle_events(side, now);
@@ -368,6 +371,9 @@ impl Pair {
                 break;
             }
         }
+        let site = &mut self.sites[side as usize];
+        let turn = site.endpoint.turn(site.clock.local(now));
+        site.inbox.wait(turn, now);
     }
 
     /// Whether an application has more to write of a stream that bounds what waits, and there is room.
@@ -580,7 +586,6 @@ fn endpoint(
         instance: instance << 1 | side as u64,
         remembered,
         unix_ns,
-        pacing_quantum: Duration::from_micros(250),
         controller: make,
     };
     Endpoint::new(endpoint, epoch).expect("seeded keys are valid")
@@ -592,7 +597,6 @@ pub(super) fn identity(side: Side) -> Identity {
 
 /// Default time of day at which sites start.
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
-const IP_UDP_HEADERS: usize = 28;
 /// Of all transfers whose time to drain is limited.
 const READER: u64 = 1;
 const WRITE_BYTES: usize = 256 * 1024;

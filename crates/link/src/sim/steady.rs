@@ -255,7 +255,6 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
         instance: u64::from(side),
         remembered: Remembered::default(),
         unix_ns: 1_700_000_000_000_000_000,
-        pacing_quantum: TURN,
         controller: Arc::new(|memory, rate_max| {
             congestion::for_policy(Policy::Fair, memory, rate_max)
         }),
@@ -263,7 +262,7 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
     Endpoint::new(config, epoch).expect("seeded keys are valid")
 }
 
-/// The driver's tick.
+/// How often each side runs: close to a turn of the driver's on this path.
 const TURN: Duration = Duration::from_micros(400);
 const ONE_WAY: Duration = Duration::from_millis(10);
 const CAP: BitRate = BitRate::gbit(1);

@@ -11,7 +11,7 @@ use std::{
 use units::ByteCount;
 
 use super::{
-    super::{pair::Datagram, random::Random},
+    super::{inbox::Datagram, random::Random},
     liar::{Liar, STREAMS_OF_CORE},
     node::{DOWNLOAD, Node, NodeConfig, UPLOAD},
     strategy::Strategy,

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::pair::Datagram, Meters, node::Node};
+use super::{super::inbox::Datagram, Meters, node::Node};
 
 /// The gateway.
 pub(super) struct Gateway {

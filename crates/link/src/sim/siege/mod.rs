@@ -27,7 +27,7 @@ use self::{
     node::{DOWNLOAD, IDLE_TIMEOUT, Node, NodeConfig, UPLOAD},
 };
 pub use self::{gateway::Work, strategy::Strategy};
-use super::{GRANULARITY, pair::Datagram, random::Random};
+use super::{GRANULARITY, inbox::Datagram, random::Random};
 use crate::{AMPLIFICATION_MAX, Footprint, stream::memory::streams_max, wire::report::WINDOW};
 
 /// The configuration of a siege.

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use units::ByteCount;
 
-use super::super::pair::Datagram;
+use super::super::inbox::Datagram;
 use crate::{
     Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, Remembered,
     StreamKey, congestion,
@@ -83,7 +83,6 @@ impl Node {
             instance: config.instance,
             remembered: Remembered::default(),
             unix_ns: config.unix_ns,
-            pacing_quantum: Duration::from_micros(250),
             controller: Arc::new(|memory, rate_max| {
                 congestion::for_policy(Policy::Fair, memory, rate_max)
             }),

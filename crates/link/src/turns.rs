@@ -1,0 +1,153 @@
+//! When an endpoint runs: for each datagram at once, or in turns for all that have come meanwhile.
+//!
+//! In: what is sent and received, and the round-trip time. Out: whether traffic is so dense that waking for each
+//! packet would cost more than waking for each turn, and the lengths of turns and of bursts. Each wake-up costs
+//! as much as tens of packets, so turns are as long as the path lets them pass unnoticed. Who drives an endpoint
+//! sees to it that arrivals wait: the driver and the simulator, so that virtual time foretells real time.
+
+use std::time::Duration;
+
+use crate::time::Time;
+
+/// How dense the traffic of an endpoint is.
+///
+/// A line that grows by what is sent or received, and drains with time. Commands and replies find it short,
+/// and wait for no turn; each passes four endpoints on its way to the server and back.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    line_bytes: f64,
+    updated: Time,
+    /// How long arrivals may wait for each other.
+    length: Duration,
+}
+
+/// So much of the line drains in a turn, in bytes: where full packets come closer together than turns, turns wake us
+/// less often.
+const TURN_BYTES: f64 = 1500.0;
+/// Waking for a datagram, or sending a batch, costs as much as this number of bytes, in addition to its own.
+const WAKE_BYTES: f64 = 150.0;
+/// A longer line is dense: so long that a small file's is not.
+const SPARSE_MAX_BYTES: f64 = 16.0 * TURN_BYTES;
+/// The line grows no longer than this, in bytes: four turns after the last packet it is sparse again.
+const LINE_MAX_BYTES: f64 = SPARSE_MAX_BYTES + 4.0 * TURN_BYTES;
+
+/// A turn is this fraction (one over it) of a round trip, within bounds: a datagram waits half of that on average,
+/// which is small beside what the reports add.
+const TURNS_PER_RTT: u32 = 32;
+const TURN_MIN: Duration = Duration::from_micros(500);
+const TURN_MAX: Duration = Duration::from_millis(4);
+
+/// A burst takes this fraction (one over it) of a round trip, within bounds. It stands in a queue of that length at
+/// the bottleneck, so the fraction is smaller.
+const QUANTA_PER_RTT: u32 = 64;
+const QUANTUM_MIN: Duration = Duration::from_micros(400);
+const QUANTUM_MAX: Duration = Duration::from_millis(2);
+
+impl Turns {
+    pub(crate) fn new() -> Self {
+        Self {
+            line_bytes: 0.0,
+            updated: Time::default(),
+            length: TURN_MIN,
+        }
+    }
+
+    /// Turns become as long as a path with this least round-trip time lets them.
+    pub(crate) fn fit(&mut self, base_rtt: Duration, now: Time) {
+        self.drain(now);
+        self.length = (base_rtt / TURNS_PER_RTT).clamp(TURN_MIN, TURN_MAX);
+    }
+
+    /// A datagram of `bytes` bytes came, or a batch of so many was sent.
+    pub(crate) fn moved(&mut self, bytes: usize, now: Time) {
+        self.drain(now);
+        self.line_bytes = (self.line_bytes + WAKE_BYTES + bytes as f64).min(LINE_MAX_BYTES);
+    }
+
+    /// How long arrivals should wait for each other; `None` if each should be handled at once.
+    pub(crate) fn length(&mut self, now: Time) -> Option<Duration> {
+        self.drain(now);
+        (self.line_bytes > SPARSE_MAX_BYTES).then_some(self.length)
+    }
+
+    fn drain(&mut self, now: Time) {
+        let turns = now.seconds_since(self.updated) / self.length.as_secs_f64();
+        self.line_bytes = (self.line_bytes - turns * TURN_BYTES).max(0.0);
+        self.updated = now;
+    }
+}
+
+/// How much time's worth of packets leaves at once on a path with this least round-trip time.
+pub(crate) fn quantum(base_rtt: Duration) -> Duration {
+    (base_rtt / QUANTA_PER_RTT).clamp(QUANTUM_MIN, QUANTUM_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    fn turns(base_rtt: Duration) -> Turns {
+        let mut turns = Turns::new();
+        turns.fit(base_rtt, Time::default());
+        turns
+    }
+
+    /// Whether datagrams of `bytes` bytes, `apart` from each other, end up dense.
+    fn are_dense(bytes: usize, apart: Duration, rtt: Duration) -> bool {
+        let mut now = Time::default();
+        let mut turns = turns(rtt);
+        for _ in 0..10_000 {
+            now = now + apart;
+            turns.moved(bytes, now);
+        }
+        turns.length(now).is_some()
+    }
+
+    #[test]
+    fn commands_are_sparse_and_bulk_data_is_dense() {
+        // A command or reply and the reports about it, four packets, each millisecond.
+        assert!(!are_dense(100, Duration::from_micros(250), RTT));
+        // 15 and 50 Mbit/s: packets further apart than turns, and closer together.
+        assert!(!are_dense(1500, Duration::from_micros(800), RTT));
+        assert!(are_dense(1500, Duration::from_micros(240), RTT));
+        // On a long path turns are longer, and fewer packets make them worth it.
+        assert!(are_dense(1500, Duration::from_micros(1200), 5 * RTT));
+    }
+
+    #[test]
+    fn a_small_file_is_sparse() {
+        let mut turns = turns(RTT);
+        for _ in 0..14 {
+            turns.moved(1500, Time::default());
+        }
+        assert_eq!(turns.length(Time::default()), None);
+    }
+
+    #[test]
+    fn what_was_dense_is_sparse_four_turns_later() {
+        let mut now = Time::default();
+        let mut turns = turns(RTT);
+        let length = RTT / TURNS_PER_RTT;
+        for _ in 0..1000 {
+            now = now + length;
+            turns.moved(64 * 1024, now);
+        }
+        assert_eq!(turns.length(now + 3 * length), Some(length));
+        assert_eq!(turns.length(now + 5 * length), None);
+    }
+
+    #[test]
+    fn turns_and_bursts_are_small_beside_the_round_trip() {
+        let us = Duration::from_micros;
+        for (rtt_ms, turn, burst) in [
+            (0, us(500), us(400)),
+            (64, us(2000), us(1000)),
+            (1000, us(4000), us(2000)),
+        ] {
+            let rtt = Duration::from_millis(rtt_ms);
+            assert_eq!((turns(rtt).length, quantum(rtt)), (turn, burst));
+        }
+    }
+}
