@@ -64,6 +64,9 @@ pub(super) struct Driver {
     pub(super) streams: IdMap<StreamKey, Entry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
     pub(super) blocked: HashSet<StreamKey>,
+    /// Streams whose readers have not been woken for what is there, and when they will be.
+    pub(super) unwoken: Vec<StreamKey>,
+    pub(super) wakes_at: Option<Instant>,
     waiting: Vec<Waiting>,
     /// A batch that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
@@ -78,6 +81,7 @@ pub(super) struct Driver {
 }
 
 pub(super) struct Entry {
+    pub(super) class: Class,
     pub(super) send: Arc<SendShared>,
     pub(super) recv: Arc<RecvShared>,
     pub(super) send_over: bool,
@@ -170,6 +174,8 @@ impl Driver {
             incoming,
             streams: IdMap::default(),
             blocked: HashSet::new(),
+            unwoken: Vec::new(),
+            wakes_at: None,
             waiting: Vec::new(),
             unsent: None,
             buffer: Vec::with_capacity(64 * 1024),
@@ -189,6 +195,7 @@ impl Driver {
             self.handle_commands(now);
             self.endpoint.handle_timeout(now);
             self.handle_events(now);
+            self.wake_readers(now);
             self.write_blocked();
             self.serve_waiting(now);
             self.transmit(now);
@@ -352,7 +359,7 @@ impl Driver {
             }
             let is_up = self.endpoint.is_up(waiting.peer.0);
             if is_up && let Some(key) = self.endpoint.open(waiting.peer.0, waiting.class, now) {
-                let streams = self.add_stream(key);
+                let streams = self.add_stream(key, waiting.class);
                 let _ = waiting.reply.send(Ok(streams));
                 continue;
             }
@@ -448,7 +455,11 @@ impl Driver {
         }
         let now = self.clock.now();
         let mut wake = now + SLEEP_MAX;
-        let due = [self.endpoint.next_timeout(now), self.reporter.due()];
+        let due = [
+            self.endpoint.next_timeout(now),
+            self.reporter.due(),
+            self.wakes_at,
+        ];
         for next in due.into_iter().flatten() {
             wake = wake.min(next);
         }

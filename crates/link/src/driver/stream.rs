@@ -5,7 +5,7 @@ use std::{
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -75,6 +75,10 @@ const SEND_QUEUE_MAX: usize = 512 * 1024;
 /// Bytes that wait for the application in one stream before the driver stops reading for it. They take about twice the
 /// memory at most, however small the slots are in which they came.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
+
+/// What has come in pieces is read in pieces of so many bytes, and a reader is woken for as many at once: for each, it
+/// writes to a socket.
+const READ_BYTES: usize = 64 * 1024;
 
 impl SendStream {
     pub(super) fn new(shared: Arc<SendShared>) -> Self {
@@ -215,7 +219,7 @@ impl RecvStream {
     pub async fn read(&mut self) -> Result<Option<Bytes>, StreamError> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
-            if let Some(data) = state.queue.pop_front() {
+            if let Some(data) = state.queue.pop_joined(READ_BYTES) {
                 let was_full = state.queued_bytes >= state.queue_max();
                 state.queued_bytes -= data.len();
                 let is_hungry = state.is_held_back
@@ -368,6 +372,10 @@ pub(super) struct RecvState {
     /// The driver stopped reading because the queue is full.
     pub(super) is_held_back: bool,
     waker: Option<Waker>,
+    /// When a read was last woken.
+    woken: Option<Instant>,
+    /// The driver knows that there is more to be read than a reader was woken for.
+    pub(super) is_joining: bool,
 }
 
 impl RecvShared {
@@ -399,8 +407,18 @@ impl RecvState {
     }
 
     /// A read that waits and may go on. To be woken when the lock is let go, which it takes at once.
-    pub(super) fn take_reader(&mut self) -> Option<Waker> {
-        self.waker.take_if(|_| !self.queue.is_empty())
+    pub(super) fn take_reader(&mut self, now: Instant) -> Option<Waker> {
+        let waker = self.waker.take_if(|_| !self.queue.is_empty())?;
+        self.woken = Some(now);
+        Some(waker)
+    }
+
+    /// Until when a read that may go on had better wait, so that it finds more: it was woken no longer than `pause`
+    /// ago, and for little.
+    pub(super) fn joins_until(&self, pause: Duration, now: Instant) -> Option<Instant> {
+        let is_much = self.queued_bytes >= READ_BYTES.min(self.queue_max() / 2);
+        let until = self.woken? + pause;
+        (!is_much && self.waker.is_some() && now < until).then_some(until)
     }
 
     /// No more bytes arrive. An error overtakes queued bytes, which are incomplete anyway.
@@ -475,5 +493,24 @@ mod tests {
             pieces += 1;
         }
         assert!(pieces <= RECV_QUEUE_MAX / 2048, "{pieces} pieces");
+    }
+
+    #[test]
+    fn a_reader_is_woken_at_once_after_a_pause_and_then_for_much() {
+        const PAUSE: Duration = Duration::from_millis(4);
+        #[expect(clippy::disallowed_methods, reason = "any origin does")]
+        let start = Instant::now();
+        let mut state = RecvState::default();
+        let waits = |state: &mut RecvState| state.waker = Some(Waker::noop().clone());
+        waits(&mut state);
+        state.push(Bytes::from_static(b"first"));
+        assert_eq!(state.joins_until(PAUSE, start), None);
+        assert!(state.take_reader(start).is_some());
+        waits(&mut state);
+        let soon = start + PAUSE / 2;
+        assert_eq!(state.joins_until(PAUSE, soon), Some(start + PAUSE));
+        assert_eq!(state.joins_until(PAUSE, start + PAUSE), None);
+        state.push(vec![0; READ_BYTES].into());
+        assert_eq!(state.joins_until(PAUSE, soon), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Moves bytes between the handles and the endpoint.
 
-use std::time::Instant;
+use std::{task::Waker, time::Instant};
 
 use super::{
     Incoming,
@@ -9,12 +9,15 @@ use super::{
 };
 use crate::{Class, PeerId, Read, StreamKey};
 
+/// Where traffic is dense, the reader of a bulk stream is woken no more often than once in so many turns, unless much is there for it or
+/// the end: to wake another thread costs more than a turn.
+const READER_TURNS: u32 = 4;
 /// Bytes moved from a stream to its handle at a time.
 const READ_BYTES: usize = 256 * 1024;
 
 impl Driver {
     pub(super) fn accept(&mut self, key: StreamKey, peer: PeerId, class: Class) {
-        let (send, recv) = self.add_stream(key);
+        let (send, recv) = self.add_stream(key, class);
         // Refused streams are reset by the drop of their handles.
         if let Err(error) = self.incoming.try_send(Incoming {
             peer,
@@ -26,10 +29,11 @@ impl Driver {
         }
     }
 
-    pub(super) fn add_stream(&mut self, key: StreamKey) -> (SendStream, RecvStream) {
+    pub(super) fn add_stream(&mut self, key: StreamKey, class: Class) -> (SendStream, RecvStream) {
         let send = SendShared::new(key, self.bell.clone());
         let recv = RecvShared::new(key, self.bell.clone());
         let entry = Entry {
+            class,
             send: send.clone(),
             recv: recv.clone(),
             send_over: false,
@@ -155,13 +159,40 @@ impl Driver {
         if state.queue_bound.is_some() {
             state.queue_bound = self.endpoint.read_queue_max(key);
         }
-        let reader = state.take_reader();
-        drop(state);
-        if let Some(reader) = reader {
-            reader.wake();
+        let turn = self
+            .endpoint
+            .turn(now)
+            .filter(|_| entry.class == Class::Bulk);
+        let pause = turn.map(|turn| turn * READER_TURNS);
+        if let Some(until) = pause.and_then(|pause| state.joins_until(pause, now)) {
+            if !std::mem::replace(&mut state.is_joining, true) {
+                self.unwoken.push(key);
+            }
+            drop(state);
+            self.wakes_at = Some(self.wakes_at.map_or(until, |at| at.min(until)));
+        } else {
+            let reader = state.take_reader(now);
+            drop(state);
+            reader.into_iter().for_each(Waker::wake);
         }
         if let Some(result) = result {
             self.end_recv(key, result);
+        }
+    }
+
+    /// Wakes the readers that waited for more, once the first has waited for long enough.
+    pub(super) fn wake_readers(&mut self, now: Instant) {
+        if self.wakes_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        for key in self.unwoken.drain(..) {
+            if let Some(entry) = self.streams.get(&key) {
+                let mut state = entry.recv.lock();
+                state.is_joining = false;
+                let reader = state.take_reader(now);
+                drop(state);
+                reader.into_iter().for_each(Waker::wake);
+            }
         }
     }
 

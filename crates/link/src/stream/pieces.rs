@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 /// Bytes that wait, in pieces.
 ///
@@ -55,6 +55,26 @@ impl Pieces {
             self.joined.extend_from_slice(&last);
         }
         self.joined.extend_from_slice(&data);
+    }
+
+    /// Takes the first bytes: a piece, or several that have `len_max` bytes together at most.
+    pub(crate) fn pop_joined(&mut self, len_max: usize) -> Option<Bytes> {
+        let (mut pieces, mut len) = (0, 0);
+        for piece in &self.whole {
+            if len + piece.len() > len_max {
+                break;
+            }
+            len += piece.len();
+            pieces += 1;
+        }
+        if pieces <= 1 {
+            return self.pop_front();
+        }
+        let mut joined = BytesMut::with_capacity(len);
+        for piece in self.whole.drain(..pieces) {
+            joined.extend_from_slice(&piece);
+        }
+        Some(joined.freeze())
     }
 
     /// Takes the first piece.
@@ -109,8 +129,10 @@ mod tests {
                 let data: Vec<u8> = (0..size >> shift).map(|at| (written.len() + at) as u8).collect();
                 written.extend_from_slice(&data);
                 pieces.push(data.into());
-                if turn == 0 {
-                    read.extend(pieces.pop_front().into_iter().flatten());
+                match turn {
+                    0 => read.extend(pieces.pop_front().into_iter().flatten()),
+                    1 => read.extend(pieces.pop_joined(2 * JOINED_MAX).into_iter().flatten()),
+                    _ => {}
                 }
                 let waiting = written.len() - read.len();
                 prop_assert!(pieces.len() <= 2 * waiting / JOINED_MAX + 1);
@@ -124,6 +146,22 @@ mod tests {
             }
             prop_assert_eq!(read, written);
         }
+    }
+
+    #[test]
+    fn several_pieces_are_taken_at_once_if_they_are_small_together() {
+        let mut pieces = Pieces::default();
+        for byte in 0..5 {
+            pieces.push(vec![byte; JOINED_MAX].into());
+        }
+        let mut lens = Vec::new();
+        while let Some(taken) = pieces.pop_joined(2 * JOINED_MAX) {
+            lens.push(taken.len());
+        }
+        assert_eq!(lens, [2 * JOINED_MAX, 2 * JOINED_MAX, JOINED_MAX]);
+        pieces.push(vec![0; 3 * JOINED_MAX].into());
+        let large = pieces.pop_joined(2 * JOINED_MAX);
+        assert_eq!(large.map(|piece| piece.len()), Some(3 * JOINED_MAX));
     }
 
     #[test]
