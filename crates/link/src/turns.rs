@@ -1,7 +1,7 @@
 //! When an endpoint runs: for each datagram at once, or in turns for all that have come meanwhile.
 //!
 //! In: what is sent and received, and the round-trip time. Out: whether traffic is so dense that waking for each
-//! packet would cost more than waking for each turn, and the lengths of turns and of bursts. Each wake-up costs
+//! packet would cost more than waking for each turn, and how long turns are. Each wake-up costs
 //! as much as tens of packets, so turns are as long as the path lets them pass unnoticed. Who drives an endpoint
 //! sees to it that arrivals wait: the driver and the simulator, so that virtual time foretells real time.
 
@@ -37,12 +37,6 @@ const TURNS_PER_RTT: u32 = 32;
 const TURN_MIN: Duration = Duration::from_micros(500);
 const TURN_MAX: Duration = Duration::from_millis(4);
 
-/// A burst takes this fraction (one over it) of a round trip, within bounds. It stands in a queue of that length at
-/// the bottleneck, so the fraction is smaller.
-const QUANTA_PER_RTT: u32 = 64;
-const QUANTUM_MIN: Duration = Duration::from_micros(400);
-const QUANTUM_MAX: Duration = Duration::from_millis(2);
-
 impl Turns {
     pub(crate) fn new() -> Self {
         Self {
@@ -75,11 +69,6 @@ impl Turns {
         self.line_bytes = (self.line_bytes - turns * TURN_BYTES).max(0.0);
         self.updated = now;
     }
-}
-
-/// How much time's worth of packets leaves at once on a path with this least round-trip time.
-pub(crate) fn quantum(base_rtt: Duration) -> Duration {
-    (base_rtt / QUANTA_PER_RTT).clamp(QUANTUM_MIN, QUANTUM_MAX)
 }
 
 #[cfg(test)]
@@ -139,15 +128,10 @@ mod tests {
     }
 
     #[test]
-    fn turns_and_bursts_are_small_beside_the_round_trip() {
-        let us = Duration::from_micros;
-        for (rtt_ms, turn, burst) in [
-            (0, us(500), us(400)),
-            (64, us(2000), us(1000)),
-            (1000, us(4000), us(2000)),
-        ] {
-            let rtt = Duration::from_millis(rtt_ms);
-            assert_eq!((turns(rtt).length, quantum(rtt)), (turn, burst));
+    fn turns_are_small_beside_the_round_trip() {
+        for (rtt_ms, turn_us) in [(0, 500), (64, 2000), (1000, 4000)] {
+            let turn = Duration::from_micros(turn_us);
+            assert_eq!(turns(Duration::from_millis(rtt_ms)).length, turn);
         }
     }
 }

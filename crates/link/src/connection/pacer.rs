@@ -12,10 +12,12 @@ pub(crate) struct Pacer {
     rate_bytes_per_s: f64,
     budget_bytes: f64,
     updated: Time,
-    /// Packets are sent in bursts of this much time, so that they can be handed over in batches.
-    quantum: Duration,
 }
 
+/// Packets of so much time leave at once, so that they can be handed over in batches. Longer bursts would cost fewer
+/// wake-ups, and stand in the queue of the bottleneck: with 1 ms, four links that share a line are less equal (Jain's
+/// index 0.86 in place of 0.97).
+const QUANTUM: Duration = Duration::from_micros(400);
 /// A timer may be so late, in seconds: budget that accumulates meanwhile, beyond that of a burst, is not lost.
 const CATCH_UP_S: f64 = 0.003;
 /// Budget that is always allowed, in bytes: two packets.
@@ -27,15 +29,13 @@ impl Pacer {
             rate_bytes_per_s: 0.0,
             budget_bytes: 0.0,
             updated: Time::default(),
-            quantum: Duration::ZERO,
         }
     }
 
-    /// Brings the budget up to `now` at the rate so far, then takes on `rate_bytes_per_s`, in bursts of `quantum`.
-    pub(crate) fn update(&mut self, now: Time, rate_bytes_per_s: f64, quantum: Duration) {
-        self.quantum = quantum;
+    /// Brings the budget up to `now` at the rate so far, then takes on `rate_bytes_per_s`.
+    pub(crate) fn update(&mut self, now: Time, rate_bytes_per_s: f64) {
         let earned = self.rate_bytes_per_s * now.seconds_since(self.updated);
-        let cap_s = quantum.as_secs_f64() + CATCH_UP_S;
+        let cap_s = QUANTUM.as_secs_f64() + CATCH_UP_S;
         let cap = (self.rate_bytes_per_s * cap_s).max(BURST_MIN_BYTES);
         if self.budget_bytes < cap {
             self.budget_bytes = (self.budget_bytes + earned).min(cap);
@@ -71,7 +71,7 @@ impl Pacer {
         if self.rate_bytes_per_s <= 0.0 {
             return Time::NEVER;
         }
-        let wanted = (self.rate_bytes_per_s * self.quantum.as_secs_f64()).max(1.0);
+        let wanted = (self.rate_bytes_per_s * QUANTUM.as_secs_f64()).max(1.0);
         self.updated
             .after_seconds((wanted - self.budget_bytes) / self.rate_bytes_per_s)
     }
@@ -81,14 +81,12 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    const QUANTUM: Duration = Duration::from_micros(500);
-
     #[test]
     fn what_was_saved_up_at_a_high_rate_does_not_outlast_it() {
         let mut pacer = Pacer::new();
-        pacer.update(Time(1), 10e9, QUANTUM);
-        pacer.update(Time(1_000_000_000), 10e9, QUANTUM);
-        pacer.update(Time(1_000_000_001), 1e6, QUANTUM);
+        pacer.update(Time(1), 10e9);
+        pacer.update(Time(1_000_000_000), 10e9);
+        pacer.update(Time(1_000_000_001), 1e6);
         let mut sent = 0;
         while pacer.may_send() {
             pacer.on_sent(1500);
@@ -102,10 +100,10 @@ mod tests {
         let mut pacer = Pacer::new();
         let rate = 125e6;
         let mut now = Time(1);
-        pacer.update(now, rate, QUANTUM);
+        pacer.update(now, rate);
         let mut sent = 0u64;
         while now.0 < 1_000_000_000 {
-            pacer.update(now, rate, QUANTUM);
+            pacer.update(now, rate);
             let before = sent;
             while pacer.may_send() {
                 pacer.on_sent(1500);
@@ -123,8 +121,8 @@ mod tests {
     #[test]
     fn an_idle_pacer_saves_up_a_burst_and_three_milliseconds_and_no_more() {
         let mut pacer = Pacer::new();
-        pacer.update(Time(0), 1e6, QUANTUM);
-        pacer.update(Time(10_000_000_000), 1e6, QUANTUM);
+        pacer.update(Time(0), 1e6);
+        pacer.update(Time(10_000_000_000), 1e6);
         let mut sent = 0;
         while pacer.may_send() {
             pacer.on_sent(1000);

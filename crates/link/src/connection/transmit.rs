@@ -20,7 +20,6 @@ use crate::{
     recovery::{Contents, Item},
     stream::ChunkRef,
     time::Time,
-    turns,
     wire::{
         frame::{self, CONTROL_SIZE_MAX, Frame},
         packet::{self, HEADER_SIZE, TAG_SIZE},
@@ -79,8 +78,7 @@ impl Connection {
             .controller
             .rate_bytes_per_s()
             .min(self.rate_max.bytes_per_s());
-        let quantum = turns::quantum(self.path.rtt.base());
-        self.path.pacer.update(now, rate, quantum);
+        self.path.pacer.update(now, rate);
         self.begin_train();
         let start = out.len();
         let mut segment_bytes = self.path.mtu.payload_bytes();

@@ -50,7 +50,7 @@ use crate::{
     identity::PublicKey,
     secret::Secret,
     time::Time,
-    turns::{self, Turns},
+    turns::Turns,
     wire::packet::{self, ConnectionId, Kind},
 };
 
@@ -74,8 +74,6 @@ pub struct Endpoint {
     /// Paces the datagrams to all peers together, if their rate has a cap.
     total: Pacer,
     turns: Turns,
-    /// How much time's worth of packets leaves at once, to all peers together.
-    quantum: Duration,
     keep_alive: Duration,
     is_closing: bool,
     remember_paths_at: Time,
@@ -121,7 +119,6 @@ impl Endpoint {
             dropped: DropCounters::default(),
             total: Pacer::new(),
             turns: Turns::new(),
-            quantum: turns::quantum(Duration::ZERO),
             keep_alive: KEEP_ALIVE,
             is_closing: false,
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
@@ -233,7 +230,7 @@ impl Endpoint {
         let Some(rate) = self.config.rate_max else {
             return Time::default();
         };
-        self.total.update(now, rate.as_bytes_per_s(), self.quantum);
+        self.total.update(now, rate.as_bytes_per_s());
         if self.total.may_send() {
             Time::default()
         } else {
@@ -341,12 +338,11 @@ impl Endpoint {
         self.turns.length(self.time(now))
     }
 
-    /// Fits turns and bursts to the paths, of which the shortest decides.
+    /// Fits turns to the paths, of which the shortest decides.
     fn fit_turns(&mut self, now: Time) {
         let base_rtts = self.connections.values().map(Connection::base_rtt);
         let base_rtt = base_rtts.min().unwrap_or_default();
         self.turns.fit(base_rtt, now);
-        self.quantum = turns::quantum(base_rtt);
     }
 
     /// Lets time pass: repeats handshakes, notices silence, begins new attempts.
