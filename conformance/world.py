@@ -210,14 +210,17 @@ class World:
         return process
 
     def pair(self, extra=""):
-        """Starts both gateways, the near one with `extra` in its configuration, and waits for their link."""
+        """Starts both gateways, the near one with `extra` in its configuration, and waits for their link. Stops those
+        that a failed test has left."""
+        self.stop_pair()
         self.gateway("b")
         self.gateway("a", extra)
         self.connected()
 
     def stop_pair(self):
-        for site in "ab":
-            self.stop(f"gateway-{site}")
+        for name in ["gateway-a", "gateway-b"]:
+            if name in self.processes:
+                self.stop(name)
 
     def connected(self):
         self.wait(lambda: self.is_connected(), "link up", 30)
