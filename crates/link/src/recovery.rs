@@ -194,6 +194,11 @@ impl SentLog {
         self.loss_samples
     }
 
+    /// Bytes of all packets sent so far.
+    pub(crate) fn bytes_sent(&self) -> u64 {
+        self.bytes_sent
+    }
+
     /// When the oldest packet whose fate is unknown was sent.
     pub(crate) fn oldest_in_flight(&self) -> Option<Time> {
         self.get(self.oldest_open).map(|sent| sent.time)

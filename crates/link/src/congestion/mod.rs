@@ -31,6 +31,8 @@ pub struct Digest<'a> {
     pub rtt_s: Option<f64>,
     /// Bytes whose fate is unknown.
     pub bytes_in_flight: u64,
+    /// Bytes sent so far.
+    pub bytes_sent: u64,
     /// How much later than its neighbours a packet may arrive, in seconds.
     pub reorder_window_s: f64,
     /// The application, or an operator's cap, held the sender back: it sent less than the controller allows.

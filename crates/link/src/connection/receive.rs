@@ -478,6 +478,7 @@ impl Connection {
             ),
             rtt_s: outcome.rtt.map(|rtt| rtt.as_secs_f64()),
             bytes_in_flight: self.sent.bytes_in_flight(),
+            bytes_sent: self.sent.bytes_sent(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
             // A cap of the operator holds the sender back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until

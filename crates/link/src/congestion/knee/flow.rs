@@ -30,6 +30,10 @@ pub(super) struct Flow {
     /// The last cut was for loss: growth is gentle.
     pub(super) is_gentle: bool,
     round_began_s: f64,
+    /// Bytes sent until the last report.
+    bytes_sent: u64,
+    /// When it came.
+    reported_s: f64,
 }
 
 impl Flow {
@@ -46,6 +50,8 @@ impl Flow {
             packet: PACKET_GUESS,
             is_gentle: false,
             round_began_s: 0.0,
+            bytes_sent: 0,
+            reported_s: 0.0,
         }
     }
 
@@ -66,6 +72,8 @@ impl Flow {
             }
         }
         self.capacity.on_report(digest, base_s);
+        self.bytes_sent = digest.bytes_sent;
+        self.reported_s = now_s;
         match digest.rtt_s {
             Some(_) => self.queue.follow_base_rtt(queue_s, now_s),
             None => 1.0,
@@ -114,6 +122,12 @@ impl Flow {
     /// What the window sends, in bytes per second.
     pub(super) fn rate(&self) -> f64 {
         self.window / self.rtt_s()
+    }
+
+    /// The queue that a packet sent now will meet in front of `capacity` bytes per second, in seconds.
+    pub(super) fn queue_ahead_s(&self, capacity: f64) -> f64 {
+        self.queue
+            .expected_s(capacity, self.bytes_sent, self.reported_s)
     }
 
     /// Whether a path of this capacity is short: a few packets fill it, so that what is measured is mostly chance.

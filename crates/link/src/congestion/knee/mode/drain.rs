@@ -42,12 +42,24 @@ impl Drain {
     }
 
     pub(super) fn rate(&self, flow: &Flow) -> f64 {
-        let part_min = if flow.is_short(self.capacity) {
+        // The queue that was measured is a round trip old. To go by it sends too little for a round trip more, which
+        // is right only for who leaves everything to others.
+        let wanted = if flow.company.comes_first() {
+            flow.rate()
+        } else {
+            let queue = flow.queue_ahead_s(self.capacity) / flow.base_s();
+            (DRAINED - STEEPNESS * queue) * self.capacity
+        };
+        wanted.max(self.rate_min(flow) * self.capacity)
+    }
+
+    /// The least rate of a drain, as a part of the capacity.
+    fn rate_min(&self, flow: &Flow) -> f64 {
+        if flow.is_short(self.capacity) {
             RATE_MIN_SHORT
         } else {
             DRAIN_RATE_MIN
-        };
-        flow.rate().max(part_min * self.capacity)
+        }
     }
 
     /// While the application is idle nothing shows whether the queue empties.
@@ -107,7 +119,7 @@ impl Drain {
         let queue_s = self.queue_max_s;
         let ours = DRAINED * base_s / (base_s + queue_s);
         let spare = if flow.is_short(self.capacity) {
-            SPARE_SHORT
+            1.0 - RATE_MIN_SHORT
         } else {
             1.0 - ours
         };
@@ -148,8 +160,9 @@ pub(super) fn after_failure(failed: u32, flow: &mut Flow) -> Next {
 /// On a short path a drain is paced at this fraction of the capacity at least: at less a few packets would leave the
 /// line idle.
 const RATE_MIN_SHORT: f64 = 0.8;
-/// What that leaves to drain by.
-const SPARE_SHORT: f64 = 0.2;
+/// By this multiple of the queue that is expected, in base RTTs, the rate is lower than that of an empty queue, as a part
+/// of the capacity: the last of the queue goes within half a base RTT.
+const STEEPNESS: f64 = 3.0;
 /// An empty queue is held until this part of a window, or [`FLOOR_PACKETS`], has shown the floor of loss;
 /// or for [`HOLD_ROUNDS`]. Longer shows the floor better and costs rate.
 const FLOOR_PART: f64 = 0.7;
@@ -166,7 +179,10 @@ const AGAIN_MIN: f64 = 0.5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::knee::{company::Share, resolved_at};
+    use crate::congestion::{
+        Digest,
+        knee::{company::Share, resolved_at},
+    };
 
     /// A drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
     fn draining() -> (Drain, Flow) {
@@ -194,6 +210,32 @@ mod tests {
         flow.floor.update(&resolved_at(1.1, 200, |_| false), &[]);
         assert_eq!(drain.step(&mut flow, false, 1.3), Next::Grow);
         assert_eq!(flow.window, 1.5e6);
+    }
+
+    #[test]
+    fn a_drain_ends_its_low_rate_when_the_queue_must_be_gone_and_not_when_that_is_heard() {
+        let (drain, mut flow) = draining();
+        see_queue(&mut flow, 0.05, 1.0);
+        let mut rate_after = |bytes_sent: u64, now_s| {
+            let digest = Digest {
+                bytes_sent,
+                ..Digest::default()
+            };
+            flow.measure(&digest, 0.0, now_s);
+            drain.rate(&flow) / 15e6
+        };
+        // What the path passes in 0.1 s.
+        let passed = 1.5e6;
+        let expected = [
+            (1.0, DRAIN_RATE_MIN),
+            (0.55, 0.8),
+            (0.5, DRAINED),
+            (0.0, DRAINED),
+        ];
+        for (sent, part) in expected {
+            let reached = rate_after((sent * passed) as u64, 1.1);
+            assert!((reached - part).abs() < 1e-3, "{sent}: {reached}");
+        }
     }
 
     #[test]

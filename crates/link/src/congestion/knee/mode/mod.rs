@@ -68,7 +68,7 @@ impl Mode {
             Self::Start(start) => start.step(flow, app_limited, now_s),
             Self::Grow(grow) => grow.step(flow, app_limited, now_s),
             Self::Drain(drain) => drain.step(flow, app_limited, now_s),
-            Self::RouteTest(test) => test.step(flow, app_limited, now_s),
+            Self::RouteTest(test) => test.step(flow, now_s),
             Self::LossTest(test) => test.step(flow, now_s),
             Self::Policed(policed) => policed.step(flow, now_s),
             Self::Compete(compete) => compete.step(flow, now_s),
@@ -131,7 +131,7 @@ impl Mode {
     pub(super) fn on_sent(&mut self, bytes: usize, is_first: bool, now_s: f64) {
         match self {
             Self::Start(start) if is_first => start.on_first_sent(now_s),
-            Self::RouteTest(test) => test.on_sent(bytes),
+            Self::RouteTest(test) => test.on_sent(bytes, now_s),
             _ => {}
         }
     }

@@ -24,6 +24,8 @@ pub(in super::super) struct RouteTest {
     bytes: f64,
     bytes_left: f64,
     began_s: f64,
+    /// When the last of them was sent.
+    sent_s: Option<f64>,
 }
 
 impl RouteTest {
@@ -45,6 +47,7 @@ impl RouteTest {
             bytes,
             bytes_left: bytes,
             began_s: now_s,
+            sent_s: None,
         }
     }
 
@@ -61,8 +64,11 @@ impl RouteTest {
         self.bytes
     }
 
-    pub(super) fn on_sent(&mut self, bytes: usize) {
+    pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
         self.bytes_left -= bytes as f64;
+        if self.bytes_left <= 0.0 {
+            self.sent_s.get_or_insert(now_s);
+        }
     }
 
     /// Ends the test without a word on the route.
@@ -71,17 +77,23 @@ impl RouteTest {
         Next::Grow
     }
 
-    pub(super) fn step(&self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
+    pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
         let shown = flow.queue.ramp_rise_s().zip(flow.capacity.trains.newest());
         if shown.is_none() && !self.is_overdue(flow, now_s) {
             return Next::Stay;
         }
-        let was_sent_at_its_rate = !app_limited && self.bytes_left <= 0.0;
-        if !was_sent_at_its_rate {
+        if !self.was_sent_at_its_rate() {
             return Self::abandon(flow);
         }
         let is_free = shown.is_some_and(|(rise_s, train)| self.is_free(flow, rise_s, train));
         self.end(flow, is_free, now_s)
+    }
+
+    /// Whether the application, or the peer's credit, left no gap in the test. What is sent later does not matter.
+    fn was_sent_at_its_rate(&self) -> bool {
+        let took_max_s = GAPS_MAX * self.bytes / self.rate + GAP_MAX_S;
+        self.sent_s
+            .is_some_and(|sent_s| sent_s - self.began_s <= took_max_s)
     }
 
     fn is_overdue(&self, flow: &Flow, now_s: f64) -> bool {
@@ -177,6 +189,9 @@ const LINE_MAX: f64 = 1.5;
 /// longer and slower route.
 const UNMOVED_AT_FIRST: f64 = 0.5;
 const UNMOVED: f64 = 0.9;
+/// The packets of a test take this multiple of their time, and this much longer, at most: a burst waits for a timer.
+const GAPS_MAX: f64 = 1.1;
+const GAP_MAX_S: f64 = 0.003;
 /// Without a word of the packets of a test for this many round trips, and this much longer, it has failed.
 const PATIENCE_ROUND_TRIPS: f64 = 3.0;
 const PATIENCE_S: f64 = 0.3;

@@ -23,6 +23,8 @@ pub(super) struct Queue {
     pub(super) delay_s: f64,
     /// When the last of the packets was sent that it was measured on.
     pub(super) sent_s: f64,
+    /// Bytes sent before that packet.
+    sent_bytes_before: u64,
     /// It was measured on packets sent after the last cut.
     pub(super) is_fresh: bool,
     /// Packets sent before this time measured the queue as it was before the last cut.
@@ -46,6 +48,7 @@ impl Queue {
             delays: Delays::new(),
             delay_s: 0.0,
             sent_s: 0.0,
+            sent_bytes_before: 0,
             is_fresh: false,
             cut_s: 0.0,
             peak: WindowedMax::default(),
@@ -70,6 +73,14 @@ impl Queue {
     /// The least round-trip time of the recent past, in seconds.
     pub(super) fn base_rtt_s(&self) -> f64 {
         self.base.get_s()
+    }
+
+    /// The queue that a packet sent now will meet in front of `capacity` bytes per second, in seconds: what was measured,
+    /// and what was sent since beyond what the path passes. `bytes_sent`: in all.
+    pub(super) fn expected_s(&self, capacity: f64, bytes_sent: u64, now_s: f64) -> f64 {
+        let bytes = bytes_sent.saturating_sub(self.sent_bytes_before);
+        let since_s = now_s - self.sent_s;
+        (self.delay_s + bytes as f64 / capacity - since_s).max(0.0)
     }
 
     /// The round-trip time with the present queue, in seconds.
@@ -104,6 +115,7 @@ impl Queue {
         let is_fresh = arrival.sent_s > self.cut_s;
         if let Some(excess_s) = self.delays.insert(arrival, is_fresh, base_s, now_s) {
             self.sent_s = arrival.sent_s;
+            self.sent_bytes_before = arrival.sent_bytes_before;
             self.delay_s = excess_s;
             self.is_fresh = is_fresh;
             self.peak.insert(self.delay_s, now_s, path_window_s(base_s));
