@@ -53,7 +53,7 @@ const AMPLIFICATION_MAX: usize = 3;
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
 #[cfg(feature = "sim")]
 pub use connection::Forger;
-pub use connection::{Ecn, Stats, Transmit};
+pub use connection::{Stats, Transmit};
 pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError};
 #[cfg(feature = "sim")]
 pub use endpoint::Footprint;

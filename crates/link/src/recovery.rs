@@ -35,8 +35,6 @@ struct Sent {
     /// Counts towards bytes in flight and towards loss. Packets that carry only feedback do not.
     eliciting: bool,
     in_train: bool,
-    /// Sent as ECN-capable.
-    is_capable: bool,
     /// Given up because no report covered it. The packet may have arrived in time.
     untold: bool,
     /// Hidden from congestion control, which sees the packet neither as lost nor as late.
@@ -93,8 +91,6 @@ pub(crate) struct SentLog {
     /// When the peer was last asked about packets that no report covers, and until when it may answer.
     asked: Time,
     asked_until: Time,
-    /// Whether packets are sent as ECN-capable now.
-    pub(crate) is_marking: bool,
     omissions: Omissions,
     /// Packets below took another path: they are not in flight on this one, and measure nothing.
     path_from: u64,
@@ -145,7 +141,6 @@ impl SentLog {
             packets_late: 0,
             asked: Time::default(),
             asked_until: Time::default(),
-            is_marking: false,
             omissions,
             path_from: 0,
             steps: Steps::new(),
@@ -216,7 +211,6 @@ impl SentLog {
                 in_train: false,
                 untold: false,
                 is_exempt: false,
-                is_capable: false,
                 contents: Contents::default(),
             });
             self.advance_oldest_open();
@@ -241,7 +235,6 @@ impl SentLog {
             in_train,
             untold: false,
             is_exempt: false,
-            is_capable: self.is_marking,
             contents,
         });
         self.bytes_sent += bytes as u64;
@@ -451,7 +444,6 @@ impl SentLog {
             }
         });
         sent.contents = Contents::default();
-        outcome.capable += u64::from(sent.is_capable);
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
         let is_exempt = sent.is_exempt;
         let sent_s = sent.time.0 as f64 * 1e-9;

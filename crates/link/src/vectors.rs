@@ -134,13 +134,6 @@ fn frames() -> Vec<(String, Vec<u8>)> {
             },
         ),
         ("TELL_FROM", Frame::TellFrom { number: 100_000 }),
-        (
-            "ECN",
-            Frame::Ecn {
-                capable: 100_000,
-                marked: 7,
-            },
-        ),
         ("CHALLENGE", Frame::Challenge(*b"8 bytes!")),
         ("RESPONSE", Frame::Response(*b"8 bytes!")),
         ("CLOSE", Frame::Close { code: 0 }),

@@ -37,9 +37,6 @@ pub struct Digest<'a> {
     pub reorder_window_s: f64,
     /// The application, or an operator's cap, held the sender back: it sent less than the controller allows.
     pub app_limited: bool,
-    /// Packets that the path has marked (ECN) instead of dropping, since the report before. Always zero
-    /// unless the controller [heeds marks](Controller::heeds_marks) and the path carries marks.
-    pub ce: u64,
 }
 
 impl Digest<'_> {
@@ -97,11 +94,6 @@ pub trait Controller: Send {
     }
     /// What a later connection should know of this path; `None` while nothing is known.
     fn memory(&self) -> Option<PathMemory>;
-    /// Whether this controller slows down for a congestion mark as it would for a drop. Only then may packets
-    /// be sent as ECN-capable (RFC 3168): a sender that ignored marks would escape the drops that others get.
-    fn heeds_marks(&self) -> bool {
-        false
-    }
     /// Name of the present state, for logs and traces.
     fn state(&self) -> &'static str;
     /// Whether the route has become longer since the last call: round-trip times measured before are not this

@@ -7,7 +7,6 @@
 //! peer.
 
 mod address;
-mod ecn;
 #[cfg(feature = "sim")]
 mod forger;
 mod keys;
@@ -28,7 +27,6 @@ use bytes::Bytes;
 use rustls::quic::{Keys, Secrets};
 use units::{BitRate, ByteCount};
 
-pub use self::ecn::Ecn;
 #[cfg(feature = "sim")]
 pub use self::forger::Forger;
 pub(crate) use self::pacer::Pacer;
@@ -566,11 +564,6 @@ impl Connection {
     #[cfg(feature = "sim")]
     pub(crate) fn controls_waiting(&self) -> usize {
         self.streams.controls.len()
-    }
-
-    /// Whether the path carries congestion marks, and how many of our packets it has marked.
-    pub(crate) fn ecn(&self) -> (bool, u64) {
-        (self.path.ecn.works(), self.path.ecn.marked())
     }
 
     pub(crate) fn memory(&self) -> Option<PathMemory> {

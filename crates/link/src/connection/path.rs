@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{ecn::EcnState, mtu::Mtu, pacer::Pacer, peer_clock::PeerClock, rtt::Rtt};
+use super::{mtu::Mtu, pacer::Pacer, peer_clock::PeerClock, rtt::Rtt};
 use crate::{congestion::Controller, time::Time};
 
 /// The path to the peer.
@@ -15,7 +15,6 @@ pub(crate) struct Path {
     pub(super) response: Option<([u8; 8], SocketAddr)>,
     pub(super) mtu: Mtu,
     pub(super) rtt: Rtt,
-    pub(super) ecn: EcnState,
     pub(super) peer_clock: PeerClock,
     pub(crate) controller: Box<dyn Controller>,
     pub(super) pacer: Pacer,
@@ -49,7 +48,6 @@ impl Path {
             response: None,
             mtu: Mtu::new(remote.ip()),
             rtt: Rtt::new(rtt),
-            ecn: EcnState::new(controller.heeds_marks()),
             peer_clock: PeerClock::default(),
             controller,
             pacer: Pacer::new(),

@@ -5,9 +5,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{
-    Connection, ConnectionEnd, Ecn, KEEP_ALIVE, ecn::EcnCounts, ip_overhead, repeat::RepeatsLeft,
-};
+use super::{Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead, repeat::RepeatsLeft};
 use crate::{
     congestion::Digest,
     control_frame::Control,
@@ -83,7 +81,6 @@ impl Connection {
         &mut self,
         datagram: &mut [u8],
         from: SocketAddr,
-        ecn: Ecn,
         now: Time,
     ) -> Received {
         let len = datagram.len();
@@ -115,7 +112,7 @@ impl Connection {
                 return Received::Accepted;
             };
             content = content.max(match frame {
-                Frame::Feedback(_) | Frame::Ecn { .. } | Frame::Close { .. } => Content::Reports,
+                Frame::Feedback(_) | Frame::Close { .. } => Content::Reports,
                 Frame::Ping => Content::Ping,
                 _ => Content::Data,
             });
@@ -123,11 +120,6 @@ impl Connection {
             let result = if reports > 1 {
                 // Each report may walk through all packets in flight, so one in a packet must do.
                 Err(Malformed)
-            } else if let Frame::Ecn { capable, marked } = frame {
-                if is_newest {
-                    self.path.ecn.on_counts(EcnCounts { capable, marked });
-                }
-                Ok(Kept::Yes)
             } else {
                 self.on_frame(frame, from, now)
             };
@@ -141,10 +133,7 @@ impl Connection {
             }
         }
         match kept {
-            Kept::Yes => {
-                self.received.insert(number, wire_bytes, content, now);
-                self.path.ecn.on_received(ecn);
-            }
+            Kept::Yes => self.received.insert(number, wire_bytes, content, now),
             Kept::No => self.stats.no_memory += 1,
         }
         if is_newest && (from != self.path.remote || !self.path.is_remote_proven) {
@@ -183,8 +172,6 @@ impl Connection {
             }
             // A ping asks for nothing but a report, and a packet that carries one gets that anyway.
             Frame::Ping => {}
-            // The counts of ECN were taken by `on_datagram`, which knows whether the packet is the newest.
-            Frame::Ecn { .. } => {}
             Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::End {
                 stream,
@@ -424,7 +411,6 @@ impl Connection {
             self.on_item_arrived(*item);
         }
         self.repair(&outcome, now);
-        self.path.ecn.on_arrived(outcome.capable);
         self.received.set_report_loss(self.sent.recent_loss_max());
         self.inform_controller(report, &outcome, base_rtt, now);
         let age = 4 * self.path.rtt.smoothed() + Duration::from_secs(1);
@@ -483,7 +469,6 @@ impl Connection {
             // A cap of the operator holds the sender back just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until
                 || self.rate_max.bytes_per_s() < self.path.controller.rate_bytes_per_s(),
-            ce: self.path.ecn.take_marks(),
         };
         self.path
             .controller

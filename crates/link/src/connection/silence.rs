@@ -71,7 +71,6 @@ impl Connection {
     fn fall_silent(&mut self, now: Time) {
         self.silent_since = Some(self.last_heard);
         self.next_probe = now;
-        self.path.ecn.on_silence();
     }
 
     /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is a reason to ask

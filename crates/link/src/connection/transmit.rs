@@ -8,9 +8,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    Connection, ConnectionEnd,
-    ecn::EcnCounts,
-    ip_overhead,
+    Connection, ConnectionEnd, ip_overhead,
     path::Candidate,
     repeat::{FLIGHT_INTERVAL, RepeatsLeft},
 };
@@ -33,8 +31,6 @@ pub struct Transmit {
     pub to: SocketAddr,
     /// The size of each datagram; the last one may be shorter.
     pub segment_bytes: usize,
-    /// Whether they are sent as ECN-capable: ECT(0) of RFC 3168.
-    pub is_ecn_capable: bool,
 }
 
 /// Frames with credit or ends of reading that wait to be repeated beside reports, at most.
@@ -175,14 +171,10 @@ impl Connection {
             return Some(Transmit {
                 to,
                 segment_bytes: len,
-                is_ecn_capable: false,
             });
         }
         if self.received.report_due().is_some_and(|due| due <= now) {
             let start = self.begin_packet(out);
-            if let Some(EcnCounts { capable, marked }) = self.path.ecn.take_counts() {
-                Frame::Ecn { capable, marked }.put(out);
-            }
             // Where only the peer's keep-alives cross an idle path, nothing else would measure it for us.
             let asks = self.path.rtt.take_wish(now);
             if asks {
@@ -249,11 +241,7 @@ impl Connection {
     }
 
     fn transmit(&self, to: SocketAddr, segment_bytes: usize) -> Transmit {
-        Transmit {
-            to,
-            segment_bytes,
-            is_ecn_capable: self.path.ecn.is_marking(),
-        }
+        Transmit { to, segment_bytes }
     }
 
     fn has_data(&mut self, now: Time) -> bool {
@@ -539,7 +527,6 @@ impl Connection {
         self.keys.seal(out, start, number);
         let len = out.len() - start;
         let wire_bytes = len + ip_overhead(&self.path.remote);
-        self.sent.is_marking = self.path.ecn.is_marking();
         self.sent
             .push(now, wire_bytes, eliciting, in_train, contents);
         if eliciting {

@@ -283,9 +283,9 @@ impl Driver {
             let endpoint = &mut self.endpoint;
             let batch = self
                 .socket
-                .receive(&self.clock, |datagram, from, ecn, received| {
+                .receive(&self.clock, |datagram, from, received| {
                     bytes += datagram.len();
-                    endpoint.handle_datagram_with_ecn(datagram, from, ecn, received);
+                    endpoint.handle_datagram(datagram, from, received);
                 });
             // Errors of earlier sends surface here (ICMP); loss detection sees to them.
             has_more = batch.is_ok_and(|batch| batch == Batch::Full);

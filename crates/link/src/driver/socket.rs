@@ -8,11 +8,11 @@ use std::{
 };
 
 use nix::sys::socket::{setsockopt, sockopt};
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, TransportErrorPayload, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, TransportErrorPayload, UdpSocketState};
 use units::ByteCount;
 
 use super::clock::Clock;
-use crate::{Ecn, Transmit, snapshot::SocketBuffers};
+use crate::{Transmit, snapshot::SocketBuffers};
 
 /// A UDP socket that sends with segmentation offload and receives in batches.
 pub(super) struct Socket {
@@ -40,8 +40,8 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
-        // The library has room for three things beside a datagram: its receive time, the size of those that the
-        // kernel joined, and what the IP header says of congestion. The fourth would push that out.
+        // The library has room for three things beside a datagram and asks for four. Nobody here wants the address
+        // that a datagram was sent to; its receive time and the size of those that the kernel joined must have room.
         let _ = setsockopt(&socket, sockopt::Ipv4PacketInfo, &false);
         let _ = setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &false);
         // Distinguishes a closed port from a path that loses packets.
@@ -90,7 +90,7 @@ impl Socket {
     pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<bool> {
         let transmit = quinn_udp::Transmit {
             destination: self.native(transmit.to),
-            ecn: transmit.is_ecn_capable.then_some(EcnCodepoint::Ect0),
+            ecn: None,
             contents: bytes,
             segment_size: (bytes.len() > transmit.segment_bytes).then_some(transmit.segment_bytes),
             src_ip: None,
@@ -119,7 +119,7 @@ impl Socket {
     pub(super) fn receive(
         &mut self,
         clock: &Clock,
-        mut handle: impl FnMut(&mut [u8], SocketAddr, Ecn, Instant),
+        mut handle: impl FnMut(&mut [u8], SocketAddr, Instant),
     ) -> io::Result<Batch> {
         let mut meta = [RecvMeta::default(); BATCH_SIZE];
         let count = {
@@ -143,18 +143,11 @@ impl Socket {
             if meta.len == 0 {
                 continue;
             }
-            // The kernel joins datagrams that say the same only.
-            let ecn = match meta.ecn {
-                Some(EcnCodepoint::Ect0) => Ecn::Capable,
-                Some(EcnCodepoint::Ce) => Ecn::Marked,
-                // Nobody here sends the other kind of capable.
-                Some(EcnCodepoint::Ect1) | None => Ecn::NotCapable,
-            };
             let received = meta
                 .timestamp
                 .map_or(reading.now(), |unix| reading.instant(unix));
             for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
-                handle(datagram, meta.addr, ecn, received);
+                handle(datagram, meta.addr, received);
             }
         }
         Ok(match count < self.buffers.len() {
@@ -181,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_as_capable_of_marks_arrives_so() {
+    fn a_batch_arrives_as_the_datagrams_that_it_was_made_of() {
         let clock = Clock::new();
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let bind = || UdpSocket::bind(local).and_then(Socket::new);
@@ -190,28 +183,18 @@ mod tests {
                 continue;
             };
             let to = a.socket.local_addr().expect("it is bound");
-            for is_ecn_capable in [true, false] {
-                let transmit = Transmit {
-                    to,
-                    segment_bytes: 100,
-                    is_ecn_capable,
-                };
-                assert!(b.send(&transmit, &[7; 250]).expect("loopback works"));
-                let mut seen = Vec::new();
-                let deadline = Instant::now() + Duration::from_secs(5);
-                while seen.len() < 3 && Instant::now() < deadline {
-                    a.receive(&clock, |datagram, _, ecn, _| {
-                        seen.push((datagram.len(), ecn));
-                    })
+            let transmit = Transmit {
+                to,
+                segment_bytes: 100,
+            };
+            assert!(b.send(&transmit, &[7; 250]).expect("loopback works"));
+            let mut seen = Vec::new();
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while seen.len() < 3 && Instant::now() < deadline {
+                a.receive(&clock, |datagram, _, _| seen.push(datagram.len()))
                     .expect("loopback works");
-                }
-                let expected = if is_ecn_capable {
-                    Ecn::Capable
-                } else {
-                    Ecn::NotCapable
-                };
-                assert_eq!(seen, [(100, expected), (100, expected), (50, expected)]);
             }
+            assert_eq!(seen, [100, 100, 50]);
         }
     }
 
@@ -231,7 +214,6 @@ mod tests {
                 let transmit = Transmit {
                     to: a.socket.local_addr().expect("it is bound"),
                     segment_bytes: 100,
-                    is_ecn_capable: true,
                 };
                 // The kernel begins to stamp datagrams some time after it was asked to.
                 std::thread::sleep(Duration::from_millis(200));
@@ -241,7 +223,7 @@ mod tests {
                 // Until it is fetched, it waits.
                 std::thread::sleep(Duration::from_millis(50));
                 let mut times = Vec::new();
-                let batch = a.receive(&clock, |_, _, _, received| times.push(received));
+                let batch = a.receive(&clock, |_, _, received| times.push(received));
                 assert_eq!(batch.expect("loopback works"), Batch::Last);
                 assert_eq!(times.len(), 1);
                 let slack = Duration::from_millis(5);

@@ -191,7 +191,6 @@ impl Attempt {
         Some(Transmit {
             to: self.remote,
             segment_bytes: len,
-            is_ecn_capable: false,
         })
     }
 

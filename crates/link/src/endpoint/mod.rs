@@ -44,7 +44,7 @@ use units::{BitRate, ByteCount};
 use crate::connection::Forger;
 use crate::{
     congestion::PathMemory,
-    connection::{Connection, Ecn, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
+    connection::{Connection, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
     handshake::{cookie::CookieJar, envelope::KeyId},
     id_map::IdMap,
     identity::PublicKey,
@@ -129,23 +129,11 @@ impl Endpoint {
         })
     }
 
-    /// Accepts a datagram whose congestion mark is unknown. The datagram is decrypted in place.
-    pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, now: Instant) {
-        self.handle_datagram_with_ecn(datagram, from, Ecn::NotCapable, now);
-    }
-
-    /// Accepts a datagram with the congestion mark of its IP header. The datagram is decrypted in
-    /// place.
+    /// Accepts a datagram. It is decrypted in place.
     ///
     /// `received` is when it came, which may be a little while ago. Time does not go back for that: a datagram that
     /// came before the last call that took the time counts as coming then.
-    pub fn handle_datagram_with_ecn(
-        &mut self,
-        datagram: &mut [u8],
-        from: SocketAddr,
-        ecn: Ecn,
-        received: Instant,
-    ) {
+    pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
         let now = self.wake(received);
         self.turns.moved(datagram.len(), now);
         let Ok((kind, id)) = packet::classify(datagram) else {
@@ -158,7 +146,7 @@ impl Endpoint {
                     self.dropped.unknown_connection += 1;
                     return;
                 };
-                match connection.on_datagram(datagram, from, ecn, now) {
+                match connection.on_datagram(datagram, from, now) {
                     Received::Accepted => {
                         self.peers[connection.peer].last_heard = Some(now);
                         self.after_input(id, now);
@@ -187,7 +175,6 @@ impl Endpoint {
             return Some(Transmit {
                 to,
                 segment_bytes: reply.len(),
-                is_ecn_capable: false,
             });
         }
         let unix_ns = self.unix_ns(now);

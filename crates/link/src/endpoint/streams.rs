@@ -54,10 +54,6 @@ pub struct PeerView {
     pub packets_lost: u64,
     /// Packets declared lost that arrived later.
     pub packets_late: u64,
-    /// The path from us carries congestion marks (ECN), and they are used.
-    pub is_ecn_used: bool,
-    /// Our packets with a congestion mark from the path (ECN).
-    pub packets_marked: u64,
     /// Open streams.
     pub streams: usize,
     /// Name of the congestion controller's state.
@@ -175,7 +171,6 @@ impl Endpoint {
         let current = known.current.and_then(|id| self.connections.get(&id));
         let instant = |time: crate::time::Time| self.epoch + Duration::from_nanos(time.0);
         let losses = current.map_or((0, 0), Connection::packets_lost);
-        let ecn = current.map_or((false, 0), Connection::ecn);
         PeerView {
             attempts: known.attempts,
             connected: current.map(|connection| instant(connection.established)),
@@ -194,8 +189,6 @@ impl Endpoint {
             allowed_bytes_per_s: current.map_or(0.0, |c| c.path.controller.rate_bytes_per_s()),
             packets_lost: losses.0,
             packets_late: losses.1,
-            is_ecn_used: ecn.0,
-            packets_marked: ecn.1,
             streams: current.map_or(0, |connection| connection.streams.len()),
             controller_state: current
                 .map_or("none", |connection| connection.path.controller.state()),

@@ -50,8 +50,6 @@ pub(crate) struct Outcome {
     pub(crate) rtt: Option<Duration>,
     /// Reports were lost that no later report replaces: the peer must be asked to repeat them.
     pub(crate) ask: bool,
-    /// The number of arrived packets that were sent as ECN-capable.
-    pub(crate) capable: u64,
 }
 
 /// Times measured on the front of a report, which no report has covered before.
@@ -72,6 +70,5 @@ impl Outcome {
         self.arrivals.clear();
         self.rtt = None;
         self.ask = false;
-        self.capable = 0;
     }
 }

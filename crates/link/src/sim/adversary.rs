@@ -18,7 +18,7 @@ use std::{
 
 use super::{Side, inbox::Datagram, pair::identity, random::Random};
 use crate::{
-    AMPLIFICATION_MAX, Ecn,
+    AMPLIFICATION_MAX,
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
     wire::packet::{self, ConnectionId, HANDSHAKE, Kind},
 };
@@ -274,7 +274,6 @@ impl Adversary {
             let thrown = Datagram {
                 from: datagram.to,
                 to: datagram.from,
-                ecn: Ecn::NotCapable,
                 bytes: datagram.bytes,
             };
             self.hand_over(to.other(), thrown, false, now);
@@ -311,7 +310,6 @@ impl Adversary {
         let mut datagram = Datagram {
             from: sites[to.other() as usize],
             to: sites[to as usize],
-            ecn: Ecn::NotCapable,
             bytes: Vec::new(),
         };
         // What a stranger brings must have arrived before.

@@ -11,13 +11,10 @@ use std::{
 
 use wansim::Packet;
 
-use crate::Ecn;
-
 #[derive(Debug, Clone)]
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
-    pub(super) ecn: Ecn,
     pub(super) bytes: Vec<u8>,
 }
 

@@ -32,7 +32,7 @@ use self::{
     pair::{Pair, PairConfig},
 };
 use crate::{
-    Class, Ecn, Endpoint, PeerView,
+    Class, Endpoint, PeerView,
     congestion::{Controller, PathMemory},
 };
 
@@ -59,19 +59,6 @@ pub struct World {
     /// Number of datagrams to each address.
     sent_to: HashMap<SocketAddr, u64>,
     adversary: Option<Adversary>,
-    marking: Marking,
-    marked: u64,
-}
-
-/// Treatment of congestion marks (ECN) by the paths of a world.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Marking {
-    /// They clear whatever packets say of them.
-    Cleared,
-    /// They drop packets that are capable of them.
-    Dropped,
-    /// They mark capable packets that find a queue of so much time.
-    Beyond(Duration),
 }
 
 /// Makes the controller of each new connection.
@@ -122,8 +109,6 @@ impl World {
             recorded: Vec::new(),
             sent_to: HashMap::new(),
             adversary: None,
-            marking: Marking::Cleared,
-            marked: 0,
         }
     }
 
@@ -314,16 +299,6 @@ impl World {
         self.adversary.as_ref()
     }
 
-    /// Sets the treatment of congestion marks (ECN). By default the paths clear them.
-    pub fn set_marking(&mut self, marking: Marking) {
-        self.marking = marking;
-    }
-
-    /// Packets that the paths have marked (ECN).
-    pub fn packets_marked(&self) -> u64 {
-        self.marked
-    }
-
     /// Number of streams that one site's endpoint reported as lost.
     pub fn lost_streams(&self, side: Side) -> u64 {
         self.pair.lost_streams(side)
@@ -367,23 +342,10 @@ impl World {
                 paths,
                 sent_to,
                 adversary,
-                marking,
-                marked,
                 ..
             } = self;
             let now = self.now;
-            self.pair.step(side, now, &mut |mut datagram| {
-                if datagram.ecn == Ecn::Capable {
-                    match *marking {
-                        Marking::Cleared => datagram.ecn = Ecn::NotCapable,
-                        Marking::Dropped => return,
-                        Marking::Beyond(queue) if paths.queue_delay(side.way()) > queue => {
-                            datagram.ecn = Ecn::Marked;
-                            *marked += 1;
-                        }
-                        Marking::Beyond(_) => {}
-                    }
-                }
+            self.pair.step(side, now, &mut |datagram| {
                 *sent_to.entry(datagram.to).or_default() += 1;
                 if let Some(adversary) = adversary {
                     adversary.on_sent(&datagram);

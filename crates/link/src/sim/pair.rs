@@ -17,8 +17,8 @@ use super::{
     reader::Reader,
 };
 use crate::{
-    Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read,
-    Remembered, StreamKey,
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, LostReason, Read, Remembered,
+    StreamKey,
     congestion::{Controller, PathMemory},
 };
 
@@ -315,9 +315,8 @@ impl Pair {
         let site = &mut self.sites[side as usize];
         for (mut datagram, arrived) in site.inbox.drain() {
             let local = site.clock.local(arrived);
-            let Datagram { from, ecn, .. } = datagram;
             site.endpoint
-                .handle_datagram_with_ecn(&mut datagram.bytes, from, ecn, local);
+                .handle_datagram(&mut datagram.bytes, datagram.from, local);
         }
     }
 
@@ -546,16 +545,10 @@ impl Pair {
             let Some(transmit) = transmit else {
                 return;
             };
-            let ecn = if transmit.is_ecn_capable {
-                Ecn::Capable
-            } else {
-                Ecn::NotCapable
-            };
             for bytes in self.scratch.chunks(transmit.segment_bytes) {
                 send(Datagram {
                     from: site.address,
                     to: transmit.to,
-                    ecn,
                     bytes: bytes.to_vec(),
                 });
             }

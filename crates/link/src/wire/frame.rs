@@ -60,8 +60,6 @@ pub(crate) enum Frame<'a> {
     TellFrom { number: u64 },
     /// The most that its receiver may send us, in bytes per second; zero means no bound.
     RateMax { bytes_per_s: u64 },
-    /// How many packets have arrived as capable of congestion marks, and with one.
-    Ecn { capable: u64, marked: u64 },
     /// Must be echoed in a [`Frame::Response`], to the address it came from.
     Challenge([u8; 8]),
     /// Echo of a challenge.
@@ -103,7 +101,6 @@ const STREAM_LIMIT: u8 = 0x0b;
 const PATH_HINT: u8 = 0x0c;
 const RATE_MAX: u8 = 0x10;
 const TELL_FROM: u8 = 0x11;
-const ECN: u8 = 0x12;
 const PACED_CREDIT: u8 = 0x13;
 const HALF: u8 = 0x14;
 const CHALLENGE: u8 = 0x0d;
@@ -182,7 +179,6 @@ impl Frame<'_> {
             Frame::PathHint { rtt_us } => fields(PATH_HINT, &[rtt_us]),
             Frame::RateMax { bytes_per_s } => fields(RATE_MAX, &[bytes_per_s]),
             Frame::TellFrom { number } => fields(TELL_FROM, &[number]),
-            Frame::Ecn { capable, marked } => fields(ECN, &[capable, marked]),
             Frame::Challenge(token) => {
                 fields(CHALLENGE, &[]);
                 out.extend_from_slice(&token);
@@ -288,10 +284,6 @@ impl<'a> Frames<'a> {
                 TELL_FROM => Frame::TellFrom {
                     number: reader.varint()?,
                 },
-                ECN => Frame::Ecn {
-                    capable: reader.varint()?,
-                    marked: reader.varint()?,
-                },
                 PATH_HINT => Frame::PathHint {
                     rtt_us: reader.varint()?,
                 },
@@ -361,8 +353,6 @@ mod tests {
             (0..varint::MAX).prop_map(|rtt_us| Frame::PathHint { rtt_us }),
             (0..varint::MAX).prop_map(|bytes_per_s| Frame::RateMax { bytes_per_s }),
             (0..varint::MAX).prop_map(|number| Frame::TellFrom { number }),
-            (0..varint::MAX, 0..varint::MAX)
-                .prop_map(|(capable, marked)| Frame::Ecn { capable, marked }),
             any::<[u8; 8]>().prop_map(Frame::Challenge),
             any::<[u8; 8]>().prop_map(Frame::Response),
             any::<u32>().prop_map(|code| Frame::Close { code }),

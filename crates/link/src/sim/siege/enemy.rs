@@ -17,7 +17,7 @@ use super::{
     strategy::Strategy,
 };
 use crate::{
-    Ecn, Forger,
+    Forger,
     wire::{
         frame::Frame,
         packet::{self, Kind},
@@ -380,12 +380,7 @@ impl Enemy {
         if len > 0 {
             self.sent += 1;
             let to = self.victim;
-            send(Datagram {
-                from,
-                to,
-                ecn: Ecn::NotCapable,
-                bytes,
-            });
+            send(Datagram { from, to, bytes });
         }
         len
     }

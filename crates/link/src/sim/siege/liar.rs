@@ -282,10 +282,6 @@ impl Liar {
             .put(&mut lies);
             Frame::TellFrom { number: 0 }.put(&mut lies);
         }
-        if self.lies(EcnLies) {
-            let (capable, marked) = (self.any_number(), self.any_number());
-            Frame::Ecn { capable, marked }.put(&mut lies);
-        }
         if self.lies(FrameNoise) {
             let len = self.random.below(30);
             lies.extend((0..len).map(|_| self.random.next() as u8));

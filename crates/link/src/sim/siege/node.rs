@@ -15,7 +15,7 @@ use units::ByteCount;
 
 use super::super::inbox::Datagram;
 use crate::{
-    Class, Ecn, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, Remembered,
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, Remembered,
     StreamKey, congestion,
 };
 
@@ -262,7 +262,6 @@ impl Node {
                 send(Datagram {
                     from: self.address,
                     to: transmit.to,
-                    ecn: Ecn::NotCapable,
                     bytes: bytes.to_vec(),
                 });
             }
@@ -271,8 +270,7 @@ impl Node {
 
     pub(super) fn receive(&mut self, datagram: &mut Datagram, now: Instant) {
         let (bytes, from) = (&mut datagram.bytes, datagram.from);
-        self.endpoint
-            .handle_datagram_with_ecn(bytes, from, datagram.ecn, now);
+        self.endpoint.handle_datagram(bytes, from, now);
     }
 }
 
