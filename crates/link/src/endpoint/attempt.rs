@@ -84,15 +84,24 @@ impl Attempt {
     /// When the flight is to be sent again, or the attempt is over.
     pub(crate) fn next_timeout(&self) -> Time {
         let over = self.began + ATTEMPT_MAX;
-        if self.is_held_back() {
-            return over;
+        self.flight_due().map_or(over, |due| due.min(over))
+    }
+
+    /// When the next datagram is to go; `None` while none may, or there is nothing to say: a first flight of the peer
+    /// has come in part.
+    fn flight_due(&self) -> Option<Time> {
+        let levels = [Level::Initial, Level::Handshake];
+        let mut flight = levels
+            .map(|level| self.handshake.outgoing(level))
+            .into_iter();
+        if self.is_held_back() || flight.all(<[u8]>::is_empty) {
+            return None;
         }
-        let next = if self.flights.unsent.is_empty() {
+        Some(if self.flights.unsent.is_empty() {
             self.flights.next
         } else {
             Time::default()
-        };
-        next.min(over)
+        })
     }
 
     /// A datagram of the peer's first flight came that had not come before: it may be answered with as much
@@ -149,10 +158,10 @@ impl Attempt {
         unix_ns: u64,
         now: Time,
     ) -> Option<Transmit> {
-        if self.is_held_back() {
+        if self.flight_due()? > now {
             return None;
         }
-        if self.flights.unsent.is_empty() && self.flights.next <= now {
+        if self.flights.unsent.is_empty() {
             self.begin_flight(unix_ns, now);
         }
         let (level, offset) = self.flights.unsent.pop()?;

@@ -65,3 +65,19 @@ fn an_idle_link_wakes_us_hardly_ever() {
         }
     }
 }
+
+#[test]
+fn a_first_flight_of_which_a_part_has_come_wakes_nobody() {
+    let mut two = Two::new();
+    two.pass(Duration::from_millis(10));
+    let flight = two.sent_by_a();
+    assert!(flight.len() > 1, "the flight has parts");
+    two.hand_b(&flight[0], at_a());
+    assert_eq!(two.b.attempts.len(), 1, "B waits for the rest");
+    assert!(two.sent_by_b().is_empty(), "B has nothing to say yet");
+    let due = two.b.next_timeout(two.now).expect("the attempt ends");
+    assert!(due - two.now > Duration::from_secs(5));
+    two.pass(Duration::from_secs(1));
+    two.hand_b(&flight[1], at_a());
+    assert!(!two.sent_by_b().is_empty(), "B answers at once");
+}
