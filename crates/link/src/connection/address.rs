@@ -46,23 +46,23 @@ impl Candidate {
 }
 
 impl Connection {
-    /// An answer to a challenge, or a challenge.
-    pub(super) fn transmit_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        if let Some((token, to)) = self.path.response.take() {
-            let transmit = self.write_single(out, to, &Frame::Response(token), now);
-            if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == to) {
-                candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
-            }
-            return Some(transmit);
+    /// The echo of a challenge.
+    pub(super) fn write_response(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
+        let (token, to) = self.path.response.take()?;
+        let transmit = self.write_single(out, to, &Frame::Response(token), now);
+        if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == to) {
+            candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
         }
+        Some(transmit)
+    }
+
+    /// A challenge to the candidate.
+    pub(super) fn write_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let rtt = self.path.rtt.smoothed();
-        let due = |candidate: &&mut Candidate| candidate.next_challenge() <= now;
-        if let Some(candidate) = self.path.candidate.as_mut().filter(due) {
-            candidate.on_challenge(rtt, now);
-            let (address, token) = (candidate.address, candidate.token);
-            return Some(self.write_single(out, address, &Frame::Challenge(token), now));
-        }
-        None
+        let candidate = self.path.candidate.as_mut()?;
+        candidate.on_challenge(rtt, now);
+        let (address, token) = (candidate.address, candidate.token);
+        Some(self.write_single(out, address, &Frame::Challenge(token), now))
     }
 
     /// A challenge came back: if it was the candidate's, the peer has moved there.
@@ -90,8 +90,8 @@ impl Connection {
         );
         // What is on its way on the old path measures nothing on the new one, and says nothing of its loss.
         self.sent.begin_path(now);
-        self.outage_end = now;
-        self.ping_wanted = true;
+        self.liveness.on_outage_end(now);
+        self.liveness.want_ping();
     }
 
     /// The newest packet came from another address: challenges that address, since the packet may have been

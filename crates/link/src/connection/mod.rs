@@ -7,9 +7,13 @@
 //! peer.
 
 mod address;
+mod closing;
+mod controls;
 #[cfg(feature = "sim")]
 mod forger;
+mod interest;
 mod keys;
+mod liveness;
 mod mtu;
 mod pacer;
 mod path;
@@ -18,21 +22,24 @@ mod rate_max;
 mod receive;
 mod repeat;
 mod rtt;
-mod silence;
 mod transmit;
 
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rustls::quic::{Keys, Secrets};
 use units::{BitRate, ByteCount};
 
+pub(crate) use self::closing::ConnectionEnd;
 #[cfg(feature = "sim")]
 pub use self::forger::Forger;
 pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
-use self::{keys::KeyRing, path::Path, rate_max::RateMax, repeat::RepeatsLeft, silence::Doubtful};
+use self::{
+    closing::Closing, keys::KeyRing, liveness::Liveness, path::Path, rate_max::RateMax,
+    repeat::TailRepeater,
+};
 use crate::{
     congestion::{Controller, ControllerFactory, PathMemory},
     control_frame::Control,
@@ -73,35 +80,11 @@ pub(crate) struct Connection {
     outcome: Outcome,
     pub(crate) streams: Streams,
 
-    last_heard: Time,
-    last_sent: Time,
-    /// When a packet that the peer must report was last sent.
-    last_eliciting: Time,
-    /// When the peer was last asked whether it is still there, and how often since a report last covered a new
-    /// arrival.
-    last_doubt: Time,
-    doubts: u8,
-    /// Until then more of a bulk stream is expected: slots of it have just arrived, and it has not ended.
-    expects_until: Time,
-    /// When a report last covered a new arrival.
-    last_progress: Time,
-    /// Since when nothing comes back. During such a silence only probes are sent.
-    silent_since: Option<Time>,
-    next_probe: Time,
-    doubtful: Option<Doubtful>,
-    outage_end: Time,
-    ping_wanted: bool,
-    hint_sent: Option<Duration>,
+    liveness: Liveness,
+    closing: Closing,
+    tail_repeater: TailRepeater,
     /// Everything below this packet number was sent while the application gave too little.
     app_limited_until: u64,
-    repeat_pass: Time,
-    repeats_left: RepeatsLeft,
-    /// Control frames to repeat beside the next reports, and how often each.
-    echoes: VecDeque<(Control, u8)>,
-    close: Option<Close>,
-    pub(crate) closed: Option<ConnectionEnd>,
-    idle_timeout: Duration,
-    keep_alive: Duration,
     rate_max: RateMax,
     pub(crate) stats: Stats,
     #[cfg(feature = "sim")]
@@ -121,28 +104,6 @@ impl std::fmt::Debug for HandshakeFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HandshakeFlight")
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Close {
-    code: u32,
-    copies: u32,
-    next: Time,
-}
-
-/// Why a connection is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionEnd {
-    /// The peer closed it.
-    ByPeer,
-    /// We closed it.
-    ByUs,
-    /// Nothing came for the idle timeout.
-    Silence(Duration),
-    /// The peer broke the protocol.
-    Violation,
-    /// Keys may not be used further.
-    KeysWornOut,
 }
 
 /// Counters of a connection.
@@ -292,27 +253,10 @@ impl Connection {
             challenges: 0,
             outcome: Outcome::default(),
             streams,
-            last_heard: now,
-            last_sent: now,
-            last_eliciting: now,
-            last_doubt: Time::default(),
-            doubts: 0,
-            expects_until: Time::default(),
-            last_progress: now,
-            silent_since: None,
-            next_probe: now,
-            doubtful: None,
-            outage_end: Time::default(),
-            ping_wanted: true,
-            hint_sent: None,
+            liveness: Liveness::new(setup.idle_timeout, setup.keep_alive, now),
+            closing: Closing::default(),
+            tail_repeater: TailRepeater::new(),
             app_limited_until: 0,
-            repeat_pass: Time::default(),
-            repeats_left: RepeatsLeft::Some,
-            echoes: VecDeque::new(),
-            close: None,
-            closed: None,
-            idle_timeout: setup.idle_timeout,
-            keep_alive: setup.keep_alive,
             rate_max: RateMax::default(),
             stats: Stats::default(),
             #[cfg(feature = "sim")]
@@ -326,7 +270,7 @@ impl Connection {
 
     /// Sets how often an idle connection sends a packet.
     pub(crate) fn set_keep_alive(&mut self, every: Duration) {
-        self.keep_alive = every;
+        self.liveness.set_keep_alive(every);
     }
 
     /// Caps the rate of sending, whatever the controller allows, and tells the peer its cap.
@@ -467,7 +411,7 @@ impl Connection {
         }
         match read {
             Read::End => {
-                self.expects_until = Time::default();
+                self.liveness.expect_nothing();
                 if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
                     stream.recv_done = true;
                     self.streams.remember_reader(number, now_s);
@@ -494,37 +438,48 @@ impl Connection {
 
     /// Whether copies of the close are being sent.
     pub(crate) fn is_closing(&self) -> bool {
-        self.close.is_some()
+        self.closing.is_begun()
     }
 
-    /// Ends the connection: tells the peer, then [`closed`](Self::closed) is set.
+    /// Ends the connection: tells the peer, then comes its [end](Self::end).
     pub(crate) fn begin_close(&mut self, code: u32) {
         if !self.path.is_remote_proven {
             // Nobody is told where nobody may be.
-            self.closed.get_or_insert(ConnectionEnd::ByUs);
+            self.closing.set_end(ConnectionEnd::ByUs);
         }
-        if self.close.is_none() {
-            self.close = Some(Close {
-                code,
-                copies: CLOSE_COPIES,
-                next: Time::default(),
-            });
-        }
+        self.closing.begin(code);
+    }
+
+    /// Why the connection is over; `None` while it is not.
+    pub(crate) fn end(&self) -> Option<ConnectionEnd> {
+        self.closing.end()
+    }
+
+    /// An ICMP error says that our packets do not reach the peer.
+    pub(crate) fn on_unreachable(&mut self, now: Time) {
+        self.liveness.on_unreachable(self.path.rtt.smoothed(), now);
+    }
+
+    /// This process was suspended for `asleep`, until now.
+    pub(crate) fn on_sleep(&mut self, asleep: Duration, now: Time) {
+        self.liveness
+            .on_sleep(asleep, self.path.rtt.smoothed(), now);
+        self.sent.on_sleep(now);
     }
 
     // What the endpoint and snapshots read.
 
     pub(crate) fn is_silent(&self) -> bool {
-        self.silent_since.is_some()
+        self.liveness.silent_since().is_some()
     }
 
     /// Whether this process was suspended for so long that the peer may have given the connection up.
     pub(crate) fn is_doubtful(&self) -> bool {
-        self.doubtful.is_some()
+        self.liveness.is_doubtful()
     }
 
     pub(crate) fn silent_since(&self) -> Option<Time> {
-        self.silent_since
+        self.liveness.silent_since()
     }
 
     pub(crate) fn is_confirmed(&self) -> bool {
@@ -532,7 +487,7 @@ impl Connection {
     }
 
     pub(crate) fn last_heard(&self) -> Time {
-        self.last_heard
+        self.liveness.last_heard()
     }
 
     pub(crate) fn rtt(&self) -> Option<Duration> {
@@ -577,5 +532,3 @@ impl Connection {
 
 /// Code of a [`crate::wire::frame::Frame::Stop`] after count and hash did not agree.
 pub(crate) const CODE_CORRUPT: u32 = u32::MAX;
-/// A close is sent this often, since nothing else repeats it.
-const CLOSE_COPIES: u32 = 3;

@@ -75,6 +75,17 @@ impl Pacer {
         self.updated
             .after_seconds((wanted - self.budget_bytes) / self.rate_bytes_per_s)
     }
+
+    /// When a packet that waits until `due` may go: at that time if there is any budget then, else with the next
+    /// burst.
+    pub(crate) fn next_send_from(&self, due: Time) -> Time {
+        let earned = self.rate_bytes_per_s * due.seconds_since(self.updated);
+        if self.budget_bytes + earned > 0.0 {
+            due
+        } else {
+            self.next_send().max(due)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -116,6 +127,19 @@ mod tests {
             now = pacer.next_send();
         }
         assert!((sent as f64 / rate - 1.0).abs() < 0.002, "{sent}");
+    }
+
+    #[test]
+    fn a_packet_that_waits_needs_no_full_burst() {
+        let mut pacer = Pacer::new();
+        pacer.update(Time(1), 1e6);
+        pacer.on_sent(3000);
+        let (early, late) = (Time(2_000_000), Time(3_200_000));
+        assert_eq!(pacer.next_send(), Time(3_400_001));
+        assert_eq!(pacer.next_send_from(early), pacer.next_send());
+        assert_eq!(pacer.next_send_from(late), late);
+        pacer.update(late, 1e6);
+        assert!(pacer.may_send());
     }
 
     #[test]

@@ -65,3 +65,31 @@ impl Path {
         is_elsewhere
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::FixedRate;
+
+    fn path(remote: &str) -> Path {
+        let remote = remote.parse().expect("it is an address");
+        let controller = Box::new(FixedRate::new(1e6));
+        let rtt = Duration::from_millis(100);
+        Path::new(remote, false, rtt, controller)
+    }
+
+    #[test]
+    fn another_port_is_on_the_same_path_and_another_host_is_not() {
+        for (to, is_elsewhere) in [
+            ("10.0.0.1:2", false),
+            ("[::ffff:10.0.0.1]:1", false),
+            ("10.0.0.2:1", true),
+            ("[2001:db8::1]:1", true),
+        ] {
+            let mut path = path("10.0.0.1:1");
+            let to = to.parse().expect("it is an address");
+            assert_eq!(path.move_to(to), is_elsewhere, "{to}");
+            assert!(path.is_remote_proven && path.remote == to);
+        }
+    }
+}

@@ -5,7 +5,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead, repeat::RepeatsLeft};
+use super::{Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
 use crate::{
     congestion::Digest,
     control_frame::Control,
@@ -99,9 +99,8 @@ impl Connection {
         };
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += wire_bytes as u64;
-        self.last_heard = now;
+        self.liveness.on_heard(now);
         self.unconfirmed = None;
-        self.end_silence(now);
         let is_newest = number >= self.received.next();
         let mut content = Content::Reports;
         let mut reports = 0;
@@ -316,12 +315,12 @@ impl Connection {
         if self.is_forger() {
             return;
         }
-        self.closed = Some(ConnectionEnd::Violation);
+        self.closing.set_end(ConnectionEnd::Violation);
     }
 
     /// The peer ends the connection.
     fn on_close(&mut self) {
-        self.closed.get_or_insert(ConnectionEnd::ByPeer);
+        self.closing.set_end(ConnectionEnd::ByPeer);
     }
 
     fn on_chunk(&mut self, number: u32, piece: Piece<'_>, now: Time) -> Result<Kept, Malformed> {
@@ -334,7 +333,7 @@ impl Connection {
             .get_with_pool(number)
             .expect("it was just found");
         if stream.class == Class::Bulk {
-            self.expects_until = now + KEEP_ALIVE;
+            self.liveness.expect_until(now + KEEP_ALIVE);
         }
         let insert = if stream.stop_code.is_some() {
             Insert::Duplicate
@@ -387,23 +386,23 @@ impl Connection {
             && self.path.peer_clock.sample(forward_s, rtt, now)
         {
             // One of the two hosts was suspended: packets lost meanwhile say nothing about the path.
-            self.outage_end = now;
+            self.liveness.on_outage_end(now);
         }
+        let outage_end = self.liveness.outage_end();
         self.sent
-            .on_report(report, now, base_rtt, self.outage_end, &mut outcome)?;
+            .on_report(report, now, base_rtt, outage_end, &mut outcome)?;
         outcome.rtt = outcome.rtt.filter(|rtt| self.path.rtt.sample(*rtt, now));
         if outcome.rtt.is_some() {
-            self.hint_path();
+            self.streams.controls.hint_path(self.path.rtt.base());
         }
         let ahead_s = self.path.peer_clock.ahead_s();
         for arrival in &mut outcome.arrivals {
             arrival.received_s -= ahead_s;
         }
         if !outcome.arrived.is_empty() || !outcome.resolved.is_empty() {
-            self.last_progress = now;
-            self.doubts = 0;
+            self.liveness.on_progress(now);
         }
-        self.repeats_left = self.repeats_left.max(RepeatsLeft::NextPass);
+        self.tail_repeater.look_again();
         if outcome.ask {
             self.streams.controls.push(Control::TellFrom);
         }
@@ -438,7 +437,7 @@ impl Connection {
         }
         if self.path.mtu.on_resolved(&outcome.resolved) {
             // What the path does not carry any more was lost by its size, and not by a full queue.
-            self.outage_end = now;
+            self.liveness.on_outage_end(now);
             let now_s = now.seconds_since(Time::default());
             self.path.controller.forgive_losses(now_s);
         }
@@ -505,63 +504,6 @@ impl Connection {
                 self.path.mtu.on_probe_arrived(usize::from(packet_bytes));
             }
             Item::Control(_) => {}
-        }
-    }
-
-    /// A control frame was lost: sends it again with what is true now, if it still matters.
-    fn on_control_lost(&mut self, control: Control) {
-        let matters = match control {
-            Control::End(number) => self.streams.get(number).is_some_and(|stream| {
-                matches!(
-                    stream.send.state(),
-                    SendState::Finished {
-                        end_arrived: false,
-                        ..
-                    }
-                )
-            }),
-            Control::Reset(number) => self
-                .streams
-                .get(number)
-                .is_some_and(|stream| !stream.send_done),
-            Control::Stop(number) => self
-                .streams
-                .get(number)
-                .is_some_and(|stream| !stream.recv_done),
-            Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
-                stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
-            }),
-            Control::MtuProbe(_) | Control::TellFrom => false,
-            Control::Done(_)
-            | Control::InitialWindow
-            | Control::StreamLimit
-            | Control::PathHint
-            | Control::RateMax => true,
-        };
-        match control {
-            Control::Credit(number) if matters => self.streams.tell_credit(number),
-            _ if matters => self.streams.controls.push(control),
-            _ => {}
-        }
-    }
-
-    /// Tells the peer our round-trip time when that has changed by a tenth: it sets the pace of the peer's
-    /// reports.
-    fn hint_path(&mut self) {
-        let rtt = self.path.rtt.base();
-        let told = self.hint_sent.unwrap_or(Duration::MAX);
-        if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {
-            self.streams.controls.push(Control::PathHint);
-            self.hint_sent = Some(rtt);
-        }
-    }
-
-    fn end_silence(&mut self, now: Time) {
-        if self.silent_since.take().is_some() {
-            self.doubtful = None;
-            self.outage_end = now;
-            self.last_progress = now;
-            self.ping_wanted = true;
         }
     }
 

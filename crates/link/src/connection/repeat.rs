@@ -29,16 +29,79 @@ const REPEAT_MISSING: f64 = 0.2;
 const REPEAT_COPIES_MAX: f64 = 26.0;
 /// The copies are this fraction (one over it) of a round trip apart, past short bursts.
 const REPEAT_SPACING: u32 = 16;
+/// Between two passes applications get a turn: what they write goes before any repeat.
+const TURN: Duration = Duration::from_micros(1);
 
-/// What is left to repeat while the line is idle.
+/// Repeats slots in passes over all that are on their way, while the line is idle.
+#[derive(Debug)]
+pub(super) struct TailRepeater {
+    /// When the present pass began, and when it was found to have come to its end.
+    began: Time,
+    ended: Time,
+    left: RepeatsLeft,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RepeatsLeft {
+enum RepeatsLeft {
     /// Nothing, until something is sent, reported or doubted.
     None,
     /// Nothing in the present pass; the next one may find something.
     NextPass,
     /// More of the present pass.
     Some,
+}
+
+impl TailRepeater {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Time::default(),
+            ended: Time::default(),
+            left: RepeatsLeft::Some,
+        }
+    }
+
+    /// Something was sent or reported: the next pass may find something.
+    pub(super) fn look_again(&mut self) {
+        self.left = self.left.max(RepeatsLeft::NextPass);
+    }
+
+    /// The peer is doubted: the next pass begins now.
+    pub(super) fn begin_anew(&mut self) {
+        self.began = Time::default();
+        self.look_again();
+    }
+
+    /// When to look for something to repeat, where passes are `interval` apart.
+    pub(super) fn due(&self, interval: Duration) -> Option<Time> {
+        match self.left {
+            RepeatsLeft::Some => Some(Time::default()),
+            RepeatsLeft::NextPass => Some((self.began + interval).max(self.ended + TURN)),
+            RepeatsLeft::None => None,
+        }
+    }
+
+    /// Begins a pass if one is due: a pass that still finds something goes on for a round trip. Returns whether one
+    /// began.
+    fn begin_pass(&mut self, interval: Duration, rtt: Duration, now: Time) -> bool {
+        let age = now.since(self.began);
+        let begins = age >= interval && (self.left != RepeatsLeft::Some || age >= rtt);
+        if begins {
+            self.began = now;
+        }
+        begins
+    }
+
+    /// A pass that has or has not just begun has found something, or nothing.
+    fn on_looked(&mut self, has_found: bool, has_begun: bool, now: Time) {
+        if !has_found {
+            self.ended = now;
+        }
+        self.left = match (has_found, has_begun) {
+            (true, _) => RepeatsLeft::Some,
+            (false, true) => RepeatsLeft::None,
+            (false, false) => self.left.min(RepeatsLeft::NextPass),
+        };
+    }
 }
 
 impl Connection {
@@ -50,20 +113,14 @@ impl Connection {
         if contents.first.is_some() || !self.repeats() || self.streams.next_new().is_some() {
             return None;
         }
-        let restart = now.since(self.repeat_pass) >= self.repeat_interval()
-            && (self.repeats_left != RepeatsLeft::Some
-                || now.since(self.repeat_pass) >= self.path.rtt.smoothed());
+        let (interval, rtt) = (self.repeat_interval(), self.path.rtt.smoothed());
         let copies = self.repeat_copies();
-        if restart {
-            self.repeat_pass = now;
+        let begins = self.tail_repeater.begin_pass(interval, rtt, now);
+        if begins {
             self.streams.repeat_ends(copies);
         }
-        let repeat = self.streams.next_repeat(copies, restart);
-        self.repeats_left = match repeat {
-            Some(_) => RepeatsLeft::Some,
-            None if restart => RepeatsLeft::None,
-            None => self.repeats_left.min(RepeatsLeft::NextPass),
-        };
+        let repeat = self.streams.next_repeat(copies, begins);
+        self.tail_repeater.on_looked(repeat.is_some(), begins, now);
         repeat
     }
 
@@ -80,7 +137,7 @@ impl Connection {
     pub(super) fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
-        let copies = copies.ceil() + f64::from(self.doubts);
+        let copies = copies.ceil() + f64::from(self.liveness.doubts());
         // The peer may not have the keys yet: the first words go along with each repetition of the handshake.
         let is_first = self.unconfirmed.is_some() && slots < FIRST_SLOTS;
         if is_first {
@@ -100,5 +157,69 @@ impl Connection {
     /// Whether idle capacity is worth using to send again what may have been lost.
     pub(super) fn repeats(&self) -> bool {
         self.expected_loss() > REPEAT_LOSS_MIN && self.streams.memory.send_buffered() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(160);
+    const INTERVAL: Duration = Duration::from_millis(10);
+    const START: Time = Time(1_000_000_000);
+
+    /// Looks once, and finds something or nothing. Returns whether a pass began.
+    fn look(repeater: &mut TailRepeater, has_found: bool, now: Time) -> bool {
+        let begins = repeater.begin_pass(INTERVAL, RTT, now);
+        repeater.on_looked(has_found, begins, now);
+        begins
+    }
+
+    #[test]
+    fn a_pass_that_finds_nothing_is_the_last_until_something_is_sent() {
+        let mut repeater = TailRepeater::new();
+        assert!(look(&mut repeater, false, START));
+        assert_eq!(repeater.due(INTERVAL), None);
+        repeater.look_again();
+        assert_eq!(repeater.due(INTERVAL), Some(START + INTERVAL));
+    }
+
+    #[test]
+    fn a_pass_goes_on_while_it_finds_something_and_the_next_begins_later() {
+        let mut repeater = TailRepeater::new();
+        assert!(look(&mut repeater, true, START));
+        let now = START + INTERVAL / 2;
+        assert!(repeater.due(INTERVAL).is_some_and(|due| due <= now));
+        assert!(!look(&mut repeater, true, now));
+        assert!(!look(&mut repeater, false, now));
+        assert_eq!(repeater.due(INTERVAL), Some(START + INTERVAL));
+        assert!(look(&mut repeater, true, START + INTERVAL));
+    }
+
+    #[test]
+    fn after_a_round_trip_a_pass_begins_anew_though_it_still_finds_something() {
+        let mut repeater = TailRepeater::new();
+        look(&mut repeater, true, START);
+        assert!(!look(&mut repeater, true, START + RTT / 2));
+        assert!(look(&mut repeater, true, START + RTT));
+    }
+
+    #[test]
+    fn between_two_passes_applications_get_a_turn() {
+        let mut repeater = TailRepeater::new();
+        look(&mut repeater, true, START);
+        let late = START + 2 * INTERVAL;
+        assert!(!look(&mut repeater, false, late));
+        assert_eq!(repeater.due(INTERVAL), Some(late + TURN));
+    }
+
+    #[test]
+    fn a_doubt_begins_the_next_pass_at_once() {
+        let mut repeater = TailRepeater::new();
+        look(&mut repeater, false, START);
+        repeater.begin_anew();
+        let now = START + TURN;
+        assert!(repeater.due(INTERVAL).is_some_and(|due| due <= now));
+        assert!(look(&mut repeater, true, now));
     }
 }

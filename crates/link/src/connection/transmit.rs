@@ -1,19 +1,15 @@
-//! The sending side of a connection: which datagram goes next, and when.
+//! The sending side of a connection: what the datagrams hold.
 //!
-//! In this order: the handshake flight until the peer confirms it, answers to challenges, reports,
-//! probes. Then, paced and within the window, control frames and slots: slots that were given up, new ones, and
-//! when the line would be idle those that have not been acknowledged yet. Loss is detected in
+//! In: an interest that is served by a datagram. Out: that datagram, or for data a batch of datagrams of one size.
+//! Which goes when is in [`interest`](super::interest). Data is control frames and slots: slots that were given up,
+//! new ones, and when the line would be idle those that have not been acknowledged yet. Loss is detected in
 //! [`recovery`](crate::recovery).
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
-use super::{
-    Connection, ConnectionEnd, ip_overhead,
-    path::Candidate,
-    repeat::{FLIGHT_INTERVAL, RepeatsLeft},
-};
+use super::{Connection, ip_overhead, repeat::FLIGHT_INTERVAL};
 use crate::{
-    control_frame::Control,
+    control_frame::{Control, ECHOES_PER_REPORT},
     handshake::Level,
     recovery::{Contents, Item},
     stream::ChunkRef,
@@ -33,42 +29,12 @@ pub struct Transmit {
     pub segment_bytes: usize,
 }
 
-/// Frames with credit or ends of reading that wait to be repeated beside reports, at most.
-const ECHOES_MAX: usize = 64;
-const ECHOES_PER_REPORT: usize = 8;
-/// Time between two copies of a close: longer than most bursts of losses.
-const CLOSE_APART: Duration = Duration::from_millis(40);
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
 
 impl Connection {
-    /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
-    /// sent now. Data waits while `is_held` by the cap on all connections together.
-    pub(crate) fn poll_transmit(
-        &mut self,
-        out: &mut Vec<u8>,
-        count_max: usize,
-        is_held: bool,
-        now: Time,
-    ) -> Option<Transmit> {
-        if self.closed.is_some() {
-            return None;
-        }
-        if let Some(transmit) = self.transmit_challenge(out, now) {
-            return Some(transmit);
-        }
-        if !self.path.is_remote_proven {
-            return None;
-        }
-        if self.close.is_some() {
-            return self.transmit_close(out, now);
-        }
-        if let Some(transmit) = self.transmit_unpaced(out, now) {
-            return Some(transmit);
-        }
-        if self.silent_since.is_some() || is_held {
-            return None;
-        }
+    /// Lets the pacer earn until `now`, and begins a train if one is wanted.
+    fn earn(&mut self, now: Time) {
         let rate = self
             .path
             .controller
@@ -76,6 +42,16 @@ impl Connection {
             .min(self.rate_max.bytes_per_s());
         self.path.pacer.update(now, rate);
         self.begin_train();
+    }
+
+    /// A batch of packets with data, as far as pacer and window allow.
+    pub(super) fn write_data(
+        &mut self,
+        out: &mut Vec<u8>,
+        count_max: usize,
+        now: Time,
+    ) -> Option<Transmit> {
+        self.earn(now);
         let start = out.len();
         let mut segment_bytes = self.path.mtu.payload_bytes();
         for count in 0..count_max {
@@ -94,136 +70,60 @@ impl Connection {
                 break;
             }
         }
-        (out.len() > start).then(|| self.transmit(self.path.remote, segment_bytes))
-    }
-
-    /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
-    /// something to do; data is held until `held_until`.
-    pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
-        if self.closed.is_some() {
-            // The endpoint is to take note.
-            return now;
-        }
-        let mut next = self.last_heard + self.idle_timeout;
-        let mut consider = |time: Option<Time>| next = next.min(time.unwrap_or(Time::NEVER));
-        consider(self.path.candidate.as_ref().map(Candidate::next_challenge));
-        consider(self.path.response.map(|_| now));
-        if !self.path.is_remote_proven {
-            return next;
-        }
-        if let Some(close) = &self.close {
-            consider(Some(close.next));
-            return next;
-        }
-        consider(self.unconfirmed.as_ref().map(|flight| flight.next));
-        consider(self.received.report_due());
-        consider(self.doubtful.map(|doubtful| doubtful.end));
-        if self.silent_since.is_some() {
-            // Nothing else is sent meanwhile, so nothing else is due.
-            consider(Some(self.next_probe));
-            return next;
-        }
-        consider(Some(self.last_sent + self.keep_alive));
-        consider(self.next_doubt());
-        consider(self.path.mtu.probe_due());
-        consider(self.silence_deadline());
-        consider(self.streams.next_delayed());
-        if self.ping_wanted {
-            consider(Some(now));
-        }
-        if self.has_data(now) {
-            if self.window_open() {
-                consider(Some(self.path.pacer.next_send().max(held_until)));
-            }
-        } else if self.repeats() && self.window_open() {
-            consider(match self.repeats_left {
-                RepeatsLeft::Some => Some(self.path.pacer.next_send().max(held_until)),
-                RepeatsLeft::NextPass => {
-                    let pass = self.repeat_pass + self.repeat_interval();
-                    Some(pass.max(self.path.pacer.next_send()).max(held_until))
-                }
-                RepeatsLeft::None => None,
-            });
-        }
-        next
-    }
-
-    /// Another copy of the close, and nothing else any more.
-    fn transmit_close(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        let close = self.close.as_mut().filter(|close| close.next <= now)?;
-        close.copies = close.copies.saturating_sub(1);
-        close.next = now + CLOSE_APART;
-        let (code, is_last) = (close.code, close.copies == 0);
-        if is_last {
-            self.closed = Some(ConnectionEnd::ByUs);
-        }
-        Some(self.write_single(out, self.path.remote, &Frame::Close { code }, now))
-    }
-
-    fn transmit_unpaced(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        let to = self.path.remote;
-        if self
-            .unconfirmed
-            .as_ref()
-            .is_some_and(|flight| flight.next <= now)
-        {
-            let len = self.write_flight(out, now);
-            return Some(Transmit {
-                to,
-                segment_bytes: len,
-            });
-        }
-        if self.received.report_due().is_some_and(|due| due <= now) {
-            let start = self.begin_packet(out);
-            // Where only the peer's keep-alives cross an idle path, nothing else would measure it for us.
-            let asks = self.path.rtt.take_wish(now);
-            if asks {
-                Frame::Ping.put(out);
-            }
-            let space = start + self.path.mtu.payload_bytes() - TAG_SIZE - 1 - out.len();
-            frame::put_feedback_type(out);
-            let reserved = ECHOES_PER_REPORT.min(self.echoes.len()) * CONTROL_SIZE_MAX;
-            self.received.write_report(out, space - reserved, now);
-            self.put_echoes(out, start + self.path.mtu.payload_bytes() - TAG_SIZE);
-            let len = self.end_packet(out, start, asks, false, Contents::default(), now);
-            self.stats.feedback_bytes += (len + ip_overhead(&to)) as u64;
-            return Some(self.transmit(to, len));
-        }
-        if self.silent_since.is_some() {
-            if self.next_probe > now {
-                return None;
-            }
-            self.next_probe = now + self.probe_pause(now);
-            return Some(self.write_single(out, to, &Frame::Ping, now));
-        }
-        if self.path.mtu.probe_due().is_some_and(|due| due <= now) {
-            let size = self.path.mtu.take_probe(now, self.path.rtt.smoothed());
-            let start = self.begin_packet(out);
-            Frame::Ping.put(out);
-            out.resize(start + size - TAG_SIZE, 0);
-            let mut contents = Contents::default();
-            let packet_bytes = size + ip_overhead(&self.path.remote);
-            contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
-            let len = self.end_packet(out, start, false, false, contents, now);
-            return Some(self.transmit(to, len));
-        }
-        if std::mem::take(&mut self.ping_wanted) {
-            return Some(self.write_single(out, to, &Frame::Ping, now));
-        }
-        None
+        (out.len() > start).then_some(Transmit {
+            to: self.path.remote,
+            segment_bytes,
+        })
     }
 
     /// The initiator's last flight, until the peer shows that it has it.
-    fn write_flight(&mut self, out: &mut Vec<u8>, now: Time) -> usize {
-        let flight = self.unconfirmed.as_mut().expect("the caller has checked");
+    pub(super) fn write_flight(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
+        let flight = self.unconfirmed.as_mut()?;
         flight.next = now + FLIGHT_INTERVAL.max(self.path.rtt.smoothed() / 8);
         let start = out.len();
         flight
             .handshake
             .0
             .put_packet(out, self.peer_id, Level::Handshake, 0);
-        self.last_sent = now;
-        out.len() - start
+        self.liveness.on_sent(false, now);
+        Some(Transmit {
+            to: self.path.remote,
+            segment_bytes: out.len() - start,
+        })
+    }
+
+    /// What has arrived.
+    pub(super) fn write_report(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
+        let to = self.path.remote;
+        let start = self.begin_packet(out);
+        // Where only the peer's keep-alives cross an idle path, nothing else would measure it for us.
+        let asks = self.path.rtt.take_wish(now);
+        if asks {
+            Frame::Ping.put(out);
+        }
+        let space = start + self.path.mtu.payload_bytes() - TAG_SIZE - 1 - out.len();
+        frame::put_feedback_type(out);
+        let echoes = ECHOES_PER_REPORT.min(self.streams.controls.echoes());
+        let reserved = echoes * CONTROL_SIZE_MAX;
+        self.received.write_report(out, space - reserved, now);
+        self.put_echoes(out, start + self.path.mtu.payload_bytes() - TAG_SIZE);
+        let segment_bytes = self.end_packet(out, start, asks, false, Contents::default(), now);
+        self.stats.feedback_bytes += (segment_bytes + ip_overhead(&to)) as u64;
+        Transmit { to, segment_bytes }
+    }
+
+    /// A padded packet, which shows whether the path carries its size.
+    pub(super) fn write_mtu_probe(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
+        let to = self.path.remote;
+        let size = self.path.mtu.take_probe(now, self.path.rtt.smoothed());
+        let start = self.begin_packet(out);
+        Frame::Ping.put(out);
+        out.resize(start + size - TAG_SIZE, 0);
+        let mut contents = Contents::default();
+        let packet_bytes = size + ip_overhead(&to);
+        contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
+        let segment_bytes = self.end_packet(out, start, false, false, contents, now);
+        Transmit { to, segment_bytes }
     }
 
     pub(super) fn write_single(
@@ -236,26 +136,23 @@ impl Connection {
         let start = self.begin_packet(out);
         frame.put(out);
         let eliciting = matches!(frame, Frame::Ping);
-        let len = self.end_packet(out, start, eliciting, false, Contents::default(), now);
-        self.transmit(to, len)
-    }
-
-    fn transmit(&self, to: SocketAddr, segment_bytes: usize) -> Transmit {
+        let segment_bytes = self.end_packet(out, start, eliciting, false, Contents::default(), now);
         Transmit { to, segment_bytes }
     }
 
-    fn has_data(&mut self, now: Time) -> bool {
-        !self.streams.controls.is_empty() || self.streams.has_data(now)
+    pub(super) fn has_data(&mut self, now: Time) -> bool {
+        // The streams first: that queues the copies whose time has come.
+        self.streams.has_data(now) || !self.streams.controls.is_empty()
     }
 
-    fn window_open(&self) -> bool {
+    pub(super) fn is_window_open(&mut self) -> bool {
         (self.sent.bytes_in_flight() as f64) < self.path.controller.window_bytes()
             || self.streams.has_new_control()
             || !self.streams.controls.is_empty()
     }
 
-    fn may_send_data(&self) -> bool {
-        self.path.pacer.may_send() && self.window_open()
+    fn may_send_data(&mut self) -> bool {
+        self.path.pacer.may_send() && self.is_window_open()
     }
 
     fn begin_train(&mut self) {
@@ -276,17 +173,18 @@ impl Connection {
         let start = self.begin_packet(out);
         let end_max = start + size_max - TAG_SIZE;
         let mut contents = Contents::default();
-        while out.len() + CONTROL_SIZE_MAX <= end_max {
-            let Some(control) = self.streams.controls.pop() else {
-                break;
-            };
-            self.put_control(out, control, &mut contents);
-        }
-        if contents.first.is_some() {
-            self.streams.raise_limit();
-        }
         let is_full_size = size_max == self.path.mtu.payload_bytes();
-        self.put_slots(out, end_max, is_full_size, &mut contents, now);
+        loop {
+            self.put_controls(out, end_max, &mut contents);
+            if contents.first.is_some() {
+                self.streams.raise_limit();
+            }
+            self.put_slots(out, end_max, is_full_size, &mut contents, now);
+            // A pass of repeats that finds no slot may find the end of a stream.
+            if contents.first.is_some() || self.streams.controls.is_empty() {
+                break;
+            }
+        }
         if contents.first.is_none() {
             out.truncate(start);
             // A full packet was allowed and there was nothing to send: the application held the sender back.
@@ -299,112 +197,6 @@ impl Connection {
         self.path.train_left = self.path.train_left.saturating_sub(1);
         self.end_packet(out, start, true, in_train, contents, now);
         true
-    }
-
-    fn put_control(&mut self, out: &mut Vec<u8>, control: Control, contents: &mut Contents) {
-        let Some(frame) = self.control_frame(control) else {
-            return;
-        };
-        frame.put(out);
-        contents.push(Item::Control(control));
-        if matches!(control, Control::Credit(_) | Control::Done(_)) {
-            self.echoes.retain(|(echo, _)| *echo != control);
-            self.echoes
-                .push_back((control, self.received.redundancy() as u8));
-            if self.echoes.len() > ECHOES_MAX {
-                self.echoes.pop_front();
-            }
-        }
-    }
-
-    /// Appends recent control frames that the peer waits for: the packet that carried them first may have been
-    /// lost, and finding that out takes a round trip.
-    fn put_echoes(&mut self, out: &mut Vec<u8>, end_max: usize) {
-        for _ in 0..ECHOES_PER_REPORT.min(self.echoes.len()) {
-            if out.len() + CONTROL_SIZE_MAX > end_max {
-                return;
-            }
-            let Some((control, left)) = self.echoes.pop_front() else {
-                return;
-            };
-            let Some(frame) = self.control_frame(control) else {
-                continue;
-            };
-            frame.put(out);
-            if left > 1 {
-                self.echoes.push_back((control, left - 1));
-            }
-        }
-    }
-
-    /// The frame of a control with its present content; `None` if the frame no longer matters.
-    fn control_frame(&mut self, control: Control) -> Option<Frame<'static>> {
-        match control {
-            Control::End(number) => self.streams.get(number).and_then(|stream| {
-                let (chunks, bytes, hash) = stream.send.end();
-                let finished = matches!(
-                    stream.send.state(),
-                    crate::stream::send::SendState::Finished { .. }
-                );
-                finished.then_some(Frame::End {
-                    stream: number,
-                    chunks,
-                    bytes,
-                    hash,
-                })
-            }),
-            Control::Reset(number) => {
-                self.streams
-                    .get(number)
-                    .and_then(|stream| match stream.send.state() {
-                        crate::stream::send::SendState::Reset { code } => Some(Frame::Reset {
-                            stream: number,
-                            code,
-                        }),
-                        _ => None,
-                    })
-            }
-            Control::Stop(number) => self
-                .streams
-                .get(number)
-                .and_then(|stream| stream.stop_code)
-                .map(|code| Frame::Stop {
-                    stream: number,
-                    code,
-                }),
-            Control::Credit(number) => self.streams.get(number).map(|stream| {
-                stream.credit_queued = false;
-                let limit = stream.recv.take_credit();
-                match stream.recv.paced_window() {
-                    None => Frame::Credit {
-                        stream: number,
-                        limit,
-                    },
-                    Some(window) => Frame::PacedCredit {
-                        stream: number,
-                        limit,
-                        window,
-                    },
-                }
-            }),
-            Control::Done(number) => Some(Frame::Done { stream: number }),
-            Control::InitialWindow => Some(Frame::InitialWindow {
-                chunks: self.streams.memory.initial_window(),
-            }),
-            Control::StreamLimit => Some(Frame::StreamLimit {
-                streams: self.streams.stream_limit(),
-            }),
-            Control::PathHint => Some(Frame::PathHint {
-                rtt_us: self.path.rtt.base().as_micros() as u64,
-            }),
-            Control::RateMax => Some(Frame::RateMax {
-                bytes_per_s: self.rate_max.for_peer(),
-            }),
-            Control::TellFrom => Some(Frame::TellFrom {
-                number: self.sent.resolved(),
-            }),
-            Control::MtuProbe(_) => None,
-        }
     }
 
     /// Fills the packet up to `end_max` with slots. All but the last carry their length.
@@ -530,14 +322,13 @@ impl Connection {
         self.sent
             .push(now, wire_bytes, eliciting, in_train, contents);
         if eliciting {
-            self.repeats_left = self.repeats_left.max(RepeatsLeft::NextPass);
+            self.tail_repeater.look_again();
             self.path
                 .controller
                 .on_sent(number, wire_bytes, now.seconds_since(Time::default()));
             self.path.pacer.on_sent(wire_bytes);
-            self.last_eliciting = now;
         }
-        self.last_sent = now;
+        self.liveness.on_sent(eliciting, now);
         self.stats.datagrams_sent += 1;
         self.stats.bytes_sent += wire_bytes as u64;
         len

@@ -156,7 +156,7 @@ impl Endpoint {
         if let Some(connection) = self.connections.get_mut(&id)
             && self.peers[connection.peer].is_removed()
             && connection.streams.len() == 0
-            && connection.closed.is_none()
+            && connection.end().is_none()
         {
             connection.begin_close(0);
             let peer = &mut self.peers[connection.peer];
@@ -190,7 +190,7 @@ impl Endpoint {
                 },
             });
         }
-        let is_over = connection.closed;
+        let is_over = connection.end();
         self.divide_memory(peer, now);
         if let Some(end) = is_over {
             let reason = match end {

@@ -189,12 +189,12 @@ impl Endpoint {
                 return Some(transmit);
             }
         }
-        let is_held = self.held_until(now) > now;
+        let held_until = self.held_until(now);
         let start = out.len();
         for _ in 0..self.turn.len() {
             let id = self.turn.front().copied()?;
             if let Some(connection) = self.connections.get_mut(&id)
-                && let Some(transmit) = connection.poll_transmit(out, count_max, is_held, now)
+                && let Some(transmit) = connection.poll_transmit(out, count_max, held_until, now)
             {
                 let bytes = out.len() - start;
                 self.turns.moved(bytes, now);

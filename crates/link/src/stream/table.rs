@@ -18,7 +18,7 @@ use super::{
     slab::SlabPool,
 };
 use crate::{
-    control_frame::{Control, Controls},
+    control_frame::{Control, ControlQueue},
     id_map::IdMap,
     time::Time,
     wire::frame::Half,
@@ -85,7 +85,7 @@ pub(crate) struct Streams {
     quantum_left: u32,
     retransmit: VecDeque<ChunkRef>,
     delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
-    pub(crate) controls: Controls,
+    pub(crate) controls: ControlQueue,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
     readers: Readers,
@@ -119,7 +119,7 @@ impl Streams {
             quantum_left: QUANTUM_SLOTS,
             retransmit: VecDeque::new(),
             delayed: BinaryHeap::new(),
-            controls: Controls::default(),
+            controls: ControlQueue::default(),
             events: VecDeque::new(),
             memory: Memory::new(limits.memory_max, limits.initial_credit),
             readers: Readers::default(),
@@ -315,35 +315,37 @@ impl Streams {
         }
     }
 
-    /// The place of the stream whose new slot goes next, control streams first.
+    /// The stream whose new slot goes next, control streams first.
     pub(crate) fn next_new(&mut self) -> Option<&mut Stream> {
-        let place = loop {
-            let queue = if self.ready_control.is_empty() {
-                &mut self.ready_bulk
-            } else {
-                &mut self.ready_control
-            };
-            let place = *queue.front()?;
-            match self.places[place as usize].as_mut() {
-                Some(stream) if stream.in_ready_queue && stream.send.has_new() => {
-                    if stream.class == Class::Bulk && self.quantum_left == 0 && queue.len() > 1 {
-                        queue.rotate_left(1);
-                        self.quantum_left = QUANTUM_SLOTS;
-                        continue;
-                    }
-                    break place;
-                }
-                Some(stream) => {
-                    stream.in_ready_queue = false;
-                    queue.pop_front();
-                    self.quantum_left = QUANTUM_SLOTS;
-                }
-                None => {
-                    queue.pop_front();
-                }
+        let mut place = self.first_ready(Class::Control);
+        if place.is_none() {
+            place = self.first_ready(Class::Bulk);
+            if place.is_some() && self.quantum_left == 0 && self.ready_bulk.len() > 1 {
+                self.ready_bulk.rotate_left(1);
+                self.quantum_left = QUANTUM_SLOTS;
+                place = self.first_ready(Class::Bulk);
             }
+        }
+        self.places[place? as usize].as_mut()
+    }
+
+    /// The place of the first stream of a queue that has something new. Those before it leave the queue.
+    fn first_ready(&mut self, class: Class) -> Option<u32> {
+        let queue = match class {
+            Class::Control => &mut self.ready_control,
+            Class::Bulk => &mut self.ready_bulk,
         };
-        self.places[place as usize].as_mut()
+        loop {
+            let place = *queue.front()?;
+            if let Some(stream) = self.places[place as usize].as_mut() {
+                if stream.in_ready_queue && stream.send.has_new() {
+                    return Some(place);
+                }
+                stream.in_ready_queue = false;
+                self.quantum_left = QUANTUM_SLOTS;
+            }
+            queue.pop_front();
+        }
     }
 
     /// One slot of the stream that [`next_new`](Self::next_new) returned was taken.
@@ -426,15 +428,17 @@ impl Streams {
             self.retransmit.push_back(chunk);
         }
         while let Some(chunk) = self.retransmit.front().copied() {
-            let len = self
-                .by_ref(chunk)
-                .and_then(|stream| stream.send.missing_len(chunk.index));
-            if let Some(len) = len {
+            if let Some(len) = self.missing_len(chunk) {
                 return Some((chunk, len));
             }
             self.retransmit.pop_front();
         }
         None
+    }
+
+    /// The length of a slot that is not known to have arrived; `None` if it is.
+    fn missing_len(&mut self, chunk: ChunkRef) -> Option<usize> {
+        self.by_ref(chunk)?.send.missing_len(chunk.index)
     }
 
     /// Takes the slot that [`next_again`](Self::next_again) returned off the queue; one that came
@@ -500,13 +504,19 @@ impl Streams {
     }
 
     /// Whether a control stream has something new to send.
-    pub(crate) fn has_new_control(&self) -> bool {
-        !self.ready_control.is_empty()
+    pub(crate) fn has_new_control(&mut self) -> bool {
+        self.first_ready(Class::Control).is_some()
     }
 
-    /// When the next delayed copy is due.
-    pub(crate) fn next_delayed(&self) -> Option<Time> {
-        self.delayed.peek().map(|Reverse((due, _))| *due)
+    /// When the next delayed copy is due. Those of slots that have arrived meanwhile are dropped.
+    pub(crate) fn next_delayed(&mut self) -> Option<Time> {
+        while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
+            if self.missing_len(chunk).is_some() {
+                return Some(due);
+            }
+            self.delayed.pop();
+        }
+        None
     }
 
     /// Tells the application once that a stream can be read.

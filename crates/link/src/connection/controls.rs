@@ -1,0 +1,161 @@
+//! The control frames of a connection: what each says when it is sent, and how some are told again.
+//!
+//! In: controls that wait, or that a report or a loss calls for. Out: frames at the end of a packet. Which controls
+//! wait is in [`control_frame`](crate::control_frame).
+
+use super::Connection;
+use crate::{
+    control_frame::{Control, ECHOES_PER_REPORT},
+    recovery::{Contents, Item},
+    stream::{recv::RecvState, send::SendState},
+    wire::frame::{CONTROL_SIZE_MAX, Frame},
+};
+
+impl Connection {
+    /// Appends the controls that wait, as far as they fit before `end_max`.
+    pub(super) fn put_controls(
+        &mut self,
+        out: &mut Vec<u8>,
+        end_max: usize,
+        contents: &mut Contents,
+    ) {
+        while out.len() + CONTROL_SIZE_MAX <= end_max {
+            let Some(control) = self.streams.controls.pop() else {
+                return;
+            };
+            let Some(frame) = self.control_frame(control) else {
+                continue;
+            };
+            frame.put(out);
+            contents.push(Item::Control(control));
+            if matches!(control, Control::Credit(_) | Control::Done(_)) {
+                let times = self.received.redundancy() as u8;
+                self.streams.controls.echo(control, times);
+            }
+        }
+    }
+
+    /// Appends recent control frames that the peer waits for: the packet that carried them first may have been
+    /// lost, and finding that out takes a round trip.
+    pub(super) fn put_echoes(&mut self, out: &mut Vec<u8>, end_max: usize) {
+        for _ in 0..ECHOES_PER_REPORT.min(self.streams.controls.echoes()) {
+            if out.len() + CONTROL_SIZE_MAX > end_max {
+                return;
+            }
+            let Some((control, left)) = self.streams.controls.pop_echo() else {
+                return;
+            };
+            let Some(frame) = self.control_frame(control) else {
+                continue;
+            };
+            frame.put(out);
+            if left > 1 {
+                self.streams.controls.push_echo(control, left - 1);
+            }
+        }
+    }
+
+    /// The frame of a control with its present content; `None` if the frame no longer matters.
+    fn control_frame(&mut self, control: Control) -> Option<Frame<'static>> {
+        match control {
+            Control::End(number) => self.streams.get(number).and_then(|stream| {
+                let (chunks, bytes, hash) = stream.send.end();
+                let finished = matches!(stream.send.state(), SendState::Finished { .. });
+                finished.then_some(Frame::End {
+                    stream: number,
+                    chunks,
+                    bytes,
+                    hash,
+                })
+            }),
+            Control::Reset(number) => {
+                self.streams
+                    .get(number)
+                    .and_then(|stream| match stream.send.state() {
+                        SendState::Reset { code } => Some(Frame::Reset {
+                            stream: number,
+                            code,
+                        }),
+                        _ => None,
+                    })
+            }
+            Control::Stop(number) => self
+                .streams
+                .get(number)
+                .and_then(|stream| stream.stop_code)
+                .map(|code| Frame::Stop {
+                    stream: number,
+                    code,
+                }),
+            Control::Credit(number) => self.streams.get(number).map(|stream| {
+                stream.credit_queued = false;
+                let limit = stream.recv.take_credit();
+                match stream.recv.paced_window() {
+                    None => Frame::Credit {
+                        stream: number,
+                        limit,
+                    },
+                    Some(window) => Frame::PacedCredit {
+                        stream: number,
+                        limit,
+                        window,
+                    },
+                }
+            }),
+            Control::Done(number) => Some(Frame::Done { stream: number }),
+            Control::InitialWindow => Some(Frame::InitialWindow {
+                chunks: self.streams.memory.initial_window(),
+            }),
+            Control::StreamLimit => Some(Frame::StreamLimit {
+                streams: self.streams.stream_limit(),
+            }),
+            Control::PathHint => Some(Frame::PathHint {
+                rtt_us: self.path.rtt.base().as_micros() as u64,
+            }),
+            Control::RateMax => Some(Frame::RateMax {
+                bytes_per_s: self.rate_max.for_peer(),
+            }),
+            Control::TellFrom => Some(Frame::TellFrom {
+                number: self.sent.resolved(),
+            }),
+            Control::MtuProbe(_) => None,
+        }
+    }
+
+    /// A control frame was lost: sends it again with what is true now, if it still matters.
+    pub(super) fn on_control_lost(&mut self, control: Control) {
+        let matters = match control {
+            Control::End(number) => self.streams.get(number).is_some_and(|stream| {
+                matches!(
+                    stream.send.state(),
+                    SendState::Finished {
+                        end_arrived: false,
+                        ..
+                    }
+                )
+            }),
+            Control::Reset(number) => self
+                .streams
+                .get(number)
+                .is_some_and(|stream| !stream.send_done),
+            Control::Stop(number) => self
+                .streams
+                .get(number)
+                .is_some_and(|stream| !stream.recv_done),
+            Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
+                stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
+            }),
+            Control::MtuProbe(_) | Control::TellFrom => false,
+            Control::Done(_)
+            | Control::InitialWindow
+            | Control::StreamLimit
+            | Control::PathHint
+            | Control::RateMax => true,
+        };
+        match control {
+            Control::Credit(number) if matters => self.streams.tell_credit(number),
+            _ if matters => self.streams.controls.push(control),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What a connection has to do, in one list: it says which datagram goes next, what happens without one, and when
+//! to be called again.
+//!
+//! In: the time, and until when data is held. Out: datagrams, and the next deadline. Each interest says when it is
+//! [due](Connection::due) and is [served](Connection::serve) then. Sending and the timer go through the same list,
+//! so no deadline comes that nothing serves. What the datagrams hold is in [`transmit`](super::transmit).
+
+use super::{Connection, ConnectionEnd, Transmit};
+use crate::{time::Time, wire::frame::Frame};
+
+/// A thing that a connection may have to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Interest {
+    /// The endpoint is to take note of the end.
+    Ended,
+    /// The peer does not report what it gets.
+    Unreported,
+    KeysWornOut,
+    /// The peer counts as gone.
+    Gone,
+    /// The echo of a challenge.
+    Response,
+    /// A challenge to an address that may be the peer's.
+    Challenge,
+    /// A copy of the close.
+    Close,
+    /// The last flight of the handshake, once more.
+    Flight,
+    Report,
+    /// A ping in silence.
+    Probe,
+    /// Silence begins.
+    Silence,
+    /// The peer is to be asked whether it is still there.
+    Doubt,
+    /// The path needs a packet.
+    KeepAlive,
+    MtuProbe,
+    Ping,
+    /// Control frames and slots, paced and within the window.
+    Data,
+}
+
+impl Interest {
+    /// All interests; the first ones go first.
+    pub(super) const ALL: [Self; 16] = [
+        Self::Ended,
+        Self::Unreported,
+        Self::KeysWornOut,
+        Self::Gone,
+        Self::Response,
+        Self::Challenge,
+        Self::Close,
+        Self::Flight,
+        Self::Report,
+        Self::Probe,
+        Self::Silence,
+        Self::Doubt,
+        Self::KeepAlive,
+        Self::MtuProbe,
+        Self::Ping,
+        Self::Data,
+    ];
+
+    /// Whether a datagram serves it.
+    fn sends(self) -> bool {
+        match self {
+            Self::Response
+            | Self::Challenge
+            | Self::Close
+            | Self::Flight
+            | Self::Report
+            | Self::Probe
+            | Self::MtuProbe
+            | Self::Ping
+            | Self::Data => true,
+            Self::Ended
+            | Self::Unreported
+            | Self::KeysWornOut
+            | Self::Gone
+            | Self::Silence
+            | Self::Doubt
+            | Self::KeepAlive => false,
+        }
+    }
+}
+
+impl Connection {
+    /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
+    /// sent now. Data waits until `held_until` for the cap on all connections together.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        out: &mut Vec<u8>,
+        count_max: usize,
+        held_until: Time,
+        now: Time,
+    ) -> Option<Transmit> {
+        let last = self.last_open();
+        for interest in Interest::ALL {
+            if interest > last {
+                break;
+            }
+            if interest.sends() && self.may_serve(interest, held_until, now) {
+                let transmit = self.serve(interest, out, count_max, now);
+                if transmit.is_some() {
+                    return transmit;
+                }
+                self.assert_served(interest, held_until, now);
+            }
+        }
+        None
+    }
+
+    /// Lets time pass: notices silence, gives up when it lasts.
+    pub(crate) fn on_timeout(&mut self, now: Time) {
+        for interest in Interest::ALL {
+            // What was served before may have closed the rest of the list.
+            if interest > self.last_open() {
+                break;
+            }
+            if !interest.sends() && self.is_due(interest, Time::default(), now) {
+                self.serve(interest, &mut Vec::new(), 0, now);
+                self.assert_served(interest, Time::default(), now);
+            }
+        }
+    }
+
+    /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
+    /// something to do; data is held until `held_until`.
+    pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
+        let last = self.last_open();
+        let mut next = Time::NEVER;
+        for interest in Interest::ALL {
+            if interest > last {
+                break;
+            }
+            let due = self.due(interest, held_until, now);
+            next = next.min(due.unwrap_or(Time::NEVER));
+        }
+        next
+    }
+
+    /// As far as to here the list is open: in each state of a connection its first part is.
+    fn last_open(&self) -> Interest {
+        if self.closing.end().is_some() {
+            Interest::Ended
+        } else if !self.path.is_remote_proven {
+            // Nothing but challenges goes where nobody may be.
+            Interest::Challenge
+        } else if self.closing.is_begun() {
+            Interest::Close
+        } else if self.liveness.silent_since().is_some() {
+            Interest::Probe
+        } else {
+            Interest::Data
+        }
+    }
+
+    /// Whether to serve an open interest now that we are awake. Data need not wait for a full burst then, and a look
+    /// that finds none shows that the application holds us back.
+    fn may_serve(&mut self, interest: Interest, held_until: Time, now: Time) -> bool {
+        if interest == Interest::Data {
+            return held_until <= now;
+        }
+        self.is_due(interest, held_until, now)
+    }
+
+    fn is_due(&mut self, interest: Interest, held_until: Time, now: Time) -> bool {
+        self.due(interest, held_until, now)
+            .is_some_and(|due| due <= now)
+    }
+
+    /// When an open interest is to be served; `None` while it has no work.
+    fn due(&mut self, interest: Interest, held_until: Time, now: Time) -> Option<Time> {
+        let rtt = self.path.rtt.smoothed();
+        match interest {
+            Interest::Ended => self.closing.end().map(|_| now),
+            Interest::Unreported => self.sent.is_overfull().then_some(now),
+            Interest::KeysWornOut => self.keys.is_worn_out().then_some(now),
+            Interest::Gone => Some(self.liveness.end()),
+            Interest::Response => self.path.response.map(|_| now),
+            Interest::Challenge => self.path.candidate.map(|it| it.next_challenge()),
+            Interest::Close => self.closing.due(),
+            Interest::Flight => self.unconfirmed.as_ref().map(|flight| flight.next),
+            Interest::Report => self.received.report_due(),
+            Interest::Probe => self.liveness.probe_due(),
+            Interest::Silence => {
+                let oldest = self.sent.oldest_in_flight()?;
+                let progress = self.liveness.last_progress();
+                let window = self.sent.reorder_window(self.path.rtt.base(), progress);
+                Some(self.liveness.silence_due(oldest, rtt, window))
+            }
+            Interest::Doubt => {
+                let oldest = self.sent.oldest_in_flight();
+                self.liveness.doubt_due(oldest, rtt)
+            }
+            Interest::KeepAlive => self.liveness.keep_alive_due(),
+            Interest::MtuProbe => self.path.mtu.probe_due(),
+            Interest::Ping => self.liveness.is_ping_wanted().then_some(now),
+            Interest::Data => self.data_due(held_until, now),
+        }
+    }
+
+    /// When a packet with data is to go. A delayed copy does not wait for the pacer to earn a full burst.
+    fn data_due(&mut self, held_until: Time, now: Time) -> Option<Time> {
+        let ready = if self.has_data(now) {
+            Some(now)
+        } else if self.repeats() {
+            self.tail_repeater.due(self.repeat_interval())
+        } else {
+            None
+        };
+        let paced = ready.map(|ready| ready.max(self.path.pacer.next_send()));
+        let delayed = self.streams.next_delayed();
+        let delayed = delayed.map(|due| self.path.pacer.next_send_from(due));
+        let due = paced.into_iter().chain(delayed).min()?;
+        self.is_window_open().then(|| due.max(held_until))
+    }
+
+    /// Does what a due interest asks for. Returns what it has written to `out`.
+    fn serve(
+        &mut self,
+        interest: Interest,
+        out: &mut Vec<u8>,
+        count_max: usize,
+        now: Time,
+    ) -> Option<Transmit> {
+        let to = self.path.remote;
+        match interest {
+            Interest::Ended => None,
+            Interest::Unreported => {
+                self.closing.set_end(ConnectionEnd::Violation);
+                None
+            }
+            Interest::KeysWornOut => {
+                self.closing.set_end(ConnectionEnd::KeysWornOut);
+                None
+            }
+            Interest::Gone => {
+                let silence = self.liveness.silence(now);
+                self.closing.set_end(ConnectionEnd::Silence(silence));
+                None
+            }
+            Interest::Silence => {
+                self.liveness.fall_silent(now);
+                None
+            }
+            Interest::Doubt => {
+                self.liveness.doubt(now);
+                self.tail_repeater.begin_anew();
+                None
+            }
+            Interest::KeepAlive => {
+                self.liveness.want_ping();
+                None
+            }
+            Interest::Response => self.write_response(out, now),
+            Interest::Challenge => self.write_challenge(out, now),
+            Interest::Close => {
+                let code = self.closing.take_copy(now)?;
+                Some(self.write_single(out, to, &Frame::Close { code }, now))
+            }
+            Interest::Flight => self.write_flight(out, now),
+            Interest::Report => Some(self.write_report(out, now)),
+            Interest::Probe => {
+                self.liveness.take_probe(self.path.rtt.smoothed(), now);
+                Some(self.write_single(out, to, &Frame::Ping, now))
+            }
+            Interest::MtuProbe => Some(self.write_mtu_probe(out, now)),
+            Interest::Ping => {
+                self.liveness.take_ping();
+                Some(self.write_single(out, to, &Frame::Ping, now))
+            }
+            Interest::Data => self.write_data(out, count_max, now),
+        }
+    }
+
+    /// Whoever is served without a datagram must not be due any more: else we would be woken for it at once, and
+    /// for nothing.
+    fn assert_served(&mut self, interest: Interest, held_until: Time, now: Time) {
+        debug_assert!(
+            interest == Interest::Ended
+                || interest > self.last_open()
+                || !self.is_due(interest, held_until, now),
+            "{interest:?} was served in vain"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Interest;
+
+    #[test]
+    fn the_list_has_every_interest_once_and_in_order() {
+        assert!(Interest::ALL.is_sorted());
+        assert_eq!(Interest::ALL.last(), Some(&Interest::Data));
+        for (place, interest) in Interest::ALL.into_iter().enumerate() {
+            assert_eq!(interest as usize, place);
+        }
+    }
+}

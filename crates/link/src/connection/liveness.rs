@@ -1,0 +1,417 @@
+//! Whether the peer is still there: the connection first asks for a sign of life, then falls silent and sends
+//! probes only, and in the end gives up.
+//!
+//! In: when packets came and went, suspensions of this process, and ICMP errors. Out: when to ask, when silence
+//! begins, and when the peer counts as gone. What is sent meanwhile is in [`interest`](super::interest).
+
+use std::time::Duration;
+
+use crate::time::Time;
+
+/// A sender asks for a report when none has come for a round trip and a half and this time more.
+const DOUBT_SLACK: Duration = Duration::from_millis(10);
+/// A receiver asks when nothing has come for this time in the middle of a transfer.
+const DOUBT_AFTER: Duration = Duration::from_millis(300);
+/// After a suspension longer than the idle timeout, the peer has this time and four round trips to be heard.
+const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
+/// Probes are a round trip apart, within the first two bounds. At first they are an eighth of a round trip
+/// apart, and no closer than the third, until the fourth time and five round trips after the silence began.
+const PROBE_PAUSE_MIN: Duration = Duration::from_millis(200);
+const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
+const PROBE_PAUSE_FIRST: Duration = Duration::from_millis(25);
+const OFTEN_UNTIL: Duration = Duration::from_secs(5);
+
+/// When the peer was last heard, and what follows from that.
+#[derive(Debug)]
+pub(super) struct Liveness {
+    idle_timeout: Duration,
+    keep_alive: Duration,
+    last_heard: Time,
+    last_sent: Time,
+    /// When a packet that the peer must report was last sent.
+    last_eliciting: Time,
+    /// When a report last covered a new arrival.
+    last_progress: Time,
+    /// When the peer was last asked whether it is still there, and how often since a report last covered a new
+    /// arrival.
+    last_doubt: Time,
+    doubts: u8,
+    /// Until then more of a bulk stream is expected: slots of it have just arrived, and it has not ended.
+    expects_until: Time,
+    is_ping_wanted: bool,
+    /// Since when nothing comes back. During such a silence only probes are sent.
+    silent_since: Option<Time>,
+    next_probe: Time,
+    doubtful: Option<Doubtful>,
+    /// Packets sent before were lost because nothing got through, and not to a full queue.
+    outage_end: Time,
+}
+
+/// This process was suspended for longer than the peer waits.
+#[derive(Debug, Clone, Copy)]
+struct Doubtful {
+    /// When to give up.
+    end: Time,
+    unheard_since: Time,
+}
+
+impl Liveness {
+    /// The peer has just been heard; it is asked at once, so that its answer measures the path.
+    pub(super) fn new(idle_timeout: Duration, keep_alive: Duration, now: Time) -> Self {
+        Self {
+            idle_timeout,
+            keep_alive,
+            last_heard: now,
+            last_sent: now,
+            last_eliciting: now,
+            last_progress: now,
+            last_doubt: Time::default(),
+            doubts: 0,
+            expects_until: Time::default(),
+            is_ping_wanted: true,
+            silent_since: None,
+            next_probe: now,
+            doubtful: None,
+            outage_end: Time::default(),
+        }
+    }
+
+    pub(super) fn set_keep_alive(&mut self, every: Duration) {
+        self.keep_alive = every;
+    }
+
+    pub(super) fn last_heard(&self) -> Time {
+        self.last_heard
+    }
+
+    pub(super) fn last_progress(&self) -> Time {
+        self.last_progress
+    }
+
+    pub(super) fn silent_since(&self) -> Option<Time> {
+        self.silent_since
+    }
+
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.doubtful.is_some()
+    }
+
+    pub(super) fn outage_end(&self) -> Time {
+        self.outage_end
+    }
+
+    /// How often the peer has been asked since a report last covered a new arrival.
+    pub(super) fn doubts(&self) -> u8 {
+        self.doubts
+    }
+
+    // What happens.
+
+    /// A packet of the peer has come. It ends a silence.
+    pub(super) fn on_heard(&mut self, now: Time) {
+        self.last_heard = now;
+        if self.silent_since.take().is_some() {
+            self.doubtful = None;
+            self.outage_end = now;
+            self.last_progress = now;
+            self.is_ping_wanted = true;
+        }
+    }
+
+    /// A datagram has gone; `is_eliciting` if the peer must report it.
+    pub(super) fn on_sent(&mut self, is_eliciting: bool, now: Time) {
+        self.last_sent = now;
+        if is_eliciting {
+            self.last_eliciting = now;
+        }
+    }
+
+    /// A report has covered a new arrival, or told of a loss.
+    pub(super) fn on_progress(&mut self, now: Time) {
+        self.last_progress = now;
+        self.doubts = 0;
+    }
+
+    /// Packets sent until now were lost for another reason than a full queue.
+    pub(super) fn on_outage_end(&mut self, now: Time) {
+        self.outage_end = now;
+    }
+
+    /// Slots have come of a stream that goes on, and more will until then.
+    pub(super) fn expect_until(&mut self, until: Time) {
+        self.expects_until = until;
+    }
+
+    /// A stream has ended; whether another goes on, its next slot will tell.
+    pub(super) fn expect_nothing(&mut self) {
+        self.expects_until = Time::default();
+    }
+
+    /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is a reason to ask
+    /// the peer at once, and no more than that.
+    pub(super) fn on_unreachable(&mut self, rtt: Duration, now: Time) {
+        let is_due = now.since(self.last_heard) > rtt / 4 && now.since(self.last_doubt) > rtt / 2;
+        if self.silent_since.is_none() && is_due {
+            self.last_doubt = now;
+            self.is_ping_wanted = true;
+        }
+    }
+
+    /// This process was suspended for `asleep`, until now. That is no silence of the peer: the peer is asked at
+    /// once, and has as much time to answer as without the suspension. But it may have given the connection
+    /// up meanwhile.
+    pub(super) fn on_sleep(&mut self, asleep: Duration, rtt: Duration, now: Time) {
+        if now.since(self.last_heard) >= self.idle_timeout {
+            self.doubtful.get_or_insert(Doubtful {
+                end: now + DOUBTFUL_MAX + 4 * rtt,
+                unheard_since: self.last_heard,
+            });
+        }
+        self.last_heard = self.last_heard + asleep;
+        self.silent_since = Some(self.silent_since.map_or(now, |since| since + asleep));
+        self.next_probe = now;
+    }
+
+    // The end of it.
+
+    /// When the peer counts as gone.
+    pub(super) fn end(&self) -> Time {
+        let idle = self.last_heard + self.idle_timeout;
+        self.doubtful
+            .map_or(idle, |doubtful| doubtful.end.min(idle))
+    }
+
+    /// How long nothing has come.
+    pub(super) fn silence(&self, now: Time) -> Duration {
+        let doubtful = self.doubtful.filter(|doubtful| doubtful.end <= now);
+        now.since(doubtful.map_or(self.last_heard, |doubtful| doubtful.unheard_since))
+    }
+
+    // Silence.
+
+    /// When the lack of reports counts as silence: long after one was due for the `oldest` packet in flight.
+    pub(super) fn silence_due(
+        &self,
+        oldest: Time,
+        rtt: Duration,
+        reorder_window: Duration,
+    ) -> Time {
+        let patience = rtt.mul_f64(3.5) + 2 * reorder_window + Duration::from_millis(150);
+        oldest.max(self.last_progress) + patience
+    }
+
+    pub(super) fn fall_silent(&mut self, now: Time) {
+        self.silent_since = Some(self.last_heard);
+        self.next_probe = now;
+    }
+
+    /// When the next probe is due; `None` unless nothing comes back.
+    pub(super) fn probe_due(&self) -> Option<Time> {
+        self.silent_since.map(|_| self.next_probe)
+    }
+
+    /// A probe goes now.
+    pub(super) fn take_probe(&mut self, rtt: Duration, now: Time) {
+        self.next_probe = now + self.probe_pause(rtt, now);
+    }
+
+    /// The time between two probes. It is short at first: where packets get lost in bursts, each packet sent
+    /// brings the end of the burst nearer.
+    fn probe_pause(&self, rtt: Duration, now: Time) -> Duration {
+        let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
+        match self.silent_since {
+            Some(since) if now.since(since) < OFTEN_UNTIL + 5 * rtt => {
+                (rtt / 8).clamp(PROBE_PAUSE_FIRST, pause)
+            }
+            _ => pause,
+        }
+    }
+
+    // Asking.
+
+    /// When to ask whether the peer is still there.
+    ///
+    /// A receiver that expects more has no packets in flight whose loss it would notice. A sender whose last
+    /// packets were lost gets no report of that, since reports go on for two round trips only.
+    pub(super) fn doubt_due(&self, oldest: Option<Time>, rtt: Duration) -> Option<Time> {
+        let heard = self.last_heard.max(self.last_eliciting);
+        let due = heard + DOUBT_AFTER.max(rtt.mul_f64(1.5));
+        let as_receiver = (due < self.expects_until).then_some(due);
+        let as_sender = oldest.map(|oldest| {
+            let since = oldest.max(self.last_progress).max(self.last_eliciting);
+            since + rtt.mul_f64(1.5) + DOUBT_SLACK
+        });
+        let due = as_receiver.into_iter().chain(as_sender).min()?;
+        Some(due.max(self.last_doubt + (rtt / 2).max(DOUBT_SLACK)))
+    }
+
+    /// Asks the peer.
+    pub(super) fn doubt(&mut self, now: Time) {
+        self.is_ping_wanted = true;
+        self.last_doubt = now;
+        // Slots on their way may be repeated once more.
+        self.doubts = self.doubts.saturating_add(1);
+    }
+
+    /// When the path needs a packet, so that NATs and the peer keep its state; `None` while one is on its way
+    /// anyway.
+    pub(super) fn keep_alive_due(&self) -> Option<Time> {
+        (!self.is_ping_wanted).then(|| self.last_sent + self.keep_alive)
+    }
+
+    pub(super) fn is_ping_wanted(&self) -> bool {
+        self.is_ping_wanted
+    }
+
+    pub(super) fn want_ping(&mut self) {
+        self.is_ping_wanted = true;
+    }
+
+    /// The ping goes now.
+    pub(super) fn take_ping(&mut self) {
+        self.is_ping_wanted = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+    const IDLE: Duration = Duration::from_secs(60);
+    const KEEP_ALIVE: Duration = Duration::from_secs(5);
+    const START: Time = Time(1_000_000_000);
+
+    /// The peer was asked at the start.
+    fn asked() -> Liveness {
+        let mut liveness = Liveness::new(IDLE, KEEP_ALIVE, START);
+        assert!(liveness.is_ping_wanted(), "a new path is to be measured");
+        liveness.take_ping();
+        liveness
+    }
+
+    #[test]
+    fn an_idle_path_gets_a_packet_now_and_then() {
+        let mut liveness = asked();
+        assert_eq!(liveness.doubt_due(None, RTT), None);
+        assert_eq!(liveness.keep_alive_due(), Some(START + KEEP_ALIVE));
+        liveness.want_ping();
+        assert_eq!(liveness.keep_alive_due(), None, "a packet is on its way");
+        liveness.take_ping();
+        liveness.on_sent(true, START + KEEP_ALIVE);
+        assert_eq!(liveness.keep_alive_due(), Some(START + 2 * KEEP_ALIVE));
+    }
+
+    #[test]
+    fn a_sender_without_reports_asks_again_and_again_until_one_comes() {
+        let mut liveness = asked();
+        liveness.on_sent(true, START);
+        let mut now = START;
+        for doubts in 1..=3 {
+            let due = liveness.doubt_due(Some(START), RTT);
+            let due = due.expect("a packet is in flight");
+            assert_eq!(due.since(now), RTT.mul_f64(1.5) + DOUBT_SLACK);
+            now = due;
+            liveness.doubt(now);
+            assert!(liveness.is_ping_wanted());
+            assert_eq!(liveness.doubts(), doubts);
+            let again = liveness.doubt_due(Some(START), RTT);
+            assert!(
+                again.is_some_and(|again| again > now),
+                "it is not due twice"
+            );
+            liveness.take_ping();
+            liveness.on_sent(true, now);
+        }
+        liveness.on_progress(now);
+        assert_eq!(liveness.doubts(), 0);
+    }
+
+    #[test]
+    fn a_receiver_asks_in_the_midst_of_a_stream_only() {
+        let mut liveness = asked();
+        liveness.expect_until(START + Duration::from_secs(5));
+        assert_eq!(liveness.doubt_due(None, RTT), Some(START + DOUBT_AFTER));
+        liveness.expect_nothing();
+        assert_eq!(liveness.doubt_due(None, RTT), None);
+    }
+
+    #[test]
+    fn a_doubt_is_never_due_twice_at_once_however_short_the_path() {
+        let mut liveness = asked();
+        let now = START + Duration::from_secs(1);
+        liveness.doubt(now);
+        let again = liveness.doubt_due(Some(START), Duration::ZERO);
+        assert_eq!(again, Some(now + DOUBT_SLACK));
+    }
+
+    #[test]
+    fn in_silence_probes_go_often_at_first_and_then_seldom() {
+        let mut liveness = asked();
+        assert_eq!(liveness.probe_due(), None);
+        let begun = liveness.silence_due(START, RTT, Duration::ZERO);
+        assert_eq!(begun.since(START), Duration::from_millis(500));
+        liveness.fall_silent(begun);
+        assert_eq!(liveness.silent_since(), Some(START));
+        assert_eq!(liveness.probe_due(), Some(begun), "the first one at once");
+        liveness.take_probe(RTT, begun);
+        assert_eq!(liveness.probe_due(), Some(begun + PROBE_PAUSE_FIRST));
+        let later = START + OFTEN_UNTIL + 5 * RTT;
+        liveness.take_probe(RTT, later);
+        assert_eq!(liveness.probe_due(), Some(later + PROBE_PAUSE_MIN));
+    }
+
+    #[test]
+    fn whatever_comes_ends_a_silence_and_what_was_lost_in_it_does_not_count() {
+        let mut liveness = asked();
+        liveness.fall_silent(START);
+        let now = START + Duration::from_secs(9);
+        liveness.on_heard(now);
+        assert_eq!(
+            (liveness.silent_since(), liveness.probe_due()),
+            (None, None)
+        );
+        assert_eq!(liveness.outage_end(), now);
+        assert_eq!(liveness.end(), now + IDLE);
+        assert!(
+            liveness.is_ping_wanted(),
+            "the path is to be measured again"
+        );
+    }
+
+    #[test]
+    fn time_in_which_we_slept_is_no_silence_of_the_peer() {
+        let mut liveness = asked();
+        let now = START + IDLE / 2;
+        liveness.on_sleep(IDLE / 2, RTT, now);
+        assert!(!liveness.is_doubtful());
+        assert_eq!(liveness.end(), now + IDLE);
+        assert_eq!(liveness.probe_due(), Some(now));
+    }
+
+    #[test]
+    fn after_a_sleep_longer_than_the_idle_timeout_the_peer_has_little_time() {
+        let mut liveness = asked();
+        let now = START + 2 * IDLE;
+        liveness.on_sleep(2 * IDLE, RTT, now);
+        assert!(liveness.is_doubtful());
+        let end = liveness.end();
+        assert_eq!(end, now + DOUBTFUL_MAX + 4 * RTT);
+        assert_eq!(liveness.silence(end), end.since(START));
+        liveness.on_heard(now + RTT);
+        assert!(!liveness.is_doubtful());
+    }
+
+    #[test]
+    fn an_icmp_error_is_a_reason_to_ask_once_in_half_a_round_trip() {
+        let mut liveness = asked();
+        liveness.on_unreachable(RTT, START + RTT / 8);
+        assert!(!liveness.is_ping_wanted(), "the peer was just heard");
+        liveness.on_unreachable(RTT, START + RTT);
+        assert!(liveness.is_ping_wanted());
+        liveness.take_ping();
+        liveness.on_unreachable(RTT, START + RTT + RTT / 4);
+        assert!(!liveness.is_ping_wanted());
+        assert_eq!(liveness.silent_since(), None);
+    }
+}
