@@ -4,6 +4,7 @@ mod connections;
 mod hostile_peer;
 mod joined;
 mod wake_ups;
+mod wake_ups_in_vain;
 
 use std::{
     collections::HashMap,
@@ -35,7 +36,11 @@ fn started(us: u8, other: u8, epoch: Instant, unix_ns: u64) -> Endpoint {
 }
 
 fn instance(us: u8, other: u8, epoch: Instant, unix_ns: u64, instance: u64) -> Endpoint {
-    let config = EndpointConfig {
+    Endpoint::new(config(us, other, unix_ns, instance), epoch).expect("seeded keys are valid")
+}
+
+fn config(us: u8, other: u8, unix_ns: u64, instance: u64) -> EndpointConfig {
+    EndpointConfig {
         identity: Identity::from_seed([us; 32]),
         peers: vec![EndpointPeer {
             public_keys: vec![Identity::from_seed([other; 32]).public_key()],
@@ -50,8 +55,7 @@ fn instance(us: u8, other: u8, epoch: Instant, unix_ns: u64, instance: u64) -> E
         remembered: Remembered::default(),
         unix_ns,
         controller: Arc::new(|_, _| Box::new(FixedRate::new(1e6))),
-    };
-    Endpoint::new(config, epoch).expect("seeded keys are valid")
+    }
 }
 
 /// Two sites that know each other, and what B has sent, and where to.
