@@ -196,7 +196,7 @@ impl Liveness {
         rtt: Duration,
         reorder_window: Duration,
     ) -> Time {
-        let patience = rtt.mul_f64(3.5) + 2 * reorder_window + Duration::from_millis(150);
+        let patience = rtt * 7 / 2 + 2 * reorder_window + Duration::from_millis(150);
         oldest.max(self.last_progress) + patience
     }
 
@@ -235,11 +235,11 @@ impl Liveness {
     /// packets were lost gets no report of that, since reports go on for two round trips only.
     pub(super) fn doubt_due(&self, oldest: Option<Time>, rtt: Duration) -> Option<Time> {
         let heard = self.last_heard.max(self.last_eliciting);
-        let due = heard + DOUBT_AFTER.max(rtt.mul_f64(1.5));
+        let due = heard + DOUBT_AFTER.max(rtt * 3 / 2);
         let as_receiver = (due < self.expects_until).then_some(due);
         let as_sender = oldest.map(|oldest| {
             let since = oldest.max(self.last_progress).max(self.last_eliciting);
-            since + rtt.mul_f64(1.5) + DOUBT_SLACK
+            since + rtt * 3 / 2 + DOUBT_SLACK
         });
         let due = as_receiver.into_iter().chain(as_sender).min()?;
         Some(due.max(self.last_doubt + (rtt / 2).max(DOUBT_SLACK)))
@@ -310,7 +310,7 @@ mod tests {
         for doubts in 1..=3 {
             let due = liveness.doubt_due(Some(START), RTT);
             let due = due.expect("a packet is in flight");
-            assert_eq!(due.since(now), RTT.mul_f64(1.5) + DOUBT_SLACK);
+            assert_eq!(due.since(now), RTT * 3 / 2 + DOUBT_SLACK);
             now = due;
             liveness.doubt(now);
             assert!(liveness.is_ping_wanted());

@@ -58,15 +58,28 @@ impl Front {
         // The highest numbers found so far, in descending order.
         let mut highest = [Sample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
         let highest = &mut highest[..=overtakers];
-        for (place, arrival) in self.recent.range(older..).rev().enumerate() {
-            // The usual case: where packets arrive in order, all but the first few end here.
-            if place > overtakers && arrival.number <= highest[overtakers].number {
-                continue;
-            }
-            let at = highest.partition_point(|higher| higher.number > arrival.number);
-            if at <= overtakers {
-                highest[at..].rotate_right(1);
-                highest[at] = *arrival;
+        let mut found = 0;
+        // Lower numbers are not among the highest. Where packets arrive in order, that is all but the first few.
+        let mut from = 0;
+        let (oldest, latest) = self.recent.as_slices();
+        let parts = [
+            &latest[older.saturating_sub(oldest.len())..],
+            &oldest[older.min(oldest.len())..],
+        ];
+        for part in parts {
+            for arrival in part.iter().rev() {
+                if arrival.number < from {
+                    continue;
+                }
+                let at = highest.partition_point(|higher| higher.number > arrival.number);
+                if at <= overtakers {
+                    highest[at..].rotate_right(1);
+                    highest[at] = *arrival;
+                }
+                found += 1;
+                if found > overtakers {
+                    from = highest[overtakers].number + 1;
+                }
             }
         }
         Some((highest[overtakers], count))

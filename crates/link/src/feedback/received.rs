@@ -302,7 +302,7 @@ impl ReceivedLog {
     /// Whether far fewer of the packets sent a while before `number` have arrived than usual. None overtakes by a
     /// round trip.
     fn has_overtaken(&mut self, number: u64, now: Time) -> bool {
-        let before = self.packets_in(self.rtt.mul_f64(WHILE));
+        let before = self.packets_in(WHILE * self.rtt.as_secs_f64());
         let number = number - before.min(number / 2);
         let sent = number.min(NEIGHBOURS);
         if sent < NEIGHBOURS_MIN {
@@ -318,12 +318,12 @@ impl ReceivedLog {
         now.since(*self.alone_since.get_or_insert(now)) < self.rtt.max(ALONE_FOR_MIN)
     }
 
-    /// The number of packets that the peer sends in a time; none while that is not known.
-    fn packets_in(&self, time: Duration) -> u64 {
+    /// The number of packets that the peer sends in so many seconds; none while that is not known.
+    fn packets_in(&self, time_s: f64) -> u64 {
         if self.packet_gap_s < GAP_MIN_S {
             return 0;
         }
-        (time.as_secs_f64() / self.packet_gap_s) as u64
+        (time_s / self.packet_gap_s) as u64
     }
 
     /// How many of the packets from `low` to below `high` have arrived.
