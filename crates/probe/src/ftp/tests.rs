@@ -1,7 +1,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
-    net::TcpListener,
+    net::{Shutdown, TcpListener},
     thread,
 };
 
@@ -26,6 +26,9 @@ fn server(answers: &[&str]) -> SocketAddr {
                     break;
                 }
             }
+            // To close with commands unread would reset the connection.
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = std::io::copy(&mut lines, &mut std::io::sink());
         }
     });
     address
