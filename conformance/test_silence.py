@@ -108,14 +108,25 @@ def first_flight(world, responder):
     return sniffer.sent_by(ADDRESS_A)[:FLIGHT]
 
 
+def remembered(world):
+    """What gateway b would know of handshakes after a restart."""
+    try:
+        with open(world.path("b.key.replay")) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
 @pytest.fixture
 def recorded(world, responder):
     """Datagrams of the known peer that gateway b has got and answered; the link is up."""
+    before = remembered(world)
     with Sniffer(world, "b") as sniffer:
         world.gateway("a")
         world.connected()
         world.wait(lambda: len(sniffer.sent_by(ADDRESS_A)) > 2, "datagrams of the known peer")
     assert sniffer.sent_by(ADDRESS_B), "the known peer is answered"
+    world.wait(lambda: remembered(world) != before, "gateway b's memory of the handshake on disk")
     yield sniffer.sent_by(ADDRESS_A)
     world.stop("gateway-a")
 
