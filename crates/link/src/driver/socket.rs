@@ -173,13 +173,21 @@ mod tests {
 
     use super::*;
 
+    /// Two sockets bound at `local`; `None` if this machine has no such address.
+    fn two_at(local: &str) -> Option<(Socket, Socket)> {
+        let bind = || UdpSocket::bind(local).and_then(Socket::new).ok();
+        let both = bind().zip(bind());
+        if both.is_none() {
+            println!("{local}: this machine has no such address");
+        }
+        both
+    }
+
     #[test]
     fn a_batch_arrives_as_the_datagrams_that_it_was_made_of() {
         let clock = Clock::new();
         for local in ["127.0.0.1:0", "[::1]:0"] {
-            let bind = || UdpSocket::bind(local).and_then(Socket::new);
-            let (Ok(mut a), Ok(b)) = (bind(), bind()) else {
-                println!("{local}: this machine has no such address");
+            let Some((mut a, b)) = two_at(local) else {
                 continue;
             };
             let to = a.socket.local_addr().expect("it is bound");
@@ -206,9 +214,7 @@ mod tests {
         fn a_datagram_has_the_time_at_which_it_came() {
             let clock = Clock::new();
             for local in ["127.0.0.1:0", "[::1]:0"] {
-                let bind = || UdpSocket::bind(local).and_then(Socket::new);
-                let (Ok(mut a), Ok(b)) = (bind(), bind()) else {
-                    println!("{local}: this machine has no such address");
+                let Some((mut a, b)) = two_at(local) else {
                     continue;
                 };
                 let transmit = Transmit {

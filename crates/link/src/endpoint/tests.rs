@@ -4,6 +4,7 @@ mod connections;
 mod hostile_peer;
 mod joined;
 mod wake_ups;
+#[cfg(feature = "sim")]
 mod wake_ups_in_vain;
 
 use std::{

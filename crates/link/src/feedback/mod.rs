@@ -8,3 +8,4 @@
 
 mod front;
 pub(crate) mod received;
+mod replay_window;

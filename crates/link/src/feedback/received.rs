@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::front::Front;
+use super::{front::Front, replay_window::ReplayWindow};
 use crate::{
     time::Time,
     wire::{
@@ -14,12 +14,10 @@ use crate::{
     },
 };
 
-/// Which packets have arrived, as a bitmap over the last [`WINDOW`] packet numbers.
+/// Which packets have arrived, and what the peer has been told of them.
 #[derive(Debug)]
 pub(crate) struct ReceivedLog {
-    words: Box<[u64]>,
-    /// One past the highest packet number that has arrived.
-    next: u64,
+    window: ReplayWindow,
     /// When the packet with the highest number arrived.
     largest_time: Time,
     recent: Front,
@@ -156,8 +154,7 @@ const GAIN: f64 = 1.0 / 8.0;
 impl ReceivedLog {
     pub(crate) fn new(rtt: Duration) -> Self {
         let mut log = Self {
-            words: vec![0; (WINDOW / 64) as usize].into_boxed_slice(),
-            next: 0,
+            window: ReplayWindow::new(),
             largest_time: Time::default(),
             recent: Front::new(),
             company: 1.0,
@@ -252,12 +249,12 @@ impl ReceivedLog {
 
     /// One past the highest packet number that has arrived.
     pub(crate) fn next(&self) -> u64 {
-        self.next
+        self.window.next()
     }
 
     /// Whether packet `number` would be new.
     pub(crate) fn is_new(&self, number: u64) -> bool {
-        number >= self.next || (number + WINDOW >= self.next && !self.has(number))
+        self.window.is_new(number)
     }
 
     /// Enters a packet that [`is_new`](Self::is_new).
@@ -266,15 +263,14 @@ impl ReceivedLog {
             self.is_new(number),
             "duplicates are dropped before they are entered"
         );
-        if number >= self.next {
-            self.measure_gap(number + 1 - self.next, now);
-            self.advance(number);
+        if number >= self.window.next() {
+            self.measure_gap(number + 1 - self.window.next(), now);
             self.largest_time = now;
         } else if self.history.back().is_some_and(|made| number < made.next) {
             let (low, high) = self.late.unwrap_or((number, number + 1));
             self.late = Some((low.min(number), high.max(number + 1)));
         }
-        self.words[word(number)] |= bit(number);
+        self.window.insert(number);
         if !self.has_overtaken(number, now) || self.recent.is_empty() {
             self.recent.push(Sample {
                 number,
@@ -308,7 +304,7 @@ impl ReceivedLog {
         if sent < NEIGHBOURS_MIN {
             return false;
         }
-        let company = f64::from(self.arrived_among(number - sent, number)) / sent as f64;
+        let company = f64::from(self.window.arrived_among(number - sent, number)) / sent as f64;
         let is_alone = company < ALONE * self.company;
         self.company += (company - self.company) * COMPANY_GAIN;
         if !is_alone {
@@ -324,19 +320,6 @@ impl ReceivedLog {
             return 0;
         }
         (time_s / self.packet_gap_s) as u64
-    }
-
-    /// How many of the packets from `low` to below `high` have arrived.
-    fn arrived_among(&self, low: u64, high: u64) -> u32 {
-        let mut count = 0;
-        let mut at = low;
-        while at < high {
-            let end = high.min(at - at % 64 + 64);
-            let mask = u64::MAX >> (64 - (end - at)) << (at % 64);
-            count += (self.words[word(at)] & mask).count_ones();
-            at = end;
-        }
-        count
     }
 
     /// Samples the present front.
@@ -363,7 +346,7 @@ impl ReceivedLog {
     /// Takes in the time between arrivals: the peer has sent `packets` packets since the newest arrival before.
     fn measure_gap(&mut self, packets: u64, now: Time) {
         let since_s = now.since(self.largest_time).as_secs_f64() / packets as f64;
-        if self.next > 0 && since_s < GAP_MAX_S {
+        if self.window.next() > 0 && since_s < GAP_MAX_S {
             let gain = (packets as f64 / 16.0).min(1.0);
             self.packet_gap_s += (since_s - self.packet_gap_s) * gain;
         }
@@ -398,14 +381,14 @@ impl ReceivedLog {
         let Some(space) = space.checked_sub(FIELDS_SIZE_MAX) else {
             return;
         };
-        if self.next == 0 {
+        if self.window.next() == 0 {
             self.pending = false;
             return;
         }
         if self.unwritten.is_empty() {
             self.begin_report(now);
         }
-        let largest = self.next - 1;
+        let largest = self.window.next() - 1;
         let mut samples = Vec::with_capacity(SAMPLES_MAX * 4);
         let front = self.front;
         let mut previous = front;
@@ -439,6 +422,7 @@ impl ReceivedLog {
     }
 
     fn begin_report(&mut self, now: Time) {
+        let next = self.window.next();
         // A peer can send old numbers on purpose, and each would make a report as long as the gaps since then.
         if self.late_bytes > 0 {
             let bytes_per_s = ANSWERS_BYTES_PER_S.max(LATE_SHARE * self.received_per_s);
@@ -450,7 +434,7 @@ impl ReceivedLog {
         let late = self.late.take_if(|_| tells_late);
         self.history.push_back(Made {
             at: now,
-            next: self.next,
+            next,
             late,
         });
         // As long as `redundancy` reports take at eight a round trip.
@@ -462,7 +446,7 @@ impl ReceivedLog {
         // The report covers everything above the oldest remembered report, and below that the range in which
         // packets arrived late.
         let full = self.history.len() > self.redundancy && is_past(&self.history[0]);
-        let oldest = self.next.saturating_sub(WINDOW);
+        let oldest = next.saturating_sub(WINDOW);
         let low = if full {
             self.history[0].next.max(oldest)
         } else {
@@ -472,21 +456,21 @@ impl ReceivedLog {
             let pause = Duration::from_secs_f64(self.written_bytes / ANSWERS_BYTES_PER_S);
             self.asks_from = self.asks_from.max(now) + pause;
         }
-        let asked_oldest = self.next.saturating_sub(ASKED_MAX);
+        let asked_oldest = next.saturating_sub(ASKED_MAX);
         let asked = self.asked.map(|(from, _)| from.max(asked_oldest));
         let low = asked.map_or(low, |from| low.min(from));
         self.asked = self
             .asked
             .and_then(|(from, reports)| Some((from, reports.checked_sub(1).filter(|n| *n > 0)?)));
-        if low < self.next {
-            self.unwritten.push((low, self.next));
+        if low < next {
+            self.unwritten.push((low, next));
         }
         self.late_below = low;
         let told_of_late = self.history.iter().rev().take(self.redundancy);
         let late = told_of_late.filter_map(|made| made.late);
         let late = late.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         if let Some((late_low, late_high)) = late {
-            let late_low = late_low.max(self.next.saturating_sub(ASKED_MAX));
+            let late_low = late_low.max(next.saturating_sub(ASKED_MAX));
             let late_high = late_high.min(low);
             if late_low < late_high && tells_late {
                 self.unwritten.push((late_low, late_high));
@@ -532,7 +516,7 @@ impl ReceivedLog {
         // Runs are shorter unless losses are frequent; then the bitmap is.
         let bits_size = (high - low).div_ceil(8) as usize;
         while at < high && runs.len() + 4 <= space && runs.len() < bits_size + 4 {
-            let end = self.run_end(at, high, received);
+            let end = self.window.run_end(at, high, received);
             varint::put(&mut runs, end - at);
             at = end;
             received = !received;
@@ -552,66 +536,14 @@ impl ReceivedLog {
             let mut at = low;
             while at < end {
                 let count = (end - at).min(8);
-                let byte = (0..count).fold(0, |byte, i| byte | u8::from(self.has(at + i)) << i);
+                let byte =
+                    (0..count).fold(0, |byte, i| byte | u8::from(self.window.has(at + i)) << i);
                 out.push(byte);
                 at += count;
             }
         }
         end
     }
-
-    /// The first number from `at` to `high` whose state is not `received`.
-    fn run_end(&self, at: u64, high: u64, received: bool) -> u64 {
-        let mut at = at;
-        while at < high {
-            let state = self.words[word(at)] >> (at % 64);
-            let same = if received {
-                state.trailing_ones()
-            } else {
-                state.trailing_zeros()
-            };
-            let left = 64 - (at % 64) as u32;
-            if same < left {
-                return (at + u64::from(same)).min(high);
-            }
-            at += u64::from(left);
-        }
-        high
-    }
-
-    fn has(&self, number: u64) -> bool {
-        number < self.next && self.words[word(number)] & bit(number) != 0
-    }
-
-    /// Makes `number` the highest one and forgets what leaves the window.
-    fn advance(&mut self, number: u64) {
-        if number - self.next >= WINDOW {
-            self.words.fill(0);
-        } else {
-            let mut at = self.next;
-            while at <= number {
-                if at.is_multiple_of(64) && number - at >= 63 {
-                    // All whole words up to the number, or to the end of the ring.
-                    let first = word(at);
-                    let count = ((number + 1 - at) / 64).min((self.words.len() - first) as u64);
-                    self.words[first..first + count as usize].fill(0);
-                    at += 64 * count;
-                } else {
-                    self.words[word(at)] &= !bit(at);
-                    at += 1;
-                }
-            }
-        }
-        self.next = number + 1;
-    }
-}
-
-fn word(number: u64) -> usize {
-    ((number % WINDOW) / 64) as usize
-}
-
-fn bit(number: u64) -> u64 {
-    1 << (number % 64)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod inbox;
 mod line;
 mod pair;
 mod pattern;
-mod random;
+pub(crate) mod random;
 mod reader;
 mod record;
 pub mod siege;

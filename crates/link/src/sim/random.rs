@@ -1,8 +1,8 @@
-//! Decisions of those who misbehave: the same for a seed every time.
+//! Decisions by chance: the same for a seed every time.
 
 /// SplitMix64.
 #[derive(Debug)]
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// Any number.
@@ -15,12 +15,12 @@ impl Random {
     }
 
     /// Less than `bound`; 0 if that is 0.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
     /// Whether something of this probability happens.
-    pub(super) fn chance(&mut self, probability: f64) -> bool {
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
     }
 }

@@ -4,29 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Event, Policy, Read, StreamKey, congestion};
+use crate::{Event, Policy, Read, StreamKey, congestion, sim::random::Random};
 use units::BitRate;
 
-/// What a seed decides. SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn chance(&mut self, probability: f64) -> bool {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
-    }
-
+impl Random {
     /// From `low` to `high`, small ones as often as large ones.
     fn between(&mut self, low: Duration, high: Duration) -> Duration {
         let part = self.below(1000) as f64 / 999.0;
@@ -34,7 +15,7 @@ impl Dice {
     }
 
     fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
+        all[self.below(all.len())]
     }
 }
 
@@ -79,7 +60,7 @@ struct Seen {
 /// Two sites, A first, on a path that a seed makes.
 struct World {
     seed: u64,
-    dice: Dice,
+    random: Random,
     start: Instant,
     now: Instant,
     sites: [Site; 2],
@@ -105,13 +86,13 @@ const QUIET_MAX: u32 = 2;
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut random = Random(seed);
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let start = Instant::now();
-        let idle_timeout = Duration::from_secs(dice.pick(&[2, 8, 600]));
-        let rate_max = dice.pick(&[None, None, Some(BitRate::mbit(1)), Some(BitRate::mbit(8))]);
-        let is_fixed = dice.chance(0.5);
-        let keep_alive = Duration::from_millis(dice.pick(&[200, 5000]));
+        let idle_timeout = Duration::from_secs(random.pick(&[2, 8, 600]));
+        let rate_max = random.pick(&[None, None, Some(BitRate::mbit(1)), Some(BitRate::mbit(8))]);
+        let is_fixed = random.chance(0.5);
+        let keep_alive = Duration::from_millis(random.pick(&[200, 5000]));
         let site = |us: u8, other: u8, address| {
             let mut config = config(us, other, UNIX_NS, u64::from(us));
             config.idle_timeout = idle_timeout;
@@ -136,21 +117,21 @@ impl World {
         };
         let mut sites = [site(1, 2, at_a()), site(2, 1, at_b())];
         sites[0].endpoint.set_address(0, Some(at_b()), start);
-        let loss = dice.pick(&[[0.0, 0.0], [0.01, 0.01], [0.1, 0.4], [0.4, 0.1]]);
+        let loss = random.pick(&[[0.0, 0.0], [0.01, 0.01], [0.1, 0.4], [0.4, 0.1]]);
         Self {
             seed,
             start,
             now: start,
             sites,
-            delay: dice.between(Duration::from_micros(500), Duration::from_millis(300)),
+            delay: random.between(Duration::from_micros(500), Duration::from_millis(300)),
             loss,
-            late: dice.pick(&[0.0, 0.1]),
-            payload_max: dice.pick(&[1400, 1500]) - 28,
+            late: random.pick(&[0.0, 0.1]),
+            payload_max: random.pick(&[1400, 1500]) - 28,
             dumb_until: [start; 2],
             under_way: BTreeMap::new(),
             order: 0,
             seen: Seen::default(),
-            dice,
+            random,
         }
     }
 
@@ -162,10 +143,10 @@ impl World {
                 self.turn(site, arrivals);
             }
             if self.now >= next_deed {
-                let site = self.dice.below(2) as usize;
+                let site = self.random.below(2);
                 self.deed(site);
                 let pause = (Duration::from_millis(1), Duration::from_secs(4));
-                next_deed = self.now + self.dice.between(pause.0, pause.1);
+                next_deed = self.now + self.random.between(pause.0, pause.1);
                 for site in [0, 1] {
                     self.turn(site, Vec::new());
                 }
@@ -260,13 +241,13 @@ impl World {
     }
 
     fn send(&mut self, number: usize, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
-        let is_lost = self.dice.chance(self.loss[number]) || self.dumb_until[number] > self.now;
+        let is_lost = self.random.chance(self.loss[number]) || self.dumb_until[number] > self.now;
         if is_lost || bytes.len() > self.payload_max {
             return;
         }
         let mut at = self.now + self.delay;
-        if self.dice.chance(self.late) {
-            at += self.delay.mul_f64(self.dice.below(100) as f64 / 100.0);
+        if self.random.chance(self.late) {
+            at += self.delay.mul_f64(self.random.below(100) as f64 / 100.0);
         }
         self.order += 1;
         let datagram = Datagram {
@@ -280,24 +261,24 @@ impl World {
 
     /// Something that an application, an operator or the path does.
     fn deed(&mut self, number: usize) {
-        let (now, dice) = (self.now, &mut self.dice);
+        let (now, random) = (self.now, &mut self.random);
         let site = &mut self.sites[number];
         if site.asleep_until > now {
             return;
         }
-        let streams = site.streams.len() as u64;
-        let stream = (streams > 0).then(|| site.streams[dice.below(streams) as usize]);
-        match (dice.below(40), stream) {
+        let streams = site.streams.len();
+        let stream = (streams > 0).then(|| site.streams[random.below(streams)]);
+        match (random.below(40), stream) {
             (0..10, _) => {
-                let class = dice.pick(&[Class::Control, Class::Bulk]);
+                let class = random.pick(&[Class::Control, Class::Bulk]);
                 if let Some(key) = site.endpoint.open(0, class, now) {
-                    let len = dice.pick(&[100, 3000, 300_000]);
+                    let len = random.pick(&[100, 3000, 300_000]);
                     site.endpoint.write(key, Bytes::from(vec![1; len]));
                     site.streams.push(key);
                 }
             }
             (10..18, Some(key)) => {
-                let len = dice.pick(&[10, 5000, 1_000_000]);
+                let len = random.pick(&[10, 5000, 1_000_000]);
                 if site.endpoint.writable(key) > 0 {
                     site.endpoint.write(key, Bytes::from(vec![1; len]));
                 }
@@ -307,24 +288,24 @@ impl World {
             (23, Some(key)) => site.endpoint.stop(key, 1),
             (24..28, _) => site.reads = !site.reads,
             (28..31, _) => {
-                let silence = dice.between(Duration::from_millis(50), Duration::from_secs(15));
+                let silence = random.between(Duration::from_millis(50), Duration::from_secs(15));
                 self.dumb_until[number] = now + silence;
             }
             (31..33, _) => {
-                let asleep = dice.between(Duration::from_millis(500), Duration::from_secs(12));
+                let asleep = random.between(Duration::from_millis(500), Duration::from_secs(12));
                 site.asleep_until = now + asleep;
             }
             (33..35, _) => {
-                let host = dice.pick(&[1, 1, 3]) + 1 - number as u8;
-                let port = 1 + dice.below(1000) as u16;
+                let host = random.pick(&[1, 1, 3]) + 1 - number as u8;
+                let port = 1 + random.below(1000) as u16;
                 site.address = ([10, 0, number as u8, host], port).into();
             }
             (35, _) => {
-                let rate = dice.pick(&[None, Some(BitRate::kbit(100)), Some(BitRate::mbit(4))]);
+                let rate = random.pick(&[None, Some(BitRate::kbit(100)), Some(BitRate::mbit(4))]);
                 site.endpoint.set_rate_max(rate, &[rate]);
             }
             (36, _) => {
-                let every = dice.between(Duration::from_millis(50), Duration::from_secs(10));
+                let every = random.between(Duration::from_millis(50), Duration::from_secs(10));
                 site.endpoint.set_keep_alive(every);
             }
             (37, _) => {
@@ -332,7 +313,7 @@ impl World {
                 let site = &mut self.sites[number];
                 site.endpoint.handle_unreachable(peer.ip(), now);
             }
-            (38, _) if dice.chance(0.2) => site.endpoint.close(),
+            (38, _) if random.chance(0.2) => site.endpoint.close(),
             _ => {}
         }
     }

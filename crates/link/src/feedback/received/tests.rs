@@ -173,17 +173,6 @@ fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
 }
 
 #[test]
-fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
-    let mut log = ReceivedLog::new(Duration::from_millis(1));
-    log.insert(0, 1, Content::Data, Time::default());
-    log.insert(WINDOW - 1, 1, Content::Data, Time::default());
-    assert!(log.is_new(1) && !log.is_new(0));
-    log.insert(WINDOW + 5, 1, Content::Data, Time::default());
-    assert!(!log.is_new(5), "it left the window");
-    assert!(log.is_new(6));
-}
-
-#[test]
 fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
     let mut now = Time::default();
