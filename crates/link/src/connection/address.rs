@@ -87,6 +87,7 @@ impl Connection {
             true,
             self.path.rtt.smoothed(),
             (self.controllers)(None, self.rate_max.ours()),
+            now,
         );
         // What is on its way on the old path measures nothing on the new one, and says nothing of its loss.
         self.sent.begin_path(now);

@@ -245,6 +245,7 @@ impl Connection {
                 setup.unproven_allowance.is_none(),
                 setup.rtt,
                 setup.controller,
+                now,
             ),
             controllers: setup.controllers,
             received: ReceivedLog::new(setup.rtt),

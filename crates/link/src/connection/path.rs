@@ -40,6 +40,7 @@ impl Path {
         is_remote_proven: bool,
         rtt: Duration,
         controller: Box<dyn Controller>,
+        now: Time,
     ) -> Self {
         Self {
             remote,
@@ -49,8 +50,8 @@ impl Path {
             mtu: Mtu::new(remote.ip()),
             rtt: Rtt::new(rtt),
             peer_clock: PeerClock::default(),
+            pacer: Pacer::new(controller.rate_bytes_per_s(), now),
             controller,
-            pacer: Pacer::new(),
             train_left: 0,
         }
     }
@@ -75,7 +76,7 @@ mod tests {
         let remote = remote.parse().expect("it is an address");
         let controller = Box::new(FixedRate::new(1e6));
         let rtt = Duration::from_millis(100);
-        Path::new(remote, false, rtt, controller)
+        Path::new(remote, false, rtt, controller, Time::default())
     }
 
     #[test]

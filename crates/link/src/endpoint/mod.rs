@@ -71,8 +71,8 @@ pub struct Endpoint {
     secret: Secret,
     /// Cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Paces the datagrams to all peers together, if their rate has a cap.
-    total: Pacer,
+    /// Paces the datagrams to all peers together while their rate has a cap.
+    total: Option<Pacer>,
     turns: Turns,
     keep_alive: Duration,
     is_closing: bool,
@@ -117,7 +117,7 @@ impl Endpoint {
             turn: VecDeque::new(),
             events: VecDeque::new(),
             dropped: DropCounters::default(),
-            total: Pacer::new(),
+            total: None,
             turns: Turns::new(),
             keep_alive: KEEP_ALIVE,
             is_closing: false,
@@ -198,10 +198,10 @@ impl Endpoint {
             {
                 let bytes = out.len() - start;
                 self.turns.moved(bytes, now);
-                if self.config.rate_max.is_some() {
+                if let Some(total) = &mut self.total {
                     let headers =
                         bytes.div_ceil(transmit.segment_bytes) * ip_overhead(&transmit.to);
-                    self.total.on_sent(bytes + headers);
+                    total.on_sent(bytes + headers);
                     // With a cap that all share, each gets its turn.
                     self.turn.rotate_left(1);
                 }
@@ -214,14 +214,16 @@ impl Endpoint {
 
     /// Until when data must wait for the cap on all peers together.
     fn held_until(&mut self, now: Time) -> Time {
-        let Some(rate) = self.config.rate_max else {
+        let Some(rate) = self.config.rate_max.map(BitRate::as_bytes_per_s) else {
+            self.total = None;
             return Time::default();
         };
-        self.total.update(now, rate.as_bytes_per_s());
-        if self.total.may_send() {
+        let total = self.total.get_or_insert_with(|| Pacer::new(rate, now));
+        total.update(now, rate);
+        if total.may_send() {
             Time::default()
         } else {
-            self.total.next_send()
+            total.next_send()
         }
     }
 
