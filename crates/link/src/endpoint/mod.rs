@@ -348,11 +348,14 @@ impl Endpoint {
             self.end_attempt(id, now);
         }
         let ids: Vec<_> = self.connections.keys().copied().collect();
-        for id in ids {
+        for &id in &ids {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.on_timeout(now);
             }
             self.after_input(id, now);
+        }
+        // Now each has noticed its silence.
+        for id in ids {
             self.judge_standby(id, now);
             self.close_if_removed(id);
         }
