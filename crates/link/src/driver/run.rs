@@ -1,6 +1,9 @@
 //! The driver's loop: receive datagrams, handle timeouts, move bytes between streams and handles,
 //! send datagrams, sleep.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::HashSet,
     io,
@@ -60,6 +63,8 @@ pub(super) struct Driver {
     config: LinkConfig,
     pub(super) bell: Arc<Doorbell>,
     commands: mpsc::Receiver<Command>,
+    /// Came before all that wait in the channel.
+    next_command: Option<Command>,
     pub(super) incoming: async_mpsc::Sender<Incoming>,
     pub(super) streams: IdMap<StreamKey, Entry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
@@ -171,6 +176,7 @@ impl Driver {
             config,
             bell,
             commands,
+            next_command: None,
             incoming,
             streams: IdMap::default(),
             blocked: HashSet::new(),
@@ -211,8 +217,13 @@ impl Driver {
         }
     }
 
+    fn take_command(&mut self) -> Option<Command> {
+        let next = self.next_command.take();
+        next.or_else(|| self.commands.try_recv().ok())
+    }
+
     fn handle_commands(&mut self, now: Instant) {
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.take_command() {
             match command {
                 Command::Open { peer, class, reply } => {
                     let deadline = now + OPEN_PATIENCE;
@@ -497,7 +508,7 @@ impl Driver {
             // A command sent before the flag was up has rung no bell.
             if let Ok(command) = self.commands.try_recv() {
                 self.bell.is_asleep.store(false, Ordering::SeqCst);
-                self.requeue(command);
+                self.next_command = Some(command);
                 return;
             }
         }
@@ -515,16 +526,6 @@ impl Driver {
             let _ = self.bell.event.read();
         }
         self.has_transport_errors = said[1].contains(PollFlags::POLLERR);
-    }
-
-    /// Puts a command back that was taken in the wrong place.
-    fn requeue(&mut self, command: Command) {
-        let sender = self
-            .bell
-            .commands
-            .lock()
-            .expect("no holder of this lock panics");
-        let _ = sender.send(command);
     }
 }
 
