@@ -111,6 +111,8 @@ struct Stopping {
 const LONG_SLEEP: Duration = Duration::from_millis(200);
 /// Shorter steps would only cost: pacing makes up for lateness.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
+/// While the kernel has no room, it tells when it has; should it fail to, we try again after this time.
+const ROOM_PATIENCE: Duration = Duration::from_millis(10);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How long an opening waits for a peer.
@@ -460,27 +462,43 @@ impl Driver {
         false
     }
 
-    fn sleep(&mut self) {
-        if self.intake.wait_max().is_zero() {
-            return;
-        }
-        let now = self.clock.now();
+    /// Until when there is nothing to do but for what comes; a time that has passed means that there is something now.
+    fn wake(&mut self, turn: Option<Duration>, now: Instant) -> Instant {
         let mut wake = now + SLEEP_MAX;
-        let due = [
-            self.endpoint.next_timeout(now),
-            self.reporter.due(),
-            self.wakes_at,
-        ];
+        let mut of_endpoint = self.endpoint.next_timeout(now);
+        if self.unsent.is_some() {
+            // Nothing can be sent that is due.
+            of_endpoint = of_endpoint.map(|due| due.max(now + ROOM_PATIENCE));
+        }
+        let due = [of_endpoint, self.reporter.due(), self.wakes_at];
         for next in due.into_iter().flatten() {
             wake = wake.min(next);
         }
-        let turn = self.endpoint.turn(now);
         if let Some(turn) = turn {
             wake = wake.min(now + turn.min(self.intake.wait_max()));
         }
         if !self.waiting.is_empty() || self.stopping.is_some() {
             wake = wake.min(now + Duration::from_millis(10));
         }
+        wake
+    }
+
+    /// What of the socket ends a sleep.
+    fn socket_events(&self, turn: Option<Duration>) -> PollFlags {
+        let mut events = PollFlags::empty();
+        // Where packets are dense they are fetched once a turn, in batches.
+        events.set(PollFlags::POLLIN, turn.is_none());
+        events.set(PollFlags::POLLOUT, self.unsent.is_some());
+        events
+    }
+
+    fn sleep(&mut self) {
+        if self.intake.wait_max().is_zero() {
+            return;
+        }
+        let now = self.clock.now();
+        let turn = self.endpoint.turn(now);
+        let wake = self.wake(turn, now);
         let timeout = wake.saturating_duration_since(now).max(SLEEP_MIN);
         let is_long = timeout > LONG_SLEEP;
         let alarm = match is_long {
@@ -489,19 +507,9 @@ impl Driver {
         };
         let mut fds = [
             PollFd::new(self.bell.fd(), PollFlags::POLLIN),
-            PollFd::new(
-                self.socket.fd(),
-                // Where packets are dense they are fetched once a turn, in batches.
-                match turn {
-                    Some(_) => PollFlags::empty(),
-                    None => PollFlags::POLLIN,
-                },
-            ),
+            PollFd::new(self.socket.fd(), self.socket_events(turn)),
             PollFd::new(self.alarm.as_fd(), alarm),
         ];
-        if self.unsent.is_some() {
-            fds[1].set_events(PollFlags::POLLIN | PollFlags::POLLOUT);
-        }
         // In turns the driver looks for commands soon anyway; else it must be rung.
         if turn.is_none() {
             self.bell.is_asleep.store(true, Ordering::SeqCst);

@@ -45,3 +45,37 @@ fn commands_that_come_before_it_sleeps_keep_their_order() {
     }
     assert_eq!(order, [1, 2]);
 }
+
+/// A batch for which the kernel had no room.
+fn unsent() -> Option<(Transmit, Vec<u8>)> {
+    let transmit = Transmit {
+        to: ([127, 0, 0, 1], 9).into(),
+        segment_bytes: 100,
+    };
+    Some((transmit, vec![0; 100]))
+}
+
+#[test]
+fn while_the_kernel_has_no_room_what_is_due_does_not_wake_it() {
+    let mut driver = driver();
+    let now = driver.clock.now();
+    driver.endpoint.handle_timeout(now);
+    driver.handle_events(now);
+    assert!(driver.wake(None, now) <= now, "a handshake is due");
+    driver.unsent = unsent();
+    assert_eq!(driver.wake(None, now), now + ROOM_PATIENCE);
+    let turn = Duration::from_millis(1);
+    assert_eq!(driver.wake(Some(turn), now), now + turn, "datagrams come");
+}
+
+#[test]
+fn the_socket_wakes_it_for_room_while_it_needs_some_and_for_datagrams_while_they_are_sparse() {
+    let mut driver = driver();
+    let turn = Some(Duration::from_millis(1));
+    assert_eq!(driver.socket_events(None), PollFlags::POLLIN);
+    assert_eq!(driver.socket_events(turn), PollFlags::empty());
+    driver.unsent = unsent();
+    let both = PollFlags::POLLIN | PollFlags::POLLOUT;
+    assert_eq!(driver.socket_events(None), both);
+    assert_eq!(driver.socket_events(turn), PollFlags::POLLOUT);
+}
