@@ -470,15 +470,18 @@ impl Driver {
             // Nothing can be sent that is due.
             of_endpoint = of_endpoint.map(|due| due.max(now + ROOM_PATIENCE));
         }
-        let due = [of_endpoint, self.reporter.due(), self.wakes_at];
+        let due = [
+            of_endpoint,
+            self.reporter.due(),
+            self.wakes_at,
+            self.waiting.iter().map(|it| it.deadline).min(),
+            self.stopping.as_ref().map(|it| it.deadline),
+        ];
         for next in due.into_iter().flatten() {
             wake = wake.min(next);
         }
         if let Some(turn) = turn {
             wake = wake.min(now + turn.min(self.intake.wait_max()));
-        }
-        if !self.waiting.is_empty() || self.stopping.is_some() {
-            wake = wake.min(now + Duration::from_millis(10));
         }
         wake
     }

@@ -79,3 +79,28 @@ fn the_socket_wakes_it_for_room_while_it_needs_some_and_for_datagrams_while_they
     assert_eq!(driver.socket_events(None), both);
     assert_eq!(driver.socket_events(turn), PollFlags::POLLOUT);
 }
+
+#[test]
+fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
+    let mut driver = driver();
+    let now = driver.clock.now();
+    // Nothing else is due but what the reporter has to say.
+    driver.endpoint.close();
+    let quiet = driver.wake(None, now);
+    let soon = now + Duration::from_secs(3);
+    assert!(quiet > soon, "nothing is due");
+    driver.waiting.push(Waiting {
+        peer: PeerId(0),
+        class: Class::Bulk,
+        reply: oneshot::channel().0,
+        deadline: soon,
+    });
+    assert_eq!(driver.wake(None, now), soon);
+    let sooner = now + Duration::from_secs(1);
+    driver.stopping = Some(Stopping {
+        deadline: sooner,
+        reply: None,
+        is_closing: false,
+    });
+    assert_eq!(driver.wake(None, now), sooner);
+}
