@@ -32,6 +32,7 @@ use super::{
     resolve,
     socket::{Batch, Socket},
     stream::{RecvShared, SendShared, StreamError},
+    wakes::Wakes,
 };
 use crate::{
     Class, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot, PeerConfig,
@@ -69,9 +70,7 @@ pub(super) struct Driver {
     pub(super) streams: IdMap<StreamKey, Entry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
     pub(super) blocked: HashSet<StreamKey>,
-    /// Streams whose readers have not been woken for what is there, and when they will be.
-    pub(super) unwoken: Vec<StreamKey>,
-    pub(super) wakes_at: Option<Instant>,
+    pub(super) wakes: Wakes,
     waiting: Vec<Waiting>,
     /// A batch that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
@@ -182,8 +181,7 @@ impl Driver {
             incoming,
             streams: IdMap::default(),
             blocked: HashSet::new(),
-            unwoken: Vec::new(),
-            wakes_at: None,
+            wakes: Wakes::default(),
             waiting: Vec::new(),
             unsent: None,
             buffer: Vec::with_capacity(64 * 1024),
@@ -473,7 +471,7 @@ impl Driver {
         let due = [
             of_endpoint,
             self.reporter.due(),
-            self.wakes_at,
+            self.wakes.due(),
             self.waiting.iter().map(|it| it.deadline).min(),
             self.stopping.as_ref().map(|it| it.deadline),
         ];

@@ -371,7 +371,7 @@ pub(super) struct RecvState {
     pub(super) is_dropped: bool,
     /// The driver stopped reading because the queue is full.
     pub(super) is_held_back: bool,
-    waker: Option<Waker>,
+    pub(super) waker: Option<Waker>,
     /// When a read was last woken.
     woken: Option<Instant>,
     /// The driver knows that there is more to be read than a reader was woken for.

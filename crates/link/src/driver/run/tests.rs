@@ -1,5 +1,7 @@
 //! A driver without its thread.
 
+use std::task::{Wake, Waker};
+
 use super::*;
 use crate::{Identity, Policy};
 
@@ -103,4 +105,37 @@ fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
         is_closing: false,
     });
     assert_eq!(driver.wake(None, now), sooner);
+}
+
+/// Somebody who waits, and whether he was woken.
+#[derive(Default)]
+struct Sleeper(std::sync::atomic::AtomicBool);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_reader_who_waits_for_more_is_woken_in_time_though_nothing_more_comes() {
+    let mut driver = driver();
+    let now = driver.clock.now();
+    let key = StreamKey {
+        connection: Default::default(),
+        stream: 0,
+    };
+    let _handles = driver.add_stream(key, Class::Bulk);
+    let sleeper = Arc::new(Sleeper::default());
+    let recv = driver.streams[&key].recv.clone();
+    recv.lock().push(vec![1; 1000].into());
+    recv.lock().waker = Some(Waker::from(sleeper.clone()));
+    recv.lock().is_joining = true;
+    driver.endpoint.close();
+    let until = now + Duration::from_millis(2);
+    driver.wakes.hold(key, until);
+    assert_eq!(driver.wake(None, now), until, "it is among the deadlines");
+    driver.wake_readers(until);
+    assert!(sleeper.0.load(Ordering::SeqCst), "the reader is woken");
+    assert!(!recv.lock().is_joining, "the next one may wait again");
 }
