@@ -5,7 +5,7 @@
 //! [due](Connection::due) and is [served](Connection::serve) then. Sending and the timer go through the same list,
 //! so no deadline comes that nothing serves. What the datagrams hold is in [`transmit`](super::transmit).
 
-use super::{Connection, ConnectionEnd, Transmit};
+use super::{Connection, ConnectionEnd, Transmit, Unconfirmed};
 use crate::{time::Time, wire::frame::Frame};
 
 /// A thing that a connection may have to do.
@@ -27,7 +27,7 @@ pub(super) enum Interest {
     /// The last flight of the handshake, once more.
     Flight,
     Report,
-    /// A ping in silence.
+    /// A ping in silence, by turns with the last flight of the handshake if the peer may lack it.
     Probe,
     /// Silence begins.
     Silence,
@@ -149,7 +149,7 @@ impl Connection {
             Interest::Challenge
         } else if self.closing.is_begun() {
             Interest::Close
-        } else if self.liveness.silent_since().is_some() {
+        } else if self.is_silent() {
             Interest::Probe
         } else {
             Interest::Data
@@ -181,6 +181,8 @@ impl Connection {
             Interest::Response => self.path.response.map(|_| now),
             Interest::Challenge => self.path.candidate.map(|it| it.next_challenge()),
             Interest::Close => self.closing.due(),
+            // In silence it is a probe.
+            Interest::Flight if self.is_silent() => None,
             Interest::Flight => self.unconfirmed.as_ref().map(|flight| flight.next),
             Interest::Report => self.received.report_due(),
             Interest::Probe => self.liveness.probe_due(),
@@ -264,7 +266,13 @@ impl Connection {
             Interest::Report => Some(self.write_report(out, now)),
             Interest::Probe => {
                 self.liveness.take_probe(self.path.rtt.smoothed(), now);
-                Some(self.write_single(out, to, &Frame::Ping, now))
+                // The peer may lack the flight; or it has it, and does not know where we are.
+                let is_flight = self
+                    .unconfirmed
+                    .as_mut()
+                    .is_some_and(Unconfirmed::take_turn);
+                let flight = is_flight.then(|| self.write_flight(out, now)).flatten();
+                flight.or_else(|| Some(self.write_single(out, to, &Frame::Ping, now)))
             }
             Interest::MtuProbe => Some(self.write_mtu_probe(out, now)),
             Interest::Ping => {

@@ -95,6 +95,16 @@ pub(crate) struct Connection {
 struct Unconfirmed {
     handshake: Box<HandshakeFlight>,
     next: Time,
+    /// In silence the next probe is the flight, and not a ping.
+    is_probe: bool,
+}
+
+impl Unconfirmed {
+    /// Whether the probe that goes now is the flight. The next one is of the other kind.
+    fn take_turn(&mut self) -> bool {
+        self.is_probe = !self.is_probe;
+        !self.is_probe
+    }
 }
 
 /// The last flight of an initiator, ready to be sealed again.
@@ -239,6 +249,7 @@ impl Connection {
             unconfirmed: setup.flight.map(|flight| Unconfirmed {
                 handshake: Box::new(flight),
                 next: now,
+                is_probe: true,
             }),
             path: Path::new(
                 setup.remote,
