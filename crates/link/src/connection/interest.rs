@@ -1,7 +1,7 @@
 //! What a connection has to do, in one list: it says which datagram goes next, what happens without one, and when
 //! to be called again.
 //!
-//! In: the time, and until when data is held. Out: datagrams, and the next deadline. Each interest says when it is
+//! In: the time, and until when what fills the path is held. Out: datagrams, and the next deadline. Each interest says when it is
 //! [due](Connection::due) and is [served](Connection::serve) then. Sending and the timer go through the same list,
 //! so no deadline comes that nothing serves. What the datagrams hold is in [`transmit`](super::transmit).
 
@@ -87,7 +87,7 @@ impl Interest {
 
 impl Connection {
     /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
-    /// sent now. Data waits until `held_until` for the cap on all connections together.
+    /// sent now. Data and probes of the path's MTU wait until `held_until` for the cap on all connections together.
     pub(crate) fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,
@@ -126,7 +126,7 @@ impl Connection {
     }
 
     /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
-    /// something to do; data is held until `held_until`.
+    /// something to do; data and probes of the path's MTU are held until `held_until`.
     pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
         let last = self.last_open();
         let mut next = Time::NEVER;
@@ -197,7 +197,7 @@ impl Connection {
                 self.liveness.doubt_due(oldest, rtt)
             }
             Interest::KeepAlive => self.liveness.keep_alive_due(),
-            Interest::MtuProbe => self.path.mtu.probe_due(),
+            Interest::MtuProbe => self.path.mtu.probe_due().map(|due| due.max(held_until)),
             Interest::Ping => self.liveness.is_ping_wanted().then_some(now),
             Interest::Data => self.data_due(held_until, now),
         }

@@ -212,7 +212,7 @@ impl Endpoint {
         None
     }
 
-    /// Until when data must wait for the cap on all peers together.
+    /// Until when data and probes must wait for the cap on all peers together.
     fn held_until(&mut self, now: Time) -> Time {
         let Some(rate) = self.config.rate_max.map(BitRate::as_bytes_per_s) else {
             self.total = None;
