@@ -159,16 +159,17 @@ impl Liveness {
 
     /// This process was suspended for `asleep`, until now. That is no silence of the peer: the peer is asked at
     /// once, and has as much time to answer as without the suspension. But it may have given the connection
-    /// up meanwhile.
+    /// up meanwhile, since it has heard as little of us; what it sent until then may have come late.
     pub(super) fn on_sleep(&mut self, asleep: Duration, rtt: Duration, now: Time) {
-        if now.since(self.last_heard) >= self.idle_timeout {
+        if now.since(self.last_heard.min(self.last_sent)) >= self.idle_timeout {
             self.doubtful.get_or_insert(Doubtful {
                 end: now + DOUBTFUL_MAX + 4 * rtt,
                 unheard_since: self.last_heard,
             });
         }
-        self.last_heard = self.last_heard + asleep;
-        self.silent_since = Some(self.silent_since.map_or(now, |since| since + asleep));
+        self.last_heard = now.min(self.last_heard + asleep);
+        let since = self.silent_since.map_or(now, |since| since + asleep);
+        self.silent_since = Some(now.min(since));
         self.next_probe = now;
     }
 
@@ -400,6 +401,17 @@ mod tests {
         assert_eq!(liveness.silence(end), end.since(START));
         liveness.on_heard(now + RTT);
         assert!(!liveness.is_doubtful());
+    }
+
+    #[test]
+    fn what_the_peer_said_while_we_slept_does_not_show_that_it_is_still_there() {
+        let mut liveness = asked();
+        liveness.on_sent(true, START);
+        liveness.on_heard(START + IDLE);
+        let now = START + IDLE + IDLE / 2;
+        liveness.on_sleep(IDLE + IDLE / 2, RTT, now);
+        assert!(liveness.is_doubtful());
+        assert_eq!(liveness.last_heard(), now, "not later than now");
     }
 
     #[test]

@@ -79,7 +79,9 @@ pub struct Endpoint {
     remember_paths_at: Time,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
-    /// When we ran last, and when we asked to be run next.
+    /// The latest time that was told: datagrams tell when they came.
+    told: Time,
+    /// When we were last let run, and when we asked to be run next.
     ran: Time,
     due: Time,
 }
@@ -124,6 +126,7 @@ impl Endpoint {
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
             #[cfg(feature = "sim")]
             forger: None,
+            told: Time::default(),
             ran: Time::default(),
             due: Time::NEVER,
         })
@@ -134,7 +137,7 @@ impl Endpoint {
     /// `received` is when it came, which may be a little while ago. Time does not go back for that: a datagram that
     /// came before the last call that took the time counts as coming then.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
-        let now = self.wake(received);
+        let now = self.tell(received);
         self.turns.moved(datagram.len(), now);
         let Ok((kind, id)) = packet::classify(datagram) else {
             self.dropped.malformed += 1;
@@ -485,9 +488,15 @@ impl Endpoint {
         }
     }
 
-    /// The time at which we run, which never goes back; notices that we have not for long.
+    /// The time, which never goes back.
+    fn tell(&mut self, now: Instant) -> Time {
+        self.told = self.told.max(self.time(now));
+        self.told
+    }
+
+    /// The time at which we run; notices that we have not for long, whatever the network has kept for us meanwhile.
     fn wake(&mut self, now: Instant) -> Time {
-        let now = self.time(now).max(self.ran);
+        let now = self.tell(now);
         let asleep = now.since(self.due.max(self.ran));
         if asleep >= SLEEP_MIN {
             for connection in self.connections.values_mut() {
