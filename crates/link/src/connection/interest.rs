@@ -62,6 +62,11 @@ impl Interest {
         Self::Data,
     ];
 
+    /// Whether it may be due again at once when a datagram has served it.
+    fn has_more(self) -> bool {
+        matches!(self, Self::Response | Self::Report | Self::Data)
+    }
+
     /// Whether a datagram serves it.
     fn sends(self) -> bool {
         match self {
@@ -102,10 +107,12 @@ impl Connection {
             }
             if interest.sends() && self.may_serve(interest, held_until, now) {
                 let transmit = self.serve(interest, out, count_max, now);
+                if transmit.is_none() || !interest.has_more() {
+                    self.assert_served(interest, held_until, now);
+                }
                 if transmit.is_some() {
                     return transmit;
                 }
-                self.assert_served(interest, held_until, now);
             }
         }
         None
@@ -283,8 +290,8 @@ impl Connection {
         }
     }
 
-    /// Whoever is served without a datagram must not be due any more: else we would be woken for it at once, and
-    /// for nothing.
+    /// Whoever has been served must not be due any more: else we would be woken for it at once and for nothing, or
+    /// send datagrams without end.
     fn assert_served(&mut self, interest: Interest, held_until: Time, now: Time) {
         debug_assert!(
             interest == Interest::Ended

@@ -118,6 +118,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches received before the driver sees to sending again.
 const RECEIVE_BATCHES_MAX: usize = 8;
+/// Batches sent before the driver looks at what has come: no path takes more in a turn.
+const TRANSMITS_MAX: usize = 256;
 /// Errors of the network taken in before the driver sees to packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
 /// Longest wait for the close to be sent.
@@ -401,7 +403,7 @@ impl Driver {
             return;
         }
         let segments_max = self.socket.segments_max();
-        loop {
+        for _ in 0..TRANSMITS_MAX {
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.clear();
             let transmit = self.endpoint.poll_transmit(&mut buffer, segments_max, now);

@@ -7,6 +7,21 @@ use crate::{Identity, Policy};
 
 /// A driver that knows a peer, at an address where nobody answers.
 fn driver() -> Driver {
+    driver_with_peers(1)
+}
+
+fn peer(number: u16) -> PeerConfig {
+    let mut seed = [2; 32];
+    seed[..2].copy_from_slice(&number.to_be_bytes());
+    PeerConfig {
+        name: format!("peer {number}"),
+        public_keys: vec![Identity::from_seed(seed).public_key()],
+        endpoint: Some("127.0.0.1:9".into()),
+        rate_max: None,
+    }
+}
+
+fn driver_with_peers(count: u16) -> Driver {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
     let (sender, commands) = mpsc::channel();
     let bell = Arc::new(Doorbell {
@@ -16,12 +31,7 @@ fn driver() -> Driver {
     });
     let config = LinkConfig {
         identity: Identity::from_seed([1; 32]),
-        peers: vec![PeerConfig {
-            name: "other".into(),
-            public_keys: vec![Identity::from_seed([2; 32]).public_key()],
-            endpoint: Some("127.0.0.1:9".into()),
-            rate_max: None,
-        }],
+        peers: (0..count).map(peer).collect(),
         policy: Policy::Fair,
         rate_max: None,
         memory_max: ByteCount::mebibytes(16),
@@ -138,4 +148,19 @@ fn a_reader_who_waits_for_more_is_woken_in_time_though_nothing_more_comes() {
     driver.wake_readers(until);
     assert!(sleeper.0.load(Ordering::SeqCst), "the reader is woken");
     assert!(!recv.lock().is_joining, "the next one may wait again");
+}
+
+#[test]
+fn it_looks_at_what_has_come_before_all_is_sent() {
+    let mut driver = driver_with_peers(TRANSMITS_MAX as u16);
+    let now = driver.clock.now();
+    driver.endpoint.handle_timeout(now);
+    driver.handle_events(now);
+    driver.transmit(now);
+    assert!(driver.wake(None, now) <= now, "there is more to send");
+    // The first flight of each peer is a few datagrams.
+    for _ in 0..4 {
+        driver.transmit(now);
+    }
+    assert!(driver.wake(None, now) > now, "everything is sent");
 }
