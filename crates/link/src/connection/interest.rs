@@ -185,8 +185,8 @@ impl Connection {
             Interest::Unreported => self.sent.is_overfull().then_some(now),
             Interest::KeysWornOut => self.keys.is_worn_out().then_some(now),
             Interest::Gone => Some(self.liveness.end()),
-            Interest::Response => self.path.response.map(|_| now),
-            Interest::Challenge => self.path.candidate.map(|it| it.next_challenge()),
+            Interest::Response => self.challenges.response.map(|_| now),
+            Interest::Challenge => self.challenges.due(),
             Interest::Close => self.closing.due(),
             // In silence it is a probe.
             Interest::Flight if self.is_silent() => None,

@@ -37,8 +37,8 @@ pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
 use self::{
-    closing::Closing, keys::KeyRing, liveness::Liveness, path::Path, rate_max::RateMax,
-    repeat::TailRepeater,
+    address::Challenges, closing::Closing, keys::KeyRing, liveness::Liveness, path::Path,
+    rate_max::RateMax, repeat::TailRepeater,
 };
 use crate::{
     congestion::{Controller, ControllerFactory, PathMemory},
@@ -68,8 +68,7 @@ pub(crate) struct Connection {
     pub(crate) established: Time,
     keys: KeyRing,
     secret: Secret,
-    /// Addresses that have been challenged.
-    challenges: u64,
+    challenges: Challenges,
     /// The handshake of an initiator, repeated until the first data packet of the peer.
     unconfirmed: Option<Unconfirmed>,
     pub(crate) path: Path,
@@ -262,7 +261,7 @@ impl Connection {
             received: ReceivedLog::new(setup.rtt),
             sent: SentLog::new(Omissions::new(setup.secret.clone(), setup.our_id)),
             secret: setup.secret,
-            challenges: 0,
+            challenges: Challenges::default(),
             outcome: Outcome::default(),
             streams,
             liveness: Liveness::new(setup.idle_timeout, setup.keep_alive, now),

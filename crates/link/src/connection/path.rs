@@ -10,9 +10,6 @@ pub(crate) struct Path {
     pub(crate) remote: SocketAddr,
     /// The peer has shown that it receives at `remote`.
     pub(super) is_remote_proven: bool,
-    pub(super) candidate: Option<Candidate>,
-    /// Echo of a challenge, and where it goes.
-    pub(super) response: Option<([u8; 8], SocketAddr)>,
     pub(super) mtu: Mtu,
     pub(super) rtt: Rtt,
     pub(super) peer_clock: PeerClock,
@@ -20,17 +17,6 @@ pub(crate) struct Path {
     pub(super) pacer: Pacer,
     /// Packets that are still to go back to back.
     pub(super) train_left: usize,
-}
-
-/// An address from which the peer's packets came, not yet proved to be the peer's.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) address: SocketAddr,
-    pub(super) token: [u8; 8],
-    pub(super) next: Time,
-    pub(super) tries: u32,
-    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
-    pub(super) allowance: usize,
 }
 
 impl Path {
@@ -45,8 +31,6 @@ impl Path {
         Self {
             remote,
             is_remote_proven,
-            candidate: None,
-            response: None,
             mtu: Mtu::new(remote.ip()),
             rtt: Rtt::new(rtt),
             peer_clock: PeerClock::default(),
@@ -62,7 +46,6 @@ impl Path {
         let is_elsewhere = self.remote.ip().to_canonical() != address.ip().to_canonical();
         self.remote = address;
         self.is_remote_proven = true;
-        self.candidate = None;
         is_elsewhere
     }
 }

@@ -3,6 +3,7 @@
 mod connections;
 mod hostile_peer;
 mod joined;
+mod moves;
 mod shared_cap;
 mod wake_ups;
 mod wake_ups_in_vain;
