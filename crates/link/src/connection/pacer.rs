@@ -46,7 +46,7 @@ impl Pacer {
             let saved = self.budget_bytes * rate_bytes_per_s / self.rate_bytes_per_s;
             self.budget_bytes = saved.max(BURST_MIN_BYTES);
         }
-        self.updated = now;
+        self.updated = self.updated.max(now);
         self.rate_bytes_per_s = rate_bytes_per_s;
     }
 
