@@ -220,11 +220,8 @@ impl RecvStream {
         poll_fn(|context| {
             let mut state = self.shared.lock();
             if let Some(data) = state.queue.pop_joined(READ_BYTES) {
-                let was_full = state.queued_bytes >= state.queue_max();
                 state.queued_bytes -= data.len();
-                let is_hungry = state.is_held_back
-                    && (state.queued_bytes <= state.queue_max() / 2
-                        || was_full && state.queue.is_empty());
+                let is_hungry = state.is_held_back && state.queued_bytes <= state.queue_max() / 2;
                 drop(state);
                 if is_hungry {
                     self.shared.ring();
