@@ -33,9 +33,8 @@ pub(super) enum Interest {
     Silence,
     /// The peer is to be asked whether it is still there.
     Doubt,
-    /// The path needs a packet.
-    KeepAlive,
     MtuProbe,
+    /// A ping that is wanted, or that the path needs.
     Ping,
     /// Control frames and slots, paced and within the window.
     Data,
@@ -43,7 +42,7 @@ pub(super) enum Interest {
 
 impl Interest {
     /// All interests; the first ones go first.
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Ended,
         Self::Unreported,
         Self::KeysWornOut,
@@ -56,7 +55,6 @@ impl Interest {
         Self::Probe,
         Self::Silence,
         Self::Doubt,
-        Self::KeepAlive,
         Self::MtuProbe,
         Self::Ping,
         Self::Data,
@@ -84,8 +82,7 @@ impl Interest {
             | Self::KeysWornOut
             | Self::Gone
             | Self::Silence
-            | Self::Doubt
-            | Self::KeepAlive => false,
+            | Self::Doubt => false,
         }
     }
 }
@@ -203,9 +200,8 @@ impl Connection {
                 let oldest = self.sent.oldest_in_flight();
                 self.liveness.doubt_due(oldest, rtt)
             }
-            Interest::KeepAlive => self.liveness.keep_alive_due(),
             Interest::MtuProbe => self.path.mtu.probe_due().map(|due| due.max(held_until)),
-            Interest::Ping => self.liveness.is_ping_wanted().then_some(now),
+            Interest::Ping => Some(self.liveness.ping_due(now)),
             Interest::Data => self.data_due(held_until, now),
         }
     }
@@ -257,10 +253,6 @@ impl Connection {
             Interest::Doubt => {
                 self.liveness.doubt(now);
                 self.tail_repeater.begin_anew();
-                None
-            }
-            Interest::KeepAlive => {
-                self.liveness.want_ping();
                 None
             }
             Interest::Response => self.write_response(out, now),

@@ -254,14 +254,14 @@ impl Liveness {
         self.doubts = self.doubts.saturating_add(1);
     }
 
-    /// When the path needs a packet, so that NATs and the peer keep its state; `None` while one is on its way
-    /// anyway.
-    pub(super) fn keep_alive_due(&self) -> Option<Time> {
-        (!self.is_ping_wanted).then(|| self.last_sent + self.keep_alive)
-    }
-
-    pub(super) fn is_ping_wanted(&self) -> bool {
-        self.is_ping_wanted
+    /// When a ping is to go: now if one is wanted, else when the path needs a packet, so that NATs and the peer keep
+    /// its state.
+    pub(super) fn ping_due(&self, now: Time) -> Time {
+        if self.is_ping_wanted {
+            now
+        } else {
+            self.last_sent + self.keep_alive
+        }
     }
 
     pub(super) fn want_ping(&mut self) {
@@ -286,21 +286,26 @@ mod tests {
     /// The peer was asked at the start.
     fn asked() -> Liveness {
         let mut liveness = Liveness::new(IDLE, KEEP_ALIVE, START);
-        assert!(liveness.is_ping_wanted(), "a new path is to be measured");
+        assert!(is_asked(&liveness), "a new path is to be measured");
         liveness.take_ping();
         liveness
+    }
+
+    /// Whether a ping is to go before the path needs one.
+    fn is_asked(liveness: &Liveness) -> bool {
+        liveness.ping_due(START) == START
     }
 
     #[test]
     fn an_idle_path_gets_a_packet_now_and_then() {
         let mut liveness = asked();
         assert_eq!(liveness.doubt_due(None, RTT), None);
-        assert_eq!(liveness.keep_alive_due(), Some(START + KEEP_ALIVE));
+        assert_eq!(liveness.ping_due(START), START + KEEP_ALIVE);
         liveness.want_ping();
-        assert_eq!(liveness.keep_alive_due(), None, "a packet is on its way");
+        assert_eq!(liveness.ping_due(START), START, "at once");
         liveness.take_ping();
         liveness.on_sent(true, START + KEEP_ALIVE);
-        assert_eq!(liveness.keep_alive_due(), Some(START + 2 * KEEP_ALIVE));
+        assert_eq!(liveness.ping_due(START), START + 2 * KEEP_ALIVE);
     }
 
     #[test]
@@ -314,7 +319,7 @@ mod tests {
             assert_eq!(due.since(now), RTT * 3 / 2 + DOUBT_SLACK);
             now = due;
             liveness.doubt(now);
-            assert!(liveness.is_ping_wanted());
+            assert!(is_asked(&liveness));
             assert_eq!(liveness.doubts(), doubts);
             let again = liveness.doubt_due(Some(START), RTT);
             assert!(
@@ -374,10 +379,7 @@ mod tests {
         );
         assert_eq!(liveness.outage_end(), now);
         assert_eq!(liveness.end(), now + IDLE);
-        assert!(
-            liveness.is_ping_wanted(),
-            "the path is to be measured again"
-        );
+        assert!(is_asked(&liveness), "the path is to be measured again");
     }
 
     #[test]
@@ -418,12 +420,12 @@ mod tests {
     fn an_icmp_error_is_a_reason_to_ask_once_in_half_a_round_trip() {
         let mut liveness = asked();
         liveness.on_unreachable(RTT, START + RTT / 8);
-        assert!(!liveness.is_ping_wanted(), "the peer was just heard");
+        assert!(!is_asked(&liveness), "the peer was just heard");
         liveness.on_unreachable(RTT, START + RTT);
-        assert!(liveness.is_ping_wanted());
+        assert!(is_asked(&liveness));
         liveness.take_ping();
         liveness.on_unreachable(RTT, START + RTT + RTT / 4);
-        assert!(!liveness.is_ping_wanted());
+        assert!(!is_asked(&liveness));
         assert_eq!(liveness.silent_since(), None);
     }
 }
