@@ -67,7 +67,7 @@ impl Turns {
     fn drain(&mut self, now: Time) {
         let turns = now.seconds_since(self.updated) / self.length.as_secs_f64();
         self.line_bytes = (self.line_bytes - turns * TURN_BYTES).max(0.0);
-        self.updated = now;
+        self.updated = self.updated.max(now);
     }
 }
 

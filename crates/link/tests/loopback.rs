@@ -93,6 +93,37 @@ async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
     assert!(matches!(a.snapshot().peers[0].state, PeerState::Up { .. }));
 }
 
+/// A reader of dense traffic waits for more, and not for ever.
+#[tokio::test]
+async fn little_at_the_end_of_dense_traffic_is_read_though_nothing_follows() {
+    const DENSE: usize = 1_000_000;
+    const LITTLE: usize = 1000;
+    let (a, b) = pair();
+    let (mut send, _recv) = a
+        .open(PeerId(0), Class::Bulk)
+        .await
+        .expect("the peer is up");
+    let (tell, mut counts) = tokio::sync::watch::channel(0);
+    let reader = tokio::spawn(async move {
+        let mut incoming = b.accept().await.expect("a stream comes");
+        while let Ok(Some(data)) = incoming.recv.read().await {
+            tell.send_modify(|count| *count += data.len());
+        }
+    });
+    let mut written = 0;
+    for _ in 0..20 {
+        for bytes in [DENSE, LITTLE] {
+            send.write(Bytes::from(vec![1; bytes]))
+                .await
+                .expect("the other side reads");
+            written += bytes;
+        }
+        let read = timeout(PATIENCE, counts.wait_for(|count| *count == written)).await;
+        read.expect("in time").expect("the reader goes on");
+    }
+    reader.abort();
+}
+
 #[tokio::test]
 async fn a_reset_and_a_stop_reach_the_other_side_with_their_code() {
     let (a, b) = pair();

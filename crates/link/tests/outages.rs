@@ -91,6 +91,22 @@ fn a_peer_stopped_for_twenty_seconds_goes_on() {
     assert_eq!(world.progress(id).lost, None);
 }
 
+/// What the peer sent before it gave up waits in the socket.
+#[test]
+fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_stream_is_lost() {
+    let config = config(1);
+    let mut world = World::new(&config);
+    under_way(&mut world, ByteCount::megabytes(40));
+    world.set_stopped(Side::A, true);
+    world.run_for(config.idle_timeout + Duration::from_secs(20));
+    assert!(world.lost_streams(Side::B) > 0, "B has given up");
+    world.set_stopped(Side::A, false);
+    let woken = world.now();
+    world.run_until(Duration::from_secs(200), |w| w.lost_streams(Side::A) > 0);
+    let took = world.now() - woken;
+    assert!(took <= Duration::from_secs(6), "{took:?}");
+}
+
 #[test]
 fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
     for side in [Side::A, Side::B] {

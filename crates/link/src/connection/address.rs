@@ -4,10 +4,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{
-    Connection, Transmit,
-    path::{Candidate, Path},
-};
+use super::{Connection, Transmit, path::Path};
 use crate::{
     AMPLIFICATION_MAX,
     secret::Purpose,
@@ -24,8 +21,36 @@ const PAUSE_FIRST: Duration = Duration::from_millis(25);
 /// A packet with a challenge alone.
 const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
 
+/// What is asked and answered to find the peer's address. It outlasts the path to any address.
+#[derive(Debug, Default)]
+pub(super) struct Challenges {
+    /// Addresses that have been challenged.
+    count: u64,
+    candidate: Option<Candidate>,
+    /// Echo of the peer's challenge, and where it goes.
+    pub(super) response: Option<([u8; 8], SocketAddr)>,
+}
+
+/// An address from which the peer's packets came, not yet proved to be the peer's.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    address: SocketAddr,
+    token: [u8; 8],
+    next: Time,
+    tries: u32,
+    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
+    allowance: usize,
+}
+
+impl Challenges {
+    /// When the candidate is to be challenged next.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.candidate.map(|candidate| candidate.next_challenge())
+    }
+}
+
 impl Candidate {
-    pub(super) fn next_challenge(&self) -> Time {
+    fn next_challenge(&self) -> Time {
         if self.allowance < CHALLENGE_BYTES || self.tries == CHALLENGES_MAX {
             return Time::NEVER;
         }
@@ -48,9 +73,10 @@ impl Candidate {
 impl Connection {
     /// The echo of a challenge.
     pub(super) fn write_response(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
-        let (token, to) = self.path.response.take()?;
+        let (token, to) = self.challenges.response.take()?;
         let transmit = self.write_single(out, to, &Frame::Response(token), now);
-        if let Some(candidate) = self.path.candidate.as_mut().filter(|c| c.address == to) {
+        let candidate = self.challenges.candidate.as_mut();
+        if let Some(candidate) = candidate.filter(|c| c.address == to) {
             candidate.allowance = candidate.allowance.saturating_sub(transmit.segment_bytes);
         }
         Some(transmit)
@@ -59,7 +85,7 @@ impl Connection {
     /// A challenge to the candidate.
     pub(super) fn write_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let rtt = self.path.rtt.smoothed();
-        let candidate = self.path.candidate.as_mut()?;
+        let candidate = self.challenges.candidate.as_mut()?;
         candidate.on_challenge(rtt, now);
         let (address, token) = (candidate.address, candidate.token);
         Some(self.write_single(out, address, &Frame::Challenge(token), now))
@@ -68,7 +94,7 @@ impl Connection {
     /// A challenge came back: if it was the candidate's, the peer has moved there.
     pub(super) fn on_response(&mut self, token: [u8; 8], from: SocketAddr, now: Time) {
         if self
-            .path
+            .challenges
             .candidate
             .is_some_and(|candidate| candidate.token == token && candidate.address == from)
         {
@@ -79,6 +105,7 @@ impl Connection {
     /// The peer receives at `address` from now on. What is known of the path to another host says nothing about
     /// this one.
     fn follow(&mut self, address: SocketAddr, now: Time) {
+        self.challenges.candidate = None;
         if !self.path.move_to(address) {
             return;
         }
@@ -87,6 +114,7 @@ impl Connection {
             true,
             self.path.rtt.smoothed(),
             (self.controllers)(None, self.rate_max.ours()),
+            now,
         );
         // What is on its way on the old path measures nothing on the new one, and says nothing of its loss.
         self.sent.begin_path(now);
@@ -98,7 +126,7 @@ impl Connection {
     /// replayed from there.
     pub(super) fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
-        let candidate = self.path.candidate.as_mut();
+        let candidate = self.challenges.candidate.as_mut();
         if let Some(candidate) = candidate.filter(|c| c.address == from && !c.is_over(now)) {
             candidate.allowance += allowance;
             return;
@@ -111,9 +139,9 @@ impl Connection {
         // The peer must not answer for an address at which it does not receive.
         let token = self
             .secret
-            .number(Purpose::Challenge, self.our_id, self.challenges);
-        self.challenges += 1;
-        self.path.candidate = Some(Candidate {
+            .number(Purpose::Challenge, self.our_id, self.challenges.count);
+        self.challenges.count += 1;
+        self.challenges.candidate = Some(Candidate {
             address,
             token: token.to_be_bytes(),
             next: now,

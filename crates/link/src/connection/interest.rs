@@ -1,11 +1,11 @@
 //! What a connection has to do, in one list: it says which datagram goes next, what happens without one, and when
 //! to be called again.
 //!
-//! In: the time, and until when data is held. Out: datagrams, and the next deadline. Each interest says when it is
+//! In: the time, and until when what fills the path is held. Out: datagrams, and the next deadline. Each interest says when it is
 //! [due](Connection::due) and is [served](Connection::serve) then. Sending and the timer go through the same list,
 //! so no deadline comes that nothing serves. What the datagrams hold is in [`transmit`](super::transmit).
 
-use super::{Connection, ConnectionEnd, Transmit};
+use super::{Connection, ConnectionEnd, Transmit, Unconfirmed};
 use crate::{time::Time, wire::frame::Frame};
 
 /// A thing that a connection may have to do.
@@ -27,15 +27,14 @@ pub(super) enum Interest {
     /// The last flight of the handshake, once more.
     Flight,
     Report,
-    /// A ping in silence.
+    /// A ping in silence, by turns with the last flight of the handshake if the peer may lack it.
     Probe,
     /// Silence begins.
     Silence,
     /// The peer is to be asked whether it is still there.
     Doubt,
-    /// The path needs a packet.
-    KeepAlive,
     MtuProbe,
+    /// A ping that is wanted, or that the path needs.
     Ping,
     /// Control frames and slots, paced and within the window.
     Data,
@@ -43,7 +42,7 @@ pub(super) enum Interest {
 
 impl Interest {
     /// All interests; the first ones go first.
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Ended,
         Self::Unreported,
         Self::KeysWornOut,
@@ -56,11 +55,15 @@ impl Interest {
         Self::Probe,
         Self::Silence,
         Self::Doubt,
-        Self::KeepAlive,
         Self::MtuProbe,
         Self::Ping,
         Self::Data,
     ];
+
+    /// Whether it may be due again at once when a datagram has served it.
+    fn has_more(self) -> bool {
+        matches!(self, Self::Response | Self::Report | Self::Data)
+    }
 
     /// Whether a datagram serves it.
     fn sends(self) -> bool {
@@ -79,15 +82,14 @@ impl Interest {
             | Self::KeysWornOut
             | Self::Gone
             | Self::Silence
-            | Self::Doubt
-            | Self::KeepAlive => false,
+            | Self::Doubt => false,
         }
     }
 }
 
 impl Connection {
     /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
-    /// sent now. Data waits until `held_until` for the cap on all connections together.
+    /// sent now. Data and probes of the path's MTU wait until `held_until` for the cap on all connections together.
     pub(crate) fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,
@@ -102,10 +104,12 @@ impl Connection {
             }
             if interest.sends() && self.may_serve(interest, held_until, now) {
                 let transmit = self.serve(interest, out, count_max, now);
+                if transmit.is_none() || !interest.has_more() {
+                    self.assert_served(interest, held_until, now);
+                }
                 if transmit.is_some() {
                     return transmit;
                 }
-                self.assert_served(interest, held_until, now);
             }
         }
         None
@@ -126,7 +130,7 @@ impl Connection {
     }
 
     /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
-    /// something to do; data is held until `held_until`.
+    /// something to do; data and probes of the path's MTU are held until `held_until`.
     pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
         let last = self.last_open();
         let mut next = Time::NEVER;
@@ -149,7 +153,7 @@ impl Connection {
             Interest::Challenge
         } else if self.closing.is_begun() {
             Interest::Close
-        } else if self.liveness.silent_since().is_some() {
+        } else if self.is_silent() {
             Interest::Probe
         } else {
             Interest::Data
@@ -178,9 +182,11 @@ impl Connection {
             Interest::Unreported => self.sent.is_overfull().then_some(now),
             Interest::KeysWornOut => self.keys.is_worn_out().then_some(now),
             Interest::Gone => Some(self.liveness.end()),
-            Interest::Response => self.path.response.map(|_| now),
-            Interest::Challenge => self.path.candidate.map(|it| it.next_challenge()),
+            Interest::Response => self.challenges.response.map(|_| now),
+            Interest::Challenge => self.challenges.due(),
             Interest::Close => self.closing.due(),
+            // In silence it is a probe.
+            Interest::Flight if self.is_silent() => None,
             Interest::Flight => self.unconfirmed.as_ref().map(|flight| flight.next),
             Interest::Report => self.received.report_due(),
             Interest::Probe => self.liveness.probe_due(),
@@ -194,9 +200,8 @@ impl Connection {
                 let oldest = self.sent.oldest_in_flight();
                 self.liveness.doubt_due(oldest, rtt)
             }
-            Interest::KeepAlive => self.liveness.keep_alive_due(),
-            Interest::MtuProbe => self.path.mtu.probe_due(),
-            Interest::Ping => self.liveness.is_ping_wanted().then_some(now),
+            Interest::MtuProbe => self.path.mtu.probe_due().map(|due| due.max(held_until)),
+            Interest::Ping => Some(self.liveness.ping_due(now)),
             Interest::Data => self.data_due(held_until, now),
         }
     }
@@ -250,10 +255,6 @@ impl Connection {
                 self.tail_repeater.begin_anew();
                 None
             }
-            Interest::KeepAlive => {
-                self.liveness.want_ping();
-                None
-            }
             Interest::Response => self.write_response(out, now),
             Interest::Challenge => self.write_challenge(out, now),
             Interest::Close => {
@@ -264,7 +265,13 @@ impl Connection {
             Interest::Report => Some(self.write_report(out, now)),
             Interest::Probe => {
                 self.liveness.take_probe(self.path.rtt.smoothed(), now);
-                Some(self.write_single(out, to, &Frame::Ping, now))
+                // The peer may lack the flight; or it has it, and does not know where we are.
+                let is_flight = self
+                    .unconfirmed
+                    .as_mut()
+                    .is_some_and(Unconfirmed::take_turn);
+                let flight = is_flight.then(|| self.write_flight(out, now)).flatten();
+                flight.or_else(|| Some(self.write_single(out, to, &Frame::Ping, now)))
             }
             Interest::MtuProbe => Some(self.write_mtu_probe(out, now)),
             Interest::Ping => {
@@ -275,8 +282,8 @@ impl Connection {
         }
     }
 
-    /// Whoever is served without a datagram must not be due any more: else we would be woken for it at once, and
-    /// for nothing.
+    /// Whoever has been served must not be due any more: else we would be woken for it at once and for nothing, or
+    /// send datagrams without end.
     fn assert_served(&mut self, interest: Interest, held_until: Time, now: Time) {
         debug_assert!(
             interest == Interest::Ended

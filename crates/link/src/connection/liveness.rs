@@ -159,16 +159,17 @@ impl Liveness {
 
     /// This process was suspended for `asleep`, until now. That is no silence of the peer: the peer is asked at
     /// once, and has as much time to answer as without the suspension. But it may have given the connection
-    /// up meanwhile.
+    /// up meanwhile, since it has heard as little of us; what it sent until then may have come late.
     pub(super) fn on_sleep(&mut self, asleep: Duration, rtt: Duration, now: Time) {
-        if now.since(self.last_heard) >= self.idle_timeout {
+        if now.since(self.last_heard.min(self.last_sent)) >= self.idle_timeout {
             self.doubtful.get_or_insert(Doubtful {
                 end: now + DOUBTFUL_MAX + 4 * rtt,
                 unheard_since: self.last_heard,
             });
         }
-        self.last_heard = self.last_heard + asleep;
-        self.silent_since = Some(self.silent_since.map_or(now, |since| since + asleep));
+        self.last_heard = now.min(self.last_heard + asleep);
+        let since = self.silent_since.map_or(now, |since| since + asleep);
+        self.silent_since = Some(now.min(since));
         self.next_probe = now;
     }
 
@@ -253,14 +254,14 @@ impl Liveness {
         self.doubts = self.doubts.saturating_add(1);
     }
 
-    /// When the path needs a packet, so that NATs and the peer keep its state; `None` while one is on its way
-    /// anyway.
-    pub(super) fn keep_alive_due(&self) -> Option<Time> {
-        (!self.is_ping_wanted).then(|| self.last_sent + self.keep_alive)
-    }
-
-    pub(super) fn is_ping_wanted(&self) -> bool {
-        self.is_ping_wanted
+    /// When a ping is to go: now if one is wanted, else when the path needs a packet, so that NATs and the peer keep
+    /// its state.
+    pub(super) fn ping_due(&self, now: Time) -> Time {
+        if self.is_ping_wanted {
+            now
+        } else {
+            self.last_sent + self.keep_alive
+        }
     }
 
     pub(super) fn want_ping(&mut self) {
@@ -285,21 +286,26 @@ mod tests {
     /// The peer was asked at the start.
     fn asked() -> Liveness {
         let mut liveness = Liveness::new(IDLE, KEEP_ALIVE, START);
-        assert!(liveness.is_ping_wanted(), "a new path is to be measured");
+        assert!(is_asked(&liveness), "a new path is to be measured");
         liveness.take_ping();
         liveness
+    }
+
+    /// Whether a ping is to go before the path needs one.
+    fn is_asked(liveness: &Liveness) -> bool {
+        liveness.ping_due(START) == START
     }
 
     #[test]
     fn an_idle_path_gets_a_packet_now_and_then() {
         let mut liveness = asked();
         assert_eq!(liveness.doubt_due(None, RTT), None);
-        assert_eq!(liveness.keep_alive_due(), Some(START + KEEP_ALIVE));
+        assert_eq!(liveness.ping_due(START), START + KEEP_ALIVE);
         liveness.want_ping();
-        assert_eq!(liveness.keep_alive_due(), None, "a packet is on its way");
+        assert_eq!(liveness.ping_due(START), START, "at once");
         liveness.take_ping();
         liveness.on_sent(true, START + KEEP_ALIVE);
-        assert_eq!(liveness.keep_alive_due(), Some(START + 2 * KEEP_ALIVE));
+        assert_eq!(liveness.ping_due(START), START + 2 * KEEP_ALIVE);
     }
 
     #[test]
@@ -313,7 +319,7 @@ mod tests {
             assert_eq!(due.since(now), RTT * 3 / 2 + DOUBT_SLACK);
             now = due;
             liveness.doubt(now);
-            assert!(liveness.is_ping_wanted());
+            assert!(is_asked(&liveness));
             assert_eq!(liveness.doubts(), doubts);
             let again = liveness.doubt_due(Some(START), RTT);
             assert!(
@@ -373,10 +379,7 @@ mod tests {
         );
         assert_eq!(liveness.outage_end(), now);
         assert_eq!(liveness.end(), now + IDLE);
-        assert!(
-            liveness.is_ping_wanted(),
-            "the path is to be measured again"
-        );
+        assert!(is_asked(&liveness), "the path is to be measured again");
     }
 
     #[test]
@@ -403,15 +406,26 @@ mod tests {
     }
 
     #[test]
+    fn what_the_peer_said_while_we_slept_does_not_show_that_it_is_still_there() {
+        let mut liveness = asked();
+        liveness.on_sent(true, START);
+        liveness.on_heard(START + IDLE);
+        let now = START + IDLE + IDLE / 2;
+        liveness.on_sleep(IDLE + IDLE / 2, RTT, now);
+        assert!(liveness.is_doubtful());
+        assert_eq!(liveness.last_heard(), now, "not later than now");
+    }
+
+    #[test]
     fn an_icmp_error_is_a_reason_to_ask_once_in_half_a_round_trip() {
         let mut liveness = asked();
         liveness.on_unreachable(RTT, START + RTT / 8);
-        assert!(!liveness.is_ping_wanted(), "the peer was just heard");
+        assert!(!is_asked(&liveness), "the peer was just heard");
         liveness.on_unreachable(RTT, START + RTT);
-        assert!(liveness.is_ping_wanted());
+        assert!(is_asked(&liveness));
         liveness.take_ping();
         liveness.on_unreachable(RTT, START + RTT + RTT / 4);
-        assert!(!liveness.is_ping_wanted());
+        assert!(!is_asked(&liveness));
         assert_eq!(liveness.silent_since(), None);
     }
 }

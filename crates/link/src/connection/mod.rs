@@ -37,8 +37,8 @@ pub(crate) use self::pacer::Pacer;
 pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
 use self::{
-    closing::Closing, keys::KeyRing, liveness::Liveness, path::Path, rate_max::RateMax,
-    repeat::TailRepeater,
+    address::Challenges, closing::Closing, keys::KeyRing, liveness::Liveness, path::Path,
+    rate_max::RateMax, repeat::TailRepeater,
 };
 use crate::{
     congestion::{Controller, ControllerFactory, PathMemory},
@@ -68,8 +68,7 @@ pub(crate) struct Connection {
     pub(crate) established: Time,
     keys: KeyRing,
     secret: Secret,
-    /// Addresses that have been challenged.
-    challenges: u64,
+    challenges: Challenges,
     /// The handshake of an initiator, repeated until the first data packet of the peer.
     unconfirmed: Option<Unconfirmed>,
     pub(crate) path: Path,
@@ -95,6 +94,16 @@ pub(crate) struct Connection {
 struct Unconfirmed {
     handshake: Box<HandshakeFlight>,
     next: Time,
+    /// In silence the next probe is the flight, and not a ping.
+    is_probe: bool,
+}
+
+impl Unconfirmed {
+    /// Whether the probe that goes now is the flight. The next one is of the other kind.
+    fn take_turn(&mut self) -> bool {
+        self.is_probe = !self.is_probe;
+        !self.is_probe
+    }
 }
 
 /// The last flight of an initiator, ready to be sealed again.
@@ -239,18 +248,20 @@ impl Connection {
             unconfirmed: setup.flight.map(|flight| Unconfirmed {
                 handshake: Box::new(flight),
                 next: now,
+                is_probe: true,
             }),
             path: Path::new(
                 setup.remote,
                 setup.unproven_allowance.is_none(),
                 setup.rtt,
                 setup.controller,
+                now,
             ),
             controllers: setup.controllers,
             received: ReceivedLog::new(setup.rtt),
             sent: SentLog::new(Omissions::new(setup.secret.clone(), setup.our_id)),
             secret: setup.secret,
-            challenges: 0,
+            challenges: Challenges::default(),
             outcome: Outcome::default(),
             streams,
             liveness: Liveness::new(setup.idle_timeout, setup.keep_alive, now),

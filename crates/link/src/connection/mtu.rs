@@ -46,6 +46,8 @@ const PACKETS: [usize; 7] = [1500, 1492, 1476, 1460, 1420, 1400, 1360];
 const PAYLOAD_MIN: usize = 1280 - 40 - 8;
 const HEADERS_V4: usize = 20 + 8;
 const HEADERS_V6: usize = 40 + 8;
+/// Probes are a round trip apart, and no closer than this: a fast path can take a burst.
+const PROBES_APART_MIN: Duration = Duration::from_millis(1);
 /// Probes of the largest size, one round trip apart, before smaller sizes are tried. At 50 % loss all ten are
 /// lost once in a thousand searches.
 const PROBES_LARGEST: u32 = 10;
@@ -97,7 +99,7 @@ impl Mtu {
         } else {
             PROBES_SMALLER
         };
-        self.next_probe = now + rtt;
+        self.next_probe = now + rtt.max(PROBES_APART_MIN);
         if self.probes_sent >= enough {
             self.probes_sent = 0;
             self.candidate += 1;

@@ -24,11 +24,12 @@ const CATCH_UP_S: f64 = 0.003;
 const BURST_MIN_BYTES: f64 = 3000.0;
 
 impl Pacer {
-    pub(crate) fn new() -> Self {
+    /// A pacer that lets its first burst go as soon as that is earned.
+    pub(crate) fn new(rate_bytes_per_s: f64, now: Time) -> Self {
         Self {
-            rate_bytes_per_s: 0.0,
+            rate_bytes_per_s,
             budget_bytes: 0.0,
-            updated: Time::default(),
+            updated: now,
         }
     }
 
@@ -45,7 +46,7 @@ impl Pacer {
             let saved = self.budget_bytes * rate_bytes_per_s / self.rate_bytes_per_s;
             self.budget_bytes = saved.max(BURST_MIN_BYTES);
         }
-        self.updated = now;
+        self.updated = self.updated.max(now);
         self.rate_bytes_per_s = rate_bytes_per_s;
     }
 
@@ -67,9 +68,6 @@ impl Pacer {
     pub(crate) fn next_send(&self) -> Time {
         if self.budget_bytes > 0.0 {
             return self.updated;
-        }
-        if self.rate_bytes_per_s <= 0.0 {
-            return Time::NEVER;
         }
         let wanted = (self.rate_bytes_per_s * QUANTUM.as_secs_f64()).max(1.0);
         self.updated
@@ -94,8 +92,7 @@ mod tests {
 
     #[test]
     fn what_was_saved_up_at_a_high_rate_does_not_outlast_it() {
-        let mut pacer = Pacer::new();
-        pacer.update(Time(1), 10e9);
+        let mut pacer = Pacer::new(10e9, Time(1));
         pacer.update(Time(1_000_000_000), 10e9);
         pacer.update(Time(1_000_000_001), 1e6);
         let mut sent = 0;
@@ -108,10 +105,9 @@ mod tests {
 
     #[test]
     fn packets_leave_at_the_rate_in_bursts_of_one_quantum() {
-        let mut pacer = Pacer::new();
         let rate = 125e6;
         let mut now = Time(1);
-        pacer.update(now, rate);
+        let mut pacer = Pacer::new(rate, now);
         let mut sent = 0u64;
         while now.0 < 1_000_000_000 {
             pacer.update(now, rate);
@@ -130,9 +126,16 @@ mod tests {
     }
 
     #[test]
+    fn a_new_pacer_knows_when_its_first_burst_goes() {
+        let pacer = Pacer::new(1e6, Time(1));
+        assert_eq!(pacer.next_send(), Time(1) + QUANTUM);
+        let stopped = Pacer::new(0.0, Time(1));
+        assert_eq!(stopped.next_send(), Time::NEVER);
+    }
+
+    #[test]
     fn a_packet_that_waits_needs_no_full_burst() {
-        let mut pacer = Pacer::new();
-        pacer.update(Time(1), 1e6);
+        let mut pacer = Pacer::new(1e6, Time(1));
         pacer.on_sent(3000);
         let (early, late) = (Time(2_000_000), Time(3_200_000));
         assert_eq!(pacer.next_send(), Time(3_400_001));
@@ -144,8 +147,7 @@ mod tests {
 
     #[test]
     fn an_idle_pacer_saves_up_a_burst_and_three_milliseconds_and_no_more() {
-        let mut pacer = Pacer::new();
-        pacer.update(Time(0), 1e6);
+        let mut pacer = Pacer::new(1e6, Time(0));
         pacer.update(Time(10_000_000_000), 1e6);
         let mut sent = 0;
         while pacer.may_send() {

@@ -10,9 +10,6 @@ pub(crate) struct Path {
     pub(crate) remote: SocketAddr,
     /// The peer has shown that it receives at `remote`.
     pub(super) is_remote_proven: bool,
-    pub(super) candidate: Option<Candidate>,
-    /// Echo of a challenge, and where it goes.
-    pub(super) response: Option<([u8; 8], SocketAddr)>,
     pub(super) mtu: Mtu,
     pub(super) rtt: Rtt,
     pub(super) peer_clock: PeerClock,
@@ -22,17 +19,6 @@ pub(crate) struct Path {
     pub(super) train_left: usize,
 }
 
-/// An address from which the peer's packets came, not yet proved to be the peer's.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) address: SocketAddr,
-    pub(super) token: [u8; 8],
-    pub(super) next: Time,
-    pub(super) tries: u32,
-    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
-    pub(super) allowance: usize,
-}
-
 impl Path {
     /// A path on which nothing has been sent. The round-trip time is a guess.
     pub(super) fn new(
@@ -40,17 +26,16 @@ impl Path {
         is_remote_proven: bool,
         rtt: Duration,
         controller: Box<dyn Controller>,
+        now: Time,
     ) -> Self {
         Self {
             remote,
             is_remote_proven,
-            candidate: None,
-            response: None,
             mtu: Mtu::new(remote.ip()),
             rtt: Rtt::new(rtt),
             peer_clock: PeerClock::default(),
+            pacer: Pacer::new(controller.rate_bytes_per_s(), now),
             controller,
-            pacer: Pacer::new(),
             train_left: 0,
         }
     }
@@ -61,7 +46,6 @@ impl Path {
         let is_elsewhere = self.remote.ip().to_canonical() != address.ip().to_canonical();
         self.remote = address;
         self.is_remote_proven = true;
-        self.candidate = None;
         is_elsewhere
     }
 }
@@ -75,7 +59,7 @@ mod tests {
         let remote = remote.parse().expect("it is an address");
         let controller = Box::new(FixedRate::new(1e6));
         let rtt = Duration::from_millis(100);
-        Path::new(remote, false, rtt, controller)
+        Path::new(remote, false, rtt, controller, Time::default())
     }
 
     #[test]

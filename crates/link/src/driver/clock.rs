@@ -46,16 +46,24 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// When it was `unix` since the Unix epoch. What seems to lie ahead is now: the time of day was set back.
-    pub(super) fn instant(&self, unix: Duration) -> Instant {
+    /// When a datagram came that the kernel had at `unix` since the Unix epoch, and that was not in the socket at
+    /// `emptied`. What seems to lie ahead is now: the time of day was set back. So is what seems to have come before
+    /// the socket was last empty: it was set forward.
+    pub(super) fn instant(&self, unix: Duration, emptied: Option<Instant>) -> Instant {
         let age = self.unix.saturating_sub(unix);
-        self.now.checked_sub(age).unwrap_or(self.now)
+        let came = self.now.checked_sub(age);
+        let is_credible =
+            |came: &Instant| emptied.is_none_or(|emptied| *came + STAMP_AGE >= emptied);
+        came.filter(is_credible).unwrap_or(self.now)
     }
 
     pub(super) fn now(&self) -> Instant {
         self.now
     }
 }
+
+/// On a busy machine the kernel may take so long from the stamp of a datagram until that is in the socket.
+const STAMP_AGE: Duration = Duration::from_millis(10);
 
 fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME);
@@ -70,9 +78,24 @@ mod tests {
     fn a_stamp_of_the_kernel_is_as_old_here_as_it_is_there() {
         let reading = Clock::new().reading();
         let age = Duration::from_micros(700);
-        assert_eq!(reading.now - reading.instant(reading.unix - age), age);
+        assert_eq!(reading.now - reading.instant(reading.unix - age, None), age);
         let ahead = reading.unix + Duration::from_secs(3600);
-        assert_eq!(reading.instant(ahead), reading.now);
+        assert_eq!(reading.instant(ahead, None), reading.now);
+    }
+
+    #[test]
+    fn a_datagram_that_seems_older_than_an_empty_socket_came_now() {
+        let clock = Clock::new();
+        let mut reading = clock.reading();
+        let emptied = reading.now;
+        reading.now += Duration::from_millis(50);
+        let came = |age_ms| {
+            let age = Duration::from_millis(age_ms);
+            reading.now - reading.instant(reading.unix - age, Some(emptied))
+        };
+        assert_eq!(came(45), Duration::from_millis(45));
+        assert_eq!(came(55), Duration::from_millis(55), "it took a while");
+        assert_eq!(came(3_600_000), Duration::ZERO, "the clock has jumped");
     }
 
     /// These measure real time: `cargo xtask test` runs them alone.

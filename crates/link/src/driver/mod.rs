@@ -12,6 +12,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod wakes;
 
 use std::{
     io,

@@ -1,6 +1,9 @@
 //! The driver's loop: receive datagrams, handle timeouts, move bytes between streams and handles,
 //! send datagrams, sleep.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::HashSet,
     io,
@@ -29,6 +32,7 @@ use super::{
     resolve,
     socket::{Batch, Socket},
     stream::{RecvShared, SendShared, StreamError},
+    wakes::Wakes,
 };
 use crate::{
     Class, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot, PeerConfig,
@@ -60,13 +64,13 @@ pub(super) struct Driver {
     config: LinkConfig,
     pub(super) bell: Arc<Doorbell>,
     commands: mpsc::Receiver<Command>,
+    /// Came before all that wait in the channel.
+    next_command: Option<Command>,
     pub(super) incoming: async_mpsc::Sender<Incoming>,
     pub(super) streams: IdMap<StreamKey, Entry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
     pub(super) blocked: HashSet<StreamKey>,
-    /// Streams whose readers have not been woken for what is there, and when they will be.
-    pub(super) unwoken: Vec<StreamKey>,
-    pub(super) wakes_at: Option<Instant>,
+    pub(super) wakes: Wakes,
     waiting: Vec<Waiting>,
     /// A batch that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
@@ -106,12 +110,16 @@ struct Stopping {
 const LONG_SLEEP: Duration = Duration::from_millis(200);
 /// Shorter steps would only cost: pacing makes up for lateness.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
+/// While the kernel has no room, it tells when it has; should it fail to, we try again after this time.
+const ROOM_PATIENCE: Duration = Duration::from_millis(10);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How long an opening waits for a peer.
 const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches received before the driver sees to sending again.
 const RECEIVE_BATCHES_MAX: usize = 8;
+/// Batches sent before the driver looks at what has come: no path takes more in a turn.
+const TRANSMITS_MAX: usize = 256;
 /// Errors of the network taken in before the driver sees to packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
 /// Longest wait for the close to be sent.
@@ -171,11 +179,11 @@ impl Driver {
             config,
             bell,
             commands,
+            next_command: None,
             incoming,
             streams: IdMap::default(),
             blocked: HashSet::new(),
-            unwoken: Vec::new(),
-            wakes_at: None,
+            wakes: Wakes::default(),
             waiting: Vec::new(),
             unsent: None,
             buffer: Vec::with_capacity(64 * 1024),
@@ -211,8 +219,13 @@ impl Driver {
         }
     }
 
+    fn take_command(&mut self) -> Option<Command> {
+        let next = self.next_command.take();
+        next.or_else(|| self.commands.try_recv().ok())
+    }
+
     fn handle_commands(&mut self, now: Instant) {
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.take_command() {
             match command {
                 Command::Open { peer, class, reply } => {
                     let deadline = now + OPEN_PATIENCE;
@@ -390,7 +403,7 @@ impl Driver {
             return;
         }
         let segments_max = self.socket.segments_max();
-        loop {
+        for _ in 0..TRANSMITS_MAX {
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.clear();
             let transmit = self.endpoint.poll_transmit(&mut buffer, segments_max, now);
@@ -449,27 +462,46 @@ impl Driver {
         false
     }
 
+    /// Until when there is nothing to do but for what comes; a time that has passed means that there is something now.
+    fn wake(&mut self, turn: Option<Duration>, now: Instant) -> Instant {
+        let mut wake = now + SLEEP_MAX;
+        let mut of_endpoint = self.endpoint.next_timeout(now);
+        if self.unsent.is_some() {
+            // Nothing can be sent that is due.
+            of_endpoint = of_endpoint.map(|due| due.max(now + ROOM_PATIENCE));
+        }
+        let due = [
+            of_endpoint,
+            self.reporter.due(),
+            self.wakes.due(),
+            self.waiting.iter().map(|it| it.deadline).min(),
+            self.stopping.as_ref().map(|it| it.deadline),
+        ];
+        for next in due.into_iter().flatten() {
+            wake = wake.min(next);
+        }
+        if let Some(turn) = turn {
+            wake = wake.min(now + turn.min(self.intake.wait_max()));
+        }
+        wake
+    }
+
+    /// What of the socket ends a sleep.
+    fn socket_events(&self, turn: Option<Duration>) -> PollFlags {
+        let mut events = PollFlags::empty();
+        // Where packets are dense they are fetched once a turn, in batches.
+        events.set(PollFlags::POLLIN, turn.is_none());
+        events.set(PollFlags::POLLOUT, self.unsent.is_some());
+        events
+    }
+
     fn sleep(&mut self) {
         if self.intake.wait_max().is_zero() {
             return;
         }
         let now = self.clock.now();
-        let mut wake = now + SLEEP_MAX;
-        let due = [
-            self.endpoint.next_timeout(now),
-            self.reporter.due(),
-            self.wakes_at,
-        ];
-        for next in due.into_iter().flatten() {
-            wake = wake.min(next);
-        }
         let turn = self.endpoint.turn(now);
-        if let Some(turn) = turn {
-            wake = wake.min(now + turn.min(self.intake.wait_max()));
-        }
-        if !self.waiting.is_empty() || self.stopping.is_some() {
-            wake = wake.min(now + Duration::from_millis(10));
-        }
+        let wake = self.wake(turn, now);
         let timeout = wake.saturating_duration_since(now).max(SLEEP_MIN);
         let is_long = timeout > LONG_SLEEP;
         let alarm = match is_long {
@@ -478,26 +510,16 @@ impl Driver {
         };
         let mut fds = [
             PollFd::new(self.bell.fd(), PollFlags::POLLIN),
-            PollFd::new(
-                self.socket.fd(),
-                // Where packets are dense they are fetched once a turn, in batches.
-                match turn {
-                    Some(_) => PollFlags::empty(),
-                    None => PollFlags::POLLIN,
-                },
-            ),
+            PollFd::new(self.socket.fd(), self.socket_events(turn)),
             PollFd::new(self.alarm.as_fd(), alarm),
         ];
-        if self.unsent.is_some() {
-            fds[1].set_events(PollFlags::POLLIN | PollFlags::POLLOUT);
-        }
         // In turns the driver looks for commands soon anyway; else it must be rung.
         if turn.is_none() {
             self.bell.is_asleep.store(true, Ordering::SeqCst);
             // A command sent before the flag was up has rung no bell.
             if let Ok(command) = self.commands.try_recv() {
                 self.bell.is_asleep.store(false, Ordering::SeqCst);
-                self.requeue(command);
+                self.next_command = Some(command);
                 return;
             }
         }
@@ -515,16 +537,6 @@ impl Driver {
             let _ = self.bell.event.read();
         }
         self.has_transport_errors = said[1].contains(PollFlags::POLLERR);
-    }
-
-    /// Puts a command back that was taken in the wrong place.
-    fn requeue(&mut self, command: Command) {
-        let sender = self
-            .bell
-            .commands
-            .lock()
-            .expect("no holder of this lock panics");
-        let _ = sender.send(command);
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Socket {
     state: UdpSocketState,
     buffers: Vec<Vec<u8>>,
     is_v6: bool,
+    /// What comes from now on was not in the socket then.
+    emptied: Option<Instant>,
     pub(super) granted: SocketBuffers,
 }
 
@@ -69,6 +71,7 @@ impl Socket {
             state,
             buffers,
             is_v6,
+            emptied: None,
             granted,
         })
     }
@@ -121,6 +124,7 @@ impl Socket {
         clock: &Clock,
         mut handle: impl FnMut(&mut [u8], SocketAddr, Instant),
     ) -> io::Result<Batch> {
+        let began = clock.now();
         let mut meta = [RecvMeta::default(); BATCH_SIZE];
         let count = {
             let mut slices: Vec<_> = self
@@ -145,15 +149,16 @@ impl Socket {
             }
             let received = meta
                 .timestamp
-                .map_or(reading.now(), |unix| reading.instant(unix));
+                .map_or(reading.now(), |unix| reading.instant(unix, self.emptied));
             for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
                 handle(datagram, meta.addr, received);
             }
         }
-        Ok(match count < self.buffers.len() {
-            true => Batch::Last,
-            false => Batch::Full,
-        })
+        if count == self.buffers.len() {
+            return Ok(Batch::Full);
+        }
+        self.emptied = Some(began);
+        Ok(Batch::Last)
     }
 
     /// The form of an address that this socket sends to and reports.

@@ -220,11 +220,8 @@ impl RecvStream {
         poll_fn(|context| {
             let mut state = self.shared.lock();
             if let Some(data) = state.queue.pop_joined(READ_BYTES) {
-                let was_full = state.queued_bytes >= state.queue_max();
                 state.queued_bytes -= data.len();
-                let is_hungry = state.is_held_back
-                    && (state.queued_bytes <= state.queue_max() / 2
-                        || was_full && state.queue.is_empty());
+                let is_hungry = state.is_held_back && state.queued_bytes <= state.queue_max() / 2;
                 drop(state);
                 if is_hungry {
                     self.shared.ring();
@@ -371,7 +368,7 @@ pub(super) struct RecvState {
     pub(super) is_dropped: bool,
     /// The driver stopped reading because the queue is full.
     pub(super) is_held_back: bool,
-    waker: Option<Waker>,
+    pub(super) waker: Option<Waker>,
     /// When a read was last woken.
     woken: Option<Instant>,
     /// The driver knows that there is more to be read than a reader was woken for.

@@ -6,12 +6,10 @@ use super::{
     Incoming,
     run::{Driver, Entry},
     stream::{RecvShared, RecvStream, SendShared, SendStream, StreamError},
+    wakes,
 };
 use crate::{Class, PeerId, Read, StreamKey};
 
-/// Where traffic is dense, the reader of a bulk stream is woken no more often than once in so many turns, unless much is there for it or
-/// the end: to wake another thread costs more than a turn.
-const READER_TURNS: u32 = 4;
 /// Bytes moved from a stream to its handle at a time.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -159,17 +157,13 @@ impl Driver {
         if state.queue_bound.is_some() {
             state.queue_bound = self.endpoint.read_queue_max(key);
         }
-        let turn = self
-            .endpoint
-            .turn(now)
-            .filter(|_| entry.class == Class::Bulk);
-        let pause = turn.map(|turn| turn * READER_TURNS);
+        let pause = wakes::pause(entry.class, self.endpoint.turn(now));
         if let Some(until) = pause.and_then(|pause| state.joins_until(pause, now)) {
-            if !std::mem::replace(&mut state.is_joining, true) {
-                self.unwoken.push(key);
-            }
+            let is_held = std::mem::replace(&mut state.is_joining, true);
             drop(state);
-            self.wakes_at = Some(self.wakes_at.map_or(until, |at| at.min(until)));
+            if !is_held {
+                self.wakes.hold(key, until);
+            }
         } else {
             let reader = state.take_reader(now);
             drop(state);
@@ -182,10 +176,7 @@ impl Driver {
 
     /// Wakes the readers that waited for more, once the first has waited for long enough.
     pub(super) fn wake_readers(&mut self, now: Instant) {
-        if self.wakes_at.take_if(|at| *at <= now).is_none() {
-            return;
-        }
-        for key in self.unwoken.drain(..) {
+        for key in self.wakes.take_due(now) {
             if let Some(entry) = self.streams.get(&key) {
                 let mut state = entry.recv.lock();
                 state.is_joining = false;

@@ -71,15 +71,17 @@ pub struct Endpoint {
     secret: Secret,
     /// Cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Paces the datagrams to all peers together, if their rate has a cap.
-    total: Pacer,
+    /// Paces the datagrams to all peers together while their rate has a cap.
+    total: Option<Pacer>,
     turns: Turns,
     keep_alive: Duration,
     is_closing: bool,
     remember_paths_at: Time,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
-    /// When we ran last, and when we asked to be run next.
+    /// The latest time that was told: datagrams tell when they came.
+    told: Time,
+    /// When we were last let run, and when we asked to be run next.
     ran: Time,
     due: Time,
 }
@@ -117,13 +119,14 @@ impl Endpoint {
             turn: VecDeque::new(),
             events: VecDeque::new(),
             dropped: DropCounters::default(),
-            total: Pacer::new(),
+            total: None,
             turns: Turns::new(),
             keep_alive: KEEP_ALIVE,
             is_closing: false,
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
             #[cfg(feature = "sim")]
             forger: None,
+            told: Time::default(),
             ran: Time::default(),
             due: Time::NEVER,
         })
@@ -134,7 +137,7 @@ impl Endpoint {
     /// `received` is when it came, which may be a little while ago. Time does not go back for that: a datagram that
     /// came before the last call that took the time counts as coming then.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
-        let now = self.wake(received);
+        let now = self.tell(received);
         self.turns.moved(datagram.len(), now);
         let Ok((kind, id)) = packet::classify(datagram) else {
             self.dropped.malformed += 1;
@@ -198,10 +201,10 @@ impl Endpoint {
             {
                 let bytes = out.len() - start;
                 self.turns.moved(bytes, now);
-                if self.config.rate_max.is_some() {
+                if let Some(total) = &mut self.total {
                     let headers =
                         bytes.div_ceil(transmit.segment_bytes) * ip_overhead(&transmit.to);
-                    self.total.on_sent(bytes + headers);
+                    total.on_sent(bytes + headers);
                     // With a cap that all share, each gets its turn.
                     self.turn.rotate_left(1);
                 }
@@ -212,16 +215,18 @@ impl Endpoint {
         None
     }
 
-    /// Until when data must wait for the cap on all peers together.
+    /// Until when data and probes must wait for the cap on all peers together.
     fn held_until(&mut self, now: Time) -> Time {
-        let Some(rate) = self.config.rate_max else {
+        let Some(rate) = self.config.rate_max.map(BitRate::as_bytes_per_s) else {
+            self.total = None;
             return Time::default();
         };
-        self.total.update(now, rate.as_bytes_per_s());
-        if self.total.may_send() {
+        let total = self.total.get_or_insert_with(|| Pacer::new(rate, now));
+        total.update(now, rate);
+        if total.may_send() {
             Time::default()
         } else {
-            self.total.next_send()
+            total.next_send()
         }
     }
 
@@ -346,11 +351,14 @@ impl Endpoint {
             self.end_attempt(id, now);
         }
         let ids: Vec<_> = self.connections.keys().copied().collect();
-        for id in ids {
+        for &id in &ids {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.on_timeout(now);
             }
             self.after_input(id, now);
+        }
+        // Now each has noticed its silence.
+        for id in ids {
             self.judge_standby(id, now);
             self.close_if_removed(id);
         }
@@ -480,9 +488,15 @@ impl Endpoint {
         }
     }
 
-    /// The time at which we run, which never goes back; notices that we have not for long.
+    /// The time, which never goes back.
+    fn tell(&mut self, now: Instant) -> Time {
+        self.told = self.told.max(self.time(now));
+        self.told
+    }
+
+    /// The time at which we run; notices that we have not for long, whatever the network has kept for us meanwhile.
     fn wake(&mut self, now: Instant) -> Time {
-        let now = self.time(now).max(self.ran);
+        let now = self.tell(now);
         let asleep = now.since(self.due.max(self.ran));
         if asleep >= SLEEP_MIN {
             for connection in self.connections.values_mut() {

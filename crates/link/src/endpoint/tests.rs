@@ -3,6 +3,8 @@
 mod connections;
 mod hostile_peer;
 mod joined;
+mod moves;
+mod shared_cap;
 mod wake_ups;
 #[cfg(feature = "sim")]
 mod wake_ups_in_vain;

@@ -30,22 +30,32 @@ impl Packet for Datagram {
     }
 }
 
+/// Bytes that wait at most, as in the buffer that a driver asks for; what more comes is lost.
+const ROOM_BYTES: usize = 4 << 20;
+
 /// What has arrived at a site.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// With the times at which they came.
     waiting: VecDeque<(Datagram, Instant)>,
+    waiting_bytes: usize,
+    /// What comes is lost: the machine is suspended.
+    pub(super) is_shut: bool,
     /// Until then they wait for each other, unless something else is due at the site.
     gathers_until: Option<Instant>,
 }
 
 impl Inbox {
     pub(super) fn push(&mut self, datagram: Datagram, now: Instant) {
-        self.waiting.push_back((datagram, now));
+        if !self.is_shut && self.waiting_bytes + datagram.bytes.len() <= ROOM_BYTES {
+            self.waiting_bytes += datagram.bytes.len();
+            self.waiting.push_back((datagram, now));
+        }
     }
 
     /// What has arrived, in this order.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (Datagram, Instant)> {
+        self.waiting_bytes = 0;
         self.waiting.drain(..)
     }
 

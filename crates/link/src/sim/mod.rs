@@ -6,6 +6,7 @@
 //! and models of TCP on one path.
 
 mod adversary;
+mod clock;
 mod crowd;
 mod flow;
 mod inbox;
@@ -225,20 +226,20 @@ impl World {
         self.pair.set_rate_max(side, all, peer);
     }
 
-    /// Stops one side (as SIGSTOP does) or lets it go on: datagrams that arrive meanwhile are lost.
+    /// Stops one side (as SIGSTOP does) or lets it go on: datagrams that arrive meanwhile wait in its socket.
     pub fn set_stopped(&mut self, side: Side, is_stopped: bool) {
-        self.pair.set_stopped(side, is_stopped);
+        self.pair.set_stopped(side, is_stopped, false);
     }
 
     /// Stops one side or both for a time, as a suspend does: datagrams that arrive meanwhile are lost. Their
     /// clocks run on, or stand still with everything else.
     pub fn suspend(&mut self, sides: &[Side], time: Duration, clock_runs_on: bool) {
         for side in sides {
-            self.pair.set_stopped(*side, true);
+            self.pair.set_stopped(*side, true, true);
         }
         self.run_for(time);
         for side in sides {
-            self.pair.set_stopped(*side, false);
+            self.pair.set_stopped(*side, false, false);
             if !clock_runs_on {
                 self.pair.hold_clock(*side, time);
             }

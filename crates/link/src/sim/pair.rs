@@ -12,6 +12,7 @@ use units::{BitRate, ByteCount};
 use wansim::Way;
 
 use super::{
+    clock::Clock,
     inbox::{Datagram, Inbox},
     pattern::{assert_pattern, pattern},
     reader::Reader,
@@ -104,23 +105,6 @@ struct Site {
     clock: Clock,
     /// Nanoseconds since the Unix epoch that it finds when it starts next.
     unix_ns: u64,
-}
-
-/// The clock of a site, beside that of the world.
-#[derive(Debug, Clone, Copy, Default)]
-struct Clock {
-    ahead: Duration,
-    behind: Duration,
-}
-
-impl Clock {
-    fn local(self, now: Instant) -> Instant {
-        now + self.ahead - self.behind
-    }
-
-    fn of_world(self, local: Instant) -> Instant {
-        local + self.behind - self.ahead
-    }
 }
 
 struct Transfer {
@@ -257,8 +241,11 @@ impl Pair {
             .set_rate_max(all, &[peer]);
     }
 
-    pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool) {
-        self.sites[side as usize].is_stopped = is_stopped;
+    /// While a side is stopped, its socket keeps what comes, unless the machine `is_deaf`.
+    pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool, is_deaf: bool) {
+        let site = &mut self.sites[side as usize];
+        site.is_stopped = is_stopped;
+        site.inbox.is_shut = is_deaf;
     }
 
     pub(super) fn addresses(&self) -> [SocketAddr; 2] {
@@ -301,11 +288,11 @@ impl Pair {
         site.endpoint.handle_datagram(&mut bytes, from, local);
     }
 
-    /// A datagram arrives at one side, if that has its address and runs. It is handled in the side's next turn, at
+    /// A datagram arrives at one side, if that has its address. It is handled in the side's next turn, at
     /// the latest, or [`at once`](Self::handle_arrivals).
     pub(super) fn deliver(&mut self, to: Side, datagram: Datagram, now: Instant) {
         let site = &mut self.sites[to as usize];
-        if datagram.to == site.address && !site.is_stopped {
+        if datagram.to == site.address {
             site.inbox.push(datagram, now);
         }
     }
@@ -313,6 +300,9 @@ impl Pair {
     /// Handles what has arrived at one side.
     pub(super) fn handle_arrivals(&mut self, side: Side) {
         let site = &mut self.sites[side as usize];
+        if site.is_stopped {
+            return;
+        }
         for (mut datagram, arrived) in site.inbox.drain() {
             let local = site.clock.local(arrived);
             site.endpoint

@@ -153,3 +153,34 @@ fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
     );
     assert_eq!(current(&joined.two), [after[0]; 2], "both use the new one");
 }
+
+/// B gives the connection up while A is stopped, and what it sent until then waits in A's socket, each datagram with
+/// the time at which it came.
+#[test]
+fn who_was_stopped_for_longer_than_the_peer_waits_doubts_the_connection_whatever_has_come() {
+    let mut joined = Joined::new(DELAY);
+    let two = &mut joined.two;
+    let start = two.now;
+    assert!(two.a.next_timeout(start).is_some());
+    let mut waiting = Vec::new();
+    while !two.b.is_idle() {
+        two.b.handle_timeout(two.now);
+        while two.b.poll_event().is_some() {}
+        let now = two.now;
+        waiting.extend(two.sent_by_b().into_iter().map(|bytes| (now, bytes)));
+        two.now = match two.b.next_timeout(now) {
+            Some(due) => due.max(now + Duration::from_micros(100)),
+            None => break,
+        };
+    }
+    assert!(two.now - start > Duration::from_secs(500) && waiting.len() > 100);
+    two.now += Duration::from_secs(100);
+    for (arrived, mut bytes) in waiting {
+        two.a.handle_datagram(&mut bytes, at_b(), arrived);
+    }
+    two.a.handle_timeout(two.now);
+    let connection = two.a.connections.values().next();
+    let connection = connection.expect("B has some seconds to answer");
+    assert!(connection.is_doubtful(), "B may have given it up");
+    assert!(!two.a.is_up(0), "no stream is opened before B answers");
+}

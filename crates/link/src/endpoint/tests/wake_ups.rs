@@ -24,6 +24,38 @@ fn a_silent_peer_wakes_us_ten_times_a_second_at_most() {
 }
 
 #[test]
+fn a_peer_that_dies_before_it_confirms_wakes_us_ten_times_a_second_at_most() {
+    let mut two = Two::new();
+    while two.a.connections.is_empty() {
+        two.pass(Duration::from_millis(10));
+        for datagram in two.sent_by_a() {
+            two.hand_b(&datagram, at_a());
+        }
+        for datagram in two.sent_by_b() {
+            two.hand_a(&datagram);
+        }
+    }
+    let start = two.now;
+    let end = start + Duration::from_secs(120);
+    let (mut wake_ups, mut datagrams) = (0, 0);
+    while two.now < end {
+        two.a.handle_timeout(two.now);
+        datagrams += two.sent_by_a().len();
+        let connection = two.a.connections.values().next();
+        let connection = connection.expect("it is not given up yet");
+        assert!(!connection.is_confirmed(), "B is dead");
+        let due = two.a.next_timeout(two.now).expect("a probe is due");
+        two.now = due.max(two.now + Duration::from_micros(100));
+        wake_ups += 1;
+    }
+    assert!(
+        wake_ups <= 1200 && datagrams <= 1200,
+        "{wake_ups} wake-ups, {datagrams} datagrams"
+    );
+    assert!(datagrams > 200, "A goes on trying");
+}
+
+#[test]
 fn an_upload_that_waits_for_credit_wakes_us_twenty_times_a_second_at_most() {
     for delay_ms in [1, 10, 100] {
         let mut joined = Joined::new(Duration::from_millis(delay_ms));

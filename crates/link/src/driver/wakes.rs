@@ -1,0 +1,85 @@
+//! Which readers are to be woken later, so that they find more, and when.
+//!
+//! In: readers that may go on, and until when they had better wait. Out: when the first has waited for long enough, and
+//! then all of them: the driver is awake anyway. What wakes a reader at once is in [`stream`](super::stream).
+
+use std::time::{Duration, Instant};
+
+use crate::{Class, StreamKey};
+
+/// Readers that have not been woken for what is there.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    /// Each stream once, as its state says: so there are no more than streams.
+    held: Vec<StreamKey>,
+    due: Option<Instant>,
+}
+
+/// Where traffic is dense, the reader of a bulk stream is woken no more often than once in so many turns, unless much
+/// is there for it or the end: to wake another thread costs more than a turn.
+const READER_TURNS: u32 = 4;
+
+/// How far apart the reader of a stream of this class is woken for little while arrivals wait for each other for a
+/// `turn`. `None`: it is woken at once. Whoever reads a control stream is waited for.
+pub(super) fn pause(class: Class, turn: Option<Duration>) -> Option<Duration> {
+    match class {
+        Class::Control => None,
+        Class::Bulk => turn.map(|turn| turn * READER_TURNS),
+    }
+}
+
+impl Wakes {
+    /// The reader of `key` waits until then, or until another has waited for long enough.
+    pub(super) fn hold(&mut self, key: StreamKey, until: Instant) {
+        self.held.push(key);
+        self.due = Some(self.due.map_or(until, |due| due.min(until)));
+    }
+
+    /// When [`take_due`](Self::take_due) has something.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The readers to be woken now.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<StreamKey> {
+        match self.due.take_if(|due| *due <= now) {
+            Some(_) => std::mem::take(&mut self.held),
+            None => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_woken_when_the_first_has_waited_for_long_enough() {
+        #[expect(clippy::disallowed_methods, reason = "any origin does")]
+        let start = Instant::now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        let key = |stream| StreamKey {
+            connection: Default::default(),
+            stream,
+        };
+        let mut wakes = Wakes::default();
+        assert_eq!(wakes.due(), None);
+        wakes.hold(key(1), ms(4));
+        wakes.hold(key(2), ms(2));
+        wakes.hold(key(3), ms(3));
+        assert_eq!(wakes.due(), Some(ms(2)));
+        assert_eq!(wakes.take_due(ms(1)), []);
+        assert_eq!(wakes.take_due(ms(2)), [1, 2, 3].map(key));
+        assert_eq!((wakes.due(), wakes.take_due(ms(9))), (None, Vec::new()));
+        wakes.hold(key(1), ms(6));
+        assert_eq!(wakes.take_due(ms(6)), [key(1)]);
+    }
+
+    #[test]
+    fn readers_of_control_streams_do_not_wait_nor_does_anybody_where_traffic_is_sparse() {
+        let turn = Duration::from_millis(1);
+        assert_eq!(pause(Class::Control, Some(turn)), None);
+        assert_eq!(pause(Class::Bulk, None), None);
+        assert_eq!(pause(Class::Bulk, Some(turn)), Some(turn * READER_TURNS));
+    }
+}
