@@ -1,9 +1,10 @@
 //! What a connection has to do, in one list: it says which datagram goes next, what happens without one, and when
 //! to be called again.
 //!
-//! In: the time, and until when what fills the path is held. Out: datagrams, and the next deadline. Each interest says when it is
-//! [due](Connection::due) and is [served](Connection::serve) then. Sending and the timer go through the same list,
-//! so no deadline comes that nothing serves. What the datagrams hold is in [`transmit`](super::transmit).
+//! In: the time, and until when what fills the path is held. Out: datagrams, and the next deadline. Each interest
+//! says when it is [due](Connection::due) and is [served](Connection::serve) then. Sending and the timer go
+//! through the same list, so no deadline comes that nothing serves. What the datagrams hold is in
+//! [`transmit`](super::transmit).
 
 use super::{Connection, ConnectionEnd, Transmit, Unconfirmed};
 use crate::{time::Time, wire::frame::Frame};

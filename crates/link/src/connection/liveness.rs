@@ -10,6 +10,8 @@ use crate::time::Time;
 
 /// A sender asks for a report when none has come for a round trip and a half and this time more.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
+/// A question that an ICMP error caused is to be answered within nine eighths of a round trip and this time more.
+const DENIED_SLACK: Duration = Duration::from_millis(20);
 /// A receiver asks when nothing has come for this time in the middle of a transfer.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// After a suspension longer than the idle timeout, the peer has this time and four round trips to be heard.
@@ -36,6 +38,8 @@ pub(super) struct Liveness {
     /// arrival.
     last_doubt: Time,
     doubts: u8,
+    /// When an ICMP error made us ask the peer, if nothing has come since.
+    denied_at: Option<Time>,
     /// Until then more of a bulk stream is expected: slots of it have just arrived, and it has not ended.
     expects_until: Time,
     is_ping_wanted: bool,
@@ -67,6 +71,7 @@ impl Liveness {
             last_progress: now,
             last_doubt: Time::default(),
             doubts: 0,
+            denied_at: None,
             expects_until: Time::default(),
             is_ping_wanted: true,
             silent_since: None,
@@ -110,6 +115,7 @@ impl Liveness {
     /// A packet of the peer has come. It ends a silence.
     pub(super) fn on_heard(&mut self, now: Time) {
         self.last_heard = now;
+        self.denied_at = None;
         if self.silent_since.take().is_some() {
             self.doubtful = None;
             self.outage_end = now;
@@ -148,11 +154,12 @@ impl Liveness {
     }
 
     /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is a reason to ask
-    /// the peer at once, and no more than that.
+    /// the peer at once. Only if the peer does not answer, either, silence begins sooner than otherwise.
     pub(super) fn on_unreachable(&mut self, rtt: Duration, now: Time) {
         let is_due = now.since(self.last_heard) > rtt / 4 && now.since(self.last_doubt) > rtt / 2;
         if self.silent_since.is_none() && is_due {
             self.last_doubt = now;
+            self.denied_at.get_or_insert(now);
             self.is_ping_wanted = true;
         }
     }
@@ -168,6 +175,7 @@ impl Liveness {
             });
         }
         self.last_heard = now.min(self.last_heard + asleep);
+        self.denied_at = None;
         let since = self.silent_since.map_or(now, |since| since + asleep);
         self.silent_since = Some(now.min(since));
         self.next_probe = now;
@@ -190,7 +198,8 @@ impl Liveness {
 
     // Silence.
 
-    /// When the lack of reports counts as silence: long after one was due for the `oldest` packet in flight.
+    /// When the lack of reports counts as silence: long after one was due for the `oldest` packet in flight, or
+    /// soon after the answer was due to the question that an ICMP error caused.
     pub(super) fn silence_due(
         &self,
         oldest: Time,
@@ -198,11 +207,14 @@ impl Liveness {
         reorder_window: Duration,
     ) -> Time {
         let patience = rtt * 7 / 2 + 2 * reorder_window + Duration::from_millis(150);
-        oldest.max(self.last_progress) + patience
+        let unreported = oldest.max(self.last_progress) + patience;
+        let denied = self.denied_at.map(|at| at + rtt * 9 / 8 + DENIED_SLACK);
+        denied.map_or(unreported, |denied| denied.min(unreported))
     }
 
     pub(super) fn fall_silent(&mut self, now: Time) {
         self.silent_since = Some(self.last_heard);
+        self.denied_at = None;
         self.next_probe = now;
     }
 
@@ -427,5 +439,22 @@ mod tests {
         liveness.on_unreachable(RTT, START + RTT + RTT / 4);
         assert!(!is_asked(&liveness));
         assert_eq!(liveness.silent_since(), None);
+    }
+
+    #[test]
+    fn an_icmp_error_and_no_answer_to_the_question_begin_the_silence() {
+        let mut liveness = asked();
+        let denied = START + RTT;
+        let unreported = liveness.silence_due(START, RTT, Duration::ZERO);
+        liveness.on_unreachable(RTT, denied);
+        let due = liveness.silence_due(START, RTT, Duration::ZERO);
+        assert_eq!(due, denied + RTT * 9 / 8 + DENIED_SLACK);
+        assert!(due < unreported);
+        liveness.on_unreachable(RTT, denied + RTT);
+        let again = liveness.silence_due(START, RTT, Duration::ZERO);
+        assert_eq!(again, due, "more errors are no more time");
+        liveness.on_heard(denied + RTT);
+        let due = liveness.silence_due(START, RTT, Duration::ZERO);
+        assert_eq!(due, unreported, "the peer has answered");
     }
 }
