@@ -84,11 +84,20 @@ impl TailRepeater {
     /// began.
     fn begin_pass(&mut self, interval: Duration, rtt: Duration, now: Time) -> bool {
         let age = now.since(self.began);
-        let begins = age >= interval && (self.left != RepeatsLeft::Some || age >= rtt);
+        let begins = match self.left {
+            RepeatsLeft::None => false,
+            RepeatsLeft::NextPass => age >= interval,
+            RepeatsLeft::Some => age >= interval.max(rtt),
+        };
         if begins {
             self.began = now;
         }
         begins
+    }
+
+    /// Whether the present pass may find more.
+    fn goes_on(&self) -> bool {
+        self.left == RepeatsLeft::Some
     }
 
     /// A pass that has or has not just begun has found something, or nothing.
@@ -118,6 +127,8 @@ impl Connection {
         let begins = self.tail_repeater.begin_pass(interval, rtt, now);
         if begins {
             self.streams.repeat_ends(copies);
+        } else if !self.tail_repeater.goes_on() {
+            return None;
         }
         let repeat = self.streams.next_repeat(copies, begins);
         self.tail_repeater.on_looked(repeat.is_some(), begins, now);

@@ -141,6 +141,11 @@ impl World {
         self.pair.set_reading_rate(id, rate, self.now);
     }
 
+    /// The sending application does not end the stream of this transfer once everything is written.
+    pub fn keep_open(&mut self, id: TransferId) {
+        self.pair.keep_open(id);
+    }
+
     /// The application at the other end never reads this transfer.
     pub fn leave_unread(&mut self, id: TransferId) {
         self.pair.leave_unread(id);

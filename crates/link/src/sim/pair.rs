@@ -114,6 +114,8 @@ struct Transfer {
     key: Option<StreamKey>,
     written: u64,
     is_finished: bool,
+    /// The sending application does not end its stream.
+    stays_open: bool,
     /// The sending application writes its greeting and nothing else for now.
     is_held: bool,
     /// The receiving application wants what is on its way to drain within this time.
@@ -174,6 +176,7 @@ impl Pair {
             key: None,
             written: 0,
             is_finished: false,
+            stays_open: false,
             is_held: false,
             limit: None,
             reader: None,
@@ -182,6 +185,10 @@ impl Pair {
             progress,
         });
         TransferId(self.transfers.len() - 1)
+    }
+
+    pub(super) fn keep_open(&mut self, id: TransferId) {
+        self.transfers[id.0].stays_open = true;
     }
 
     pub(super) fn hold(&mut self, id: TransferId, limit: Option<Duration>) {
@@ -519,7 +526,9 @@ impl Pair {
                 endpoint.write(key, data);
             }
             if transfer.written == transfer.total && !transfer.is_held {
-                endpoint.finish(key);
+                if !transfer.stays_open {
+                    endpoint.finish(key);
+                }
                 transfer.is_finished = true;
                 transfer.progress.finished = Some(now - self.start);
             }

@@ -39,6 +39,9 @@ pub(crate) struct SendHalf {
     state: SendState,
     /// Slots below this one are still to be repeated in this pass.
     repeat_below: u64,
+    /// Passes in a row that began with nothing written since the one before, and what was written by then.
+    quiet_passes: u32,
+    written_before_pass: u64,
     /// Copies of the end that were sent because the line was idle.
     end_copies: u8,
 }
@@ -80,6 +83,8 @@ pub(crate) enum SendState {
 
 /// An open stream with no more than this on its way may be a dialogue.
 const TAIL_BYTES: usize = 64 * 1024;
+/// An application that has written nothing for so many passes of repeats, about half a round trip, may wait for an answer.
+const QUIET_PASSES: u32 = 4;
 
 impl SendHalf {
     pub(crate) fn new(credit: u64) -> Self {
@@ -100,6 +105,8 @@ impl SendHalf {
             hash: Xxh3::new(),
             state: SendState::Open,
             repeat_below: 0,
+            quiet_passes: 0,
+            written_before_pass: 0,
             end_copies: 0,
         }
     }
@@ -199,9 +206,12 @@ impl SendHalf {
         self.unsent_bytes > 0 && self.next_index() >= self.credit
     }
 
-    /// Whether the application has finished, or so few bytes are on their way that somebody may wait for them.
+    /// Whether the application has finished, or has written nothing for a while, or so few bytes are on their way that
+    /// somebody may wait for them.
     pub(crate) fn is_tail(&self) -> bool {
-        self.state != SendState::Open || self.buffered_bytes() <= TAIL_BYTES
+        self.state != SendState::Open
+            || self.quiet_passes >= QUIET_PASSES
+            || self.buffered_bytes() <= TAIL_BYTES
     }
 
     /// Whether a new slot can be sent now.
@@ -419,6 +429,13 @@ impl SendHalf {
     /// Begins a new pass of repeats at the newest slot.
     pub(crate) fn restart_repeats(&mut self) {
         self.repeat_below = self.next_index();
+        let is_quiet = self.written_before_pass == self.bytes_written;
+        self.quiet_passes = if is_quiet {
+            self.quiet_passes.saturating_add(1)
+        } else {
+            0
+        };
+        self.written_before_pass = self.bytes_written;
     }
 
     /// The next slot of this pass worth repeating while the line is idle: not arrived, with fewer
