@@ -245,8 +245,7 @@ impl Connection {
             let Some(stream) = self.streams.next_new() else {
                 return;
             };
-            let (number, class) = (stream.number, stream.class);
-            let index = stream.send.next_index();
+            let (number, index) = (stream.number, stream.send.next_index());
             let header = frame::chunk_header_size(number, index);
             let unsent = stream.send.unsent_bytes();
             let to_end = header + unsent + LEN_SIZE + SPACE_MIN > space;
@@ -257,11 +256,9 @@ impl Connection {
                 frame::put_chunk(out, number, index, unsent);
                 unsent
             };
-            stream.send.take_new(len, out);
-            self.streams.use_turn(class);
-            self.streams.make_ready(number);
+            let chunk = self.streams.take_new(number, len, out);
             self.stats.payload_sent += len as u64;
-            contents.push(Item::Chunk(self.streams.chunk_ref(number, index)));
+            contents.push(Item::Chunk(chunk));
             if to_end {
                 return;
             }

@@ -77,6 +77,7 @@ impl Driver {
         if let Some(code) = state.reset {
             drop(state);
             entry.send_over = true;
+            self.blocked.remove(&key);
             self.endpoint.reset(key, code);
             self.forget_if_over(key);
             return;
@@ -116,17 +117,15 @@ impl Driver {
         }
     }
 
+    /// Moves bytes of streams that the endpoint had no room for and has room for now. The others are only asked about:
+    /// their state, which their writers also lock, is left alone.
     pub(super) fn write_blocked(&mut self) {
-        if self.blocked.is_empty() {
-            return;
-        }
-        let keys: Vec<_> = self.blocked.iter().copied().collect();
-        for key in keys {
-            if self.streams.contains_key(&key) {
-                self.write(key);
-            } else {
-                self.blocked.remove(&key);
-            }
+        let blocked = self.blocked.iter().copied();
+        let roomy: Vec<_> = blocked
+            .filter(|key| self.endpoint.writable(*key) > 0)
+            .collect();
+        for key in roomy {
+            self.write(key);
         }
     }
 
@@ -190,6 +189,7 @@ impl Driver {
     pub(super) fn end_send(&mut self, key: StreamKey, result: Result<(), StreamError>) {
         if let Some(entry) = self.streams.get_mut(&key) {
             entry.send_over = true;
+            self.blocked.remove(&key);
             entry.send.lock().end(result);
             self.forget_if_over(key);
         }

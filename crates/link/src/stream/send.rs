@@ -290,6 +290,18 @@ impl SendHalf {
         self.base + self.slots.len() as u64
     }
 
+    /// Whether nothing that was sent, the end included, waits to be acknowledged.
+    pub(crate) fn is_settled(&self) -> bool {
+        let awaits_end = matches!(
+            self.state,
+            SendState::Finished {
+                end_sent: true,
+                end_arrived: false
+            }
+        );
+        self.slots.is_empty() && !awaits_end
+    }
+
     /// The length of slot `index` if it has not arrived.
     pub(crate) fn missing_len(&self, index: u64) -> Option<usize> {
         self.slot(index)
@@ -438,19 +450,19 @@ impl SendHalf {
         self.written_before_pass = self.bytes_written;
     }
 
-    /// The next slot of this pass worth repeating while the line is idle: not arrived, with fewer
+    /// The next slot of this pass worth repeating while the line is idle, with its length: not arrived, with fewer
     /// than `copies_max` packets in flight. It stays the next until it is [taken](Self::take_again).
     ///
     /// The newest goes first: a pass in the order of sending would be as fast as the reports, and
     /// repeat each slot just before the report of it comes.
-    pub(crate) fn next_repeat(&mut self, copies_max: u8) -> Option<u64> {
+    pub(crate) fn next_repeat(&mut self, copies_max: u8) -> Option<(u64, usize)> {
         while self.repeat_below > self.base {
             let index = self.repeat_below - 1;
-            let is_wanted = self.slot(index).is_some_and(|slot| {
+            let slot = self.slot(index).filter(|slot| {
                 !slot.arrived && slot.outstanding > 0 && slot.outstanding < copies_max
             });
-            if is_wanted {
-                return Some(index);
+            if let Some(slot) = slot {
+                return Some((index, usize::from(slot.len)));
             }
             self.repeat_below = index;
         }

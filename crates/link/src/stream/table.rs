@@ -2,12 +2,14 @@
 
 mod limit;
 mod paced;
+mod repeats;
 
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, BinaryHeap, VecDeque},
 };
 
+use self::repeats::Repeats;
 use super::{
     COUNT_MAX, ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
@@ -85,6 +87,7 @@ pub(crate) struct Streams {
     quantum_left: u32,
     retransmit: VecDeque<ChunkRef>,
     delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
+    repeats: Repeats,
     pub(crate) controls: ControlQueue,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
@@ -119,6 +122,7 @@ impl Streams {
             quantum_left: QUANTUM_SLOTS,
             retransmit: VecDeque::new(),
             delayed: BinaryHeap::new(),
+            repeats: Repeats::default(),
             controls: ControlQueue::default(),
             events: VecDeque::new(),
             memory: Memory::new(limits.memory_max, limits.initial_credit),
@@ -284,6 +288,7 @@ impl Streams {
             self.memory.take_back(stream.recv.window());
         }
         self.places[place as usize] = None;
+        self.repeats.end(place);
         self.vacant.push(place);
         self.by_number.remove(&number);
         if StreamNumber::decode(number).by_initiator != self.we_initiated {
@@ -302,6 +307,7 @@ impl Streams {
             .as_mut()
             .expect("the index is kept with the table");
         if stream.send.end_is_due() {
+            self.repeats.begin(place);
             stream.send.mark_end_sent(true);
             self.controls.push(Control::End(number));
         }
@@ -348,17 +354,23 @@ impl Streams {
         }
     }
 
-    /// One slot of the stream that [`next_new`](Self::next_new) returned was taken.
-    pub(crate) fn use_turn(&mut self, class: Class) {
-        if class == Class::Bulk {
+    /// Cuts a new slot, of at most `len_max` bytes, of the stream `number` that [`next_new`](Self::next_new) returned,
+    /// and appends its bytes to `out`. Returns its name for the log of sent packets.
+    pub(crate) fn take_new(&mut self, number: u32, len_max: usize, out: &mut Vec<u8>) -> ChunkRef {
+        let slot = self.by_number[&number];
+        let stream = self.places[slot as usize]
+            .as_mut()
+            .expect("the index is kept with the table");
+        if stream.send.is_settled() {
+            self.repeats.begin(slot);
+        }
+        let index = stream.send.take_new(len_max, out);
+        if stream.class == Class::Bulk {
             self.quantum_left = self.quantum_left.saturating_sub(1);
         }
-    }
-
-    /// Names slot `index` of stream `number`, for the log of sent packets.
-    pub(crate) fn chunk_ref(&self, number: u32, index: u64) -> ChunkRef {
+        self.make_ready(number);
         ChunkRef {
-            slot: self.by_number[&number],
+            slot,
             stream: number,
             index,
         }
@@ -452,50 +464,6 @@ impl Streams {
             }
         }
         is_front
-    }
-
-    /// A slot to repeat while the line is idle: of each stream newest first, one stream after the
-    /// other. With `restart` a new pass begins.
-    pub(crate) fn next_repeat(
-        &mut self,
-        copies_max: u8,
-        restart: bool,
-    ) -> Option<(ChunkRef, usize)> {
-        if restart {
-            for stream in self.places.iter_mut().flatten() {
-                stream.send.restart_repeats();
-            }
-        }
-        for (place, stream) in self.places.iter_mut().enumerate() {
-            let Some(stream) = stream else { continue };
-            // A stream that has more to send, now or once the peer gives credit, needs no repeats: they would
-            // take capacity from new slots.
-            if stream.send.is_blocked() || !stream.send.is_tail() {
-                continue;
-            }
-            if let Some(index) = stream.send.next_repeat(copies_max) {
-                let len = stream.send.missing_len(index)?;
-                return Some((
-                    ChunkRef {
-                        slot: place as u32,
-                        stream: stream.number,
-                        index,
-                    },
-                    len,
-                ));
-            }
-        }
-        None
-    }
-
-    /// Queues the ends of streams once more that are not known to have arrived and have fewer than
-    /// `copies_max` copies on their way.
-    pub(crate) fn repeat_ends(&mut self, copies_max: u8) {
-        for stream in self.places.iter_mut().flatten() {
-            if stream.send.take_end_copy(copies_max) {
-                self.controls.push(Control::End(stream.number));
-            }
-        }
     }
 
     /// Whether anything is to be sent that pacing and window apply to.

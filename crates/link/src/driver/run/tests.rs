@@ -164,3 +164,33 @@ fn it_looks_at_what_has_come_before_all_is_sent() {
     }
     assert!(driver.wake(None, now) > now, "everything is sent");
 }
+
+#[test]
+fn the_state_of_a_stream_without_room_is_left_alone() {
+    let mut driver = driver();
+    let key = StreamKey {
+        connection: Default::default(),
+        stream: 0,
+    };
+    let _handles = driver.add_stream(key, Class::Bulk);
+    let send = driver.streams[&key].send.clone();
+    let mut state = send.lock();
+    state.queue.push(bytes::Bytes::from_static(b"waits"));
+    state.queued_bytes = 5;
+    drop(state);
+    driver.look(key, driver.clock.now());
+    assert!(driver.blocked.contains(&key), "nobody is connected");
+    let state = send.lock();
+    let (done, is_done) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        driver.write_blocked();
+        let _ = done.send(());
+        driver
+    });
+    let in_time = is_done.recv_timeout(Duration::from_secs(10));
+    drop(state);
+    let mut driver = thread.join().expect("the driver works");
+    assert!(in_time.is_ok(), "the driver waited for the lock");
+    driver.end_send(key, Err(StreamError::Closed));
+    assert!(driver.blocked.is_empty(), "nothing more is to be sent");
+}

@@ -131,7 +131,7 @@ fn each_pass_repeats_every_stream() {
         let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
         let stream = streams.get(number).expect("it is open");
         stream.send.write(vec![1; 1000].into());
-        stream.send.take_new(1000, &mut Vec::new());
+        streams.take_new(number, 1000, &mut Vec::new());
     }
     for _ in 0..3 {
         let mut repeated = 0;
@@ -144,6 +144,69 @@ fn each_pass_repeats_every_stream() {
         }
         assert_eq!(repeated, 2);
     }
+}
+
+#[test]
+fn repeats_cost_nothing_for_streams_of_which_everything_has_arrived() {
+    const IDLE: usize = 1000;
+    const SLOTS: u64 = 20;
+    let mut streams = streams(1 << 30);
+    let send = |streams: &mut Streams, slots: u64| {
+        let number = bulk(streams);
+        let stream = streams.get(number).expect("it is open");
+        stream.send.write(vec![1; 1000 * slots as usize].into());
+        let chunks = (0..slots).map(|_| streams.take_new(number, 1000, &mut Vec::new()));
+        chunks.collect::<Vec<_>>()
+    };
+    for _ in 0..IDLE {
+        for chunk in send(&mut streams, 1) {
+            let stream = streams.by_ref(chunk).expect("it is open");
+            stream.send.on_arrived(chunk.index);
+        }
+    }
+    send(&mut streams, SLOTS);
+    assert!(streams.len() > IDLE, "they are open beside the transfer");
+    let mut pass = || {
+        let before = streams.repeats.looks;
+        let (mut repeated, mut restart) = (0, true);
+        streams.repeat_ends(10);
+        while let Some((chunk, _)) = streams.next_repeat(10, restart) {
+            restart = false;
+            let stream = streams.by_ref(chunk).expect("it was just found");
+            stream.send.take_again(chunk.index, &mut Vec::new());
+            repeated += 1;
+        }
+        (repeated, streams.repeats.looks - before)
+    };
+    let (repeated, looks) = pass();
+    assert_eq!(repeated, SLOTS);
+    assert!(
+        looks < 2 * IDLE as u64 + 2 * SLOTS,
+        "the first: {looks} looks"
+    );
+    let (repeated, looks) = pass();
+    assert_eq!(repeated, SLOTS);
+    assert!(looks < 2 * SLOTS, "{looks} looks");
+}
+
+#[test]
+fn an_end_is_repeated_until_it_has_arrived() {
+    let mut streams = streams(1 << 30);
+    let number = bulk(&mut streams);
+    let repeats = |streams: &mut Streams| {
+        streams.next_repeat(10, true);
+        streams.repeat_ends(10);
+        streams.controls.pop()
+    };
+    assert_eq!(repeats(&mut streams), None, "nothing was sent");
+    streams.get(number).expect("it is open").send.finish();
+    streams.make_ready(number);
+    assert_eq!(streams.controls.pop(), Some(Control::End(number)));
+    assert_eq!(repeats(&mut streams), Some(Control::End(number)));
+    assert_eq!(repeats(&mut streams), Some(Control::End(number)));
+    let stream = streams.get(number).expect("it is open");
+    stream.send.mark_end_arrived();
+    assert_eq!(repeats(&mut streams), None);
 }
 
 fn bulk(streams: &mut Streams) -> u32 {
