@@ -39,7 +39,7 @@ pub(crate) struct SendHalf {
     state: SendState,
     /// Slots below this one are still to be repeated in this pass.
     repeat_below: u64,
-    /// Passes in a row that began with nothing written since the one before, and what was written by then.
+    /// Passes in a row that began with nothing written since the one before, and the bytes written by then.
     quiet_passes: u32,
     written_before_pass: u64,
     /// Copies of the end that were sent because the line was idle.
@@ -83,7 +83,8 @@ pub(crate) enum SendState {
 
 /// An open stream with no more than this on its way may be a dialogue.
 const TAIL_BYTES: usize = 64 * 1024;
-/// An application that has written nothing for so many passes of repeats, about half a round trip, may wait for an answer.
+/// An application that has written nothing for so many passes of repeats, about half a round trip, may wait for an
+/// answer.
 const QUIET_PASSES: u32 = 4;
 
 impl SendHalf {
