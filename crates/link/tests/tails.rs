@@ -1,5 +1,5 @@
-//! The end of a transfer over a lossy path, in virtual time: what the sender has written arrives soon, whether or not it
-//! ends its stream.
+//! The end of a transfer over a lossy path, in virtual time: what the sender has written arrives soon, whether or not
+//! it ends its stream. Who writes in bursts, or to a slow reader, does not pay for that.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use wansim::PathConfig;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Time from the last write of 30 MB until all of it has arrived, in round trips. The link is warm.
-fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
+/// A path that loses packets both ways.
+fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
     let line = BitRate::mbit(300);
     let path = PathConfig {
         rate: Some(line),
@@ -22,14 +22,25 @@ fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f6
         loss,
         ..PathConfig::default()
     };
-    let mut world = World::new(&WorldConfig {
+    World::new(&WorldConfig {
         forward: path.clone(),
         backward: path,
         seed,
         controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
-        memory_max: ByteCount::gibibytes(1),
+        memory_max,
         idle_timeout: Duration::from_secs(600),
-    });
+    })
+}
+
+/// Bytes that A sent again by those that it sent for the first time.
+fn sent_again(world: &World) -> f64 {
+    let stats = world.view(Side::A).stats;
+    stats.payload_again as f64 / stats.payload_sent as f64
+}
+
+/// Time from the last write of 30 MB until all of it has arrived, in round trips. The link is warm.
+fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
+    let mut world = world(rtt, loss, ByteCount::gibibytes(1), seed);
     let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(40));
     world.run_to_end(first, PATIENCE).expect("it ends");
     let size = ByteCount::megabytes(30);
@@ -58,4 +69,37 @@ fn a_stream_that_stays_open_has_no_longer_tail() {
             );
         }
     }
+}
+
+#[test]
+fn who_writes_in_bursts_does_not_pay_for_each_pause() {
+    let loss = 0.01;
+    for (rtt_ms, burst_bytes, pause_ms) in [(20, 100_000, 16), (100, 1_000_000, 100)] {
+        let (rtt, burst) = (Duration::from_millis(rtt_ms), ByteCount::new(burst_bytes));
+        let mut world = world(rtt, loss, ByteCount::gibibytes(1), 1);
+        let id = world.send(Side::A, Class::Bulk, burst);
+        world.keep_open(id);
+        for _ in 0..200 {
+            world.run_for(Duration::from_millis(pause_ms));
+            world.write_more(id, burst);
+        }
+        world.run_for(Duration::from_secs(2));
+        let written = ByteCount::new(201 * burst_bytes);
+        assert_eq!(world.progress(id).delivered, written);
+        let again = sent_again(&world);
+        println!("{rtt_ms} ms, {burst} each {pause_ms} ms: {again:.3} of the payload sent again");
+        assert!(again < loss + 0.05, "{again}");
+    }
+}
+
+#[test]
+fn who_writes_to_a_slow_reader_does_not_repeat_what_waits_for_it() {
+    let loss = 0.1;
+    let mut world = world(Duration::from_millis(100), loss, ByteCount::mebibytes(8), 1);
+    let id = world.send(Side::A, Class::Bulk, ByteCount::gibibytes(1));
+    world.set_reading_rate(id, BitRate::mbit(100));
+    world.run_for(Duration::from_secs(6));
+    let again = sent_again(&world);
+    println!("{again:.3} of the payload sent again");
+    assert!(again < loss + 0.05, "{again}");
 }

@@ -202,7 +202,7 @@ impl Connection {
                 self.liveness.doubt_due(oldest, rtt)
             }
             Interest::MtuProbe => self.path.mtu.probe_due().map(|due| due.max(held_until)),
-            Interest::Ping => Some(self.liveness.ping_due(now)),
+            Interest::Ping => Some(self.liveness.ping_due(rtt, now)),
             Interest::Data => self.data_due(held_until, now),
         }
     }

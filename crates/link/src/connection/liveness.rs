@@ -10,8 +10,9 @@ use crate::time::Time;
 
 /// A sender asks for a report when none has come for a round trip and a half and this time more.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
-/// A question that an ICMP error caused is to be answered within nine eighths of a round trip and this time more.
-const DENIED_SLACK: Duration = Duration::from_millis(20);
+/// The questions that an ICMP error causes are to be answered within a round trip and this time more. On a slow and
+/// short path reports are up to 75 ms apart.
+const DENIED_SLACK: Duration = Duration::from_millis(100);
 /// A receiver asks when nothing has come for this time in the middle of a transfer.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// After a suspension longer than the idle timeout, the peer has this time and four round trips to be heard.
@@ -38,7 +39,8 @@ pub(super) struct Liveness {
     /// arrival.
     last_doubt: Time,
     doubts: u8,
-    /// When an ICMP error made us ask the peer, if nothing has come since.
+    /// When an ICMP error made us ask the peer, if nothing has come since. Until something comes the peer is asked
+    /// again and again, since a question may be lost.
     denied_at: Option<Time>,
     /// Until then more of a bulk stream is expected: slots of it have just arrived, and it has not ended.
     expects_until: Time,
@@ -156,10 +158,10 @@ impl Liveness {
     /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is a reason to ask
     /// the peer at once. Only if the peer does not answer, either, silence begins sooner than otherwise.
     pub(super) fn on_unreachable(&mut self, rtt: Duration, now: Time) {
-        let is_due = now.since(self.last_heard) > rtt / 4 && now.since(self.last_doubt) > rtt / 2;
+        let is_due = self.denied_at.is_none() && now.since(self.last_doubt) > rtt / 2;
         if self.silent_since.is_none() && is_due {
             self.last_doubt = now;
-            self.denied_at.get_or_insert(now);
+            self.denied_at = Some(now);
             self.is_ping_wanted = true;
         }
     }
@@ -199,7 +201,7 @@ impl Liveness {
     // Silence.
 
     /// When the lack of reports counts as silence: long after one was due for the `oldest` packet in flight, or
-    /// soon after the answer was due to the question that an ICMP error caused.
+    /// soon after the answer was due to the first question that an ICMP error caused.
     pub(super) fn silence_due(
         &self,
         oldest: Time,
@@ -208,7 +210,7 @@ impl Liveness {
     ) -> Time {
         let patience = rtt * 7 / 2 + 2 * reorder_window + Duration::from_millis(150);
         let unreported = oldest.max(self.last_progress) + patience;
-        let denied = self.denied_at.map(|at| at + rtt * 9 / 8 + DENIED_SLACK);
+        let denied = self.denied_at.map(|at| at + rtt + DENIED_SLACK);
         denied.map_or(unreported, |denied| denied.min(unreported))
     }
 
@@ -266,14 +268,15 @@ impl Liveness {
         self.doubts = self.doubts.saturating_add(1);
     }
 
-    /// When a ping is to go: now if one is wanted, else when the path needs a packet, so that NATs and the peer keep
-    /// its state.
-    pub(super) fn ping_due(&self, now: Time) -> Time {
+    /// When a ping is to go: now if one is wanted, soon if an ICMP error says that nobody gets it, else when the path
+    /// needs a packet, so that NATs and the peer keep its state.
+    pub(super) fn ping_due(&self, rtt: Duration, now: Time) -> Time {
         if self.is_ping_wanted {
-            now
-        } else {
-            self.last_sent + self.keep_alive
+            return now;
         }
+        let again = self.last_eliciting + (rtt / 8).max(PROBE_PAUSE_FIRST);
+        let again = self.denied_at.map_or(Time::NEVER, |_| again);
+        again.min(self.last_sent + self.keep_alive)
     }
 
     pub(super) fn want_ping(&mut self) {
@@ -305,19 +308,19 @@ mod tests {
 
     /// Whether a ping is to go before the path needs one.
     fn is_asked(liveness: &Liveness) -> bool {
-        liveness.ping_due(START) == START
+        liveness.ping_due(RTT, START) == START
     }
 
     #[test]
     fn an_idle_path_gets_a_packet_now_and_then() {
         let mut liveness = asked();
         assert_eq!(liveness.doubt_due(None, RTT), None);
-        assert_eq!(liveness.ping_due(START), START + KEEP_ALIVE);
+        assert_eq!(liveness.ping_due(RTT, START), START + KEEP_ALIVE);
         liveness.want_ping();
-        assert_eq!(liveness.ping_due(START), START, "at once");
+        assert_eq!(liveness.ping_due(RTT, START), START, "at once");
         liveness.take_ping();
         liveness.on_sent(true, START + KEEP_ALIVE);
-        assert_eq!(liveness.ping_due(START), START + 2 * KEEP_ALIVE);
+        assert_eq!(liveness.ping_due(RTT, START), START + 2 * KEEP_ALIVE);
     }
 
     #[test]
@@ -429,26 +432,32 @@ mod tests {
     }
 
     #[test]
-    fn an_icmp_error_is_a_reason_to_ask_once_in_half_a_round_trip() {
+    fn an_icmp_error_is_a_reason_to_ask_until_something_comes() {
         let mut liveness = asked();
-        liveness.on_unreachable(RTT, START + RTT / 8);
-        assert!(!is_asked(&liveness), "the peer was just heard");
-        liveness.on_unreachable(RTT, START + RTT);
+        let denied = START + RTT;
+        liveness.on_unreachable(RTT, denied);
         assert!(is_asked(&liveness));
         liveness.take_ping();
-        liveness.on_unreachable(RTT, START + RTT + RTT / 4);
-        assert!(!is_asked(&liveness));
+        liveness.on_sent(true, denied);
+        liveness.on_unreachable(RTT, denied + RTT);
+        assert!(!is_asked(&liveness), "more errors are no more questions");
+        let again = liveness.ping_due(RTT, denied);
+        assert_eq!(again, denied + PROBE_PAUSE_FIRST);
+        liveness.on_heard(denied + RTT);
+        assert_eq!(liveness.ping_due(RTT, denied), denied + KEEP_ALIVE);
         assert_eq!(liveness.silent_since(), None);
+        liveness.on_unreachable(RTT, denied + RTT / 4);
+        assert!(!is_asked(&liveness), "asked a quarter of a round trip ago");
     }
 
     #[test]
-    fn an_icmp_error_and_no_answer_to_the_question_begin_the_silence() {
+    fn an_icmp_error_and_no_answer_to_the_questions_begin_the_silence() {
         let mut liveness = asked();
         let denied = START + RTT;
         let unreported = liveness.silence_due(START, RTT, Duration::ZERO);
         liveness.on_unreachable(RTT, denied);
         let due = liveness.silence_due(START, RTT, Duration::ZERO);
-        assert_eq!(due, denied + RTT * 9 / 8 + DENIED_SLACK);
+        assert_eq!(due, denied + RTT + DENIED_SLACK);
         assert!(due < unreported);
         liveness.on_unreachable(RTT, denied + RTT);
         let again = liveness.silence_due(START, RTT, Duration::ZERO);

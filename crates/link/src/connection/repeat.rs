@@ -108,7 +108,7 @@ impl TailRepeater {
         self.left = match (has_found, has_begun) {
             (true, _) => RepeatsLeft::Some,
             (false, true) => RepeatsLeft::None,
-            (false, false) => self.left.min(RepeatsLeft::NextPass),
+            (false, false) => RepeatsLeft::NextPass,
         };
     }
 }

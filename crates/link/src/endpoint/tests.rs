@@ -457,8 +457,10 @@ fn who_says_that_nobody_listens_there_makes_us_ask_and_no_more() {
         two.a.handle_unreachable(at_b().ip(), two.now);
     }
     assert!(two.sent_by_a().is_empty(), "one is enough");
-    two.exchange(10);
-    assert!(two.a.is_up(0), "the peer answers");
+    two.pass(Duration::from_millis(30));
+    assert!(two.a.is_up(0), "the question may have been lost");
+    two.exchange(200);
+    assert!(two.a.is_up(0), "the peer answers the second one");
 
     two.pass(Duration::from_millis(130));
     two.a.handle_unreachable(at_b().ip(), two.now);

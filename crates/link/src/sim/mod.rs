@@ -146,6 +146,16 @@ impl World {
         self.pair.keep_open(id);
     }
 
+    /// The sending application, which [keeps the stream open](Self::keep_open), writes `size` bytes more.
+    pub fn write_more(&mut self, id: TransferId, size: ByteCount) {
+        self.pair.write_more(id, size);
+    }
+
+    /// Somebody sends an ICMP error to `side`: nobody listens at the other side's address.
+    pub fn deny(&mut self, side: Side) {
+        self.pair.deny(side, self.now);
+    }
+
     /// The application at the other end never reads this transfer.
     pub fn leave_unread(&mut self, id: TransferId) {
         self.pair.leave_unread(id);

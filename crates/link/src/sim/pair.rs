@@ -191,6 +191,19 @@ impl Pair {
         self.transfers[id.0].stays_open = true;
     }
 
+    pub(super) fn write_more(&mut self, id: TransferId, size: ByteCount) {
+        let transfer = &mut self.transfers[id.0];
+        transfer.total += size.bytes();
+        transfer.is_finished = false;
+    }
+
+    pub(super) fn deny(&mut self, side: Side, now: Instant) {
+        let other = self.sites[1 - side as usize].address;
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
+        site.endpoint.handle_unreachable(other.ip(), local);
+    }
+
     pub(super) fn hold(&mut self, id: TransferId, limit: Option<Duration>) {
         self.transfers[id.0].is_held = true;
         self.transfers[id.0].limit = limit;

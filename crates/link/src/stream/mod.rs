@@ -10,6 +10,7 @@ mod copies;
 pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod pieces;
+mod quiet;
 pub(crate) mod readers;
 pub(crate) mod recv;
 pub(crate) mod send;

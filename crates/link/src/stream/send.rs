@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{pace, pieces::Pieces};
+use super::{pace, pieces::Pieces, quiet::Quiet};
 use crate::wire::frame::Half;
 
 /// The sending half of one stream.
@@ -39,9 +39,7 @@ pub(crate) struct SendHalf {
     state: SendState,
     /// Slots below this one are still to be repeated in this pass.
     repeat_below: u64,
-    /// Passes in a row that began with nothing written since the one before, and the bytes written by then.
-    quiet_passes: u32,
-    written_before_pass: u64,
+    quiet: Quiet,
     /// Copies of the end that were sent because the line was idle.
     end_copies: u8,
 }
@@ -83,9 +81,6 @@ pub(crate) enum SendState {
 
 /// An open stream with no more than this on its way may be a dialogue.
 const TAIL_BYTES: usize = 64 * 1024;
-/// An application that has written nothing for so many passes of repeats, about half a round trip, may wait for an
-/// answer.
-const QUIET_PASSES: u32 = 4;
 
 impl SendHalf {
     pub(crate) fn new(credit: u64) -> Self {
@@ -106,8 +101,7 @@ impl SendHalf {
             hash: Xxh3::new(),
             state: SendState::Open,
             repeat_below: 0,
-            quiet_passes: 0,
-            written_before_pass: 0,
+            quiet: Quiet::default(),
             end_copies: 0,
         }
     }
@@ -210,9 +204,7 @@ impl SendHalf {
     /// Whether the application has finished, or has written nothing for a while, or so few bytes are on their way that
     /// somebody may wait for them.
     pub(crate) fn is_tail(&self) -> bool {
-        self.state != SendState::Open
-            || self.quiet_passes >= QUIET_PASSES
-            || self.buffered_bytes() <= TAIL_BYTES
+        self.state != SendState::Open || self.quiet.is_long() || self.buffered_bytes() <= TAIL_BYTES
     }
 
     /// Whether a new slot can be sent now.
@@ -442,13 +434,7 @@ impl SendHalf {
     /// Begins a new pass of repeats at the newest slot.
     pub(crate) fn restart_repeats(&mut self) {
         self.repeat_below = self.next_index();
-        let is_quiet = self.written_before_pass == self.bytes_written;
-        self.quiet_passes = if is_quiet {
-            self.quiet_passes.saturating_add(1)
-        } else {
-            0
-        };
-        self.written_before_pass = self.bytes_written;
+        self.quiet.on_pass(self.bytes_written);
     }
 
     /// The next slot of this pass worth repeating while the line is idle, with its length: not arrived, with fewer

@@ -288,7 +288,6 @@ impl Streams {
             self.memory.take_back(stream.recv.window());
         }
         self.places[place as usize] = None;
-        self.repeats.end(place);
         self.vacant.push(place);
         self.by_number.remove(&number);
         if StreamNumber::decode(number).by_initiator != self.we_initiated {

@@ -291,7 +291,7 @@ const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
 /// A client that may pass does not have to wait for that, nor for a peer that is silent to come back.
 const PASS_PATIENCE: Duration = Duration::from_millis(300);
-const PASS_CHECK: Duration = Duration::from_millis(50);
+const PASS_CHECK: Duration = Duration::from_millis(20);
 
 /// Time for the far half to end after the client has left: a long upload may have to drain.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);

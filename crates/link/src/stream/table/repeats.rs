@@ -12,7 +12,7 @@ use crate::{control_frame::Control, stream::ChunkRef};
 #[derive(Default)]
 pub(super) struct Repeats {
     /// All streams of which something was sent and is not known to have arrived. Those of which everything has
-    /// arrived leave when the next pass begins, or with the stream.
+    /// arrived, and those that are over, leave when the next pass begins.
     unsettled: BTreeSet<u32>,
     /// Those in which the present pass may still find something.
     pass: VecDeque<u32>,
@@ -25,11 +25,6 @@ impl Repeats {
     /// Something of the stream at `place` is being sent, and nothing of it was on its way.
     pub(super) fn begin(&mut self, place: u32) {
         self.unsettled.insert(place);
-    }
-
-    /// The stream at `place` is over. The present pass forgets it when it comes to it.
-    pub(super) fn end(&mut self, place: u32) {
-        self.unsettled.remove(&place);
     }
 
     /// Counts looks at streams.

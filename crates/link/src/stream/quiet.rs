@@ -1,0 +1,80 @@
+//! Whether the application of a stream that stays open has written its last for now, and may wait for an answer.
+//!
+//! In: each pass of repeats over the stream, and what was written until then. Out: whether the pause is long enough to
+//! repeat what is on its way.
+
+/// The length of the first pause that counts, in passes of repeats: a fraction of a round trip.
+const PASSES: u32 = 4;
+
+/// How long nothing has been written.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    /// Passes in a row before which nothing was written.
+    passes: u32,
+    /// So many make a pause that counts. Twice as many as in the last one that ended after all: who writes in bursts
+    /// does not pay for each pause between them.
+    passes_needed: u32,
+    written_bytes: u64,
+}
+
+impl Default for Quiet {
+    fn default() -> Self {
+        Self {
+            passes: 0,
+            passes_needed: PASSES,
+            written_bytes: 0,
+        }
+    }
+}
+
+impl Quiet {
+    /// A pass begins; `written_bytes` were written in all.
+    pub(super) fn on_pass(&mut self, written_bytes: u64) {
+        if written_bytes != self.written_bytes {
+            if self.is_long() {
+                self.passes_needed = self.passes.saturating_mul(2);
+            }
+            self.passes = 0;
+        } else {
+            self.passes = self.passes.saturating_add(1);
+        }
+        self.written_bytes = written_bytes;
+    }
+
+    /// Whether the application may wait for an answer.
+    pub(super) fn is_long(&self) -> bool {
+        self.passes >= self.passes_needed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(quiet: &mut Quiet, written_bytes: u64, count: u32) {
+        for _ in 0..count {
+            quiet.on_pass(written_bytes);
+        }
+    }
+
+    #[test]
+    fn a_pause_counts_after_some_passes() {
+        let mut quiet = Quiet::default();
+        passes(&mut quiet, 1000, PASSES);
+        assert!(!quiet.is_long(), "the first pass sees what was written");
+        passes(&mut quiet, 1000, 1);
+        assert!(quiet.is_long());
+        passes(&mut quiet, 2000, 1);
+        assert!(!quiet.is_long());
+    }
+
+    #[test]
+    fn after_a_pause_that_ended_the_next_is_to_be_twice_as_long() {
+        let mut quiet = Quiet::default();
+        passes(&mut quiet, 1000, 1 + PASSES);
+        passes(&mut quiet, 2000, 2 * PASSES);
+        assert!(!quiet.is_long());
+        passes(&mut quiet, 2000, 1);
+        assert!(quiet.is_long());
+    }
+}
