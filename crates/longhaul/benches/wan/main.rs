@@ -15,24 +15,19 @@
 mod cell;
 mod limit;
 mod measure;
+mod page;
+mod plain;
+mod setting;
 mod table;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Context;
-use bench_kit::{machine, options};
+use bench_kit::options;
 use clap::{Parser, value_parser};
 use emulator::privilege;
 use units::{BitRate, ByteCount};
 
-use crate::{
-    cell::Cell,
-    measure::{Outcome, Plan},
-};
+use crate::{cell::Cell, measure::Plan, page::Page};
 
 /// Bulk transfers through a pair of gateways over an emulated WAN, against the ideal and the kernel's TCP
 #[derive(Parser)]
@@ -107,81 +102,7 @@ impl Options {
 
 /// Returns whether all that is required was reached.
 fn run(options: &Options) -> anyhow::Result<bool> {
-    let (plan, cells) = (&options.plan(), options.cells());
-    anyhow::ensure!(!cells.is_empty(), "there are no cells of that rate");
     privilege::acquire()?;
-    let began = Instant::now();
-    let machine = machine::describe();
-    println!("{machine}");
-    let expected: Duration = cells.iter().map(|cell| expected(cell, plan)).sum();
-    println!(
-        "{} cells, {} runs each, about {:.0} min\n",
-        cells.len(),
-        plan.runs,
-        (expected.as_secs_f64() / 60.0).ceil()
-    );
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    for (number, cell) in cells.iter().enumerate() {
-        let outcome = measure::measure(cell, plan, |done| {
-            let elapsed = began.elapsed().as_secs();
-            let (minutes, seconds) = (elapsed / 60, elapsed % 60);
-            let number = number + 1;
-            eprintln!(
-                "{minutes:3}:{seconds:02}  {number}/{}  {cell}: {done}",
-                cells.len()
-            );
-        });
-        outcomes.push(outcome.with_context(|| cell.to_string())?);
-        // An interrupted bench has something to show.
-        if let Some(out) = &options.out {
-            write(out, plan, &machine, &outcomes, began.elapsed())?;
-        }
-    }
-    print!("\n{}", report(plan, &outcomes, began.elapsed()));
-    if let Some(out) = &options.out {
-        println!("written to {}", out.display());
-    }
-    Ok(outcomes.iter().all(table::is_reached))
-}
-
-fn write(
-    out: &Path,
-    plan: &Plan,
-    machine: &str,
-    outcomes: &[Outcome],
-    elapsed: Duration,
-) -> anyhow::Result<()> {
-    let command: Vec<String> = options::given().collect();
-    let text = format!(
-        "# `cargo xtask bench wan -- {}`\n\n{machine}. What the columns mean: `docs/measuring.md`.\n\n{}",
-        command.join(" "),
-        report(plan, outcomes, elapsed)
-    );
-    std::fs::write(out, text).with_context(|| out.display().to_string())
-}
-
-/// The table, and what was missed.
-fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
-    let mut text = table::render(outcomes, plan);
-    let missed = outcomes
-        .iter()
-        .filter(|outcome| !table::is_reached(outcome))
-        .count();
-    text += &format!(
-        "\ntook {:.0} min {:.0} s; {missed} of {} figures missed\n",
-        elapsed.as_secs() / 60,
-        elapsed.as_secs() % 60,
-        outcomes.len()
-    );
-    text
-}
-
-/// How long a cell takes if all goes well.
-fn expected(cell: &Cell, plan: &Plan) -> Duration {
-    let run = cell.ideal(cell.size(plan.least));
-    let warm_ups = 1 + plan.rivals.len() as u32;
-    run * plan.runs as u32
-        + cell.ideal(cell.warm_up()) * warm_ups
-        + (plan.rival_limit + 3 * cell.rtt) * plan.rivals.len() as u32
-        + Duration::from_secs(2)
+    let mut page = Page::new(options.out.clone());
+    plain::run(&options.cells(), &options.plan(), &mut page)
 }

@@ -1,0 +1,128 @@
+//! Where the trials take place: two sites with an emulated WAN between them, their gateways, and what sends and
+//! receives.
+
+use std::{
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    time::Duration,
+};
+
+use bench_kit::machine::ProcessTime;
+use emulator::{Report, Site, Wan, WanConfig};
+use eval::{
+    bulk::{Bulk, Ended, Sink},
+    gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways},
+};
+use units::ByteCount;
+use wansim::PathConfig;
+
+/// Two sites, their gateways, and what sends and receives. Drop ends everything.
+pub struct Setting {
+    // In this order: the gateways end before their sites go.
+    gateways: Gateways,
+    sink: Sink,
+    door: SocketAddr,
+    wan: Wan,
+}
+
+impl Setting {
+    /// Sites with these paths (A to B, then B to A), and gateways that have never run before.
+    pub fn new(paths: [PathConfig; 2], seed: u64) -> anyhow::Result<Self> {
+        let mut config = WanConfig {
+            paths,
+            seed,
+            ..WanConfig::default()
+        };
+        for site in &mut config.sites {
+            site.name = format!("bench-{}-{}", std::process::id(), site.name);
+        }
+        let wan = Wan::up(config)?;
+        wan.prepare_tcp(TCP_BUFFER)?;
+        let sink = Sink::start(&wan, Site::B, 6200)?;
+        let [a, b] = Site::BOTH.map(|site| wan.address(site));
+        let door = SocketAddr::from((a, 6201));
+        let target = sink.address();
+        let plan = GatewayPlan {
+            listen_a: SocketAddr::from((a, 4810)),
+            listen_b: SocketAddr::from((b, 4810)),
+            endpoint_b: SocketAddr::from((b, 4810)),
+            doors: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
+            allow: vec![target.to_string()],
+            serves: Vec::new(),
+            admin: ADMIN_ANYWHERE,
+        };
+        let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program())?))?;
+        let mut setting = Self {
+            gateways,
+            sink,
+            door,
+            wan,
+        };
+        setting.wait_for_door()?;
+        Ok(setting)
+    }
+
+    fn wait_for_door(&mut self) -> anyhow::Result<()> {
+        let Self {
+            gateways,
+            wan,
+            door,
+            ..
+        } = self;
+        gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
+    }
+
+    /// A transfer through the gateways, with their door.
+    pub fn bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
+        Bulk {
+            limit,
+            ..Bulk::new(self.door, size)
+        }
+    }
+
+    /// A transfer that bypasses the gateways.
+    pub fn direct_bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
+        Bulk {
+            limit,
+            ..Bulk::new(self.sink.address(), size)
+        }
+    }
+
+    /// Sends from site A, and waits for the end.
+    pub fn send(&self, bulk: &Bulk) -> anyhow::Result<Ended> {
+        self.wan.enter(Site::A, || bulk.send())?
+    }
+
+    /// Lets both sites' TCP use this congestion control. Returns whether the kernel has it.
+    pub fn set_congestion_control(&mut self, name: &str) -> bool {
+        let mut set = |site| self.wan.set_congestion_control(site, name).is_ok();
+        Site::BOTH.into_iter().all(&mut set)
+    }
+
+    /// Bytes that have arrived so far.
+    pub fn received(&self) -> ByteCount {
+        self.sink.received()
+    }
+
+    pub fn report(&self) -> Report {
+        self.wan.report()
+    }
+
+    /// Processor time of the gateways, the sending one first.
+    pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
+        self.gateways.cpu_time()
+    }
+
+    /// The last lines of the gateways' logs, and what the emulator could not do.
+    pub fn said(&self) -> String {
+        let loads = self.wan.report().directions.map(|way| way.load);
+        format!("{}\n{loads:?}", self.gateways.last_words())
+    }
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_longhaul"))
+}
+
+/// Four times what the longest path here holds.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
