@@ -1,11 +1,13 @@
 //! Bulk transfers through a pair of gateways, over the kernel and an emulated WAN, against the ideal,
 //! what is required, and the kernel's TCP on the same path.
 //!
-//! A transfer is timed from connecting to the near gateway until the echo of the last bytes. The link
-//! is warm: four bandwidth-delay products went before, not longer than 10 s ago. The kernel's TCP has
+//! A transfer is timed from connecting to the near gateway until the echo of the last bytes. The bench has
+//! *sections*, of which `--only` chooses some; by default it is `plain`, paths that only lose packets. There
+//! the link is warm: four bandwidth-delay products went before, not longer than 10 s ago. The kernel's TCP has
 //! 512 MB buffers and one transfer in each cell, in the midst of the runs; it is cut off after 15 s and
-//! scored at the rate that it reached. `--help` lists the options; the exit code is 1 if a required
-//! figure is missed.
+//! scored at the rate that it reached. In the other sections each run has gateways that have never run
+//! before, and the same trial in virtual time stands beside. `--help` lists the options; the exit code is 1 if
+//! a required figure is missed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -13,27 +15,49 @@
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
 mod cell;
+mod impaired;
 mod limit;
 mod measure;
 mod page;
 mod plain;
+mod route;
+mod series;
 mod setting;
 mod table;
+mod virtual_time;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use bench_kit::options;
-use clap::{Parser, value_parser};
+use clap::{Parser, ValueEnum, value_parser};
 use emulator::privilege;
 use units::{BitRate, ByteCount};
 
 use crate::{cell::Cell, measure::Plan, page::Page};
 
 /// Bulk transfers through a pair of gateways over an emulated WAN, against the ideal and the kernel's TCP
+///
+/// --quick, --cell, --rate and --tcp concern the section `plain`, --name the others.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench wan --")]
 struct Options {
-    /// Number of transfers through the gateways in each cell [default: 5, with --quick 2]
+    /// Sections to be measured, in this order
+    #[arg(
+        long,
+        value_name = "SECTION",
+        value_delimiter = ',',
+        default_value = "plain"
+    )]
+    only: Vec<Section>,
+    /// Only rows whose name contains this
+    #[arg(
+        long,
+        value_name = "SUBSTRING",
+        default_value = "",
+        hide_default_value = true
+    )]
+    name: String,
+    /// Number of runs of each row; in `plain`, transfers in each cell [default: 3; in `plain` 5, with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// Three short cells
@@ -58,6 +82,14 @@ struct Options {
     out: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Section {
+    /// Paths that only lose packets, warm transfers, and the kernel's TCP beside them; half an hour
+    Plain,
+    /// Heavy loss, bursts, corruption and overtaking, cold and warm transfers; 13 min
+    Impaired,
+}
+
 fn main() -> ExitCode {
     match run(&options::read()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -70,6 +102,11 @@ fn main() -> ExitCode {
 }
 
 impl Options {
+    /// Of each row of other sections than `plain`.
+    fn runs(&self) -> usize {
+        self.runs.unwrap_or(3) as usize
+    }
+
     fn plan(&self) -> Plan {
         let (runs, limit_s, least_mb) = if self.quick {
             (2, 8, 150)
@@ -104,5 +141,12 @@ impl Options {
 fn run(options: &Options) -> anyhow::Result<bool> {
     privilege::acquire()?;
     let mut page = Page::new(options.out.clone());
-    plain::run(&options.cells(), &options.plan(), &mut page)
+    let mut is_reached = true;
+    for section in &options.only {
+        is_reached &= match section {
+            Section::Plain => plain::run(&options.cells(), &options.plan(), &mut page),
+            Section::Impaired => impaired::run(&options.name, options.runs(), &mut page),
+        }?;
+    }
+    Ok(is_reached)
 }

@@ -2,17 +2,20 @@
 //! receives.
 
 use std::{
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::Path,
+    thread,
     time::Duration,
 };
 
+use anyhow::Context;
 use bench_kit::machine::ProcessTime;
 use emulator::{Report, Site, Wan, WanConfig};
 use eval::{
     bulk::{Bulk, Ended, Sink},
-    gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways},
+    gateways::{GatewayPlan, Gateways},
 };
+use serde_json::Value;
 use units::ByteCount;
 use wansim::PathConfig;
 
@@ -49,7 +52,7 @@ impl Setting {
             doors: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
             allow: vec![target.to_string()],
             serves: Vec::new(),
-            admin: ADMIN_ANYWHERE,
+            admin: ADMIN,
         };
         let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program())?))?;
         let mut setting = Self {
@@ -72,6 +75,32 @@ impl Setting {
         gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
     }
 
+    /// Waits until the link is up.
+    ///
+    /// # Errors
+    /// If it is not up after a minute.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        for _ in 0..LINK_TRIES {
+            if self.is_up()? {
+                thread::sleep(SETTLE);
+                return Ok(());
+            }
+            thread::sleep(LINK_CHECK_INTERVAL);
+        }
+        anyhow::bail!("the link is not up; {}", self.said())
+    }
+
+    fn is_up(&self) -> anyhow::Result<bool> {
+        let admin = ADMIN.to_string();
+        let mut command = self.wan.command(Site::A, program())?;
+        let answer = command
+            .args(["status", "--json", "--admin", &admin])
+            .output()
+            .context("asking the gateway")?;
+        let status: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
+        Ok(status["peers"][0]["state"] == "up")
+    }
+
     /// A transfer through the gateways, with their door.
     pub fn bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
         Bulk {
@@ -91,6 +120,23 @@ impl Setting {
     /// Sends from site A, and waits for the end.
     pub fn send(&self, bulk: &Bulk) -> anyhow::Result<Ended> {
         self.wan.enter(Site::A, || bulk.send())?
+    }
+
+    /// Seconds from connecting until the echo of the last of `size` bytes; of a transfer that is cut off, what it
+    /// would have taken at the rate that it reached.
+    ///
+    /// # Errors
+    /// If the transfer breaks off.
+    pub fn transfer_s(&self, size: ByteCount, limit: Duration) -> anyhow::Result<f64> {
+        let before = self.received();
+        let ended = self.send(&self.bulk(size, limit))?;
+        let arrived = self.received().bytes() - before.bytes();
+        let share = if ended.is_complete {
+            1.0
+        } else {
+            arrived as f64 / size.bytes() as f64
+        };
+        Ok(ended.elapsed.as_secs_f64() / share)
     }
 
     /// Lets both sites' TCP use this congestion control. Returns whether the kernel has it.
@@ -124,5 +170,13 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_longhaul"))
 }
 
+/// A link that has come up is left alone for so long: reports of the handshake arrive, keys are confirmed.
+pub const SETTLE: Duration = Duration::from_secs(2);
+
 /// Four times what the longest path here holds.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
+const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// A minute: at 64 % of loss each way a handshake needs many flights.
+const LINK_TRIES: usize = 600;
+/// Of both gateways, each in its own site.
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4812);

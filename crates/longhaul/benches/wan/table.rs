@@ -90,6 +90,13 @@ pub fn spread(figures: &[f64]) -> String {
     format!("{median:.3} ({min:.3}..{max:.3})")
 }
 
+/// What the kernel path reached beyond virtual time; a mark says that it has to be explained.
+pub fn difference(over_kernel: f64, in_virtual_time: f64) -> String {
+    let difference = over_kernel - in_virtual_time;
+    let is_large = difference.abs() > DIFFERENCE_MAX;
+    format!("{difference:+.3}{}", if is_large { " !" } else { "" })
+}
+
 fn per_gb(time: Duration, size: ByteCount) -> f64 {
     time.as_secs_f64() / (size.bytes() as f64 * 1e-9)
 }
@@ -114,3 +121,6 @@ pub fn align(rows: &[Vec<String>]) -> String {
     }
     text
 }
+
+/// Of the ideal, between the kernel path and virtual time.
+const DIFFERENCE_MAX: f64 = 0.03;
