@@ -15,6 +15,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
 mod cell;
+mod changes;
 mod impaired;
 mod limit;
 mod measure;
@@ -88,6 +89,8 @@ enum Section {
     Plain,
     /// Heavy loss, bursts, corruption and overtaking, cold and warm transfers; 13 min
     Impaired,
+    /// Routes that become longer, shorter, slower and faster, in use and idle; 16 min
+    Changes,
 }
 
 fn main() -> ExitCode {
@@ -146,6 +149,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         is_reached &= match section {
             Section::Plain => plain::run(&options.cells(), &options.plan(), &mut page),
             Section::Impaired => impaired::run(&options.name, options.runs(), &mut page),
+            Section::Changes => changes::run(&options.name, options.runs(), &mut page),
         }?;
     }
     Ok(is_reached)

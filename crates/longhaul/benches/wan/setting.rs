@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 use bench_kit::machine::ProcessTime;
-use emulator::{Report, Site, Wan, WanConfig};
+use emulator::{Direction, Report, Site, Wan, WanConfig};
 use eval::{
     bulk::{Bulk, Ended, Sink},
     gateways::{GatewayPlan, Gateways},
@@ -137,6 +137,20 @@ impl Setting {
             arrived as f64 / size.bytes() as f64
         };
         Ok(ended.elapsed.as_secs_f64() / share)
+    }
+
+    /// Sends from site A in a thread of its own.
+    pub fn begin(
+        &self,
+        bulk: Bulk,
+    ) -> anyhow::Result<thread::JoinHandle<std::io::Result<anyhow::Result<Ended>>>> {
+        Ok(self.wan.spawn_thread_in(Site::A, move || bulk.send())?)
+    }
+
+    /// Changes the paths while traffic flows.
+    pub fn set_paths(&self, [forward, backward]: [PathConfig; 2]) {
+        self.wan.set(Direction::AToB, forward);
+        self.wan.set(Direction::BToA, backward);
     }
 
     /// Lets both sites' TCP use this congestion control. Returns whether the kernel has it.
