@@ -16,6 +16,7 @@
 
 mod cell;
 mod changes;
+mod cold;
 mod impaired;
 mod limit;
 mod measure;
@@ -91,6 +92,8 @@ enum Section {
     Impaired,
     /// Routes that become longer, shorter, slower and faster, in use and idle; 16 min
     Changes,
+    /// The first transfer on a path, and on one that an earlier run knew; a minute
+    Cold,
 }
 
 fn main() -> ExitCode {
@@ -150,6 +153,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
             Section::Plain => plain::run(&options.cells(), &options.plan(), &mut page),
             Section::Impaired => impaired::run(&options.name, options.runs(), &mut page),
             Section::Changes => changes::run(&options.name, options.runs(), &mut page),
+            Section::Cold => cold::run(options.runs(), &mut page),
         }?;
     }
     Ok(is_reached)

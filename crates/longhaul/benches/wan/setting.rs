@@ -15,6 +15,7 @@ use eval::{
     bulk::{Bulk, Ended, Sink},
     gateways::{GatewayPlan, Gateways},
 };
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use units::ByteCount;
 use wansim::PathConfig;
@@ -63,6 +64,18 @@ impl Setting {
         };
         setting.wait_for_door()?;
         Ok(setting)
+    }
+
+    /// Ends both gateways as a service manager does, and starts them again with the files that they left.
+    pub fn restart_gateways(&mut self) -> anyhow::Result<()> {
+        for site in Site::BOTH {
+            self.gateways.stop(site, Signal::SIGTERM)?;
+        }
+        for site in Site::BOTH {
+            let command = self.wan.command(site, program())?;
+            self.gateways.launch(site, command)?;
+        }
+        self.wait_for_door()
     }
 
     fn wait_for_door(&mut self) -> anyhow::Result<()> {
