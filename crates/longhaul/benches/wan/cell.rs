@@ -77,9 +77,11 @@ impl Cell {
 
     /// The fraction of the ideal that is required.
     pub fn required(&self) -> f64 {
+        // 500 MB are four round trips of sending there, so what a round trip costs weighs more.
+        let is_short = self.rate >= FAST && self.rtt >= Duration::from_secs(1);
         match self.loss {
-            // 500 MB are four round trips of sending there, so what a round trip costs weighs more.
-            _ if self.rate >= FAST && self.rtt >= Duration::from_secs(1) => 0.85,
+            loss if is_short && loss > 0.001 => 0.8,
+            _ if is_short => 0.85,
             loss => required(loss),
         }
     }
