@@ -23,6 +23,7 @@ mod measure;
 mod page;
 mod plain;
 mod route;
+mod sequences;
 mod series;
 mod setting;
 mod table;
@@ -62,6 +63,9 @@ struct Options {
     /// Number of runs of each row; in `plain`, transfers in each cell [default: 3; in `plain` 5, with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     runs: Option<u64>,
+    /// Number of sequences of each row of the section `sequences`
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u64).range(1..))]
+    sequences: u64,
     /// Three short cells
     #[arg(long)]
     quick: bool,
@@ -94,6 +98,8 @@ enum Section {
     Changes,
     /// The first transfer on a path, and on one that an earlier run knew; a minute
     Cold,
+    /// Five transfers in a row, many times, over paths on which packets overtake; an hour
+    Sequences,
 }
 
 fn main() -> ExitCode {
@@ -154,6 +160,9 @@ fn run(options: &Options) -> anyhow::Result<bool> {
             Section::Impaired => impaired::run(&options.name, options.runs(), &mut page),
             Section::Changes => changes::run(&options.name, options.runs(), &mut page),
             Section::Cold => cold::run(options.runs(), &mut page),
+            Section::Sequences => {
+                sequences::run(&options.name, options.sequences as usize, &mut page)
+            }
         }?;
     }
     Ok(is_reached)
