@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_kit::stats::median;
 use link::{
     Class,
     sim::{Side, World},
@@ -26,7 +25,8 @@ struct Row {
 /// Of a row: the fraction of the new ideal goodput.
 struct Outcome {
     runs: Vec<f64>,
-    in_virtual_time: f64,
+    /// By seeds.
+    in_virtual_time: Vec<f64>,
 }
 
 /// The route is in use for so long before it changes.
@@ -142,11 +142,7 @@ impl Row {
 
 impl Outcome {
     fn is_reached(&self) -> bool {
-        self.median() >= REQUIRED
-    }
-
-    fn median(&self) -> f64 {
-        median(&self.runs).expect("each row has a run at least")
+        table::middle(&self.runs) >= REQUIRED
     }
 }
 
@@ -167,11 +163,10 @@ pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
             page.progress(&format!("{}, run {seed}: {fraction:.3} of ideal", row.name));
             fractions.push(fraction);
         }
-        let in_virtual_time =
-            virtual_time::medians_of_seeds(|seed| vec![row.in_virtual_time(seed)]);
+        let [in_virtual_time] = virtual_time::by_seeds(|seed| [row.in_virtual_time(seed)]);
         outcomes.push(Outcome {
             runs: fractions,
-            in_virtual_time: in_virtual_time[0],
+            in_virtual_time,
         });
         page.draft(&render(&rows, &outcomes))?;
     }
@@ -196,8 +191,8 @@ fn render(rows: &[Row], outcomes: &[Outcome]) -> String {
             table::spread(&outcome.runs),
             format!(">= {REQUIRED}"),
             mark.to_owned(),
-            format!("{:.3}", outcome.in_virtual_time),
-            table::difference(outcome.median(), outcome.in_virtual_time),
+            table::spread(&outcome.in_virtual_time),
+            table::difference(&outcome.runs, &outcome.in_virtual_time),
         ]);
     }
     table::align(&lines)

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bench_kit::stats::median;
 use link::sim::Side;
 use units::{BitRate, ByteCount};
 
@@ -36,7 +35,7 @@ fn over_kernel(seed: u64) -> anyhow::Result<Excess> {
     Ok([unknown_s, known_s].map(excess_rtts))
 }
 
-fn in_virtual_time(seed: u64) -> Vec<f64> {
+fn in_virtual_time(seed: u64) -> Excess {
     let route = Route::plain(RATE, RTT);
     let mut world = virtual_time::world(&route, seed);
     let unknown_s = virtual_time::transfer_s(&mut world, SIZE);
@@ -45,7 +44,7 @@ fn in_virtual_time(seed: u64) -> Vec<f64> {
     }
     virtual_time::settle(&mut world);
     let known_s = virtual_time::transfer_s(&mut world, SIZE);
-    [unknown_s, known_s].map(excess_rtts).to_vec()
+    [unknown_s, known_s].map(excess_rtts)
 }
 
 /// Returns whether all that is required was reached.
@@ -57,7 +56,7 @@ pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
         page.progress(&format!("run {seed}: {excess:.2?} RTT beyond ideal"));
         found.push(excess);
     }
-    let in_virtual_time = virtual_time::medians_of_seeds(in_virtual_time);
+    let in_virtual_time = virtual_time::by_seeds(in_virtual_time);
     let header = [
         "100 MB at 300 Mbit/s, 200 ms; path",
         "RTT beyond ideal",
@@ -69,14 +68,14 @@ pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut is_reached = true;
     for (index, (name, most)) in ROWS.into_iter().enumerate() {
         let figures: Vec<f64> = found.iter().map(|excess| excess[index]).collect();
-        let is_missed = median(&figures).is_none_or(|excess| excess > most);
+        let is_missed = table::middle(&figures) > most;
         is_reached &= !is_missed;
         lines.push(vec![
             name.to_owned(),
             table::spread(&figures),
             format!("<= {most}"),
             if is_missed { "MISSED" } else { "" }.to_owned(),
-            format!("{:.3}", in_virtual_time[index]),
+            table::spread(&in_virtual_time[index]),
         ]);
     }
     page.finish(&table::align(&lines))?;

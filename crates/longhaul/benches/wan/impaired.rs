@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use bench_kit::stats::median;
 use units::BitRate;
 use wansim::GilbertElliott;
 
@@ -24,8 +23,8 @@ struct Row {
 
 struct Outcome {
     runs: Vec<Run>,
-    /// Of each transfer.
-    in_virtual_time: Vec<f64>,
+    /// Of each transfer, by seeds.
+    in_virtual_time: [Vec<f64>; TRANSFERS],
 }
 
 const TRANSFERS: usize = 3;
@@ -98,7 +97,7 @@ impl Outcome {
     }
 
     fn third(&self) -> f64 {
-        median(&self.of(TRANSFERS - 1)).expect("each row has a run at least")
+        table::middle(&self.of(TRANSFERS - 1))
     }
 }
 
@@ -114,18 +113,17 @@ pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut outcomes: Vec<Outcome> = Vec::new();
     for row in &rows {
         let series = row.series();
-        let mut outcome = Outcome {
-            runs: Vec::new(),
-            in_virtual_time: Vec::new(),
-        };
+        let mut runs_of_row = Vec::new();
         for seed in 1..=runs {
             let progress = |done: &str| page.progress(&format!("{}, run {seed}: {done}", row.name));
             let run = series.over_kernel(&row.route, seed as u64, progress)?;
             progress(&format!("{:.3?} of ideal", run.fractions));
-            outcome.runs.push(run);
+            runs_of_row.push(run);
         }
-        outcome.in_virtual_time = series.in_virtual_time(&row.route);
-        outcomes.push(outcome);
+        outcomes.push(Outcome {
+            runs: runs_of_row,
+            in_virtual_time: series.in_virtual_time(&row.route),
+        });
         page.draft(&render(&rows, &outcomes))?;
     }
     page.finish(&render(&rows, &outcomes))?;
@@ -149,7 +147,7 @@ fn render(rows: &[Row], outcomes: &[Outcome]) -> String {
     ];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
     for (row, outcome) in rows.iter().zip(outcomes) {
-        let virtual_third = outcome.in_virtual_time[TRANSFERS - 1];
+        let [virtual_first, .., virtual_third] = &outcome.in_virtual_time;
         let is_missed = outcome.third() < row.required;
         let busy: Vec<f64> = outcome.runs.iter().map(|run| run.busy).collect();
         let distorted = outcome.runs.iter().filter(|run| run.is_distorted).count();
@@ -160,10 +158,10 @@ fn render(rows: &[Row], outcomes: &[Outcome]) -> String {
             table::spread(&outcome.of(TRANSFERS - 1)),
             format!(">= {:.2}", row.required),
             if is_missed { "MISSED" } else { "" }.to_owned(),
-            format!("{:.3}", outcome.in_virtual_time[0]),
-            format!("{virtual_third:.3}"),
-            table::difference(outcome.third(), virtual_third),
-            format!("{:.0} %", 100.0 * median(&busy).unwrap_or_default()),
+            table::spread(virtual_first),
+            table::spread(virtual_third),
+            table::difference(&outcome.of(TRANSFERS - 1), virtual_third),
+            format!("{:.0} %", 100.0 * table::middle(&busy)),
             format!("{distorted} of {}", outcome.runs.len()),
         ]);
     }

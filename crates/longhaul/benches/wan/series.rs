@@ -64,17 +64,16 @@ impl Series {
         Ok(())
     }
 
-    /// The ideal time by the time taken of each transfer, the median of some seeds.
-    pub fn in_virtual_time(&self, route: &Route) -> Vec<f64> {
+    /// The ideal time by the time taken of each of the first `N` transfers, by some seeds.
+    pub fn in_virtual_time<const N: usize>(&self, route: &Route) -> [Vec<f64>; N] {
         let ideal_s = route.ideal(self.size).as_secs_f64();
-        virtual_time::medians_of_seeds(|seed| {
+        virtual_time::by_seeds(|seed| {
             let mut world = virtual_time::world(route, seed);
-            let mut one = || {
+            [(); N].map(|()| {
                 let took_s = virtual_time::transfer_s(&mut world, self.size);
                 world.run_for(self.pause);
                 ideal_s / took_s
-            };
-            (0..self.transfers).map(|_| one()).collect()
+            })
         })
     }
 

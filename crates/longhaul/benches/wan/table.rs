@@ -79,7 +79,12 @@ fn median_run(outcome: &Outcome) -> &Run {
 
 fn median_of(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
     let values: Vec<f64> = runs.iter().map(value).collect();
-    median(&values).expect("each cell has a run at least")
+    middle(&values)
+}
+
+/// The median of figures, of which there are some.
+pub fn middle(figures: &[f64]) -> f64 {
+    median(figures).expect("each row has a run at least")
 }
 
 /// Median, least and most.
@@ -90,8 +95,9 @@ pub fn spread(figures: &[f64]) -> String {
     format!("{median:.3} ({min:.3}..{max:.3})")
 }
 
-/// What the kernel path reached beyond virtual time; a mark says that it has to be explained.
-pub fn difference(over_kernel: f64, in_virtual_time: f64) -> String {
+/// What the kernel path reached beyond virtual time, by the medians; a mark says that it has to be explained.
+pub fn difference(over_kernel: &[f64], in_virtual_time: &[f64]) -> String {
+    let [over_kernel, in_virtual_time] = [over_kernel, in_virtual_time].map(middle);
     let difference = over_kernel - in_virtual_time;
     let is_large = difference.abs() > DIFFERENCE_MAX;
     format!("{difference:+.3}{}", if is_large { " !" } else { "" })

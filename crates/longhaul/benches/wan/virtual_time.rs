@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bench_kit::{jobs, stats::median};
+use bench_kit::jobs;
 use link::{
     Class, Policy, congestion,
     sim::{Side, World, WorldConfig},
@@ -12,15 +12,10 @@ use units::ByteCount;
 
 use crate::route::Route;
 
-/// The median over the seeds of each of the figures that `trial` finds.
-pub fn medians_of_seeds(trial: impl Fn(u64) -> Vec<f64> + Sync) -> Vec<f64> {
+/// Each of the figures that `trial` finds, by some seeds.
+pub fn by_seeds<const N: usize>(trial: impl Fn(u64) -> [f64; N] + Sync) -> [Vec<f64>; N] {
     let found = jobs::map(&SEEDS, |seed| trial(*seed));
-    (0..found[0].len())
-        .map(|index| {
-            let figures: Vec<f64> = found.iter().map(|figures| figures[index]).collect();
-            median(&figures).expect("there are seeds")
-        })
-        .collect()
+    std::array::from_fn(|index| found.iter().map(|figures| figures[index]).collect())
 }
 
 /// Two sites as gateways are by default.
