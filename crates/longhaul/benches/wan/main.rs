@@ -6,8 +6,8 @@
 //! the link is warm: four bandwidth-delay products went before, not longer than 10 s ago. The kernel's TCP has
 //! 512 MB buffers and one transfer in each cell, in the midst of the runs; it is cut off after 15 s and
 //! scored at the rate that it reached. In the other sections each run has gateways that have never run
-//! before, and the same trial in virtual time stands beside. `--help` lists the options; the exit code is 1 if
-//! a required figure is missed.
+//! before; beside all but `sequences` stands the same trial in virtual time. `--help` lists the options; the exit
+//! code is 1 if a required figure is missed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
