@@ -88,7 +88,7 @@ impl Setting {
         gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
     }
 
-    /// Waits until the link is up.
+    /// Waits until the link is up, and for [`SETTLE`] behind that.
     ///
     /// # Errors
     /// If it is not up after a minute.

@@ -30,14 +30,14 @@ pub fn config(route: &Route, seed: u64) -> WorldConfig {
     }
 }
 
-/// A world whose link has just come up, as [`crate::setting::Setting::new`] has it.
+/// A world whose link has come up and has settled, as after [`crate::setting::Setting::settle`].
 pub fn world(route: &Route, seed: u64) -> World {
     let mut world = World::new(&config(route, seed));
     settle(&mut world);
     world
 }
 
-/// Waits until the link is up.
+/// Waits until the link is up, and for a while behind that.
 pub fn settle(world: &mut World) {
     world.run_until(LIMIT, |world| world.endpoint(Side::A).is_up(0));
     world.run_for(crate::setting::SETTLE);
