@@ -164,6 +164,24 @@ impl PathConfig {
     pub fn default_queue(rate: BitRate, rtt: Duration) -> ByteCount {
         rate.bytes_in(rtt / 2).max(ByteCount::new(300_000))
     }
+
+    /// Lets a share of the packets arrive earlier than the others by `part` of the delay, at most all of
+    /// it. The others take the delay as before.
+    pub fn let_overtake(&mut self, share: f64, part: f64) {
+        let ahead = self.delay.mul_f64(part.clamp(0.0, 1.0));
+        let (probability, straggler) = if ahead == self.delay {
+            (share, Straggler::Early)
+        } else {
+            // A path has no packets that are early by less than the delay; so the others are late.
+            self.delay -= ahead;
+            (1.0 - share, Straggler::Late(ahead))
+        };
+        self.reordering = Reordering {
+            probability,
+            correlation: 0.0,
+            straggler,
+        };
+    }
 }
 
 impl Radio {

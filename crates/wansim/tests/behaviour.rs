@@ -135,6 +135,27 @@ fn a_shorter_delay_lets_later_packets_overtake_those_on_their_way() {
 }
 
 #[test]
+fn a_share_of_the_packets_overtakes_the_others_by_a_part_of_the_delay() {
+    for (part, ahead) in [(0.1, 10 * MS), (0.5, 50 * MS), (1.0, 100 * MS)] {
+        let start = origin();
+        let mut config = PathConfig {
+            delay: 100 * MS,
+            ..PathConfig::default()
+        };
+        config.let_overtake(0.1, part);
+        let mut path = Path::new(config, 1);
+        (0..1000).for_each(|number| path.send(packet(number), start));
+        let arrivals = rest(&mut path, start);
+        let (early, others): (Vec<_>, Vec<_>) = arrivals
+            .into_iter()
+            .map(|(at, _)| at)
+            .partition(|at| *at == 100 * MS - ahead);
+        assert!((70..=130).contains(&early.len()), "{} early", early.len());
+        assert!(others.iter().all(|at| *at == 100 * MS), "the delay stays");
+    }
+}
+
+#[test]
 fn an_outage_takes_what_leaves_the_bottleneck_while_it_lasts_and_nothing_else() {
     let start = origin();
     let line = PathConfig {

@@ -11,7 +11,7 @@ use link::{
     sim::{Side, World},
 };
 use units::{BitRate, ByteCount};
-use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
+use wansim::{GilbertElliott, Jitter, PathConfig, Straggler};
 
 use crate::{Missed, median_and_worst, trace::Lines, trial::Trial};
 
@@ -65,7 +65,7 @@ fn rows() -> Vec<Row> {
                 share * 100.0,
                 part * 100.0
             );
-            add(&name, &|path| overtake(path, share, part));
+            add(&name, &|path| path.let_overtake(share, part));
         }
     }
     for (share, late_ms) in [(0.03, 20), (0.25, 5), (0.01, 100)] {
@@ -93,26 +93,6 @@ fn rows() -> Vec<Row> {
         });
     }
     rows
-}
-
-/// Lets a share of the packets arrive earlier than the others by a part of the delay.
-fn overtake(path: &mut PathConfig, share: f64, part: f64) {
-    let ahead = path.delay.mul_f64(part);
-    path.reordering = if part >= 1.0 {
-        Reordering {
-            probability: share,
-            correlation: 0.0,
-            straggler: Straggler::Early,
-        }
-    } else {
-        // The others are late.
-        path.delay -= ahead;
-        Reordering {
-            probability: 1.0 - share,
-            correlation: 0.0,
-            straggler: Straggler::Late(ahead),
-        }
-    };
 }
 
 /// The goodput of each transfer, by the rate of the line; zero for one that did not end in time.

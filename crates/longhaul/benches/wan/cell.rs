@@ -77,13 +77,12 @@ impl Cell {
 
     /// The fraction of the ideal that is required.
     pub fn required(&self) -> f64 {
+        // 500 MB are four round trips of sending there, so what a round trip costs weighs more.
+        let is_short = self.rate >= FAST && self.rtt >= Duration::from_secs(1);
         match self.loss {
-            // 500 MB are four round trips of sending there, so what a round trip costs weighs more.
-            _ if self.rate >= FAST && self.rtt >= Duration::from_secs(1) => 0.85,
-            0.0 => 0.97,
-            loss if loss <= 0.01 => 0.96,
-            loss if loss <= 0.1 => 0.95,
-            _ => 0.88,
+            loss if is_short && loss > 0.001 => 0.8,
+            _ if is_short => 0.85,
+            loss => required(loss),
         }
     }
 
@@ -106,6 +105,18 @@ impl fmt::Display for Cell {
     }
 }
 
+/// The fraction of the ideal that is required where this share of the packets is lost, one by one.
+pub fn required(loss: f64) -> f64 {
+    match loss {
+        0.0 => 0.97,
+        _ if loss <= 0.01 => 0.96,
+        _ if loss <= 0.1 => 0.95,
+        _ if loss <= 0.3 => 0.92,
+        _ if loss <= 0.5 => 0.88,
+        _ => 0.82,
+    }
+}
+
 /// Of the bytes on the wire at most this share is payload: `docs/measuring.md`.
-const PAYLOAD_SHARE: f64 = 0.94;
+pub const PAYLOAD_SHARE: f64 = 0.94;
 const FAST: BitRate = BitRate::gbit(1);

@@ -1,11 +1,13 @@
 //! Bulk transfers through a pair of gateways, over the kernel and an emulated WAN, against the ideal,
 //! what is required, and the kernel's TCP on the same path.
 //!
-//! A transfer is timed from connecting to the near gateway until the echo of the last bytes. The link
-//! is warm: four bandwidth-delay products went before, not longer than 10 s ago. The kernel's TCP has
+//! A transfer is timed from connecting to the near gateway until the echo of the last bytes. The bench has
+//! *sections*, of which `--only` chooses some; by default it is `plain`, paths that only lose packets. There
+//! the link is warm: four bandwidth-delay products went before, not longer than 10 s ago. The kernel's TCP has
 //! 512 MB buffers and one transfer in each cell, in the midst of the runs; it is cut off after 15 s and
-//! scored at the rate that it reached. `--help` lists the options; the exit code is 1 if a required
-//! figure is missed.
+//! scored at the rate that it reached. In the other sections each run has gateways that have never run
+//! before; beside all but `sequences` stands the same trial in virtual time. `--help` lists the options; the exit
+//! code is 1 if a required figure is missed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -13,34 +15,57 @@
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
 mod cell;
+mod changes;
+mod cold;
+mod impaired;
 mod limit;
 mod measure;
+mod page;
+mod plain;
+mod route;
+mod sequences;
+mod series;
+mod setting;
 mod table;
+mod virtual_time;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Context;
-use bench_kit::{machine, options};
-use clap::{Parser, value_parser};
+use bench_kit::options;
+use clap::{Parser, ValueEnum, value_parser};
 use emulator::privilege;
 use units::{BitRate, ByteCount};
 
-use crate::{
-    cell::Cell,
-    measure::{Outcome, Plan},
-};
+use crate::{cell::Cell, measure::Plan, page::Page};
 
 /// Bulk transfers through a pair of gateways over an emulated WAN, against the ideal and the kernel's TCP
+///
+/// --quick, --cell, --rate and --tcp concern the section `plain`, --name the others.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench wan --")]
 struct Options {
-    /// Number of transfers through the gateways in each cell [default: 5, with --quick 2]
+    /// Sections to be measured, in this order
+    #[arg(
+        long,
+        value_name = "SECTION",
+        value_delimiter = ',',
+        default_value = "plain"
+    )]
+    only: Vec<Section>,
+    /// Only rows whose name contains this
+    #[arg(
+        long,
+        value_name = "SUBSTRING",
+        default_value = "",
+        hide_default_value = true
+    )]
+    name: String,
+    /// Number of runs of each row; in `plain`, transfers in each cell [default: 3; in `plain` 5, with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     runs: Option<u64>,
+    /// Number of sequences of each row of the section `sequences`
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u64).range(1..))]
+    sequences: u64,
     /// Three short cells
     #[arg(long)]
     quick: bool,
@@ -63,6 +88,20 @@ struct Options {
     out: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Section {
+    /// Paths that only lose packets, warm transfers, and the kernel's TCP beside them; half an hour
+    Plain,
+    /// Heavy loss, bursts, corruption and overtaking, cold and warm transfers; 13 min
+    Impaired,
+    /// Routes that become longer, shorter, slower and faster, in use and idle; 16 min
+    Changes,
+    /// The first transfer on a path, and on one that an earlier run knew; a minute
+    Cold,
+    /// Five transfers in a row, many times, over paths on which packets overtake; an hour
+    Sequences,
+}
+
 fn main() -> ExitCode {
     match run(&options::read()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -75,6 +114,11 @@ fn main() -> ExitCode {
 }
 
 impl Options {
+    /// Of each row of other sections than `plain`.
+    fn runs(&self) -> usize {
+        self.runs.unwrap_or(3) as usize
+    }
+
     fn plan(&self) -> Plan {
         let (runs, limit_s, least_mb) = if self.quick {
             (2, 8, 150)
@@ -107,81 +151,19 @@ impl Options {
 
 /// Returns whether all that is required was reached.
 fn run(options: &Options) -> anyhow::Result<bool> {
-    let (plan, cells) = (&options.plan(), options.cells());
-    anyhow::ensure!(!cells.is_empty(), "there are no cells of that rate");
     privilege::acquire()?;
-    let began = Instant::now();
-    let machine = machine::describe();
-    println!("{machine}");
-    let expected: Duration = cells.iter().map(|cell| expected(cell, plan)).sum();
-    println!(
-        "{} cells, {} runs each, about {:.0} min\n",
-        cells.len(),
-        plan.runs,
-        (expected.as_secs_f64() / 60.0).ceil()
-    );
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    for (number, cell) in cells.iter().enumerate() {
-        let outcome = measure::measure(cell, plan, |done| {
-            let elapsed = began.elapsed().as_secs();
-            let (minutes, seconds) = (elapsed / 60, elapsed % 60);
-            let number = number + 1;
-            eprintln!(
-                "{minutes:3}:{seconds:02}  {number}/{}  {cell}: {done}",
-                cells.len()
-            );
-        });
-        outcomes.push(outcome.with_context(|| cell.to_string())?);
-        // An interrupted bench has something to show.
-        if let Some(out) = &options.out {
-            write(out, plan, &machine, &outcomes, began.elapsed())?;
-        }
+    let mut page = Page::new(options.out.clone());
+    let mut is_reached = true;
+    for section in &options.only {
+        is_reached &= match section {
+            Section::Plain => plain::run(&options.cells(), &options.plan(), &mut page),
+            Section::Impaired => impaired::run(&options.name, options.runs(), &mut page),
+            Section::Changes => changes::run(&options.name, options.runs(), &mut page),
+            Section::Cold => cold::run(options.runs(), &mut page),
+            Section::Sequences => {
+                sequences::run(&options.name, options.sequences as usize, &mut page)
+            }
+        }?;
     }
-    print!("\n{}", report(plan, &outcomes, began.elapsed()));
-    if let Some(out) = &options.out {
-        println!("written to {}", out.display());
-    }
-    Ok(outcomes.iter().all(table::is_reached))
-}
-
-fn write(
-    out: &Path,
-    plan: &Plan,
-    machine: &str,
-    outcomes: &[Outcome],
-    elapsed: Duration,
-) -> anyhow::Result<()> {
-    let command: Vec<String> = options::given().collect();
-    let text = format!(
-        "# `cargo xtask bench wan -- {}`\n\n{machine}. What the columns mean: `docs/measuring.md`.\n\n{}",
-        command.join(" "),
-        report(plan, outcomes, elapsed)
-    );
-    std::fs::write(out, text).with_context(|| out.display().to_string())
-}
-
-/// The table, and what was missed.
-fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
-    let mut text = table::render(outcomes, plan);
-    let missed = outcomes
-        .iter()
-        .filter(|outcome| !table::is_reached(outcome))
-        .count();
-    text += &format!(
-        "\ntook {:.0} min {:.0} s; {missed} of {} figures missed\n",
-        elapsed.as_secs() / 60,
-        elapsed.as_secs() % 60,
-        outcomes.len()
-    );
-    text
-}
-
-/// How long a cell takes if all goes well.
-fn expected(cell: &Cell, plan: &Plan) -> Duration {
-    let run = cell.ideal(cell.size(plan.least));
-    let warm_ups = 1 + plan.rivals.len() as u32;
-    run * plan.runs as u32
-        + cell.ideal(cell.warm_up()) * warm_ups
-        + (plan.rival_limit + 3 * cell.rtt) * plan.rivals.len() as u32
-        + Duration::from_secs(2)
+    Ok(is_reached)
 }

@@ -1,25 +1,21 @@
 //! One cell: an emulated path with a pair of gateways, and the runs over it.
 
 use std::{
-    net::{SocketAddr, TcpStream},
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use bench_kit::machine::{Load, Moment, ProcessTime};
-use emulator::{Direction, Report, Site, Wan, WanConfig};
-use eval::{
-    bulk::{Bulk, Ended, Sink},
-    gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways},
-};
+use emulator::{Direction, Report};
+use eval::bulk::Ended;
 use units::ByteCount;
 use wansim::ETHERNET_OVERHEAD;
 
 use crate::{
     cell::Cell,
     limit::{Cause, Limit},
+    setting::Setting,
 };
 
 /// How a cell is measured.
@@ -58,13 +54,9 @@ pub struct Run {
     pub limit: Limit,
 }
 
-/// Two sites, their gateways, and what sends and receives.
-struct Setting {
-    // In this order: the gateways end before their sites go.
-    gateways: Gateways,
-    sink: Sink,
-    door: SocketAddr,
-    wan: Wan,
+/// Where a cell is measured.
+struct Stage {
+    setting: Setting,
     warm_until: Option<Instant>,
 }
 
@@ -84,7 +76,10 @@ pub fn measure(
     plan: &Plan,
     mut progress: impl FnMut(&str),
 ) -> anyhow::Result<Outcome> {
-    let mut setting = Setting::new(cell)?;
+    let mut stage = Stage {
+        setting: Setting::new([cell.path(), cell.path()], 1)?,
+        warm_until: None,
+    };
     let size = cell.size(plan.least);
     let mut outcome = Outcome {
         cell: *cell,
@@ -96,24 +91,21 @@ pub fn measure(
         match step {
             Step::Gateways => {
                 let number = outcome.runs.len() + 1;
-                let run = match setting.run(cell, size) {
+                let run = match stage.run(cell, size) {
                     Ok(run) => {
                         progress(&format!("run {number}: {:.3} of ideal", run.fraction));
                         run
                     }
                     Err(error) => {
-                        let said = setting.gateways.last_words();
-                        let loads = setting.wan.report().directions.map(|way| way.load);
-                        progress(&format!(
-                            "run {number} failed: {error:#}\n{said}\n{loads:?}"
-                        ));
+                        let said = stage.setting.said();
+                        progress(&format!("run {number} failed: {error:#}\n{said}"));
                         Run::FAILED
                     }
                 };
                 outcome.runs.push(run);
             }
             Step::Rival(name) => {
-                let fraction = setting.rival(cell, size, name, plan.rival_limit)?;
+                let fraction = stage.rival(cell, size, name, plan.rival_limit)?;
                 match fraction {
                     Some(fraction) => progress(&format!("{name}: {fraction:.3} of ideal")),
                     None => progress(&format!("{name}: this kernel does not have it")),
@@ -163,62 +155,20 @@ fn steps(plan: &Plan) -> Vec<Step<'_>> {
     steps
 }
 
-impl Setting {
-    fn new(cell: &Cell) -> anyhow::Result<Self> {
-        let path = cell.path();
-        let mut config = WanConfig {
-            paths: [path.clone(), path],
-            ..WanConfig::default()
-        };
-        for site in &mut config.sites {
-            site.name = format!("bench-{}-{}", std::process::id(), site.name);
-        }
-        let wan = Wan::up(config)?;
-        wan.prepare_tcp(TCP_BUFFER)?;
-        let sink = Sink::start(&wan, Site::B, 6200)?;
-        let [a, b] = Site::BOTH.map(|site| wan.address(site));
-        let door = SocketAddr::from((a, 6201));
-        let target = sink.address();
-        let plan = GatewayPlan {
-            listen_a: SocketAddr::from((a, 4810)),
-            listen_b: SocketAddr::from((b, 4810)),
-            endpoint_b: SocketAddr::from((b, 4810)),
-            doors: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
-            allow: vec![target.to_string()],
-            serves: Vec::new(),
-            admin: ADMIN_ANYWHERE,
-        };
-        let program = Path::new(env!("CARGO_BIN_EXE_longhaul"));
-        let mut gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;
-        gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(door).is_ok())?))?;
-        Ok(Self {
-            gateways,
-            sink,
-            door,
-            wan,
-            warm_until: None,
-        })
-    }
-
+impl Stage {
     /// One measured transfer through the gateways, over a link that is warm.
     fn run(&mut self, cell: &Cell, size: ByteCount) -> anyhow::Result<Run> {
         // What is cut off still counts at the rate that it reached.
         let limit = 4 * cell.ideal(size) + Duration::from_secs(20);
         if self.warm_until.is_none_or(|until| until < Instant::now()) {
-            let warm_up = Bulk {
-                limit,
-                ..Bulk::new(self.door, cell.warm_up())
-            };
-            let ended = self.send(&warm_up).context("warming up")?;
+            let warm_up = self.setting.bulk(cell.warm_up(), limit);
+            let ended = self.setting.send(&warm_up).context("warming up")?;
             let limit_s = limit.as_secs();
             anyhow::ensure!(ended.is_complete, "the warm-up did not end in {limit_s} s");
         }
-        let start = self.start()?;
-        let ended = self.send(&Bulk {
-            limit,
-            ..Bulk::new(self.door, size)
-        })?;
-        let run = start.end(self, cell, size, &ended)?;
+        let start = Start::new(&self.setting)?;
+        let ended = self.setting.send(&self.setting.bulk(size, limit))?;
+        let run = start.end(&self.setting, cell, size, &ended)?;
         self.warm_until = Some(Instant::now() + WARM_FOR);
         Ok(run)
     }
@@ -231,39 +181,31 @@ impl Setting {
         name: &str,
         limit: Duration,
     ) -> anyhow::Result<Option<f64>> {
-        for site in Site::BOTH {
-            if self.wan.set_congestion_control(site, name).is_err() {
-                return Ok(None);
-            }
+        let setting = &mut self.setting;
+        if !setting.set_congestion_control(name) {
+            return Ok(None);
         }
-        let before = self.sink.received();
-        let ended = self.send(&Bulk {
-            limit,
-            ..Bulk::new(self.sink.address(), size)
-        })?;
-        let arrived = ByteCount::new(self.sink.received().bytes() - before.bytes());
+        let before = setting.received();
+        let ended = setting.send(&setting.direct_bulk(size, limit))?;
+        let arrived = ByteCount::new(setting.received().bytes() - before.bytes());
         // What is on its way, and what it draws, is gone by then.
         thread::sleep(2 * cell.rtt + Duration::from_millis(500));
         Ok(Some(fraction(cell, size, &ended, arrived)))
     }
-
-    fn send(&self, bulk: &Bulk) -> anyhow::Result<Ended> {
-        self.wan.enter(Site::A, || bulk.send())?
-    }
-
-    fn start(&self) -> anyhow::Result<Start> {
-        Ok(Start {
-            at: Instant::now(),
-            moment: Moment::now()?,
-            own: ProcessTime::own()?,
-            gateways: self.gateways.cpu_time()?,
-            report: self.wan.report(),
-            received: self.sink.received(),
-        })
-    }
 }
 
 impl Start {
+    fn new(setting: &Setting) -> anyhow::Result<Self> {
+        Ok(Self {
+            at: Instant::now(),
+            moment: Moment::now()?,
+            own: ProcessTime::own()?,
+            gateways: setting.cpu_time()?,
+            report: setting.report(),
+            received: setting.received(),
+        })
+    }
+
     /// What a transfer since then came to.
     fn end(
         &self,
@@ -273,12 +215,12 @@ impl Start {
         ended: &Ended,
     ) -> anyhow::Result<Run> {
         let elapsed = self.at.elapsed();
-        let after = setting.gateways.cpu_time()?;
+        let after = setting.cpu_time()?;
         let cpu = [0, 1].map(|site| after[site].since(self.gateways[site]));
         let ours = ProcessTime::own()?.saturating_sub(self.own) + cpu[0].all + cpu[1].all;
         let machine = self.moment.load_since(ours)?;
-        let report = setting.wan.report();
-        let arrived = setting.sink.received().bytes() - self.received.bytes();
+        let report = setting.report();
+        let arrived = setting.received().bytes() - self.received.bytes();
         let emulator = report.thread.cpu_time - self.report.thread.cpu_time;
         let limit = Limit::find(cell, size, ended, [&self.report, &report], &cpu, &machine);
         Ok(Run {
@@ -312,7 +254,5 @@ pub fn wire_bytes(before: &Report, after: &Report) -> f64 {
     (ip_bytes + packets * ETHERNET_OVERHEAD as f64) * (1.0 - drops / packets.max(1.0))
 }
 
-/// Four times what the longest path here holds.
-const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 /// So long after a transfer a link counts as warm.
 const WARM_FOR: Duration = Duration::from_secs(10);

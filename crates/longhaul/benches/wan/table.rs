@@ -1,8 +1,8 @@
-//! The table: a line for each cell, with what is required beside what was reached.
+//! The table of the plain cells: a line for each, with what is required beside what was reached.
 
 use std::{fmt::Write, time::Duration};
 
-use bench_kit::stats::median;
+use bench_kit::stats::{Summary, median};
 use units::ByteCount;
 
 use crate::measure::{Outcome, Plan, Run};
@@ -42,16 +42,13 @@ fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     let Outcome {
         cell, size, runs, ..
     } = outcome;
-    let fraction = median_of(runs, |run| run.fraction);
-    let fractions = || runs.iter().map(|run| run.fraction);
-    let least = fractions().fold(f64::INFINITY, f64::min);
-    let most = fractions().fold(0.0, f64::max);
+    let fractions: Vec<f64> = runs.iter().map(|run| run.fraction).collect();
     let mut row = vec![
         cell.to_string(),
         format!("{:.0}", size.bytes() as f64 * 1e-6),
         format!("{:.2}", cell.ideal(*size).as_secs_f64()),
         format!(">= {}", cell.required()),
-        format!("{fraction:.3} ({least:.3}..{most:.3})"),
+        spread(&fractions),
         if is_reached(outcome) { "" } else { "MISSED" }.to_owned(),
     ];
     for name in &plan.rivals {
@@ -82,15 +79,36 @@ fn median_run(outcome: &Outcome) -> &Run {
 
 fn median_of(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
     let values: Vec<f64> = runs.iter().map(value).collect();
-    median(&values).expect("each cell has a run at least")
+    middle(&values)
+}
+
+/// The median of figures, of which there are some.
+pub fn middle(figures: &[f64]) -> f64 {
+    median(figures).expect("each row has a run at least")
+}
+
+/// Median, least and most.
+pub fn spread(figures: &[f64]) -> String {
+    let Summary {
+        median, min, max, ..
+    } = Summary::of(figures).expect("each row has a run at least");
+    format!("{median:.3} ({min:.3}..{max:.3})")
+}
+
+/// What the kernel path reached beyond virtual time, by the medians; a mark says that it has to be explained.
+pub fn difference(over_kernel: &[f64], in_virtual_time: &[f64]) -> String {
+    let [over_kernel, in_virtual_time] = [over_kernel, in_virtual_time].map(middle);
+    let difference = over_kernel - in_virtual_time;
+    let is_large = difference.abs() > DIFFERENCE_MAX;
+    format!("{difference:+.3}{}", if is_large { " !" } else { "" })
 }
 
 fn per_gb(time: Duration, size: ByteCount) -> f64 {
     time.as_secs_f64() / (size.bytes() as f64 * 1e-9)
 }
 
-/// Columns of equal width; the first row is the header.
-fn align(rows: &[Vec<String>]) -> String {
+/// Columns of equal width, as Markdown that reads as text, too; the first row is the header.
+pub fn align(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();
@@ -109,3 +127,6 @@ fn align(rows: &[Vec<String>]) -> String {
     }
     text
 }
+
+/// Of the ideal, between the kernel path and virtual time.
+const DIFFERENCE_MAX: f64 = 0.03;

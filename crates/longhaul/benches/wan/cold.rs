@@ -1,0 +1,89 @@
+//! The first transfer of a link: on a path that nobody knows, and on one that an earlier run of the gateways knew.
+
+use std::time::Duration;
+
+use link::sim::Side;
+use units::{BitRate, ByteCount};
+
+use crate::{page::Page, route::Route, setting::Setting, table, virtual_time};
+
+const RATE: BitRate = BitRate::mbit(300);
+const RTT: Duration = Duration::from_millis(200);
+const SIZE: ByteCount = ByteCount::megabytes(100);
+const LIMIT: Duration = Duration::from_secs(60);
+/// Round trips beyond the ideal time that are allowed at most.
+const ROWS: [(&str, f64); 2] = [
+    ("never seen before", 4.0),
+    ("seen by an earlier run of both gateways", 2.0),
+];
+
+/// Round trips beyond the ideal time, of each row.
+type Excess = [f64; ROWS.len()];
+
+fn excess_rtts(took_s: f64) -> f64 {
+    let ideal = Route::plain(RATE, RTT).ideal(SIZE);
+    (took_s - ideal.as_secs_f64()) / RTT.as_secs_f64()
+}
+
+fn over_kernel(seed: u64) -> anyhow::Result<Excess> {
+    let mut setting = Setting::new(Route::plain(RATE, RTT).paths(), seed)?;
+    setting.settle()?;
+    let unknown_s = setting.transfer_s(SIZE, LIMIT)?;
+    setting.restart_gateways()?;
+    setting.settle()?;
+    let known_s = setting.transfer_s(SIZE, LIMIT)?;
+    Ok([unknown_s, known_s].map(excess_rtts))
+}
+
+fn in_virtual_time(seed: u64) -> Excess {
+    let route = Route::plain(RATE, RTT);
+    let mut world = virtual_time::world(&route, seed);
+    let unknown_s = virtual_time::transfer_s(&mut world, SIZE);
+    for side in [Side::A, Side::B] {
+        world.restart(side, &virtual_time::config(&route, seed));
+    }
+    virtual_time::settle(&mut world);
+    let known_s = virtual_time::transfer_s(&mut world, SIZE);
+    [unknown_s, known_s].map(excess_rtts)
+}
+
+/// Returns whether all that is required was reached.
+pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
+    page.announce(ROWS.len(), runs, EXPECTED * runs as u32)?;
+    let mut found: Vec<Excess> = Vec::new();
+    for seed in 1..=runs {
+        let excess = over_kernel(seed as u64).unwrap_or_else(|error| {
+            page.progress(&format!("run {seed} failed: {error:#}"));
+            [f64::INFINITY; ROWS.len()]
+        });
+        page.progress(&format!("run {seed}: {excess:.2?} RTT beyond ideal"));
+        found.push(excess);
+    }
+    let in_virtual_time = virtual_time::by_seeds(in_virtual_time);
+    let header = [
+        "100 MB at 300 Mbit/s, 200 ms; path",
+        "RTT beyond ideal",
+        "required",
+        "",
+        "virtual",
+    ];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    let mut is_reached = true;
+    for (index, (name, most)) in ROWS.into_iter().enumerate() {
+        let figures: Vec<f64> = found.iter().map(|excess| excess[index]).collect();
+        let is_missed = table::middle(&figures) > most;
+        is_reached &= !is_missed;
+        lines.push(vec![
+            name.to_owned(),
+            table::spread(&figures),
+            format!("<= {most}"),
+            if is_missed { "MISSED" } else { "" }.to_owned(),
+            table::spread(&in_virtual_time[index]),
+        ]);
+    }
+    page.finish(&table::align(&lines))?;
+    Ok(is_reached)
+}
+
+/// A run, if all goes well.
+const EXPECTED: Duration = Duration::from_secs(14);

@@ -1,0 +1,209 @@
+//! Where the trials take place: two sites with an emulated WAN between them, their gateways, and what sends and
+//! receives.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use bench_kit::machine::ProcessTime;
+use emulator::{Direction, Report, Site, Wan, WanConfig};
+use eval::{
+    bulk::{Bulk, Ended, Sink},
+    gateways::{GatewayPlan, Gateways},
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use units::ByteCount;
+use wansim::PathConfig;
+
+/// Two sites, their gateways, and what sends and receives. Drop ends everything.
+pub struct Setting {
+    // In this order: the gateways end before their sites go.
+    gateways: Gateways,
+    sink: Sink,
+    door: SocketAddr,
+    wan: Wan,
+}
+
+impl Setting {
+    /// Sites with these paths (A to B, then B to A), and gateways that have never run before.
+    pub fn new(paths: [PathConfig; 2], seed: u64) -> anyhow::Result<Self> {
+        let mut config = WanConfig {
+            paths,
+            seed,
+            ..WanConfig::default()
+        };
+        for site in &mut config.sites {
+            site.name = format!("bench-{}-{}", std::process::id(), site.name);
+        }
+        let wan = Wan::up(config)?;
+        wan.prepare_tcp(TCP_BUFFER)?;
+        let sink = Sink::start(&wan, Site::B, 6200)?;
+        let [a, b] = Site::BOTH.map(|site| wan.address(site));
+        let door = SocketAddr::from((a, 6201));
+        let target = sink.address();
+        let plan = GatewayPlan {
+            listen_a: SocketAddr::from((a, 4810)),
+            listen_b: SocketAddr::from((b, 4810)),
+            endpoint_b: SocketAddr::from((b, 4810)),
+            doors: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
+            allow: vec![target.to_string()],
+            serves: Vec::new(),
+            admin: ADMIN,
+        };
+        let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program())?))?;
+        let mut setting = Self {
+            gateways,
+            sink,
+            door,
+            wan,
+        };
+        setting.wait_for_door()?;
+        Ok(setting)
+    }
+
+    /// Ends both gateways as a service manager does, and starts them again with the files that they left.
+    pub fn restart_gateways(&mut self) -> anyhow::Result<()> {
+        for site in Site::BOTH {
+            self.gateways.stop(site, Signal::SIGTERM)?;
+        }
+        for site in Site::BOTH {
+            let command = self.wan.command(site, program())?;
+            self.gateways.launch(site, command)?;
+        }
+        self.wait_for_door()
+    }
+
+    fn wait_for_door(&mut self) -> anyhow::Result<()> {
+        let Self {
+            gateways,
+            wan,
+            door,
+            ..
+        } = self;
+        gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
+    }
+
+    /// Waits until the link is up, and for [`SETTLE`] behind that.
+    ///
+    /// # Errors
+    /// If it is not up after a minute.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        for _ in 0..LINK_TRIES {
+            if self.is_up()? {
+                thread::sleep(SETTLE);
+                return Ok(());
+            }
+            thread::sleep(LINK_CHECK_INTERVAL);
+        }
+        anyhow::bail!("the link is not up; {}", self.said())
+    }
+
+    fn is_up(&self) -> anyhow::Result<bool> {
+        let admin = ADMIN.to_string();
+        let mut command = self.wan.command(Site::A, program())?;
+        let answer = command
+            .args(["status", "--json", "--admin", &admin])
+            .output()
+            .context("asking the gateway")?;
+        let status: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
+        Ok(status["peers"][0]["state"] == "up")
+    }
+
+    /// A transfer through the gateways, with their door.
+    pub fn bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
+        Bulk {
+            limit,
+            ..Bulk::new(self.door, size)
+        }
+    }
+
+    /// A transfer that bypasses the gateways.
+    pub fn direct_bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
+        Bulk {
+            limit,
+            ..Bulk::new(self.sink.address(), size)
+        }
+    }
+
+    /// Sends from site A, and waits for the end.
+    pub fn send(&self, bulk: &Bulk) -> anyhow::Result<Ended> {
+        self.wan.enter(Site::A, || bulk.send())?
+    }
+
+    /// Seconds from connecting until the echo of the last of `size` bytes; of a transfer that is cut off, what it
+    /// would have taken at the rate that it reached.
+    ///
+    /// # Errors
+    /// If the transfer breaks off.
+    pub fn transfer_s(&self, size: ByteCount, limit: Duration) -> anyhow::Result<f64> {
+        let before = self.received();
+        let ended = self.send(&self.bulk(size, limit))?;
+        let arrived = self.received().bytes() - before.bytes();
+        let share = if ended.is_complete {
+            1.0
+        } else {
+            arrived as f64 / size.bytes() as f64
+        };
+        Ok(ended.elapsed.as_secs_f64() / share)
+    }
+
+    /// Sends from site A in a thread of its own.
+    pub fn begin(
+        &self,
+        bulk: Bulk,
+    ) -> anyhow::Result<thread::JoinHandle<std::io::Result<anyhow::Result<Ended>>>> {
+        Ok(self.wan.spawn_thread_in(Site::A, move || bulk.send())?)
+    }
+
+    /// Changes the paths while traffic flows.
+    pub fn set_paths(&self, [forward, backward]: [PathConfig; 2]) {
+        self.wan.set(Direction::AToB, forward);
+        self.wan.set(Direction::BToA, backward);
+    }
+
+    /// Lets both sites' TCP use this congestion control. Returns whether the kernel has it.
+    pub fn set_congestion_control(&mut self, name: &str) -> bool {
+        let mut set = |site| self.wan.set_congestion_control(site, name).is_ok();
+        Site::BOTH.into_iter().all(&mut set)
+    }
+
+    /// Bytes that have arrived so far.
+    pub fn received(&self) -> ByteCount {
+        self.sink.received()
+    }
+
+    pub fn report(&self) -> Report {
+        self.wan.report()
+    }
+
+    /// Processor time of the gateways, the sending one first.
+    pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
+        self.gateways.cpu_time()
+    }
+
+    /// The last lines of the gateways' logs, and what the emulator could not do.
+    pub fn said(&self) -> String {
+        let loads = self.wan.report().directions.map(|way| way.load);
+        format!("{}\n{loads:?}", self.gateways.last_words())
+    }
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_longhaul"))
+}
+
+/// A link that has come up is left alone for so long: reports of the handshake arrive, keys are confirmed.
+pub const SETTLE: Duration = Duration::from_secs(2);
+
+/// Four times what the longest path here holds.
+const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
+const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// A minute: at 64 % of loss each way a handshake needs many flights.
+const LINK_TRIES: usize = 600;
+/// Of both gateways, each in its own site.
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4812);

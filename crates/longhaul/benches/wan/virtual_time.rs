@@ -1,0 +1,55 @@
+//! The same trials in virtual time: two link cores over the paths of a [`Route`], without kernel, sockets, TCP
+//! and other work on the machine. What differs from the kernel path is due to these.
+
+use std::time::Duration;
+
+use bench_kit::jobs;
+use link::{
+    Class, Policy, congestion,
+    sim::{Side, World, WorldConfig},
+};
+use units::ByteCount;
+
+use crate::route::Route;
+
+/// Each of the figures that `trial` finds, by some seeds.
+pub fn by_seeds<const N: usize>(trial: impl Fn(u64) -> [f64; N] + Sync) -> [Vec<f64>; N] {
+    let found = jobs::map(&SEEDS, |seed| trial(*seed));
+    std::array::from_fn(|index| found.iter().map(|figures| figures[index]).collect())
+}
+
+/// Two sites as gateways are by default.
+pub fn config(route: &Route, seed: u64) -> WorldConfig {
+    WorldConfig {
+        forward: route.forward.clone(),
+        backward: route.backward.clone(),
+        seed,
+        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
+        memory_max: ByteCount::gibibytes(1),
+        idle_timeout: Duration::from_secs(600),
+    }
+}
+
+/// A world whose link has come up and has settled, as after [`crate::setting::Setting::settle`].
+pub fn world(route: &Route, seed: u64) -> World {
+    let mut world = World::new(&config(route, seed));
+    settle(&mut world);
+    world
+}
+
+/// Waits until the link is up, and for a while behind that.
+pub fn settle(world: &mut World) {
+    world.run_until(LIMIT, |world| world.endpoint(Side::A).is_up(0));
+    world.run_for(crate::setting::SETTLE);
+}
+
+/// Seconds that a transfer takes; endless if it fails.
+pub fn transfer_s(world: &mut World, size: ByteCount) -> f64 {
+    let id = world.send(Side::A, Class::Bulk, size);
+    let took = world.run_to_end(id, LIMIT);
+    took.map_or(f64::INFINITY, |took| took.as_secs_f64())
+}
+
+/// Longer transfers, and handshakes, have failed.
+const LIMIT: Duration = Duration::from_secs(300);
+const SEEDS: [u64; 3] = [1, 2, 3];
