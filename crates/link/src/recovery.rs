@@ -73,6 +73,8 @@ pub(crate) struct SentLog {
     measures_from: Time,
     /// How late packets were that had been given up wrongly.
     lateness: Lateness,
+    /// As of the newest report.
+    base_rtt: Duration,
     /// How late reports were on packets that had been given up because no report covered them.
     report_lateness: Lateness,
     spoken: Spoken,
@@ -129,6 +131,7 @@ impl SentLog {
             reference: Time::default(),
             measures_from: Time::default(),
             lateness: Lateness::default(),
+            base_rtt: Duration::ZERO,
             report_lateness: Lateness::default(),
             spoken: Spoken::default(),
             judged_until: 0,
@@ -282,6 +285,11 @@ impl SentLog {
         let waited = Duration::from_micros(report.delay_us);
         let judged = self.get(report.front.number).map(|sent| sent.time + waited);
         let judged = judged.filter(|judged| *judged <= now);
+        if 2 * base_rtt < self.base_rtt {
+            // What was late came by the longer route, behind what took the shorter one. That is over.
+            self.lateness = Lateness::default();
+        }
+        self.base_rtt = base_rtt;
         let window = self.reorder_window(base_rtt, now);
         self.window = window;
         self.wait_max = wait_max(base_rtt);

@@ -82,6 +82,10 @@ impl Knee {
             ..*digest
         };
         let factor = self.flow.measure(&digest, queue_s, now_s);
+        if factor != 1.0 {
+            // What the path before lost would dilute what this one loses.
+            self.flow.floor.begin_count(now_s);
+        }
         if self.mode.window_fits_base_rtt() {
             self.flow.window *= factor;
         }
