@@ -550,7 +550,8 @@ impl SentLog {
             }
             // A packet that no report covered may have arrived: to count it as lost would count lost reports.
             let unknown = sent.untold && !self.spoken.contains(self.resolved);
-            let exempt = lost && (sent.time < outage_end || unknown);
+            let in_outage = sent.time < outage_end;
+            let exempt = lost && (in_outage || unknown);
             sent.is_exempt = exempt;
             let is_probe = matches!(
                 sent.contents.first,
@@ -569,6 +570,7 @@ impl SentLog {
                     bytes: usize::from(sent.bytes),
                     sent_s: sent.time.0 as f64 * 1e-9,
                     lost,
+                    in_outage,
                 });
             }
             self.resolved += 1;

@@ -198,6 +198,7 @@ mod tests {
             bytes,
             sent_s,
             lost,
+            in_outage: false,
         }
     }
 

@@ -15,6 +15,9 @@ pub struct Resolved {
     pub sent_s: f64,
     /// Whether it was given up as lost.
     pub lost: bool,
+    /// It was sent before the end of an outage. It arrived, then, and says nothing of what the path loses: those that
+    /// were lost in the outage are left out.
+    pub in_outage: bool,
 }
 
 /// The receive time of one packet.

@@ -82,12 +82,10 @@ impl Knee {
             ..*digest
         };
         let factor = self.flow.measure(&digest, queue_s, now_s);
-        if factor != 1.0 {
-            // What the path before lost would dilute what this one loses.
-            self.flow.floor.begin_count(now_s);
-        }
-        if self.mode.window_fits_base_rtt() {
+        if factor != 1.0 && self.mode.window_fits_base_rtt() {
             self.flow.window *= factor;
+            // What the path before lost says nothing of this one.
+            self.flow.floor.begin_count(now_s);
         }
     }
 
@@ -248,6 +246,7 @@ fn resolved_at(
             bytes: 1500,
             sent_s,
             lost: is_lost(number),
+            in_outage: false,
         })
         .collect()
 }

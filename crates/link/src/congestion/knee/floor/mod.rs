@@ -98,7 +98,7 @@ impl Floor {
     /// Counts packets whose fate became known, and the send times of packets that were given up wrongly.
     pub(super) fn update(&mut self, resolved: &[Resolved], late_sent_s: &[f64]) {
         let allowed = self.loss() + self.tolerance();
-        for packet in resolved {
+        for packet in resolved.iter().filter(|packet| !packet.in_outage) {
             self.count(packet, allowed);
         }
         for sent_s in late_sent_s {

@@ -74,7 +74,10 @@ impl Start {
         }
         self.learn_from_first_round(flow, now_s);
         if self.is_lossy(flow) {
-            return Next::CutForLoss(LossySign::PLAIN);
+            if !flow.floor.passes_as_at_first() {
+                return Next::CutForLoss(LossySign::PLAIN);
+            }
+            flow.floor.learn(LEARNED_PACKETS_MAX);
         }
         self.ask_for_train(flow, now_s);
         if flow.round_is_over(now_s) {
@@ -98,7 +101,8 @@ impl Start {
     fn is_lossy(&self, flow: &Flow) -> bool {
         !is_far_below_train(flow)
             && self.rounds >= ROUNDS_BEFORE_CUT
-            && flow.floor.since_cut.packets >= PACKETS_BEFORE_CUT
+            && flow.window >= GROWTH_BEFORE_CUT * self.first_window
+            && flow.floor.packets_since_first_round() >= PACKETS_BEFORE_CUT
             && flow.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
     }
 
@@ -232,9 +236,12 @@ const LEARNED_PACKETS_MAX: f64 = 200.0;
 /// chance while the floor is hardly known, and ending too early costs many rounds of slow growth.
 const EXCESS_AT_ONCE: f64 = 0.10;
 const RUNS_AT_ONCE: f64 = 8.0;
-/// ... after this many rounds and packets, since the first ones say little.
+/// ... after this many rounds, and packets after the first round, since the first ones say little: one that overtakes
+/// a train makes the others seem lost.
 const ROUNDS_BEFORE_CUT: u32 = 2;
 const PACKETS_BEFORE_CUT: f64 = 32.0;
+/// ... and after this growth: if as large a part passes then as in the first round, the path loses by itself.
+const GROWTH_BEFORE_CUT: f64 = 4.0;
 /// Beside a delivered rate that no longer grows, this excess is enough to tell that the path is full.
 const EXCESS_WHEN_FLAT: f64 = 0.05;
 /// A round in which the delivered rate grew by less than this factor, though what was sent grew by as much, is flat.
