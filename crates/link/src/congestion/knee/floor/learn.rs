@@ -130,7 +130,7 @@ impl Floor {
         self.since_cut.packets - self.first.packets
     }
 
-    /// Whether nearly as large a part has arrived since the first round as in it, though the sender has grown several
+    /// Whether about as large a part has arrived since the first round as in it, though the sender has grown several
     /// times since then: an overload would pass the less, the more is sent.
     pub(in super::super) fn passes_as_at_first(&self) -> bool {
         let arrived = |tally: &Tally| tally.packets - tally.losses;

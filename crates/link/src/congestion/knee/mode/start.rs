@@ -74,7 +74,7 @@ impl Start {
         }
         self.learn_from_first_round(flow, now_s);
         if self.is_lossy(flow) {
-            if !flow.floor.passes_as_at_first() {
+            if flow.floor.since_cut.rate() > PATH_LOSS_MAX || !flow.floor.passes_as_at_first() {
                 return Next::CutForLoss(LossySign::PLAIN);
             }
             flow.floor.learn(LEARNED_PACKETS_MAX);
@@ -242,6 +242,8 @@ const ROUNDS_BEFORE_CUT: u32 = 2;
 const PACKETS_BEFORE_CUT: f64 = 32.0;
 /// ... and after this growth: if as large a part passes then as in the first round, the path loses by itself.
 const GROWTH_BEFORE_CUT: f64 = 4.0;
+/// No path loses more by itself: the first train may have been too long for a queue, and have lost as much.
+const PATH_LOSS_MAX: f64 = 0.75;
 /// Beside a delivered rate that no longer grows, this excess is enough to tell that the path is full.
 const EXCESS_WHEN_FLAT: f64 = 0.05;
 /// A round in which the delivered rate grew by less than this factor, though what was sent grew by as much, is flat.
