@@ -130,15 +130,6 @@ impl Floor {
         self.since_cut.packets - self.first.packets
     }
 
-    /// Whether about as large a part has arrived since the first round as in it, though the sender has grown several
-    /// times since then: an overload would pass the less, the more is sent.
-    pub(in super::super) fn passes_as_at_first(&self) -> bool {
-        let arrived = |tally: &Tally| tally.packets - tally.losses;
-        let packets = self.packets_since_first_round();
-        let part = (arrived(&self.since_cut) - arrived(&self.first)) / packets.max(1.0);
-        part >= PASSES_AS_AT_FIRST * (1.0 - self.first.rate())
-    }
-
     /// Takes what an experiment has shown for the floor.
     pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
         self.estimate.replace(loss, packets);
@@ -151,8 +142,6 @@ impl Floor {
     }
 }
 
-/// At four times the rate an overload passes a quarter of the part that it passed before.
-const PASSES_AS_AT_FIRST: f64 = 0.6;
 /// Below this floor single losses count, and a loss this far above the floor is near it.
 pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 

@@ -74,10 +74,13 @@ impl Start {
         }
         self.learn_from_first_round(flow, now_s);
         if self.is_lossy(flow) {
-            if flow.floor.since_cut.rate() > PATH_LOSS_MAX || !flow.floor.passes_as_at_first() {
+            // What the first round lost at a fraction of the rate, the path loses by itself.
+            if flow.floor.since_cut.rate() <= PATH_LOSS_MAX {
+                flow.floor.learn_first();
+            }
+            if self.is_lossy(flow) {
                 return Next::CutForLoss(LossySign::PLAIN);
             }
-            flow.floor.learn(LEARNED_PACKETS_MAX);
         }
         self.ask_for_train(flow, now_s);
         if flow.round_is_over(now_s) {
@@ -240,7 +243,7 @@ const RUNS_AT_ONCE: f64 = 8.0;
 /// a train makes the others seem lost.
 const ROUNDS_BEFORE_CUT: u32 = 2;
 const PACKETS_BEFORE_CUT: f64 = 32.0;
-/// ... and after this growth: if as large a part passes then as in the first round, the path loses by itself.
+/// ... and after this growth: a part that was lost at a fourth of the rate, too, was not lost by the rate.
 const GROWTH_BEFORE_CUT: f64 = 4.0;
 /// No path loses more by itself: the first train may have been too long for a queue, and have lost as much.
 const PATH_LOSS_MAX: f64 = 0.75;
