@@ -138,41 +138,33 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
     }
 }
 
-/// The first words of a transfer over a path that loses two packets of three, or on which some packets overtake. Both
-/// seemed an overload: the link took it for a slow line, and found out after seconds.
+/// One packet that overtakes a train makes the others seem lost, until they arrive: the link took that for a slow line,
+/// and found out after seconds.
 #[test]
-fn a_cold_start_takes_neither_loss_nor_overtakers_for_a_full_line() {
-    let rate = BitRate::mbit(300);
-    let rtt = Duration::from_millis(200);
-    let plain = PathConfig {
+fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
+    let (rate, rtt) = (BitRate::mbit(300), Duration::from_millis(200));
+    let backward = PathConfig {
         rate: Some(rate),
         queue: PathConfig::default_queue(rate, rtt),
         delay: rtt / 2,
         ..PathConfig::default()
     };
-    let mut lossy = plain.clone();
-    lossy.loss = 0.64;
-    let mut overtaken = plain.clone();
-    overtaken.let_overtake(0.03, 1.0);
-    for (name, forward, arrives, least) in [
-        ("64 % lost", &lossy, 0.36, 0.1),
-        ("3 % overtake", &overtaken, 1.0, 0.5),
-    ] {
-        let mut worst = f64::INFINITY;
-        for seed in 1..=40 {
-            let mut world = World::new(&WorldConfig {
-                forward: forward.clone(),
-                backward: if arrives < 1.0 { &lossy } else { &plain }.clone(),
-                ..config(seed)
-            });
-            let size_bytes = PAYLOAD * arrives * rate.as_bytes_per_s();
-            world.run_for(Duration::from_secs(2));
-            let id = world.send(Side::A, Class::Bulk, ByteCount::new(size_bytes as u64));
-            let took = world.run_to_end(id, Duration::from_secs(60));
-            let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
-            worst = f64::min(worst, (1.0 + rtt.as_secs_f64()) / took_s);
-        }
-        println!("{name}: worst of 40 seeds {worst:.3} of ideal");
-        assert!(worst > least, "{name}: {worst}");
+    let mut forward = backward.clone();
+    forward.let_overtake(0.03, 1.0);
+    let mut worst = f64::INFINITY;
+    for seed in 1..=40 {
+        let mut world = World::new(&WorldConfig {
+            forward: forward.clone(),
+            backward: backward.clone(),
+            ..config(seed)
+        });
+        let size = ByteCount::new((PAYLOAD * rate.as_bytes_per_s()) as u64);
+        world.run_for(Duration::from_secs(2));
+        let id = world.send(Side::A, Class::Bulk, size);
+        let took = world.run_to_end(id, Duration::from_secs(60));
+        let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
+        worst = f64::min(worst, (1.0 + rtt.as_secs_f64()) / took_s);
     }
+    println!("worst of 40 seeds: {worst:.3} of ideal");
+    assert!(worst > 0.5, "{worst}");
 }

@@ -130,6 +130,12 @@ impl Floor {
         self.since_cut.packets - self.first.packets
     }
 
+    /// Whether the losses of the first round came one by one, as independent ones do. A queue that is too short for the
+    /// first train loses the rest of it in one piece.
+    pub(in super::super) fn is_scattered_at_first(&self) -> bool {
+        self.first.losses <= SCATTERED_RUN_MAX * self.first.runs
+    }
+
     /// Takes what an experiment has shown for the floor.
     pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
         self.estimate.replace(loss, packets);
@@ -142,6 +148,8 @@ impl Floor {
     }
 }
 
+/// Losses of more than this many packets in a row, on average, are a queue's: at 64 % independent ones make 2.8.
+const SCATTERED_RUN_MAX: f64 = 6.0;
 /// Below this floor single losses count, and a loss this far above the floor is near it.
 pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 

@@ -75,7 +75,7 @@ impl Start {
         self.learn_from_first_round(flow, now_s);
         if self.is_lossy(flow) {
             // What the first round lost at a fraction of the rate, the path loses by itself.
-            if flow.floor.since_cut.rate() <= PATH_LOSS_MAX {
+            if flow.floor.since_cut.rate() <= PATH_LOSS_MAX && flow.floor.is_scattered_at_first() {
                 flow.floor.learn_first();
             }
             if self.is_lossy(flow) {
@@ -245,7 +245,7 @@ const ROUNDS_BEFORE_CUT: u32 = 2;
 const PACKETS_BEFORE_CUT: f64 = 32.0;
 /// ... and after this growth: a part that was lost at a fourth of the rate, too, was not lost by the rate.
 const GROWTH_BEFORE_CUT: f64 = 4.0;
-/// No path loses more by itself: the first train may have been too long for a queue, and have lost as much.
+/// No path loses more by itself.
 const PATH_LOSS_MAX: f64 = 0.75;
 /// Beside a delivered rate that no longer grows, this excess is enough to tell that the path is full.
 const EXCESS_WHEN_FLAT: f64 = 0.05;
