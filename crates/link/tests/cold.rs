@@ -16,12 +16,7 @@ const SIZE: ByteCount = ByteCount::megabytes(100);
 const PAYLOAD: f64 = 0.94;
 
 fn config(seed: u64) -> WorldConfig {
-    let path = PathConfig {
-        rate: Some(RATE),
-        queue: PathConfig::default_queue(RATE, RTT),
-        delay: RTT / 2,
-        ..PathConfig::default()
-    };
+    let path = PathConfig::line(RATE, RTT);
     WorldConfig {
         forward: path.clone(),
         backward: path,
@@ -105,12 +100,7 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
     for (mbit, rtt_ms) in SLOW_LINES {
         for (is_both_ways, up_for_ms) in [(false, 1000), (true, 1000), (false, 30), (true, 30)] {
             let (rate, rtt) = (BitRate::mbit(mbit), Duration::from_millis(rtt_ms));
-            let path = PathConfig {
-                rate: Some(rate),
-                queue: PathConfig::default_queue(rate, rtt),
-                delay: rtt / 2,
-                ..PathConfig::default()
-            };
+            let path = PathConfig::line(rate, rtt);
             let mut world = World::new(&WorldConfig {
                 forward: path.clone(),
                 backward: path,
@@ -131,9 +121,15 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
                  {took_s:.2} s in place of 3, {dropped:.3} dropped"
             );
             println!("{line}");
-            // 81 % of what went to a line that holds two packets were dropped before a train was believed against the
-            // first window, 13 % now. The worst is 17 %, in the first tenth of a second of a line of 2 Mbit/s.
-            assert!(took_s < 4.2 && dropped < 0.18, "{line}");
+            // The worst is a line that holds two packets: 81 % were dropped before a train was believed against the
+            // first window, 13 % now. At 2 Mbit/s and 20 ms it is 17 %, all in the first quarter of a second: losses
+            // that were none had ended that start sooner.
+            let dropped_max = if (mbit, rtt_ms) == (2, 20) {
+                0.18
+            } else {
+                0.15
+            };
+            assert!(took_s < 4.2 && dropped < dropped_max, "{line}");
         }
     }
 }
@@ -143,12 +139,7 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
 #[test]
 fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
     let (rate, rtt) = (BitRate::mbit(300), Duration::from_millis(200));
-    let backward = PathConfig {
-        rate: Some(rate),
-        queue: PathConfig::default_queue(rate, rtt),
-        delay: rtt / 2,
-        ..PathConfig::default()
-    };
+    let backward = PathConfig::line(rate, rtt);
     let mut forward = backward.clone();
     forward.let_overtake(0.03, 1.0);
     let mut worst = f64::INFINITY;
@@ -163,8 +154,35 @@ fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
         let id = world.send(Side::A, Class::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(60));
         let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
+        assert!(world.path_counters(Side::A).reordered > 0, "seed {seed}");
         worst = f64::min(worst, (1.0 + rtt.as_secs_f64()) / took_s);
     }
     println!("worst of 40 seeds: {worst:.3} of ideal");
     assert!(worst > 0.5, "{worst}");
+}
+
+/// What the path loses by itself was taken for an overload in 21 of 80 starts, and they took more than five times as long
+/// as the ideal: an experiment at a small rate lasts for seconds. 4 do so now.
+#[test]
+fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
+    let lossy = PathConfig {
+        loss: 0.64,
+        ..PathConfig::line(RATE, RTT)
+    };
+    let size = ByteCount::new((PAYLOAD * 0.36 * RATE.as_bytes_per_s()) as u64);
+    let ideal_s = 1.0 + 2.0 * RTT.as_secs_f64();
+    let mut slow = 0;
+    for seed in 1..=80 {
+        let mut world = World::new(&WorldConfig::symmetric(lossy.clone(), seed));
+        world.run_for(Duration::from_secs(2));
+        let id = world.send(Side::A, Class::Bulk, size);
+        let took = world.run_to_end(id, Duration::from_secs(60));
+        assert!(
+            world.path_counters(Side::A).random_losses > 0,
+            "seed {seed}"
+        );
+        slow += u32::from(took.is_none_or(|took| took.as_secs_f64() > 5.0 * ideal_s));
+    }
+    println!("{slow} of 80 starts were slow");
+    assert!(slow <= 12, "{slow}");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Class,
     sim::{Side, TransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -17,20 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn world(line: BitRate, rtt: Duration, loss: f64, seed: u64) -> World {
     let path = PathConfig {
-        rate: Some(line),
-        queue: PathConfig::default_queue(line, rtt),
-        delay: rtt / 2,
         loss,
-        ..PathConfig::default()
+        ..PathConfig::line(line, rtt)
     };
-    World::new(&WorldConfig {
-        forward: path.clone(),
-        backward: path,
-        seed,
-        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
-        memory_max: ByteCount::gibibytes(1),
-        idle_timeout: Duration::from_secs(600),
-    })
+    World::new(&WorldConfig::symmetric(path, seed))
 }
 
 /// The greeting has long been read when the client begins: it waits for the server's word.

@@ -1,9 +1,10 @@
-//! ICMP errors that anybody can forge, in virtual time: they change nothing while the peer lives.
+//! ICMP errors, in virtual time. Anybody can forge them, so they change nothing while the peer lives; of a peer that is
+//! dead they tell sooner.
 
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Class,
     sim::{Side, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -15,22 +16,11 @@ const LOOKS: u32 = 1000;
 /// Bytes that arrive in 10 s, with a forged error each 10 ms or none, and the share of that time in which the peer
 /// counted as silent.
 fn delivered(line: BitRate, loss: f64, is_forged: bool) -> (u64, f64) {
-    let rtt = Duration::from_millis(20);
     let path = PathConfig {
-        rate: Some(line),
-        queue: PathConfig::default_queue(line, rtt),
-        delay: rtt / 2,
         loss,
-        ..PathConfig::default()
+        ..PathConfig::line(line, Duration::from_millis(20))
     };
-    let mut world = World::new(&WorldConfig {
-        forward: path.clone(),
-        backward: path,
-        seed: 1,
-        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
-        memory_max: ByteCount::mebibytes(64),
-        idle_timeout: Duration::from_secs(600),
-    });
+    let mut world = World::new(&WorldConfig::symmetric(path, 1));
     let id = world.send(Side::A, Class::Bulk, ByteCount::gibibytes(1));
     world.run_for(Duration::from_secs(2));
     let before = world.progress(id).delivered.bytes();
@@ -58,5 +48,37 @@ fn forged_errors_do_not_stop_a_transfer() {
         // Where reports get lost, a few in a row may be.
         assert!(silent <= 0.1 * loss, "{silent}");
         assert!(disturbed as f64 > 0.95 * undisturbed as f64);
+    }
+}
+
+/// How long an idle link takes to find out that its peer is dead, if it does in five seconds.
+fn found_out(rtt: Duration, is_told: bool) -> Option<Duration> {
+    let path = PathConfig::line(BitRate::mbit(100), rtt);
+    let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    world.run_for(Duration::from_secs(2));
+    world.set_stopped(Side::B, true);
+    if is_told {
+        world.deny(Side::A);
+    }
+    let died = world.now();
+    let is_found_out = world.run_until(Duration::from_secs(5), |world| {
+        !world.endpoint(Side::A).is_up(0)
+    });
+    is_found_out.then(|| world.now() - died)
+}
+
+#[test]
+fn an_error_and_no_answer_tell_that_the_peer_is_dead() {
+    for rtt in [20, 200].map(Duration::from_millis) {
+        let took = found_out(rtt, true).expect("nobody answers");
+        assert!(
+            took <= rtt + Duration::from_millis(110),
+            "{rtt:?}: {took:?}"
+        );
+        let alone = found_out(rtt, false);
+        assert!(
+            alone.is_none_or(|alone| alone > 2 * took),
+            "{rtt:?}: {alone:?}"
+        );
     }
 }

@@ -165,6 +165,16 @@ impl PathConfig {
         rate.bytes_in(rtt / 2).max(ByteCount::new(300_000))
     }
 
+    /// One direction of a path of `rate` and round-trip time `rtt`, with the default queue and nothing that disturbs.
+    pub fn line(rate: BitRate, rtt: Duration) -> Self {
+        Self {
+            rate: Some(rate),
+            queue: Self::default_queue(rate, rtt),
+            delay: rtt / 2,
+            ..Self::default()
+        }
+    }
+
     /// Lets a share of the packets arrive earlier than the others by `part` of the delay, at most all of
     /// it. The others take the delay as before.
     pub fn let_overtake(&mut self, share: f64, part: f64) {

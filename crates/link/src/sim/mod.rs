@@ -33,8 +33,8 @@ use self::{
     pair::{Pair, PairConfig},
 };
 use crate::{
-    Class, Endpoint, PeerView,
-    congestion::{Controller, PathMemory},
+    Class, Endpoint, PeerView, Policy,
+    congestion::{self, Controller, PathMemory},
 };
 
 pub use self::{
@@ -80,6 +80,20 @@ pub struct WorldConfig {
     pub memory_max: ByteCount,
     /// Silence after which a connection is given up.
     pub idle_timeout: Duration,
+}
+
+impl WorldConfig {
+    /// The same path both ways, and links as gateways have them by default.
+    pub fn symmetric(path: PathConfig, seed: u64) -> Self {
+        Self {
+            forward: path.clone(),
+            backward: path,
+            seed,
+            controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
+            memory_max: ByteCount::gibibytes(1),
+            idle_timeout: Duration::from_secs(600),
+        }
+    }
 }
 
 impl World {

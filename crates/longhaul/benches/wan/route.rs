@@ -20,12 +20,7 @@ pub struct Route {
 impl Route {
     /// The same both ways, with the default queue, and nothing else that disturbs.
     pub fn plain(rate: BitRate, rtt: Duration) -> Self {
-        let path = PathConfig {
-            rate: Some(rate),
-            queue: PathConfig::default_queue(rate, rtt),
-            delay: rtt / 2,
-            ..PathConfig::default()
-        };
+        let path = PathConfig::line(rate, rtt);
         Self {
             forward: path.clone(),
             backward: path,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench_kit::jobs;
 use link::{
-    Class, Policy, congestion,
+    Class,
     sim::{Side, World, WorldConfig},
 };
 use units::ByteCount;
@@ -21,12 +21,8 @@ pub fn by_seeds<const N: usize>(trial: impl Fn(u64) -> [f64; N] + Sync) -> [Vec<
 /// Two sites as gateways are by default.
 pub fn config(route: &Route, seed: u64) -> WorldConfig {
     WorldConfig {
-        forward: route.forward.clone(),
         backward: route.backward.clone(),
-        seed,
-        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
-        memory_max: ByteCount::gibibytes(1),
-        idle_timeout: Duration::from_secs(600),
+        ..WorldConfig::symmetric(route.forward.clone(), seed)
     }
 }
 

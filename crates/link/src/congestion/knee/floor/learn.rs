@@ -182,6 +182,7 @@ mod tests {
         super::tests::{at_a_tenth, resolved},
         *,
     };
+    use crate::congestion::knee::resolved_at;
 
     #[test]
     fn counts_that_chance_moves_both_ways_leave_the_floor_where_it_is() {
@@ -222,5 +223,21 @@ mod tests {
         assert_eq!(floor.loss(), 0.0);
         floor.learn_experiment(0.1, 1000.0);
         assert!(floor.loss() > 0.09);
+    }
+
+    #[test]
+    fn what_the_first_round_lost_one_by_one_is_the_path_s_and_what_it_lost_in_one_piece_is_a_queue_s()
+     {
+        let floor_after = |is_lost: &dyn Fn(u64) -> bool| {
+            let mut floor = Floor::new(None);
+            floor.end_first_round(1.005);
+            floor.update(&resolved_at(1.0, 50, is_lost), &[]);
+            floor.update(&resolved_at(1.01, 70, |_| false), &[]);
+            floor
+        };
+        let scattered = floor_after(&|number| number % 3 != 0);
+        assert_eq!(scattered.packets_since_first_round(), 70.0);
+        assert!(scattered.is_scattered_at_first());
+        assert!(!floor_after(&|number| number >= 8).is_scattered_at_first());
     }
 }

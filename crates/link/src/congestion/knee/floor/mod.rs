@@ -203,4 +203,16 @@ mod tests {
         floor.update(&[], &[1.4; 20]);
         assert!(floor.cut_was_wrong());
     }
+
+    #[test]
+    fn what_arrived_in_an_outage_does_not_count() {
+        let mut floor = Floor::new(None);
+        let mut in_outage = resolved(100, |_| false);
+        for packet in &mut in_outage {
+            packet.in_outage = true;
+        }
+        floor.update(&in_outage, &[]);
+        floor.update(&resolved(10, |number| number < 5), &[]);
+        assert_eq!(floor.since_cut.rate(), 0.5);
+    }
 }

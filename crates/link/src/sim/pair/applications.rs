@@ -1,0 +1,182 @@
+//! The applications of both sites: they open streams, write what they have to send, and read what comes.
+
+use std::time::Instant;
+
+use units::ByteCount;
+
+use super::{Pair, Side};
+use crate::{
+    Event, Read, StreamKey,
+    sim::pattern::{assert_pattern, pattern},
+};
+
+impl Pair {
+    /// Whether an application has more to write of a stream that bounds what waits, and there is room.
+    pub(super) fn may_write_paced(&mut self, side: Side) -> bool {
+        let endpoint = &mut self.sites[side as usize].endpoint;
+        let mut unfinished = self
+            .transfers
+            .iter()
+            .filter(|it| it.from == side && !it.is_finished && !it.is_held);
+        unfinished.any(|it| {
+            it.key.is_some_and(|key| {
+                endpoint.send_queue_max(key).is_some() && endpoint.writable(key) > 0
+            })
+        })
+    }
+
+    pub(super) fn handle_events(&mut self, side: Side, now: Instant) {
+        while let Some(event) = self.sites[side as usize].endpoint.poll_event() {
+            let other = self.sites[1 - side as usize].address;
+            let since_start = now - self.start;
+            match event {
+                Event::Resolve { peer } => {
+                    let site = &mut self.sites[side as usize];
+                    let local = site.clock.local(now);
+                    site.endpoint.set_address(peer, Some(other), local);
+                }
+                Event::Connected { .. } | Event::Remember => {}
+                Event::Incoming { key, .. } => {
+                    let sender = side.other();
+                    let found = self.transfers.iter().position(|transfer| {
+                        transfer.from == sender
+                            && transfer.key.is_some_and(|ours| ours.stream == key.stream)
+                            && transfer.progress.lost.is_none()
+                            && transfer.progress.arrived.is_none()
+                    });
+                    if let Some(index) = found {
+                        self.by_stream.insert((side, key), index);
+                        self.transfers[index].incoming = Some(key);
+                        if let Some(limit) = self.transfers[index].limit {
+                            let site = &mut self.sites[side as usize];
+                            let local = site.clock.local(now);
+                            site.endpoint.limit_buffered_time(key, READER, limit, local);
+                        }
+                    }
+                    // The answering direction is not used.
+                    self.sites[side as usize].endpoint.finish(key);
+                }
+                Event::Readable { key } => self.read(side, key, now),
+                Event::SendDone { key } => {
+                    if let Some(index) = self.by_stream.get(&(side, key)) {
+                        let transfer = &mut self.transfers[*index];
+                        if transfer.from == side {
+                            transfer.progress.confirmed = Some(since_start);
+                        }
+                    }
+                }
+                Event::SendQueue { .. } | Event::Stopped { .. } => {}
+                Event::Lost { key, reason } => {
+                    self.lost_streams[side as usize] += 1;
+                    if let Some(index) = self.by_stream.get(&(side, key)) {
+                        let progress = &mut self.transfers[*index].progress;
+                        if progress.confirmed.is_none() {
+                            progress.lost = Some(reason);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets applications read that do so at a rate of their own.
+    pub(super) fn read_slowly(&mut self, side: Side, now: Instant) {
+        for index in 0..self.transfers.len() {
+            let transfer = &self.transfers[index];
+            let is_behind = transfer.reader.is_some_and(|reader| reader.is_behind);
+            if let Some(key) = transfer.incoming
+                && transfer.from != side
+                && is_behind
+            {
+                self.read(side, key, now);
+            }
+        }
+    }
+
+    fn read(&mut self, side: Side, key: StreamKey, now: Instant) {
+        let since_start = now - self.start;
+        let index = self.by_stream.get(&(side, key)).copied();
+        if index.is_some_and(|index| self.transfers[index].is_unread) {
+            return;
+        }
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
+        loop {
+            let mut transfer = index.map(|index| &mut self.transfers[index]);
+            let reader = transfer.as_mut().and_then(|it| it.reader.as_mut());
+            let mut len_max = WRITE_BYTES;
+            if let Some(reader) = reader {
+                len_max = reader.take(now);
+                reader.is_behind = len_max == 0;
+                if reader.is_behind {
+                    return;
+                }
+            }
+            let read = site.endpoint.read(key, len_max, local);
+            match (read, transfer) {
+                (Read::Data(data), Some(transfer)) => {
+                    if let Some(reader) = &mut transfer.reader {
+                        reader.took(data.len());
+                    }
+                    let offset = transfer.progress.delivered.bytes();
+                    assert_pattern(&data, offset);
+                    transfer.progress.delivered += ByteCount::new(data.len() as u64);
+                }
+                (Read::End, Some(transfer)) => {
+                    if transfer.from != side {
+                        assert_eq!(transfer.progress.delivered.bytes(), transfer.total);
+                        transfer.progress.arrived.get_or_insert(since_start);
+                    }
+                    return;
+                }
+                (Read::Corrupt, _) => panic!("count or hash did not match (seed {})", self.seed),
+                (Read::Data(_), None) => {}
+                _ => return,
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, side: Side, now: Instant) {
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
+        let endpoint = &mut site.endpoint;
+        for (index, transfer) in self.transfers.iter_mut().enumerate() {
+            if transfer.from != side || transfer.is_finished || transfer.progress.lost.is_some() {
+                continue;
+            }
+            let Some(key) = transfer
+                .key
+                .or_else(|| endpoint.open(0, transfer.class, local))
+            else {
+                continue;
+            };
+            transfer.key = Some(key);
+            self.by_stream.insert((side, key), index);
+            let total = if transfer.is_held {
+                transfer.total.min(GREETING_BYTES)
+            } else {
+                transfer.total
+            };
+            let len_max = endpoint.send_queue_max(key).unwrap_or(WRITE_BYTES);
+            while transfer.written < total && endpoint.writable(key) > 0 {
+                let left = total - transfer.written;
+                let data = pattern(transfer.written, left.min(len_max as u64) as usize);
+                transfer.written += data.len() as u64;
+                endpoint.write(key, data);
+            }
+            if transfer.written == transfer.total && !transfer.is_held {
+                if !transfer.stays_open {
+                    endpoint.finish(key);
+                }
+                transfer.is_finished = true;
+                transfer.progress.finished = Some(now - self.start);
+            }
+        }
+    }
+}
+
+/// Of all transfers whose time to drain is limited.
+const READER: u64 = 1;
+const WRITE_BYTES: usize = 256 * 1024;
+/// Bytes that a held transfer sends as its greeting.
+const GREETING_BYTES: u64 = 100;
