@@ -322,29 +322,39 @@ fn a_running_gateway_takes_on_its_changed_file() {
     let folder = Folder::new("reload");
     let (key, file) = (folder.path("a.key"), folder.path("a.toml"));
     assert_ends(&["keygen", &key], 0, "");
-    let free = || {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("bound").to_string()
+    let config = |at: &str| {
+        format!(
+            "[identity]\nkey_file = \"a.key\"\n[admin]\nlisten = \"{at}\"\n\
+             [link]\nlisten = \"127.0.0.1:0\"\n"
+        )
     };
-    let at = free();
-    let config = format!(
-        "[identity]\nkey_file = \"a.key\"\n[admin]\nlisten = \"{at}\"\n\
-         [link]\nlisten = \"127.0.0.1:0\"\n"
-    );
-    fs::write(&file, &config).expect("room");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.args(["gateway", "--config", &file]);
-    command.env_remove("RUST_LOG").stdout(Stdio::null());
-    let spawned = command.stderr(Stdio::piped()).spawn();
-    let mut running = Running(spawned.expect("the program"));
-    let gateway = &mut running.0;
-    let lines = BufReader::new(gateway.stderr.take().expect("piped")).lines();
-    let mut lines = lines.map_while(Result::ok);
+    let start = |at: &str| {
+        fs::write(&file, config(at)).expect("room");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command.args(["gateway", "--config", &file]);
+        command.env_remove("RUST_LOG").stdout(Stdio::null());
+        let spawned = command.stderr(Stdio::piped()).spawn();
+        let mut running = Running(spawned.expect("the program"));
+        let stderr = running.0.stderr.take().expect("piped");
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        lines
+            .any(|line| line.contains("gateway up"))
+            .then_some((running, lines))
+    };
+    // A program that another test starts holds a free port, too, from fork to exec.
+    let (at, (mut running, mut lines)) = (0..20)
+        .find_map(|_| {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let at = listener.local_addr().expect("bound").to_string();
+            drop(listener);
+            Some(at.clone()).zip(start(&at))
+        })
+        .expect("a gateway comes up");
+    let (gateway, config) = (&mut running.0, config(&at));
     let mut until = |what: &[&str]| {
         let found = lines.find(|line| what.iter().any(|what| line.contains(what)));
         found.unwrap_or_else(|| panic!("it ends without {what:?}"))
     };
-    until(&["gateway up"]);
 
     let changed = format!("{config}drain_max = \"1 min\"\nidle_timeout = \"1 min\"\n[log]\n");
     fs::write(&file, format!("{changed}level = \"debug\"\n")).expect("room");
@@ -377,7 +387,7 @@ fn a_running_gateway_takes_on_its_changed_file() {
         if until(&[TAKEN_ON, "configuration not taken on"]).contains(TAKEN_ON) {
             break;
         }
-        // A program that another test starts holds the port, too, from fork to exec.
+        // The door's port may be held so, too.
         thread::sleep(Duration::from_millis(10));
     }
     std::net::TcpStream::connect(&door).expect("the forward listens");
