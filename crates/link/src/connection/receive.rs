@@ -392,6 +392,7 @@ impl Connection {
         self.sent
             .on_report(report, now, base_rtt, outage_end, &mut outcome)?;
         outcome.rtt = outcome.rtt.filter(|rtt| self.path.rtt.sample(*rtt, now));
+        self.path.pacer.fit(self.path.rtt.base());
         if outcome.rtt.is_some() {
             self.streams.controls.hint_path(self.path.rtt.base());
         }

@@ -83,8 +83,8 @@ const LENGTH: Duration = Duration::from_secs(20);
 const ROUND: Duration = Duration::from_micros(100);
 /// A pass of repeats may end, and the next one may find nothing. More would be a deadline that creeps.
 const QUIET_MAX: u32 = 2;
-/// Who is awake anyway may do what is due within this time: data need not wait for a full burst then.
-const EARLY_MAX: Duration = Duration::from_millis(1);
+/// Who is awake anyway may do what is due within this time, the longest burst: data need not wait for a full one then.
+const EARLY_MAX: Duration = Duration::from_millis(2);
 
 impl World {
     fn new(seed: u64) -> Self {
