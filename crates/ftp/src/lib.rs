@@ -8,8 +8,10 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod client;
 pub mod command;
 pub mod line;
+pub mod listing;
 pub mod logon;
 pub mod reply;
 pub mod session;

@@ -1,0 +1,70 @@
+//! A line of `MLSD` (RFC 3659 section 7.2): facts, a space, the name.
+
+use super::{Entry, Kind, Read, read_time};
+
+/// Reads `line`. `MLST` puts a space in front, which the caller has removed.
+pub(super) fn read(line: &[u8]) -> Read {
+    if line.is_empty() {
+        return Read::Nothing;
+    }
+    let Some(space) = line.iter().position(|b| *b == b' ') else {
+        return Read::Unknown;
+    };
+    let (facts, name) = (&line[..space], &line[space + 1..]);
+    let mut kind = None;
+    let mut size_bytes = None;
+    let mut modified = None;
+    for fact in facts.split(|b| *b == b';').filter(|it| !it.is_empty()) {
+        let Some(equals) = fact.iter().position(|b| *b == b'=') else {
+            return Read::Unknown;
+        };
+        let (fact, value) = (&fact[..equals], &fact[equals + 1..]);
+        if fact.eq_ignore_ascii_case(b"type") {
+            kind = Some(match read_kind(value) {
+                Some(kind) => kind,
+                None => return Read::Nothing,
+            });
+        } else if fact.eq_ignore_ascii_case(b"size") {
+            size_bytes = std::str::from_utf8(value)
+                .ok()
+                .and_then(|it| it.parse().ok());
+        } else if fact.eq_ignore_ascii_case(b"modify") {
+            modified = read_time(value);
+        }
+    }
+    let Some(kind) = kind else {
+        return Read::Unknown;
+    };
+    let size_bytes = size_bytes.filter(|_| kind != Kind::Directory);
+    Read::Entry(Entry {
+        name: name.to_vec(),
+        kind,
+        size_bytes,
+        modified,
+    })
+}
+
+/// `None` for the directory itself and its parent.
+fn read_kind(value: &[u8]) -> Option<Kind> {
+    let is = |name: &[u8]| value.eq_ignore_ascii_case(name);
+    if is(b"cdir") || is(b"pdir") {
+        return None;
+    }
+    if is(b"file") {
+        return Some(Kind::File);
+    }
+    if is(b"dir") {
+        return Some(Kind::Directory);
+    }
+    // "OS.unix=slink:target" (ProFTPD, Pure-FTPd), "OS.unix=symlink".
+    let lower = value.to_ascii_lowercase();
+    for prefix in [&b"os.unix=slink"[..], b"os.unix=symlink"] {
+        if lower.starts_with(prefix) {
+            let target = value[prefix.len()..].strip_prefix(b":");
+            return Some(Kind::Symlink {
+                target: target.filter(|it| !it.is_empty()).map(<[u8]>::to_vec),
+            });
+        }
+    }
+    Some(Kind::Other)
+}

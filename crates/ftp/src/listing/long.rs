@@ -1,0 +1,122 @@
+//! A line of `LIST` as `ls -l` writes it:
+//! `-rw-r--r--   1 owner group     1024 Jan 02 2024 name`.
+
+use jiff::civil::DateTime;
+
+use super::{Entry, Kind, Modified, Precision, Read, unix_s};
+
+/// Reads `line`; `now_unix_s` tells the year where `ls` leaves it out.
+pub(super) fn read(line: &[u8], now_unix_s: i64) -> Read {
+    if line.trim_ascii().is_empty() || line.starts_with(b"total ") {
+        return Read::Nothing;
+    }
+    let kind = match line[0] {
+        b'-' => Kind::File,
+        b'd' => Kind::Directory,
+        b'l' => Kind::Symlink { target: None },
+        b'b' | b'c' | b'p' | b's' | b'D' => Kind::Other,
+        _ => return Read::Unknown,
+    };
+    let words = words(line);
+    // The name begins behind the date, and the date is found by its month: owners may have spaces, groups may be
+    // missing, and devices have two numbers in place of a size.
+    let dates = (2..words.len().saturating_sub(3))
+        .filter_map(|at| Some((at, read_date(line, &words[at..at + 3], now_unix_s)?)));
+    for (at, modified) in dates {
+        let size = text(line, words[at - 1]).and_then(|it| it.parse::<u64>().ok());
+        if size.is_none() && kind != Kind::Other {
+            continue;
+        }
+        // One space separates the date from the name; more belong to the name.
+        let name = &line[words[at + 2].1 + 1..];
+        return Read::Entry(entry(name, kind, size, modified));
+    }
+    Read::Unknown
+}
+
+fn entry(name: &[u8], kind: Kind, size_bytes: Option<u64>, modified: Modified) -> Entry {
+    let (name, kind) = match kind {
+        Kind::Symlink { .. } => {
+            let arrow = name.windows(4).position(|it| it == b" -> ");
+            match arrow {
+                Some(at) => {
+                    let target = Some(name[at + 4..].to_vec());
+                    (&name[..at], Kind::Symlink { target })
+                }
+                None => (name, Kind::Symlink { target: None }),
+            }
+        }
+        kind => (name, kind),
+    };
+    Entry {
+        name: name.to_vec(),
+        size_bytes: size_bytes.filter(|_| kind == Kind::File),
+        kind,
+        modified: Some(modified),
+    }
+}
+
+/// Where the words of `line` begin and end.
+fn words(line: &[u8]) -> Vec<(usize, usize)> {
+    let mut words = Vec::new();
+    let mut start = None;
+    for (at, byte) in line.iter().enumerate() {
+        match (*byte == b' ', start) {
+            (true, Some(begun)) => {
+                words.push((begun, at));
+                start = None;
+                // The date is among the first words; a name has any number of them.
+                if words.len() == WORDS_MAX {
+                    return words;
+                }
+            }
+            (false, None) => start = Some(at),
+            _ => {}
+        }
+    }
+    words.extend(start.map(|begun| (begun, line.len())));
+    words
+}
+
+/// `Jan 2 2024`, `Jan 2 03:04`, `2024-01-02 03:04` is not among them: no server of note writes it.
+fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<Modified> {
+    let month = text(line, words[0])?;
+    let month = MONTHS
+        .iter()
+        .position(|it| month.eq_ignore_ascii_case(it))?;
+    let month = i8::try_from(month + 1).ok()?;
+    let day: i8 = text(line, words[1])?.parse().ok()?;
+    let last = text(line, words[2])?;
+    if let Some((hour, minute)) = last.split_once(':') {
+        let (hour, minute) = (hour.parse().ok()?, minute.parse().ok()?);
+        let this_year = jiff::Timestamp::from_second(now_unix_s).ok()?;
+        let this_year = this_year.to_zoned(jiff::tz::TimeZone::UTC).year();
+        let in_year = |year| unix_s(DateTime::new(year, month, day, hour, minute, 0, 0).ok()?);
+        // The zone may put a new file a day ahead of us. February 29 is in no other year.
+        let unix_s = in_year(this_year)
+            .filter(|it| *it <= now_unix_s + DAY_S)
+            .or_else(|| in_year(this_year - 1))?;
+        return Some(Modified {
+            unix_s,
+            precision: Precision::Minute,
+        });
+    }
+    let year = last.parse().ok().filter(|it| (1900..=9999).contains(it))?;
+    Some(Modified {
+        unix_s: unix_s(DateTime::new(year, month, day, 0, 0, 0, 0).ok()?)?,
+        precision: Precision::Day,
+    })
+}
+
+fn text(line: &[u8], (start, end): (usize, usize)) -> Option<&str> {
+    std::str::from_utf8(&line[start..end]).ok()
+}
+
+const DAY_S: i64 = 86_400;
+
+/// Permissions, links, owner, group, two numbers of a device, date; and room for an owner of several words.
+const WORDS_MAX: usize = 14;
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
