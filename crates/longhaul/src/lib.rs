@@ -5,6 +5,7 @@
 
 mod admin;
 mod calc;
+mod copy;
 #[cfg(feature = "laboratory")]
 mod demo;
 #[cfg(feature = "laboratory")]
@@ -46,6 +47,7 @@ struct CommandLine {
 enum Command {
     #[cfg(feature = "laboratory")]
     Demo(demo::Args),
+    Copy(copy::Args),
     Gateway(gateway::Args),
     Status(status::Args),
     Reload(reload::Args),
@@ -73,6 +75,7 @@ pub fn run() -> ExitCode {
     let result = match command {
         #[cfg(feature = "laboratory")]
         Command::Demo(args) => demo::run(&args).map(done),
+        Command::Copy(args) => copy::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),

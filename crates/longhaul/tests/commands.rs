@@ -397,6 +397,37 @@ fn a_running_gateway_takes_on_its_changed_file() {
 }
 
 #[test]
+fn a_copy_says_what_is_wrong_with_its_command_line() {
+    let folder = Folder::new("copy");
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    fs::write(&from, b"content").expect("room");
+    let cases: [(&[&str], &str); 6] = [
+        (
+            &["ftp://me:secret@localhost/x"],
+            "must not contain a password",
+        ),
+        (&["sftp://localhost/x"], "\"sftp\" is no scheme"),
+        (&["ftp://localhost:70000/x"], "is no server"),
+        (
+            &["ftp://localhost/x", "--gateway", "nowhere"],
+            "is no gateway",
+        ),
+        (&["ftp://localhost/x", "--peer", "nowhere"], "is no peer"),
+        (
+            &[&to, "--gateway", "localhost:1"],
+            "both ends are on this machine",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let said = assert_ends(&[&["copy", &from], arguments].concat(), 2, expected);
+        assert!(!said.contains("secret"), "{said}");
+    }
+    assert_ends(&["copy", &from, &to, "-q"], 0, "");
+    assert_eq!(fs::read(&to).expect("copied"), b"content");
+    assert_ends(&["copy", "/nonexistent", &to], 1, "there is no such file");
+}
+
+#[test]
 fn a_probe_tries_at_least_once() {
     for arguments in [
         &["bulk", "127.0.0.1:9"][..],

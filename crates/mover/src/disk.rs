@@ -1,0 +1,85 @@
+//! Files of this machine: listings, parts, and what is known of a file.
+
+use std::{
+    fs::{File, FileTimes, Metadata},
+    io::{self, ErrorKind},
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use ftp::listing::{Entry, Kind, Modified, Precision};
+
+/// What a path is; `None` where nothing is. Symbolic links are followed.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn look(path: &Path) -> io::Result<Option<Entry>> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(Some(entry(b"", &metadata))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Hands the entries of a directory to `take`, some at a time, until it says that it wants no more.
+///
+/// # Errors
+/// Those of the file system. A file that vanishes meanwhile is none.
+pub(crate) fn list(path: &Path, mut take: impl FnMut(Vec<Entry>) -> bool) -> io::Result<()> {
+    let mut entries = Vec::new();
+    for entry_there in std::fs::read_dir(path)? {
+        let entry_there = entry_there?;
+        let name = entry_there.file_name();
+        let metadata = match entry_there.metadata() {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        entries.push(entry(name.as_bytes(), &metadata));
+        if entries.len() == ENTRIES_AT_ONCE && !take(std::mem::take(&mut entries)) {
+            return Ok(());
+        }
+    }
+    take(entries);
+    Ok(())
+}
+
+/// Sets the time of a file's last change.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn set_modified(file: &File, unix_s: i64) -> io::Result<()> {
+    let since = Duration::from_secs(unix_s.unsigned_abs());
+    let time = if unix_s >= 0 {
+        SystemTime::UNIX_EPOCH + since
+    } else {
+        SystemTime::UNIX_EPOCH - since
+    };
+    file.set_times(FileTimes::new().set_modified(time))
+}
+
+fn entry(name: &[u8], metadata: &Metadata) -> Entry {
+    let kind = if metadata.is_file() {
+        Kind::File
+    } else if metadata.is_dir() {
+        Kind::Directory
+    } else if metadata.is_symlink() {
+        Kind::Symlink { target: None }
+    } else {
+        Kind::Other
+    };
+    Entry {
+        name: name.to_vec(),
+        size_bytes: metadata.is_file().then_some(metadata.len()),
+        kind,
+        modified: Some(Modified {
+            unix_s: metadata.mtime(),
+            precision: Precision::Second,
+        }),
+    }
+}
+
+const ENTRIES_AT_ONCE: usize = 1_000;

@@ -1,0 +1,164 @@
+//! A job: what is to be copied, and how.
+
+use std::sync::OnceLock;
+
+use units::{BitRate, ByteCount};
+
+use crate::{names::join, plan, server::Dial};
+
+/// What is to be copied, and how.
+#[derive(Debug)]
+pub struct Job {
+    /// Where the sources are.
+    pub source: Site,
+    /// Where the destination is.
+    pub destination: Site,
+    /// Sources and destinations in pairs.
+    pub roots: Vec<Root>,
+    /// What is moved and what is kept.
+    pub plan: plan::Options,
+    /// How files are moved.
+    pub moving: Moving,
+}
+
+/// A place with files.
+#[derive(Debug)]
+pub enum Site {
+    /// This machine.
+    Local,
+    /// An FTP server.
+    Server(Box<Dial>),
+}
+
+/// A file or directory, and what becomes of it.
+#[derive(Debug)]
+pub struct Root {
+    /// At the source.
+    pub source: Vec<u8>,
+    /// At the destination.
+    pub destination: Target,
+}
+
+/// Where a root goes.
+#[derive(Debug)]
+pub struct Target {
+    path: Vec<u8>,
+    /// A file goes into the directory that `path` names; a directory becomes that one.
+    name_if_file: Vec<u8>,
+    /// `path` is a directory in any case.
+    is_directory: bool,
+    found_directory: OnceLock<bool>,
+}
+
+/// How files are moved.
+#[derive(Debug, Clone)]
+pub struct Moving {
+    /// What a file is called until it is whole; `None`: it has its own name from the beginning.
+    pub partial_suffix: Option<Vec<u8>>,
+    /// Goes on where an earlier run was interrupted.
+    pub resumes: bool,
+    /// What is compared once a file has been moved.
+    pub verify: Verify,
+    /// Most bytes a second, over all lanes.
+    pub rate_max: Option<BitRate>,
+}
+
+/// What is compared once a file has been moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Nothing.
+    None,
+    /// The size, and that the source is still what it was.
+    Size,
+    /// The content, read back from the destination.
+    ReadBack,
+}
+
+impl Target {
+    /// A target that a user has named: a directory becomes `path`; a file becomes `path`, or goes into it under its own
+    /// name if `path` is a directory or ends in a slash.
+    pub fn new(path: Vec<u8>, name_if_file: Vec<u8>) -> Self {
+        let is_directory = path.is_empty() || path.ends_with(b"/");
+        Self {
+            path,
+            name_if_file,
+            is_directory,
+            found_directory: OnceLock::new(),
+        }
+    }
+
+    /// The path of the root's destination if it is a directory.
+    pub fn directory(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Whether only the destination knows if `path` is a directory.
+    pub fn needs_look(&self) -> bool {
+        !self.is_directory && self.found_directory.get().is_none()
+    }
+
+    /// The destination has, or has not, a directory with this path.
+    pub fn found(&self, is_directory: bool) {
+        // Two attempts of the same probe see the same.
+        let _ = self.found_directory.set(is_directory);
+    }
+
+    /// The path of the root's destination if it is a file.
+    pub fn file(&self) -> Vec<u8> {
+        if self.is_directory || self.found_directory.get() == Some(&true) {
+            join(&self.path, &self.name_if_file)
+        } else {
+            self.path.clone()
+        }
+    }
+}
+
+impl Job {
+    /// The source's path of something below a root.
+    pub fn source_path(&self, root: usize, below: &plan::RelativePath) -> Vec<u8> {
+        let root = &self.roots[root].source;
+        below
+            .names()
+            .iter()
+            .fold(root.clone(), |path, name| join(&path, name))
+    }
+
+    /// The destination's path of something below a root that is a directory, or of the root itself if it is a file.
+    pub fn destination_path(&self, root: usize, below: &plan::RelativePath) -> Vec<u8> {
+        let target = &self.roots[root].destination;
+        if below.names().is_empty() {
+            return target.file();
+        }
+        let names = below.names().iter();
+        names.fold(target.directory().to_vec(), |path, name| join(&path, name))
+    }
+
+    /// The destination's path of a directory.
+    pub fn destination_directory(&self, directory: &plan::Directory) -> Vec<u8> {
+        let path = self.roots[directory.root].destination.directory().to_vec();
+        let names = directory.path.names().iter();
+        names.fold(path, |path, name| join(&path, name))
+    }
+}
+
+impl Moving {
+    /// What a file is called until it is whole.
+    pub fn partial(&self, path: &[u8]) -> Vec<u8> {
+        let suffix = self.partial_suffix.as_deref().unwrap_or_default();
+        [path, suffix].concat()
+    }
+}
+
+impl Default for Moving {
+    fn default() -> Self {
+        Self {
+            partial_suffix: Some(b".part".to_vec()),
+            resumes: true,
+            verify: Verify::Size,
+            rate_max: None,
+        }
+    }
+}
+
+/// A part below this is moved anew: to ask what is there takes as long.
+pub const RESUME_LEAST: ByteCount = ByteCount::mebibytes(1);

@@ -1,0 +1,17 @@
+//! Moves files between this machine and FTP servers, directly or through gateways: whole under their names, or not at
+//! all, and on from where an earlier run was interrupted.
+//!
+//! [`plan`] decides what is done next, without sockets, disks or clocks. [`server`] speaks FTP, `disk` is this machine's,
+//! and [`run`] drives both as the plan says.
+
+pub mod credentials;
+mod disk;
+pub mod job;
+pub mod journal;
+pub mod location;
+pub mod names;
+pub mod near;
+pub mod plan;
+pub mod remedy;
+pub mod run;
+pub mod server;

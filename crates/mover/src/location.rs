@@ -1,0 +1,282 @@
+//! Where files are: a path on this machine, or a URL of an FTP server.
+
+use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt as _, path::PathBuf};
+
+use ftp::{command::escape, logon::split_port};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+
+/// A place to copy from or to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// On this machine.
+    Local(PathBuf),
+    /// On an FTP server.
+    Remote(Remote),
+}
+
+/// A path on an FTP server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// The server.
+    pub server: Server,
+    /// The path, in the server's bytes. Without a leading slash it begins in the directory of the log-in, and empty it
+    /// is that directory.
+    pub path: Vec<u8>,
+}
+
+/// An FTP server and an account on it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Server {
+    /// How TLS is used.
+    pub scheme: Scheme,
+    /// The account; `None`: from `.netrc`, else `anonymous`.
+    pub user: Option<String>,
+    /// Name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// The scheme of a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// `ftp://`: without TLS.
+    Ftp,
+    /// `ftpes://`: TLS from `AUTH TLS` on.
+    Explicit,
+    /// `ftps://`: TLS from the first byte.
+    Implicit,
+}
+
+/// A text is no location.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocationError {
+    /// Other processes see the command line.
+    #[error(
+        "a URL must not contain a password: use ~/.netrc, LONGHAUL_PASSWORD or --password-file"
+    )]
+    Password,
+    /// A scheme that is not known.
+    #[error("{0:?} is no scheme that can be used: ftp, ftps (implicit TLS), ftpes (explicit TLS)")]
+    Scheme(String),
+    /// No host, or no valid port.
+    #[error("{0:?} is no server: expected [USER@]HOST[:PORT]")]
+    Server(String),
+    /// A path that no FTP command can name.
+    #[error("the path has a line break or a zero byte")]
+    Path,
+    /// Nothing at all.
+    #[error("the location is empty")]
+    Empty,
+}
+
+impl Location {
+    /// Reads an argument of the command line: a URL where it has a scheme, else a path of this machine.
+    ///
+    /// The path of a URL is percent-decoded. It begins in the directory of the log-in, and at the root of the server with
+    /// a second slash, as in `ftp://host//srv/files`.
+    ///
+    /// # Errors
+    /// [`LocationError`] if the text looks like a URL and cannot be used.
+    pub fn parse(text: &OsStr) -> Result<Self, LocationError> {
+        if text.is_empty() {
+            return Err(LocationError::Empty);
+        }
+        match text.to_str().and_then(split_scheme) {
+            Some((scheme, rest)) => Ok(Self::Remote(parse_remote(scheme, rest)?)),
+            None => Ok(Self::Local(PathBuf::from(text))),
+        }
+    }
+}
+
+impl Server {
+    /// The port where the URL names none: 990 for implicit TLS, else 21.
+    fn default_port(scheme: Scheme) -> u16 {
+        match scheme {
+            Scheme::Ftp | Scheme::Explicit => 21,
+            Scheme::Implicit => 990,
+        }
+    }
+}
+
+/// The scheme, lower case, and what is behind `://`. A single letter is a drive, not a scheme.
+fn split_scheme(text: &str) -> Option<(String, &str)> {
+    let (scheme, rest) = text.split_once("://")?;
+    let is_scheme = scheme.len() > 1
+        && scheme.starts_with(|it: char| it.is_ascii_alphabetic())
+        && scheme
+            .bytes()
+            .all(|it| it.is_ascii_alphanumeric() || b"+-.".contains(&it));
+    is_scheme.then(|| (scheme.to_ascii_lowercase(), rest))
+}
+
+fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
+    let scheme = match scheme.as_str() {
+        "ftp" => Scheme::Ftp,
+        "ftpes" => Scheme::Explicit,
+        "ftps" => Scheme::Implicit,
+        _ => return Err(LocationError::Scheme(scheme)),
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority),
+    };
+    if user.is_some_and(|it| it.contains(':')) {
+        return Err(LocationError::Password);
+    }
+    let no_server = || LocationError::Server(host.to_owned());
+    let user = user
+        .filter(|it| !it.is_empty())
+        .map(|it| percent_decode_str(it).decode_utf8())
+        .transpose()
+        .map_err(|_| no_server())?;
+    let is_named = !host.ends_with(':') && !host.contains(' ');
+    let (name, port) = split_port(host)
+        .filter(|_| is_named)
+        .ok_or_else(no_server)?;
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(front, _)| !front.contains(':') || front.ends_with(']'));
+    if name.is_empty() || port == 0 {
+        return Err(no_server());
+    }
+    let path: Vec<u8> = percent_decode_str(path).collect();
+    if path.iter().any(|it| matches!(it, b'\r' | b'\n' | 0)) {
+        return Err(LocationError::Path);
+    }
+    let server = Server {
+        scheme,
+        user: user.map(Into::into),
+        host: name.to_owned(),
+        port: if has_port {
+            port
+        } else {
+            Server::default_port(scheme)
+        },
+    };
+    Ok(Remote { server, path })
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => f.write_str(&escape(path.as_os_str().as_bytes())),
+            Self::Remote(remote) => remote.fmt(f),
+        }
+    }
+}
+
+/// The URL, which [`Location::parse`] reads again.
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = percent_encode(&self.path, IN_PATH);
+        write!(f, "{}/{path}", self.server)
+    }
+}
+
+/// The URL without a path.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Ftp => "ftp",
+            Scheme::Explicit => "ftpes",
+            Scheme::Implicit => "ftps",
+        };
+        write!(f, "{scheme}://")?;
+        if let Some(user) = &self.user {
+            write!(f, "{}@", percent_encode(user.as_bytes(), IN_USER))?;
+        }
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?;
+        } else {
+            f.write_str(&self.host)?;
+        }
+        if self.port != Self::default_port(self.scheme) {
+            write!(f, ":{}", self.port)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is encoded in a path: what a shell or a reader of URLs would misread.
+const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'\\');
+
+/// What is encoded in an account.
+const IN_USER: &AsciiSet = &IN_PATH.add(b':').add(b'/').add(b'@');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Location, LocationError> {
+        Location::parse(OsStr::new(text))
+    }
+
+    fn remote(text: &str) -> Remote {
+        match parse(text) {
+            Ok(Location::Remote(remote)) => remote,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn urls_are_read_and_written() {
+        let plain = remote("ftp://host/a/b%20c");
+        assert_eq!(plain.server.scheme, Scheme::Ftp);
+        assert_eq!(
+            (plain.server.host.as_str(), plain.server.port),
+            ("host", 21)
+        );
+        assert_eq!(plain.path, b"a/b c");
+        assert_eq!(remote("ftps://host").server.port, 990);
+        assert_eq!(remote("ftpes://host").server.port, 21);
+        let full = remote("FTPES://me%40home@[::1]:2121//srv/caf%E9");
+        assert_eq!(full.server.user.as_deref(), Some("me@home"));
+        assert_eq!((full.server.host.as_str(), full.server.port), ("::1", 2121));
+        assert_eq!(full.path, b"/srv/caf\xe9");
+        for text in [
+            "ftp://host/a/b%20c",
+            "ftps://host/",
+            "ftps://host:21/x",
+            "ftpes://me%40home@[::1]:2121//srv/caf%E9",
+        ] {
+            assert_eq!(remote(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_has_no_scheme_is_a_path() {
+        for text in ["/srv/files", "a b", "./ftp:/x", "C:/x", "host:21/path"] {
+            assert_eq!(parse(text), Ok(Location::Local(PathBuf::from(text))));
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_says_what_is_wrong() {
+        assert_eq!(
+            parse("ftp://me:secret@host/x"),
+            Err(LocationError::Password)
+        );
+        let scheme = LocationError::Scheme("sftp".to_owned());
+        assert_eq!(parse("sftp://host/x"), Err(scheme));
+        for text in [
+            "ftp:///x",
+            "ftp://host:/x",
+            "ftp://host:0/x",
+            "ftp://host:70000/x",
+            "ftp://a b/x",
+        ] {
+            assert!(
+                matches!(parse(text), Err(LocationError::Server(_))),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            parse("ftp://host/a%0d%0aDELE%20b"),
+            Err(LocationError::Path)
+        );
+        assert_eq!(parse(""), Err(LocationError::Empty));
+    }
+}

@@ -1,0 +1,231 @@
+//! The mover as its own near gateway: a front door on loopback, and a link to the far gateway.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "locks the key file for as long as the link is used"
+)]
+
+use std::{
+    fs::File,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use gateway::{
+    config::{Config, ConfigError},
+    daemon::{self, BindError, Bound, Reloads, RunError},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+use crate::{location::Scheme, server::Door};
+
+/// A far gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its public key, as `longhaul pubkey` prints it.
+    pub public_key: String,
+    /// `HOST:PORT` of its link.
+    pub endpoint: String,
+}
+
+/// A near gateway within this process.
+#[derive(Debug)]
+pub struct Near {
+    door: SocketAddr,
+    end: oneshot::Sender<()>,
+    running: JoinHandle<Result<daemon::CutShort, RunError>>,
+    /// Nobody orders a reload.
+    _orders: mpsc::Sender<()>,
+    /// Two links with one key would take each other's place at the far gateway.
+    _key: File,
+}
+
+/// There is no near gateway.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NearError {
+    /// A text is no peer.
+    #[error("{0:?} is no peer: expected KEY@HOST:PORT")]
+    Peer(String),
+    /// There is no key.
+    #[error(
+        "there is no key {0}: make one by longhaul keygen, and give its public key to the far gateway"
+    )]
+    NoKey(PathBuf),
+    /// The key cannot be read.
+    #[error("the key {path} cannot be used")]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process has a link with this key.
+    #[error(
+        "another process uses the key {0}: give each mover that runs at the same time a key of its own"
+    )]
+    KeyInUse(PathBuf),
+    /// The peer or the key is wrong.
+    #[error("{0}")]
+    Config(ConfigError),
+    /// A socket cannot be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A bound socket could not be used.
+    #[error("a socket could not be used")]
+    Socket(#[from] io::Error),
+}
+
+impl Peer {
+    /// Reads `KEY@HOST:PORT`.
+    ///
+    /// # Errors
+    /// [`NearError::Peer`] for another text. Whether the key is one shows when it is used.
+    pub fn parse(text: &str) -> Result<Self, NearError> {
+        let wrong = || NearError::Peer(text.to_owned());
+        let (public_key, endpoint) = text.split_once('@').ok_or_else(wrong)?;
+        let (host, port) = endpoint.rsplit_once(':').ok_or_else(wrong)?;
+        if public_key.is_empty() || host.is_empty() || port.parse::<u16>().is_err() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            public_key: public_key.to_owned(),
+            endpoint: endpoint.to_owned(),
+        })
+    }
+}
+
+impl Near {
+    /// Starts a near gateway whose only peer is `peer`. It has TLS with servers as `scheme` says.
+    ///
+    /// # Errors
+    /// [`NearError`] if the key or the peer cannot be used.
+    pub fn start(peer: &Peer, key_file: &Path, scheme: Scheme) -> Result<Self, NearError> {
+        let key = lock(key_file)?;
+        // It is found where the process began, not where this text seems to be.
+        let key_path = key_file.canonicalize()?;
+        let config = Config::parse(&text(peer, &key_path, scheme), Path::new("--peer"));
+        let config = config.map_err(NearError::Config)?;
+        let bound = Bound::bind(&config)?;
+        let door = bound
+            .ftp
+            .first()
+            .expect("the text has a door")
+            .local_addr()?;
+        let (end, ended) = oneshot::channel();
+        let shutdown = async {
+            // A dropped sender ends it, too.
+            let _ = ended.await;
+        };
+        let (orders, ordered) = mpsc::channel(1);
+        let same = config.clone();
+        let reloads = Reloads {
+            orders: ordered,
+            load: Box::new(move || Ok(same.clone())),
+            taken: Box::new(|_| {}),
+        };
+        let running = tokio::spawn(daemon::run(config, bound, reloads, shutdown));
+        Ok(Self {
+            door,
+            end,
+            running,
+            _orders: orders,
+            _key: key,
+        })
+    }
+
+    /// The front door, for the log-in.
+    pub fn door(&self) -> Door {
+        Door {
+            host: self.door.ip().to_string(),
+            port: self.door.port(),
+            has_tls: true,
+        }
+    }
+
+    /// Ends the link, so that the far gateway knows at once.
+    pub async fn end(self) {
+        // It may have ended by itself.
+        let _ = self.end.send(());
+        let _ = self.running.await;
+    }
+}
+
+fn lock(path: &Path) -> Result<File, NearError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(NearError::NoKey(path.to_owned()));
+        }
+        Err(source) => {
+            return Err(NearError::Key {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(NearError::KeyInUse(path.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(NearError::Key {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// The configuration of such a gateway.
+fn text(peer: &Peer, key_file: &Path, scheme: Scheme) -> String {
+    let quoted = |text: &str| toml::Value::from(text).to_string();
+    let key_file = quoted(&key_file.to_string_lossy());
+    let (public_key, endpoint) = (quoted(&peer.public_key), quoted(&peer.endpoint));
+    let server_tls = match scheme {
+        Scheme::Ftp => "",
+        Scheme::Explicit => "server_tls = { mode = \"explicit\" }\n",
+        Scheme::Implicit => "server_tls = { mode = \"implicit\" }\n",
+    };
+    format!(
+        "[identity]\nkey_file = {key_file}\n\
+         [link]\nlisten = \"0.0.0.0:0\"\ndrain_max = \"1s\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n\
+         [[peer]]\nname = \"far\"\npublic_key = {public_key}\nendpoint = {endpoint}\n\
+         [[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.1/32\"]\n{server_tls}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_a_key_and_an_endpoint() {
+        let peer = Peer::parse("a+b/c=@far.example:4810").expect("a peer");
+        assert_eq!(peer.public_key, "a+b/c=");
+        assert_eq!(peer.endpoint, "far.example:4810");
+        for wrong in [
+            "far.example:4810",
+            "@far:1",
+            "key@far",
+            "key@far:x",
+            "key@:1",
+        ] {
+            assert!(Peer::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn one_link_at_a_time_has_a_key() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("key");
+        assert!(matches!(lock(&path), Err(NearError::NoKey(_))));
+        link::Identity::generate().write_new(&path).expect("room");
+        let first = lock(&path).expect("free");
+        assert!(matches!(lock(&path), Err(NearError::KeyInUse(_))));
+        drop(first);
+        lock(&path).expect("free again");
+    }
+}

@@ -1,0 +1,128 @@
+//! Whether a file that the destination has is the source's.
+
+use ftp::listing::{Entry, Kind, Modified, Precision};
+
+use super::{Options, task::File};
+
+/// What becomes of a file of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is moved.
+    Move,
+    /// The destination has it.
+    Skip,
+    /// The destination has a newer one, which `--update` keeps.
+    KeepNewer,
+    /// The destination has something else with its name.
+    Conflict,
+}
+
+/// Compares a file with what the destination has under its name.
+pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> Decision {
+    let Some(there) = there else {
+        return Decision::Move;
+    };
+    if there.kind != Kind::File {
+        return Decision::Conflict;
+    }
+    let age = compare_times(file.modified, there.modified);
+    if options.keeps_newer && age == Some(Age::Older) {
+        return Decision::KeepNewer;
+    }
+    let is_size_equal = file.size_bytes.is_some() && file.size_bytes == there.size_bytes;
+    if is_size_equal && age == Some(Age::Equal) {
+        Decision::Skip
+    } else {
+        Decision::Move
+    }
+}
+
+/// The age of a source's file beside the destination's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    Older,
+    Equal,
+    Newer,
+}
+
+/// `None` where a time is missing, or not precise enough to tell.
+fn compare_times(source: Option<Modified>, destination: Option<Modified>) -> Option<Age> {
+    let (source, destination) = (source?, destination?);
+    if source.precision.max(destination.precision) > Precision::Second {
+        return None;
+    }
+    let difference_s = source.unix_s - destination.unix_s;
+    Some(if difference_s.abs() <= TIME_UNIT_S {
+        Age::Equal
+    } else if difference_s < 0 {
+        Age::Older
+    } else {
+        Age::Newer
+    })
+}
+
+/// Servers cut fractions off, or round them.
+const TIME_UNIT_S: i64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::task::RelativePath;
+
+    fn at(unix_s: i64) -> Option<Modified> {
+        let precision = Precision::Second;
+        Some(Modified { unix_s, precision })
+    }
+
+    fn decide_for(
+        source: (u64, Option<Modified>),
+        there: (u64, Option<Modified>),
+        keeps_newer: bool,
+    ) -> Decision {
+        let file = File {
+            root: 0,
+            path: RelativePath::default(),
+            size_bytes: Some(source.0),
+            modified: source.1,
+        };
+        let there = Entry {
+            name: b"a".to_vec(),
+            kind: Kind::File,
+            size_bytes: Some(there.0),
+            modified: there.1,
+        };
+        let options = Options {
+            keeps_newer,
+            ..Options::default()
+        };
+        decide(&file, Some(&there), &options)
+    }
+
+    #[test]
+    fn a_file_of_the_same_size_and_time_is_skipped() {
+        assert_eq!(decide_for((5, at(10)), (5, at(10)), false), Decision::Skip);
+        assert_eq!(decide_for((5, at(10)), (5, at(11)), false), Decision::Skip);
+        assert_eq!(decide_for((5, at(10)), (5, at(12)), false), Decision::Move);
+        assert_eq!(decide_for((5, at(10)), (6, at(10)), false), Decision::Move);
+    }
+
+    #[test]
+    fn without_a_time_nothing_is_known_to_be_equal() {
+        assert_eq!(decide_for((5, None), (5, at(10)), false), Decision::Move);
+        let day = Some(Modified {
+            unix_s: 10,
+            precision: Precision::Day,
+        });
+        assert_eq!(decide_for((5, at(10)), (5, day), false), Decision::Move);
+    }
+
+    #[test]
+    fn what_is_newer_is_kept_if_that_is_wanted() {
+        assert_eq!(
+            decide_for((5, at(10)), (6, at(20)), true),
+            Decision::KeepNewer
+        );
+        assert_eq!(decide_for((5, at(20)), (6, at(10)), true), Decision::Move);
+        assert_eq!(decide_for((5, at(10)), (6, at(20)), false), Decision::Move);
+    }
+}

@@ -1,0 +1,93 @@
+//! What lanes are given to do, and what they answer.
+
+use std::fmt;
+
+use ftp::{command::escape, listing::Modified};
+
+/// A path below a root: names from the top to the bottom. The root itself has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RelativePath(Vec<Vec<u8>>);
+
+impl RelativePath {
+    /// The path of an entry in this directory.
+    pub fn join(&self, name: &[u8]) -> Self {
+        let mut names = self.0.clone();
+        names.push(name.to_vec());
+        Self(names)
+    }
+
+    /// The directory that this is in; `None` for the root.
+    pub fn parent(&self) -> Option<Self> {
+        let (_, parent) = self.0.split_last()?;
+        Some(Self(parent.to_vec()))
+    }
+
+    /// Names from the top to the bottom.
+    pub fn names(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
+    /// The names with slashes in between.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.join(&b'/')
+    }
+}
+
+impl fmt::Display for RelativePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escape(&self.to_bytes()))
+    }
+}
+
+/// A file to be moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Which of the job's roots it is below.
+    pub root: usize,
+    /// Its path below the root, at the source and at the destination. Empty where the root itself is a file.
+    pub path: RelativePath,
+    /// Bytes, as the source lists them; `None` where it does not.
+    pub size_bytes: Option<u64>,
+    /// Time of the source's last change.
+    pub modified: Option<Modified>,
+}
+
+/// A directory of a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Which of the job's roots.
+    pub root: usize,
+    /// Its path below the root.
+    pub path: RelativePath,
+}
+
+/// Work for a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Task {
+    /// Find out what a root is at the source, and whether its destination is there.
+    Probe {
+        /// Which root.
+        root: usize,
+    },
+    /// Make a directory at the destination, with its parents where it is a root.
+    Make(Directory),
+    /// List a directory at the destination.
+    ListDestination(Directory),
+    /// List a directory at the source. Entries are reported as they arrive.
+    ListSource(Directory),
+    /// Move a file.
+    Move(File),
+}
+
+impl Task {
+    /// What it is about.
+    pub fn place(&self) -> (usize, RelativePath) {
+        match self {
+            Self::Probe { root } => (*root, RelativePath::default()),
+            Self::Make(it) | Self::ListDestination(it) | Self::ListSource(it) => {
+                (it.root, it.path.clone())
+            }
+            Self::Move(file) => (file.root, file.path.clone()),
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The plan in virtual time: a world of files in memory, servers that refuse and lose connections as a seed says.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a moment to count virtual time from"
+)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    time::Duration,
+};
+
+use ftp::listing::Precision;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+use super::*;
+
+/// Path and content, by size and time.
+type Files = BTreeMap<Vec<u8>, (u64, i64)>;
+
+struct World {
+    planner: Planner,
+    start: Instant,
+    now: Duration,
+    random: Pcg64Mcg,
+    source: Files,
+    directories: BTreeSet<Vec<u8>>,
+    destination: Files,
+    made: BTreeSet<Vec<u8>>,
+    /// Connections that the server takes at a time.
+    connections_max: usize,
+    open: BTreeSet<usize>,
+    most_open: usize,
+    /// How often a task loses its connection, or an open one is refused.
+    loss: f64,
+    /// What comes when: time, number, lane, event.
+    coming: BinaryHeap<std::cmp::Reverse<(Duration, u64)>>,
+    events: BTreeMap<u64, (usize, Event)>,
+    count: u64,
+    moves: u64,
+    first_move: Option<Duration>,
+    listed: Option<Duration>,
+    notes: Vec<Note>,
+}
+
+fn entry(name: &[u8], kind: Kind, size_bytes: Option<u64>, unix_s: i64) -> Entry {
+    let precision = Precision::Second;
+    Entry {
+        name: name.to_vec(),
+        kind,
+        size_bytes,
+        modified: Some(Modified { unix_s, precision }),
+    }
+}
+
+impl World {
+    fn new(files: &[(&str, u64)], options: Options, seed: u64) -> Self {
+        let source: Files = files
+            .iter()
+            .map(|(path, size)| (path.as_bytes().to_vec(), (*size, 1_000)))
+            .collect();
+        let mut directories = BTreeSet::from([Vec::new()]);
+        for path in source.keys() {
+            let slashes = path.iter().enumerate().filter(|(_, it)| **it == b'/');
+            directories.extend(slashes.map(|(at, _)| path[..at].to_vec()));
+        }
+        Self {
+            planner: Planner::new(1, options),
+            start: Instant::now(),
+            now: Duration::ZERO,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            source,
+            directories,
+            destination: Files::new(),
+            made: BTreeSet::new(),
+            connections_max: usize::MAX,
+            open: BTreeSet::new(),
+            most_open: 0,
+            loss: 0.0,
+            coming: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            count: 0,
+            moves: 0,
+            first_move: None,
+            listed: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn later(&mut self, after: Duration, lane: usize, event: Event) {
+        self.count += 1;
+        let at = self.now + after;
+        self.coming.push(std::cmp::Reverse((at, self.count)));
+        self.events.insert(self.count, (lane, event));
+    }
+
+    /// Runs to the end, for an hour at most.
+    fn run(&mut self) -> Tally {
+        while !self.planner.is_finished() {
+            let now = self.start + self.now;
+            while let Some(action) = self.planner.poll(now) {
+                self.act(action);
+            }
+            self.notes
+                .extend(std::iter::from_fn(|| self.planner.next_note()));
+            let next = self.coming.peek().map(|it| it.0.0);
+            let due = self
+                .planner
+                .due()
+                .map(|it| it.saturating_duration_since(self.start));
+            let Some(next) = next.into_iter().chain(due).min() else {
+                assert!(self.planner.is_finished(), "the plan waits for nothing");
+                break;
+            };
+            self.now = self.now.max(next);
+            assert!(
+                self.now < Duration::from_secs(3_600),
+                "the plan does not end"
+            );
+            while let Some(std::cmp::Reverse((at, number))) = self.coming.peek().copied() {
+                if at > self.now {
+                    break;
+                }
+                self.coming.pop();
+                let (lane, event) = self.events.remove(&number).expect("it was put there");
+                self.planner.handle(lane, event, self.start + self.now);
+            }
+        }
+        self.notes
+            .extend(std::iter::from_fn(|| self.planner.next_note()));
+        self.planner.tally()
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Open { lane } => {
+                let is_full = self.open.len() >= self.connections_max;
+                let event = if is_full {
+                    Event::Refused(failure(Remedy::FewerConnections))
+                } else if self.random.random_bool(self.loss) {
+                    Event::Refused(failure(Remedy::Reconnect))
+                } else {
+                    assert!(self.open.insert(lane), "it is not open yet");
+                    self.most_open = self.most_open.max(self.open.len());
+                    Event::Opened
+                };
+                self.later(Duration::from_millis(400), lane, event);
+            }
+            Action::Work { lane, task } => {
+                assert!(self.open.contains(&lane), "work needs an open lane");
+                if self.random.random_bool(self.loss) {
+                    self.open.remove(&lane);
+                    let event = Event::Failed(failure(Remedy::Reconnect));
+                    return self.later(Duration::from_millis(300), lane, event);
+                }
+                let (after, outcome) = self.work(lane, task);
+                self.later(after, lane, Event::Done(outcome));
+            }
+        }
+    }
+
+    fn work(&mut self, lane: usize, task: Task) -> (Duration, Outcome) {
+        let moment = Duration::from_millis(200);
+        match task {
+            Task::Probe { .. } => {
+                let is_there = self.made.contains(&Vec::new());
+                (moment, Outcome::Probed(Probe::Directory { is_there }))
+            }
+            Task::Make(directory) => {
+                let path = directory.path.to_bytes();
+                if let Some(parent) = directory.path.parent() {
+                    assert!(
+                        self.made.contains(&parent.to_bytes()),
+                        "the parent is first"
+                    );
+                }
+                assert!(self.made.insert(path), "once");
+                (moment, Outcome::Made)
+            }
+            Task::ListDestination(directory) => {
+                let files = self.destination.clone();
+                let made = self.made.clone();
+                let entries = children(&files, &made, &directory.path.to_bytes());
+                (moment, Outcome::Listed(entries))
+            }
+            Task::ListSource(directory) => {
+                let entries = children(&self.source, &self.directories, &directory.path.to_bytes());
+                // They come in two halves; the listing takes a while.
+                let (first, second) = entries.split_at(entries.len() / 2);
+                self.later(moment, lane, Event::Found(first.to_vec()));
+                self.later(moment * 9, lane, Event::Found(second.to_vec()));
+                self.listed = Some(self.now + moment * 10);
+                (moment * 10, Outcome::Ended { not_understood: 0 })
+            }
+            Task::Move(file) => {
+                self.moves += 1;
+                self.first_move.get_or_insert(self.now);
+                let path = file.path.to_bytes();
+                let parent = file.path.parent().expect("the root is a directory");
+                assert!(
+                    self.made.contains(&parent.to_bytes()),
+                    "its directory is there"
+                );
+                let (size, time) = self.source[&path];
+                self.destination.insert(path, (size, time));
+                (moment, Outcome::Moved { bytes: size })
+            }
+        }
+    }
+}
+
+fn failure(remedy: Remedy) -> Failure {
+    Failure {
+        remedy,
+        message: "it was not to be".to_owned(),
+        has_moved: false,
+        is_changed: false,
+    }
+}
+
+/// What a directory has in it.
+fn children(files: &Files, directories: &BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<Entry> {
+    let below = |it: &[u8]| -> Option<Vec<u8>> {
+        let rest = if path.is_empty() {
+            it
+        } else {
+            it.strip_prefix(path)?.strip_prefix(b"/")?
+        };
+        (!rest.is_empty() && !rest.contains(&b'/')).then(|| rest.to_vec())
+    };
+    let files = files
+        .iter()
+        .filter_map(|(it, (size, time))| Some(entry(&below(it)?, Kind::File, Some(*size), *time)));
+    let directories = directories
+        .iter()
+        .filter_map(|it| Some(entry(&below(it)?, Kind::Directory, None, 0)));
+    files.chain(directories).collect()
+}
+
+const TREE: [(&str, u64); 7] = [
+    ("a", 1),
+    ("b", 0),
+    ("x/c", 3),
+    ("x/y/d", 4),
+    ("x/y/e", 5),
+    ("z/deep/er/f", 6),
+    ("z/g", 7),
+];
+
+#[test]
+fn a_tree_arrives_whole_and_a_second_run_moves_nothing() {
+    let mut world = World::new(&TREE, Options::default(), 1);
+    let tally = world.run();
+    assert_eq!(world.destination, world.source);
+    assert_eq!((tally.found, tally.moved, tally.failed), (7, 7, 0));
+    assert_eq!(tally.bytes_wanted, 26);
+    assert!(world.most_open <= 4);
+    world.planner = Planner::new(1, Options::default());
+    world.open.clear();
+    let tally = world.run();
+    assert_eq!((tally.same, tally.moved, world.moves), (7, 0, 7));
+}
+
+#[test]
+fn files_move_while_the_listing_goes_on() {
+    let mut world = World::new(&TREE, Options::default(), 1);
+    world.run();
+    let (first, listed) = (
+        world.first_move.expect("moved"),
+        world.listed.expect("listed"),
+    );
+    assert!(first < listed, "{first:?} {listed:?}");
+}
+
+#[test]
+fn one_connection_does_everything() {
+    let options = Options {
+        lanes_max: 1,
+        ..Options::default()
+    };
+    let mut world = World::new(&TREE, options, 1);
+    assert_eq!(world.run().moved, 7);
+    assert_eq!(world.most_open, 1);
+}
+
+#[test]
+fn a_server_that_takes_two_connections_gets_two() {
+    let options = Options {
+        lanes_max: 16,
+        ..Options::default()
+    };
+    let mut world = World::new(&TREE, options, 1);
+    world.connections_max = 2;
+    let tally = world.run();
+    assert_eq!((tally.moved, tally.failed), (7, 0));
+    assert_eq!(world.most_open, 2);
+}
+
+#[test]
+fn whatever_connections_are_lost_everything_arrives_once_it_can() {
+    let mut lost = 0;
+    for seed in 0..500 {
+        let options = Options {
+            retries: 50,
+            ..Options::default()
+        };
+        let mut world = World::new(&TREE, options, seed);
+        world.loss = 0.3;
+        let tally = world.run();
+        assert_eq!((tally.moved, tally.failed), (7, 0), "seed {seed}");
+        assert_eq!(world.destination, world.source, "seed {seed}");
+        assert_eq!(world.moves, 7, "seed {seed}: once each");
+        let again = |it: &&Note| matches!(it.result, Result::Retried(_));
+        lost += world.notes.iter().filter(again).count();
+    }
+    assert!(lost > 1_000, "connections were lost: {lost}");
+}
+
+#[test]
+fn a_server_that_nobody_can_reach_ends_the_job_with_its_reason() {
+    let mut world = World::new(&TREE, Options::default(), 1);
+    world.loss = 1.0;
+    let tally = world.run();
+    assert_eq!((tally.moved, tally.failed), (0, 1));
+    let reason = Result::Failed("it was not to be".to_owned());
+    assert_eq!(world.notes.last().map(|it| &it.result), Some(&reason));
+    // 1 + 2 + 4 + 8 + 16 s between six attempts.
+    assert!(world.now >= Duration::from_secs(31) && world.now < Duration::from_secs(40));
+}
+
+#[test]
+fn a_refused_log_in_is_not_repeated() {
+    let mut planner = Planner::new(1, Options::default());
+    let now = Instant::now();
+    assert_eq!(planner.poll(now), Some(Action::Open { lane: 0 }));
+    planner.handle(0, Event::Refused(failure(Remedy::GiveUpServer)), now);
+    assert!(planner.is_finished());
+    assert_eq!(planner.tally().failed, 1);
+}
+
+#[test]
+fn a_file_that_fails_for_good_harms_no_other() {
+    let mut planner = Planner::new(1, Options::default());
+    let now = Instant::now();
+    let mut done = 0;
+    planner.poll(now);
+    planner.handle(0, Event::Opened, now);
+    while !planner.is_finished() {
+        let Some(Action::Work { lane, task }) = planner.poll(now) else {
+            planner.handle(1, Event::Refused(failure(Remedy::FewerConnections)), now);
+            continue;
+        };
+        let outcome = match task {
+            Task::Probe { .. } => Outcome::Probed(Probe::Directory { is_there: true }),
+            Task::ListDestination(_) => Outcome::Listed(Vec::new()),
+            Task::ListSource(_) => {
+                let names = [&b"a"[..], b"b", b"line\nbreak", b"c"];
+                let entries = names.map(|it| entry(it, Kind::File, Some(1), 0)).to_vec();
+                planner.handle(lane, Event::Found(entries), now);
+                Outcome::Ended { not_understood: 0 }
+            }
+            Task::Move(file) if file.path.to_bytes() == b"b" => {
+                planner.handle(lane, Event::Failed(failure(Remedy::GiveUpFile)), now);
+                continue;
+            }
+            Task::Move(_) => {
+                done += 1;
+                Outcome::Moved { bytes: 1 }
+            }
+            Task::Make(_) => unreachable!("it is there"),
+        };
+        planner.handle(lane, Event::Done(outcome), now);
+    }
+    assert_eq!(done, 2);
+    let tally = planner.tally();
+    assert_eq!(
+        (tally.moved, tally.failed),
+        (2, 2),
+        "b, and the name with a line break"
+    );
+}

@@ -1,0 +1,141 @@
+//! The directories of a job: what the destination has of them, and who waits for one to be made.
+
+use std::collections::{HashMap, HashSet};
+
+use ftp::listing::Entry;
+
+use super::task::{Directory, File, RelativePath};
+
+/// Whether a directory is there, at the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It has not been asked for.
+    Missing,
+    /// A lane makes it, or its parent is made first.
+    Making,
+    /// It is there.
+    There,
+    /// It could not be made: nothing below it can be moved.
+    Failed,
+}
+
+/// A directory that the job has entered.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) presence: Presence,
+    /// What the destination has in it, until the source's listing has ended.
+    pub(super) there: HashMap<Vec<u8>, Entry>,
+    /// Names that the source's listing has brought: a listing that broke off begins anew.
+    pub(super) seen: HashSet<Vec<u8>>,
+    waiting_files: Vec<File>,
+    waiting_children: Vec<RelativePath>,
+}
+
+/// All directories of a job.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    nodes: HashMap<(usize, RelativePath), Node>,
+}
+
+/// What a change of a directory sets free.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Freed {
+    pub(super) files: Vec<File>,
+    /// Directories to be made now.
+    pub(super) to_make: Vec<Directory>,
+}
+
+impl Tree {
+    pub(super) fn enter(&mut self, directory: &Directory, presence: Presence) {
+        let node = Node {
+            presence,
+            there: HashMap::new(),
+            seen: HashSet::new(),
+            waiting_files: Vec::new(),
+            waiting_children: Vec::new(),
+        };
+        let key = (directory.root, directory.path.clone());
+        self.nodes.insert(key, node);
+    }
+
+    pub(super) fn node(&mut self, directory: &Directory) -> &mut Node {
+        let key = (directory.root, directory.path.clone());
+        self.nodes.get_mut(&key).expect("it was entered")
+    }
+
+    /// Asks for a directory to be there. Returns the directories to be made first, none if it is there or on its way.
+    pub(super) fn want(&mut self, directory: &Directory) -> Option<Directory> {
+        let node = self.node(directory);
+        if node.presence != Presence::Missing {
+            return None;
+        }
+        node.presence = Presence::Making;
+        let Some(parent) = directory.path.parent() else {
+            return Some(directory.clone());
+        };
+        let parent = Directory {
+            root: directory.root,
+            path: parent,
+        };
+        match self.node(&parent).presence {
+            Presence::There => Some(directory.clone()),
+            Presence::Failed => {
+                self.node(directory).presence = Presence::Failed;
+                None
+            }
+            Presence::Missing | Presence::Making => {
+                let child = directory.path.clone();
+                self.node(&parent).waiting_children.push(child);
+                self.want(&parent)
+            }
+        }
+    }
+
+    /// Lets a file wait until its directory is there. Gives it back if it need not, or cannot.
+    pub(super) fn wait(
+        &mut self,
+        directory: &Directory,
+        file: File,
+    ) -> Result<(), (File, Presence)> {
+        let node = self.node(directory);
+        match node.presence {
+            Presence::Making | Presence::Missing => {
+                node.waiting_files.push(file);
+                Ok(())
+            }
+            presence => Err((file, presence)),
+        }
+    }
+
+    /// A directory was made.
+    pub(super) fn made(&mut self, directory: &Directory) -> Freed {
+        let node = self.node(directory);
+        node.presence = Presence::There;
+        let children = std::mem::take(&mut node.waiting_children);
+        Freed {
+            files: std::mem::take(&mut node.waiting_files),
+            to_make: children
+                .into_iter()
+                .map(|path| Directory {
+                    root: directory.root,
+                    path,
+                })
+                .collect(),
+        }
+    }
+
+    /// A directory cannot be made. Returns the files that waited for it and for those below it.
+    pub(super) fn failed(&mut self, directory: &Directory) -> Vec<File> {
+        let node = self.node(directory);
+        node.presence = Presence::Failed;
+        let mut files = std::mem::take(&mut node.waiting_files);
+        for path in std::mem::take(&mut node.waiting_children) {
+            let child = Directory {
+                root: directory.root,
+                path,
+            };
+            files.extend(self.failed(&child));
+        }
+        files
+    }
+}

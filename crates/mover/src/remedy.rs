@@ -1,0 +1,16 @@
+//! What may help after a failure: servers and disks say it, the plan acts upon it.
+
+/// What may help after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// The same command on the same connection, later.
+    Retry,
+    /// A new connection, later.
+    Reconnect,
+    /// Fewer connections to this server.
+    FewerConnections,
+    /// Nothing for this file; others may do.
+    GiveUpFile,
+    /// Nothing for this server.
+    GiveUpServer,
+}

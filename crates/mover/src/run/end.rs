@@ -1,0 +1,298 @@
+//! One end of a lane: this machine's disk, or a session with a server.
+
+use std::{io::SeekFrom, path::PathBuf};
+
+use ftp::listing::{Entry, Kind};
+use tokio::{
+    fs::{File, OpenOptions},
+    io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _},
+    task::spawn_blocking,
+};
+
+use super::failure::TaskError;
+use crate::{
+    disk,
+    job::Site,
+    names::local,
+    server::{ServerError, Session, Transfer, Verb},
+};
+
+/// One end of a lane.
+pub(super) enum End {
+    Local,
+    Remote(Box<Session>),
+}
+
+/// A file that is read.
+pub(super) enum Reader<'a> {
+    Local(File, PathBuf),
+    Remote(Transfer<'a>),
+}
+
+/// A file that is written.
+pub(super) enum Writer<'a> {
+    Local(File, PathBuf),
+    Remote(Transfer<'a>),
+}
+
+impl End {
+    pub(super) async fn open(site: &Site) -> Result<Self, ServerError> {
+        match site {
+            Site::Local => Ok(Self::Local),
+            Site::Server(dial) => Ok(Self::Remote(Box::new(Session::open(dial).await?))),
+        }
+    }
+
+    /// What has this path; `None` for nothing.
+    pub(super) async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
+        match self {
+            Self::Local => {
+                let path = local(path);
+                let what = format!("looking for {}", path.display());
+                on_disk(move || disk::look(&path), what).await
+            }
+            Self::Remote(session) => {
+                if session.is_directory(path).await? {
+                    return Ok(Some(remote_entry(Kind::Directory, None, None)));
+                }
+                self.look_for_file(path).await
+            }
+        }
+    }
+
+    /// What has this path, if it is a file. On a server this takes one round trip.
+    pub(super) async fn look_for_file(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
+        match self {
+            Self::Local => Ok(Box::pin(self.look(path))
+                .await?
+                .filter(|it| it.kind == Kind::File)),
+            Self::Remote(session) => {
+                let asked = session.ask_facts(path)?;
+                let facts = session.facts(asked).await?;
+                let is_there = facts.size_bytes.is_some() || facts.modified.is_some();
+                let file = remote_entry(Kind::File, facts.size_bytes, facts.modified);
+                Ok(is_there.then_some(file))
+            }
+        }
+    }
+
+    /// Makes a directory and, if `with_parents`, those above it.
+    pub(super) async fn make_directory(
+        &mut self,
+        path: &[u8],
+        with_parents: bool,
+    ) -> Result<(), TaskError> {
+        match self {
+            Self::Local => {
+                let path = local(path);
+                let what = format!("making the directory {}", path.display());
+                on_disk(move || std::fs::create_dir_all(&path), what).await
+            }
+            Self::Remote(session) => {
+                if with_parents {
+                    let slashes = path
+                        .iter()
+                        .enumerate()
+                        .filter(|(at, it)| **it == b'/' && *at > 0);
+                    for (at, _) in slashes {
+                        // It may be there; what is missing shows below.
+                        let _ = ignore_refusal(session.make_directory(&path[..at]).await)?;
+                    }
+                }
+                match session.make_directory(path).await {
+                    Err(error @ ServerError::Refused { .. }) => {
+                        // An earlier attempt may have made it.
+                        if session.is_directory(path).await? {
+                            Ok(())
+                        } else {
+                            Err(error.into())
+                        }
+                    }
+                    result => Ok(result?),
+                }
+            }
+        }
+    }
+
+    /// Opens a file for reading, from `offset_bytes` on.
+    pub(super) async fn read(
+        &mut self,
+        path: &[u8],
+        offset_bytes: u64,
+    ) -> Result<Reader<'_>, TaskError> {
+        match self {
+            Self::Local => {
+                let path = local(path);
+                let what = || format!("reading {}", path.display());
+                let mut file = File::open(&path).await.map_err(TaskError::disk(what()))?;
+                if offset_bytes > 0 {
+                    let sought = file.seek(SeekFrom::Start(offset_bytes)).await;
+                    sought.map_err(TaskError::disk(what()))?;
+                }
+                Ok(Reader::Local(file, path))
+            }
+            Self::Remote(session) => {
+                let prepared = session.prepare(Verb::Retrieve, path, offset_bytes).await?;
+                Ok(Reader::Remote(session.begin(prepared).await?))
+            }
+        }
+    }
+
+    /// Opens a file for writing: anew, or from `offset_bytes` on.
+    pub(super) async fn write(
+        &mut self,
+        path: &[u8],
+        offset_bytes: u64,
+    ) -> Result<Writer<'_>, TaskError> {
+        match self {
+            Self::Local => {
+                let path = local(path);
+                let what = || format!("writing {}", path.display());
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(offset_bytes == 0);
+                let mut file = options.open(&path).await.map_err(TaskError::disk(what()))?;
+                if offset_bytes > 0 {
+                    file.set_len(offset_bytes)
+                        .await
+                        .map_err(TaskError::disk(what()))?;
+                    let sought = file.seek(SeekFrom::Start(offset_bytes)).await;
+                    sought.map_err(TaskError::disk(what()))?;
+                }
+                Ok(Writer::Local(file, path))
+            }
+            Self::Remote(session) => {
+                let prepared = session.prepare(Verb::Store, path, offset_bytes).await?;
+                Ok(Writer::Remote(session.begin(prepared).await?))
+            }
+        }
+    }
+
+    /// Gives a file its time and its name. Returns whether it has the time.
+    pub(super) async fn name(
+        &mut self,
+        part: &[u8],
+        path: &[u8],
+        modified_unix_s: Option<i64>,
+    ) -> Result<bool, TaskError> {
+        match self {
+            Self::Local => {
+                let (part, path) = (local(part), local(path));
+                let what = format!("renaming {} to {}", part.display(), path.display());
+                let name = move || {
+                    let file = std::fs::File::options().write(true).open(&part)?;
+                    if let Some(unix_s) = modified_unix_s {
+                        disk::set_modified(&file, unix_s)?;
+                    }
+                    // The content is on the disk before it has the name: not only the process may die.
+                    file.sync_all()?;
+                    if part != path {
+                        std::fs::rename(&part, &path)?;
+                    }
+                    Ok(modified_unix_s.is_some())
+                };
+                on_disk(name, what).await
+            }
+            Self::Remote(session) => {
+                let has_time = match modified_unix_s {
+                    Some(unix_s) => session.set_modified(part, unix_s).await?,
+                    None => false,
+                };
+                if part != path {
+                    session.rename(part, path).await?;
+                }
+                Ok(has_time)
+            }
+        }
+    }
+
+    /// Returns when the server ends the connection. The disk never does.
+    pub(super) async fn until_lost(&mut self) {
+        match self {
+            Self::Local => std::future::pending().await,
+            Self::Remote(session) => session.until_lost().await,
+        }
+    }
+
+    pub(super) async fn close(self) {
+        if let Self::Remote(session) = self {
+            session.close().await;
+        }
+    }
+}
+
+impl Reader<'_> {
+    pub(super) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TaskError> {
+        match self {
+            Self::Local(file, path) => {
+                let read = file.read(bytes).await;
+                read.map_err(TaskError::disk(format!("reading {}", path.display())))
+            }
+            Self::Remote(transfer) => Ok(transfer.read(bytes).await?),
+        }
+    }
+
+    pub(super) async fn finish(self) -> Result<(), TaskError> {
+        if let Self::Remote(transfer) = self {
+            transfer.finish().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Writer<'_> {
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), TaskError> {
+        match self {
+            Self::Local(file, path) => {
+                let written = file.write_all(bytes).await;
+                written.map_err(TaskError::disk(format!("writing {}", path.display())))
+            }
+            Self::Remote(transfer) => Ok(transfer.write(bytes).await?),
+        }
+    }
+
+    pub(super) async fn finish(self) -> Result<(), TaskError> {
+        match self {
+            Self::Local(mut file, path) => {
+                let written = file.flush().await;
+                written.map_err(TaskError::disk(format!("writing {}", path.display())))
+            }
+            Self::Remote(transfer) => {
+                transfer.finish().await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn remote_entry(
+    kind: Kind,
+    size_bytes: Option<u64>,
+    modified: Option<ftp::listing::Modified>,
+) -> Entry {
+    Entry {
+        name: Vec::new(),
+        kind,
+        size_bytes,
+        modified,
+    }
+}
+
+/// Whether it was done; a refusal is no error.
+fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(ServerError::Refused { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Does what blocks on a thread of its own.
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    what: String,
+) -> Result<T, TaskError> {
+    let done = spawn_blocking(work)
+        .await
+        .expect("disk work does not panic");
+    done.map_err(TaskError::disk(what))
+}

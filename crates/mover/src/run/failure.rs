@@ -1,0 +1,85 @@
+//! What goes wrong with a task, at which end.
+
+use std::io;
+
+use crate::{plan::Failure, remedy::Remedy, server::ServerError};
+
+/// A task failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TaskError {
+    /// At a server.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// On this machine.
+    #[error("{what}")]
+    Disk {
+        /// What was tried, and with which path.
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+    /// The source is not what it was when the move began.
+    #[error("the source was changed while it was read")]
+    Changed,
+    /// The destination has other than what was sent.
+    #[error("the destination has {got} bytes of {expected}")]
+    Short {
+        /// Bytes at the destination.
+        got: u64,
+        /// Bytes sent.
+        expected: u64,
+    },
+    /// What an earlier attempt has left is no part of the source.
+    #[error("the part at the destination is not of this file")]
+    Overlap,
+    /// A listing cannot be relied on.
+    #[error("{0}")]
+    Listing(String),
+    /// The journal cannot be written.
+    #[error("the journal cannot be written")]
+    Journal(#[source] Box<redb::Error>),
+    /// The destination reads back other bytes.
+    #[error("the destination reads back other bytes than were sent")]
+    Differs,
+}
+
+impl TaskError {
+    pub(super) fn disk(what: String) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Disk { what, source }
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self {
+            Self::Server(error) => error.remedy(),
+            Self::Disk { .. } | Self::Listing(_) | Self::Journal(_) => Remedy::GiveUpFile,
+            // What is left of a transfer is not read to its end.
+            Self::Overlap | Self::Differs => Remedy::Reconnect,
+            Self::Changed | Self::Short { .. } => Remedy::Retry,
+        }
+    }
+
+    /// For the plan; `moved_bytes` moved before.
+    pub(super) fn failure(&self, moved_bytes: u64) -> Failure {
+        Failure {
+            remedy: self.remedy(),
+            message: chain(self),
+            has_moved: moved_bytes > 0 && matches!(self, Self::Server(_)),
+            is_changed: matches!(self, Self::Changed),
+        }
+    }
+}
+
+/// An error and its sources in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        source = error.source();
+    }
+    text
+}

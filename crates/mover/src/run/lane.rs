@@ -1,0 +1,234 @@
+//! A lane: one connection to each server of a job, and one task after another.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use ftp::listing::{Entry, Kind, Precision};
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use super::{
+    end::End,
+    failure::{TaskError, chain},
+    moving::Mover,
+    shared::Shared,
+};
+use crate::{
+    disk,
+    names::local,
+    plan::{Directory, Event, Failure, Outcome, Probe, Task},
+    remedy::Remedy,
+    server::ServerError,
+};
+
+/// One lane.
+pub(super) struct Lane {
+    number: usize,
+    shared: Arc<Shared>,
+    source: End,
+    destination: End,
+    events: mpsc::UnboundedSender<(usize, Event)>,
+}
+
+/// Connects, and does what comes by `tasks` until that ends or the connection is lost.
+pub(super) async fn run(
+    number: usize,
+    shared: Arc<Shared>,
+    mut tasks: mpsc::Receiver<Task>,
+    events: mpsc::UnboundedSender<(usize, Event)>,
+) {
+    // The plan has ended where nobody listens any more.
+    let tell = |event| drop(events.send((number, event)));
+    let job = &shared.job;
+    let ends = async {
+        Ok((
+            End::open(&job.source).await?,
+            End::open(&job.destination).await?,
+        ))
+    };
+    let (source, destination) = match ends.await {
+        Ok(ends) => ends,
+        Err(error) => return tell(Event::Refused(refusal(&error))),
+    };
+    tell(Event::Opened);
+    let mut lane = Lane {
+        number,
+        shared: shared.clone(),
+        source,
+        destination,
+        events: events.clone(),
+    };
+    loop {
+        let task = tokio::select! {
+            task = tasks.recv() => task,
+            () = lane.until_lost() => return tell(Event::Lost),
+        };
+        let Some(task) = task else {
+            break;
+        };
+        let mut moved_bytes = 0;
+        match lane.perform(task, &mut moved_bytes).await {
+            Ok(outcome) => tell(Event::Done(outcome)),
+            Err(error) => {
+                let failure = error.failure(moved_bytes);
+                let goes_on = matches!(failure.remedy, Remedy::Retry | Remedy::GiveUpFile);
+                tell(Event::Failed(failure));
+                if !goes_on {
+                    return;
+                }
+            }
+        }
+    }
+    lane.source.close().await;
+    lane.destination.close().await;
+}
+
+fn refusal(error: &ServerError) -> Failure {
+    Failure {
+        remedy: error.remedy(),
+        message: chain(error),
+        has_moved: false,
+        is_changed: false,
+    }
+}
+
+impl Lane {
+    /// Returns when a server ends the connection of a lane that has nothing to do.
+    async fn until_lost(&mut self) {
+        tokio::select! {
+            () = self.source.until_lost() => {}
+            () = self.destination.until_lost() => {}
+        }
+    }
+
+    async fn perform(&mut self, task: Task, moved_bytes: &mut u64) -> Result<Outcome, TaskError> {
+        let shared = self.shared.clone();
+        match task {
+            Task::Probe { root } => self.probe(root).await.map(Outcome::Probed),
+            Task::Make(directory) => {
+                let path = shared.job.destination_directory(&directory);
+                let with_parents = directory.path.names().is_empty();
+                self.destination.make_directory(&path, with_parents).await?;
+                Ok(Outcome::Made)
+            }
+            Task::ListDestination(directory) => {
+                let path = shared.job.destination_directory(&directory);
+                let mut all = Vec::new();
+                let not_understood =
+                    list(&mut self.destination, &path, |entries| all.extend(entries)).await?;
+                if not_understood > 0 {
+                    let what = format!(
+                        "{not_understood} lines of the destination's listing are not understood"
+                    );
+                    return Err(TaskError::Listing(what));
+                }
+                Ok(Outcome::Listed(all))
+            }
+            Task::ListSource(directory) => self.list_source(&directory).await,
+            Task::Move(file) => {
+                let mover = Mover {
+                    shared: &shared,
+                    source: &mut self.source,
+                    destination: &mut self.destination,
+                    moved_bytes,
+                };
+                mover.run(&file).await
+            }
+        }
+    }
+
+    async fn probe(&mut self, root: usize) -> Result<Probe, TaskError> {
+        let shared = self.shared.clone();
+        let root = &shared.job.roots[root];
+        let Some(found) = self.source.look(&root.source).await? else {
+            return Ok(Probe::Missing);
+        };
+        let target = &root.destination;
+        if found.kind == Kind::Directory {
+            let there = self.destination.look(target.directory()).await?;
+            let is_there = there.is_some_and(|it| it.kind == Kind::Directory);
+            return Ok(Probe::Directory { is_there });
+        }
+        if target.needs_look() {
+            let there = self.destination.look(target.directory()).await?;
+            target.found(there.is_some_and(|it| it.kind == Kind::Directory));
+        }
+        Ok(Probe::File {
+            size_bytes: found.size_bytes,
+            modified: found.modified,
+            there: self.destination.look(&target.file()).await?,
+        })
+    }
+
+    async fn list_source(&mut self, directory: &Directory) -> Result<Outcome, TaskError> {
+        let path = self.shared.job.source_path(directory.root, &directory.path);
+        let (events, number) = (self.events.clone(), self.number);
+        let tell = |entries| drop(events.send((number, Event::Found(entries))));
+        let not_understood = list(&mut self.source, &path, tell).await?;
+        Ok(Outcome::Ended { not_understood })
+    }
+}
+
+/// Lists a directory; entries are handed to `take` as they come. Returns how many lines were not understood.
+async fn list(
+    end: &mut End,
+    path: &[u8],
+    mut take: impl FnMut(Vec<Entry>),
+) -> Result<u64, TaskError> {
+    let session = match end {
+        End::Remote(session) => session,
+        End::Local => {
+            list_locally(path, take).await?;
+            return Ok(0);
+        }
+    };
+    let mut lister = session.list(path, now_unix_s()).await?;
+    let mut imprecise = Vec::new();
+    loop {
+        let entries = lister.next().await?;
+        if entries.is_empty() {
+            break;
+        }
+        let is_imprecise = |it: &Entry| {
+            let precision = it.modified.map(|it| it.precision);
+            it.kind == Kind::File && precision.is_some_and(|it| it > Precision::Second)
+        };
+        let (later, now): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(is_imprecise);
+        imprecise.extend(later);
+        if !now.is_empty() {
+            take(now);
+        }
+    }
+    let not_understood = lister.finish().await?;
+    for entries in imprecise.chunks_mut(QUESTIONS_AT_ONCE) {
+        session.refine_times(path, entries).await?;
+        take(entries.to_vec());
+    }
+    Ok(not_understood)
+}
+
+async fn list_locally(path: &[u8], mut take: impl FnMut(Vec<Entry>)) -> Result<(), TaskError> {
+    let path = local(path);
+    let what = format!("listing {}", path.display());
+    let (batches, mut arrived) = mpsc::channel(BATCHES_WAITING);
+    let listing =
+        spawn_blocking(move || disk::list(&path, |entries| batches.blocking_send(entries).is_ok()));
+    while let Some(entries) = arrived.recv().await {
+        take(entries);
+    }
+    let listed = listing.await.expect("listing does not panic");
+    listed.map_err(TaskError::disk(what))
+}
+
+fn now_unix_s() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Times asked for in one round trip.
+const QUESTIONS_AT_ONCE: usize = 200;
+
+const BATCHES_WAITING: usize = 4;

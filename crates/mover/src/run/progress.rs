@@ -1,0 +1,56 @@
+//! What has moved so far, and how fast more may.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use tokio::time::sleep_until;
+use units::{BitRate, ByteCount};
+
+/// Bytes that all lanes have moved, and the bound on their rate.
+#[derive(Debug)]
+pub struct Progress {
+    moved_bytes: AtomicU64,
+    rate_max: Option<BitRate>,
+    /// When the line that the bound allows is free again.
+    free_at: Mutex<Option<Instant>>,
+}
+
+impl Progress {
+    /// Nothing has moved.
+    pub fn new(rate_max: Option<BitRate>) -> Self {
+        Self {
+            moved_bytes: AtomicU64::new(0),
+            rate_max,
+            free_at: Mutex::new(None),
+        }
+    }
+
+    /// Bytes moved by all lanes, those of attempts that failed among them.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes have moved; returns when more may.
+    pub(super) async fn moved(&self, bytes: usize) {
+        self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let Some(rate_max) = self.rate_max else {
+            return;
+        };
+        let takes = rate_max.time_to_send(ByteCount::new(bytes as u64));
+        let free_at = {
+            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            // Time that nobody used is not saved up.
+            let begins = free_at.map_or(now, |it| it.max(now));
+            let ends = begins + takes;
+            *free_at = Some(ends);
+            ends
+        };
+        sleep_until(free_at.into()).await;
+    }
+}

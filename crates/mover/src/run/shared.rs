@@ -1,0 +1,14 @@
+//! What all lanes of a job share.
+
+use std::sync::Arc;
+
+use super::progress::Progress;
+use crate::{job::Job, journal::Journal};
+
+/// What all lanes of a job share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) job: Job,
+    pub(super) journal: Option<Arc<Journal>>,
+    pub(super) progress: Arc<Progress>,
+}

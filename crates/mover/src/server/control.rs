@@ -1,0 +1,250 @@
+//! The control connection: commands, replies, and how long to wait for them.
+
+use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
+
+use ftp::{
+    client::{Client, Reply, ReplyError, Ticket},
+    reply::{Class, Code},
+};
+use gateway::tls::Leg;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::ServerError;
+
+/// A control connection.
+pub(super) struct Control {
+    io: Leg,
+    peer: SocketAddr,
+    client: Client,
+    /// Bytes for the server that are not written yet.
+    out: Vec<u8>,
+    /// Commands that wait for the replies to earlier ones.
+    unsent: VecDeque<Vec<u8>>,
+    /// Commands, the greeting among them, that the server has to answer.
+    on_wire: usize,
+    /// Sends commands before earlier ones are answered.
+    pipelines: bool,
+    /// Replies that nobody has asked for yet.
+    answers: VecDeque<(Ticket, Reply)>,
+    /// Longest wait for a reply.
+    patience: Duration,
+}
+
+/// A command whose reply is still to come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    verb: &'static str,
+    ticket: Ticket,
+}
+
+impl Control {
+    /// A connection whose greeting has not been read yet.
+    pub(super) fn new(io: Leg, peer: SocketAddr, patience: Duration) -> Self {
+        Self {
+            io,
+            peer,
+            client: Client::default(),
+            out: Vec::new(),
+            unsent: VecDeque::new(),
+            on_wire: 1,
+            pipelines: false,
+            answers: VecDeque::new(),
+            patience,
+        }
+    }
+
+    /// What the server says first.
+    pub(super) const GREETING: Sent = Sent {
+        verb: "the connection",
+        ticket: Ticket::GREETING,
+    };
+
+    /// The address at the other end.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// From now on, sends commands before earlier ones are answered. Not every server can do with that: some answer in
+    /// another order, or lose a reply.
+    pub(super) fn pipeline(&mut self) {
+        self.pipelines = true;
+    }
+
+    /// Puts a command among those to be sent; the next wait for a reply sends it.
+    pub(super) fn send(
+        &mut self,
+        verb: &'static str,
+        argument: &[u8],
+    ) -> Result<Sent, ServerError> {
+        let mut command = Vec::new();
+        let ticket = self.client.command(verb, argument, &mut command)?;
+        self.unsent.push_back(command);
+        Ok(Sent { verb, ticket })
+    }
+
+    /// Sends what may be sent, without waiting for a reply.
+    pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
+        match timeout(self.patience, self.push()).await {
+            Ok(result) => result,
+            Err(_) => Err(self.silent("a command")),
+        }
+    }
+
+    /// The same. Cancelling loses nothing.
+    async fn push(&mut self) -> Result<(), ServerError> {
+        loop {
+            while self.pipelines || self.on_wire == 0 {
+                let Some(command) = self.unsent.pop_front() else {
+                    break;
+                };
+                self.out.extend(command);
+                self.on_wire += 1;
+            }
+            if self.out.is_empty() {
+                return Ok(());
+            }
+            let written = self.io.write(&self.out).await;
+            let written = written.map_err(|it| self.lost(it))?;
+            self.out.drain(..written);
+            if self.out.is_empty() {
+                let flushed = self.io.flush().await;
+                flushed.map_err(|it| self.lost(it))?;
+            }
+        }
+    }
+
+    /// The next reply to a command: a preliminary one, or the final one.
+    pub(super) async fn reply(&mut self, sent: Sent) -> Result<Reply, ServerError> {
+        self.flush().await?;
+        match timeout(self.patience, self.next_reply(sent)).await {
+            Ok(reply) => reply,
+            Err(_) => Err(self.silent(sent.verb)),
+        }
+    }
+
+    /// The next reply to a command, however long that takes. Cancelling loses nothing.
+    pub(super) async fn next_reply(&mut self, sent: Sent) -> Result<Reply, ServerError> {
+        loop {
+            let found = self.answers.iter().position(|(it, _)| *it == sent.ticket);
+            if let Some((_, reply)) = found.and_then(|at| self.answers.remove(at)) {
+                return Ok(reply);
+            }
+            self.receive().await?;
+        }
+    }
+
+    /// The final reply to a command, whatever it is.
+    pub(super) async fn last(&mut self, sent: Sent) -> Result<Reply, ServerError> {
+        loop {
+            let reply = self.reply(sent).await?;
+            if reply.class() != Class::Preliminary {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// The final reply to a command, which must be a success.
+    pub(super) async fn done(&mut self, sent: Sent) -> Result<Reply, ServerError> {
+        let reply = self.last(sent).await?;
+        if reply.is_completed() {
+            Ok(reply)
+        } else {
+            Err(sent.refused(reply))
+        }
+    }
+
+    /// Sends a command and waits for its success.
+    pub(super) async fn run(
+        &mut self,
+        verb: &'static str,
+        argument: &[u8],
+    ) -> Result<Reply, ServerError> {
+        let sent = self.send(verb, argument)?;
+        self.done(sent).await
+    }
+
+    /// Sends a command and waits for its final reply, whatever it is.
+    pub(super) async fn ask(
+        &mut self,
+        verb: &'static str,
+        argument: &[u8],
+    ) -> Result<Reply, ServerError> {
+        let sent = self.send(verb, argument)?;
+        self.last(sent).await
+    }
+
+    /// Gives the connection to `begin_tls`, which makes the handshake on it.
+    pub(super) async fn upgrade<F>(
+        self,
+        begin_tls: impl FnOnce(TcpStream) -> F,
+    ) -> Result<Self, ServerError>
+    where
+        F: Future<Output = Result<Leg, ServerError>>,
+    {
+        // Plain text behind the reply to AUTH was put there by somebody on the path (CVE-2011-0411).
+        if !self.client.is_at_rest() {
+            return Err(ServerError::Reply(ReplyError::NoCode));
+        }
+        let tcp = self.io.into_plain().expect("TLS begins once");
+        let io = begin_tls(tcp).await?;
+        Ok(Self { io, ..self })
+    }
+
+    /// Returns when the connection has ended, or is about to.
+    pub(super) async fn until_lost(&mut self) {
+        while self.receive().await.is_ok() {}
+    }
+
+    async fn receive(&mut self) -> Result<(), ServerError> {
+        let mut bytes = [0; 4096];
+        let count = self.io.read(&mut bytes).await.map_err(|it| self.lost(it))?;
+        if count == 0 {
+            return Err(self.lost(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.client.receive(&bytes[..count]);
+        while let Some(answer) = self.client.next_answer()? {
+            if answer.reply.code() == SERVICE_ENDS {
+                return Err(ServerError::Full(answer.reply));
+            }
+            // What answers no command is of no use: a server may announce its shutdown so.
+            if let Some(ticket) = answer.ticket {
+                if answer.reply.class() != Class::Preliminary {
+                    self.on_wire = self.on_wire.saturating_sub(1);
+                }
+                self.answers.push_back((ticket, answer.reply));
+            }
+        }
+        self.push().await
+    }
+
+    fn lost(&self, source: io::Error) -> ServerError {
+        ServerError::Lost {
+            peer: self.peer,
+            source,
+        }
+    }
+
+    fn silent(&self, command: &'static str) -> ServerError {
+        ServerError::Silent {
+            peer: self.peer,
+            command,
+            patience: self.patience,
+        }
+    }
+}
+
+impl Sent {
+    /// The error that a refusal is.
+    pub(super) fn refused(self, reply: Reply) -> ServerError {
+        ServerError::Refused {
+            command: self.verb,
+            reply,
+        }
+    }
+}
+
+const SERVICE_ENDS: Code = Code(421);

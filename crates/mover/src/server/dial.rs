@@ -1,0 +1,174 @@
+//! How a server is reached: directly or through a gateway, as which account, with which TLS.
+
+use std::{fmt, io, net::SocketAddr, time::Duration};
+
+use gateway::tls::{Connector, Kind, Leg, Mode, ServerTls, Verify};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::timeout,
+};
+
+use super::ServerError;
+use crate::location::{Scheme, Server};
+
+/// All that is needed to log in to a server.
+#[derive(Debug, Clone)]
+pub struct Dial {
+    /// The server.
+    pub server: Server,
+    /// The way to it.
+    pub route: Route,
+    /// The account.
+    pub user: String,
+    /// Its password.
+    pub password: Password,
+    /// How the certificate is verified, where the URL asks for TLS.
+    pub verify: Verify,
+    /// Offers TLS 1.2 alone: its sessions can be resumed any number of times.
+    pub tls12_only: bool,
+    /// The server connects to us for data.
+    pub is_active: bool,
+    /// Longest wait for a connection, and for a reply.
+    pub patience: Duration,
+    /// Longest time in which no byte of a transfer moves.
+    pub stall_max: Duration,
+}
+
+/// The way to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Straight.
+    Direct,
+    /// Through the front door of a gateway, which is told the server in the log-in.
+    Gateway(Door),
+}
+
+/// The front door of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Door {
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Whether the door has the TLS with the server; else the mover has TLS with the door.
+    pub has_tls: bool,
+}
+
+/// A password. Nothing prints it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub Vec<u8>);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Dial {
+    /// What the log-in says after `USER`.
+    pub(super) fn logon(&self) -> Vec<u8> {
+        let Server { host, port, .. } = &self.server;
+        match &self.route {
+            Route::Direct => self.user.clone().into_bytes(),
+            Route::Gateway(_) if host.contains(':') => {
+                format!("{}@[{host}]:{port}", self.user).into_bytes()
+            }
+            Route::Gateway(_) => format!("{}@{host}:{port}", self.user).into_bytes(),
+        }
+    }
+
+    /// When TLS begins with whom we connect to.
+    pub(super) fn tls(&self) -> Option<Mode> {
+        if matches!(&self.route, Route::Gateway(door) if door.has_tls) {
+            return None;
+        }
+        match self.server.scheme {
+            Scheme::Ftp => None,
+            Scheme::Explicit => Some(Mode::Explicit),
+            Scheme::Implicit => Some(Mode::Implicit),
+        }
+    }
+
+    /// Makes the connector of one session: all its connections share a TLS session, and no other's are offered.
+    pub(super) fn connector(&self, mode: Mode) -> Result<Connector, ServerError> {
+        let tls = ServerTls {
+            mode,
+            verify: self.verify.clone(),
+        };
+        let made = if self.tls12_only {
+            Connector::new_tls12(&tls)
+        } else {
+            Connector::new(&tls)
+        };
+        made.map_err(|error| ServerError::TlsSettings(error.to_string()))
+    }
+
+    /// Connects to the server, or to the gateway in front of it.
+    pub(super) async fn connect(&self) -> Result<TcpStream, ServerError> {
+        let (host, port) = self.next_hop();
+        let resolve = timeout(self.patience, lookup_host((host, port)));
+        let resolved = resolve
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let unknown = |source| ServerError::Resolve {
+            host: host.to_owned(),
+            source,
+        };
+        let addresses: Vec<SocketAddr> = resolved.map_err(unknown)?.collect();
+        let mut last = io::ErrorKind::NotFound.into();
+        for address in addresses {
+            match self.connect_to(address).await {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => last = error,
+            }
+        }
+        Err(ServerError::Connect {
+            host: host.to_owned(),
+            port,
+            source: last,
+        })
+    }
+
+    /// Connects to an address of the server's, for commands or for data.
+    pub(super) async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let connecting = timeout(self.patience, TcpStream::connect(address));
+        let tcp = connecting
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        tcp.set_nodelay(true)?;
+        // A firewall forgets connections on which nothing moves, and a control connection rests as long as data moves.
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_INTERVAL);
+        SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
+        Ok(tcp)
+    }
+
+    /// Makes the TLS handshake.
+    pub(super) async fn handshake(
+        &self,
+        connector: &Connector,
+        tcp: TcpStream,
+        kind: Kind,
+    ) -> Result<Leg, ServerError> {
+        let (host, _) = self.next_hop();
+        let made = connector.connect(tcp, host, kind).await;
+        made.map_err(|source| ServerError::Tls {
+            host: host.to_owned(),
+            source,
+        })
+    }
+
+    fn next_hop(&self) -> (&str, u16) {
+        match &self.route {
+            Route::Direct => (&self.server.host, self.server.port),
+            Route::Gateway(door) => (&door.host, door.port),
+        }
+    }
+}
+
+/// Half a minute is less than any firewall's patience that is worth its name.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -1,0 +1,123 @@
+//! What goes wrong with a server, and what helps.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use ftp::client::{Reply, ReplyError, UnsendableError};
+
+use crate::remedy::Remedy;
+
+/// Work with a server failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The host has no address.
+    #[error("{host} has no address")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        #[source]
+        source: io::Error,
+    },
+    /// Nobody answers there.
+    #[error("cannot connect to {host}, port {port}")]
+    Connect {
+        /// The name.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Of the last address tried.
+        #[source]
+        source: io::Error,
+    },
+    /// The control connection has ended, or cannot be used.
+    #[error("the server {peer} ended the connection")]
+    Lost {
+        /// The server, or the gateway in front of it.
+        peer: SocketAddr,
+        /// Why; `UnexpectedEof` where the server just closed.
+        #[source]
+        source: io::Error,
+    },
+    /// A reply did not come.
+    #[error("the server {peer} did not answer {command} within {} s", patience.as_secs())]
+    Silent {
+        /// The server, or the gateway in front of it.
+        peer: SocketAddr,
+        /// The verb that waits for a reply.
+        command: &'static str,
+        /// How long was waited.
+        patience: Duration,
+    },
+    /// The server is full, or says goodbye (`421`).
+    #[error("the server refused the connection: {0}")]
+    Full(Reply),
+    /// The account or its password is wrong.
+    #[error("the server refused the log-in: {0}")]
+    LogIn(Reply),
+    /// TLS was asked for, and the server does not offer it.
+    #[error("the server offers no TLS: {0}")]
+    NoTls(Reply),
+    /// TLS failed.
+    #[error("no TLS with {host}")]
+    Tls {
+        /// The name that the certificate must have.
+        host: String,
+        /// Names the fault of the certificate where that is it.
+        #[source]
+        source: io::Error,
+    },
+    /// A command was refused.
+    #[error("the server refused {command}: {reply}")]
+    Refused {
+        /// The verb.
+        command: &'static str,
+        /// What the server said.
+        reply: Reply,
+    },
+    /// No data connection came about, or it broke.
+    #[error("the data connection failed")]
+    Data(#[source] io::Error),
+    /// No byte moved for a long time.
+    #[error("no data moved for {} s", .0.as_secs())]
+    Stalled(Duration),
+    /// What the server says is no FTP.
+    #[error(transparent)]
+    Reply(#[from] ReplyError),
+    /// A name cannot be sent.
+    #[error(transparent)]
+    Unsendable(#[from] UnsendableError),
+    /// The answer to a passive command names no port.
+    #[error("the server named no data port: {0}")]
+    NoPort(Reply),
+    /// The TLS settings are wrong.
+    #[error("{0}")]
+    TlsSettings(String),
+}
+
+impl ServerError {
+    /// What may help.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Full(_) => Remedy::FewerConnections,
+            Self::LogIn(reply) if reply.is_temporary() => Remedy::Reconnect,
+            Self::LogIn(_)
+            | Self::NoTls(_)
+            | Self::Tls { .. }
+            | Self::TlsSettings(_)
+            | Self::Reply(_) => Remedy::GiveUpServer,
+            Self::Resolve { .. }
+            | Self::Connect { .. }
+            | Self::Lost { .. }
+            | Self::Silent { .. }
+            | Self::Stalled(_)
+            | Self::Data(_)
+            | Self::NoPort(_) => Remedy::Reconnect,
+            // 425, 426: the data connection; 450, 451, 452: the file, now.
+            Self::Refused { reply, .. } if reply.is_temporary() => Remedy::Retry,
+            // 530 in the midst of a session: the log-in was lost.
+            Self::Refused { reply, .. } if reply.code().0 == 530 => Remedy::Reconnect,
+            Self::Refused { .. } | Self::Unsendable(_) => Remedy::GiveUpFile,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Questions about files, and changes to them, by commands alone.
+
+use ftp::{
+    client::Reply,
+    listing::{Entry, Form, Listing, Modified, read_time, write_time},
+    reply::{Class, Code},
+};
+
+use crate::names::join;
+
+use super::{
+    ServerError, Session,
+    control::Sent,
+    transfer::{Transfer, Verb},
+};
+
+/// What a server says of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Bytes; `None` where the server does not say.
+    pub size_bytes: Option<u64>,
+    /// When it was changed last; `None` where the server does not say.
+    pub modified: Option<Modified>,
+}
+
+/// Facts that have been asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct FactsAsked {
+    size: Option<Sent>,
+    modified: Option<Sent>,
+}
+
+/// A rename whose commands have been put among those to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Renaming {
+    from: Sent,
+    to: Sent,
+}
+
+/// A listing under way.
+pub struct Lister<'a> {
+    transfer: Transfer<'a>,
+    listing: Listing,
+    has_ended: bool,
+}
+
+impl Session {
+    /// Asks for size and time of a file.
+    ///
+    /// # Errors
+    /// [`ServerError::Unsendable`] if the path cannot be sent.
+    pub fn ask_facts(&mut self, path: &[u8]) -> Result<FactsAsked, ServerError> {
+        // Servers without FEAT may know both. They are asked, and a refusal is no fact.
+        let size = self.control.send("SIZE", path)?;
+        let modified = self.control.send("MDTM", path)?;
+        Ok(FactsAsked {
+            size: Some(size),
+            modified: Some(modified),
+        })
+    }
+
+    /// The facts that were asked for. A file that is not there has none.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the connection is lost.
+    pub async fn facts(&mut self, asked: FactsAsked) -> Result<Facts, ServerError> {
+        let mut facts = Facts::default();
+        if let Some(size) = asked.size {
+            let reply = self.control.last(size).await?;
+            facts.size_bytes = number(&reply).and_then(|it| it.parse().ok());
+        }
+        if let Some(modified) = asked.modified {
+            let reply = self.control.last(modified).await?;
+            facts.modified = number(&reply).and_then(|it| read_time(it.as_bytes()));
+        }
+        Ok(facts)
+    }
+
+    /// Whether there is a directory with this name. The session stays in the directory of the log-in.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the connection is lost, or the server does not say where it is.
+    pub async fn is_directory(&mut self, path: &[u8]) -> Result<bool, ServerError> {
+        if path.is_empty() {
+            return Ok(true);
+        }
+        let home = self.home().await?;
+        let reply = self.control.ask("CWD", path).await?;
+        if !reply.is_completed() {
+            return Ok(false);
+        }
+        self.control.run("CWD", &home).await?;
+        Ok(true)
+    }
+
+    /// The directory of the log-in.
+    async fn home(&mut self) -> Result<Vec<u8>, ServerError> {
+        if let Some(home) = &self.home {
+            return Ok(home.clone());
+        }
+        let sent = self.control.send("PWD", b"")?;
+        let reply = self.control.done(sent).await?;
+        let Some(home) = quoted(reply.text()) else {
+            return Err(sent.refused(reply));
+        };
+        self.home = Some(home.clone());
+        Ok(home)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// [`ServerError`] if it cannot be made, also because it is there.
+    pub async fn make_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
+        self.control.run("MKD", path).await.map(drop)
+    }
+
+    /// Deletes a file.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the server refuses.
+    pub async fn delete(&mut self, path: &[u8]) -> Result<(), ServerError> {
+        self.control.run("DELE", path).await.map(drop)
+    }
+
+    /// Deletes an empty directory.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the server refuses, also because it is not empty.
+    pub async fn remove_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
+        self.control.run("RMD", path).await.map(drop)
+    }
+
+    /// Renames a file; what has the name `to` is replaced.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the server refuses.
+    pub async fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), ServerError> {
+        let asked = self.ask_rename(from, to)?;
+        match self.renamed(asked).await {
+            // Some servers do not replace files by a rename.
+            Err(ServerError::Refused {
+                command: "RNTO",
+                reply,
+            }) if is_name_taken(&reply) => {
+                self.delete(to).await?;
+                let asked = self.ask_rename(from, to)?;
+                self.renamed(asked).await
+            }
+            result => result,
+        }
+    }
+
+    /// Puts the commands of a rename among those to be sent.
+    ///
+    /// # Errors
+    /// [`ServerError::Unsendable`] if a path cannot be sent.
+    pub fn ask_rename(&mut self, from: &[u8], to: &[u8]) -> Result<Renaming, ServerError> {
+        Ok(Renaming {
+            from: self.control.send("RNFR", from)?,
+            to: self.control.send("RNTO", to)?,
+        })
+    }
+
+    /// Waits for a rename.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the server refuses.
+    pub async fn renamed(&mut self, asked: Renaming) -> Result<(), ServerError> {
+        let from = self.control.last(asked.from).await?;
+        let to = self.control.last(asked.to).await?;
+        match from.class() {
+            Class::Intermediate if to.is_completed() => Ok(()),
+            Class::Intermediate => Err(asked.to.refused(to)),
+            _ => Err(asked.from.refused(from)),
+        }
+    }
+
+    /// Sets the time of a file, where the server can; returns whether it could.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the connection is lost.
+    pub async fn set_modified(&mut self, path: &[u8], unix_s: i64) -> Result<bool, ServerError> {
+        match self.ask_set_modified(path, unix_s)? {
+            Some(sent) => self.was_modified(sent).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Waits for the change of a time; returns whether the server made it.
+    pub(super) async fn was_modified(&mut self, sent: Sent) -> Result<bool, ServerError> {
+        let is_done = self.control.last(sent).await?.is_completed();
+        if !is_done && !self.features.set_modified {
+            self.sets_time_by_mdtm = false;
+        }
+        Ok(is_done)
+    }
+
+    /// Puts the command that sets a time among those to be sent, where the server has one.
+    ///
+    /// # Errors
+    /// [`ServerError::Unsendable`] if the path cannot be sent.
+    pub(super) fn ask_set_modified(
+        &mut self,
+        path: &[u8],
+        unix_s: i64,
+    ) -> Result<Option<Sent>, ServerError> {
+        let Some(time) = write_time(unix_s) else {
+            return Ok(None);
+        };
+        let mut argument = time.into_bytes();
+        argument.push(b' ');
+        argument.extend_from_slice(path);
+        let verb = match (self.features.set_modified, self.sets_time_by_mdtm) {
+            (true, _) => "MFMT",
+            // vsftpd takes a time in front of the name.
+            (false, true) => "MDTM",
+            (false, false) => return Ok(None),
+        };
+        self.control.send(verb, &argument).map(Some)
+    }
+
+    /// Begins a listing.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the server refuses.
+    pub async fn list(&mut self, path: &[u8], now_unix_s: i64) -> Result<Lister<'_>, ServerError> {
+        let (verb, form, argument) = if self.features.machine_listings {
+            (Verb::MachineListing, Form::Machine, path.to_vec())
+        } else {
+            let form = Form::Human { now_unix_s };
+            (Verb::Listing, form, self.list_argument(path))
+        };
+        let prepared = self.prepare(verb, &argument, 0).await?;
+        let transfer = self.begin(prepared).await?;
+        Ok(Lister {
+            transfer,
+            listing: Listing::new(form),
+            has_ended: false,
+        })
+    }
+
+    /// Asks for the times of the files of a directory that its listing does not tell to the second.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the connection is lost.
+    pub async fn refine_times(
+        &mut self,
+        directory: &[u8],
+        entries: &mut [Entry],
+    ) -> Result<(), ServerError> {
+        if !self.features.modified {
+            return Ok(());
+        }
+        let mut asked = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            // A name that cannot be sent cannot be moved either.
+            if let Ok(sent) = self.control.send("MDTM", &join(directory, &entry.name)) {
+                asked.push((at, sent));
+            }
+        }
+        for (at, sent) in asked {
+            let reply = self.control.last(sent).await?;
+            let time = number(&reply).and_then(|it| read_time(it.as_bytes()));
+            entries[at].modified = time.or(entries[at].modified);
+        }
+        Ok(())
+    }
+
+    /// `LIST` takes options from some servers' point of view: a name must not look like one.
+    fn list_argument(&self, path: &[u8]) -> Vec<u8> {
+        let mut argument = Vec::new();
+        if self.lists_hidden_by_option {
+            argument.extend_from_slice(b"-a ");
+        }
+        if path.starts_with(b"-") {
+            argument.extend_from_slice(b"./");
+        }
+        argument.extend_from_slice(path);
+        argument.truncate(argument.trim_ascii_end().len().max(path.len()));
+        argument
+    }
+}
+
+impl Lister<'_> {
+    /// The next entries; none at the end.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the listing broke off: what came before may not be all.
+    pub async fn next(&mut self) -> Result<Vec<Entry>, ServerError> {
+        let mut entries = Vec::new();
+        let mut bytes = vec![0; 64 * 1024];
+        while entries.is_empty() && !self.has_ended {
+            let count = self.transfer.read(&mut bytes).await?;
+            if count == 0 {
+                self.listing.end();
+                self.has_ended = true;
+            } else {
+                self.listing.push(&bytes[..count]);
+            }
+            entries.extend(std::iter::from_fn(|| self.listing.next_entry()));
+        }
+        Ok(entries)
+    }
+
+    /// Ends the listing; returns how many lines were not understood.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the server says that it broke off.
+    pub async fn finish(self) -> Result<u64, ServerError> {
+        self.transfer.finish().await?;
+        Ok(self.listing.not_understood())
+    }
+}
+
+/// The text of a success that is one word.
+fn number(reply: &Reply) -> Option<&str> {
+    let text = std::str::from_utf8(reply.text()).ok()?.trim();
+    reply.is_completed().then_some(text)
+}
+
+/// What stands in quotes; a quote within is doubled (RFC 959, appendix II).
+fn quoted(text: &[u8]) -> Option<Vec<u8>> {
+    let open = text.iter().position(|it| *it == b'"')?;
+    let mut name = Vec::new();
+    let mut rest = text[open + 1..].iter().peekable();
+    while let Some(byte) = rest.next() {
+        if *byte == b'"' && rest.next_if_eq(&&b'"').is_none() {
+            return Some(name);
+        }
+        name.push(*byte);
+    }
+    None
+}
+
+/// 550 and 553 may mean that the name is taken.
+fn is_name_taken(reply: &Reply) -> bool {
+    matches!(reply.code(), Code(550 | 553 | 521))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_a_reply_stands_in_quotes() {
+        let cases: [(&[u8], Option<&[u8]>); 4] = [
+            (b"\"/home/me\" is the current directory", Some(b"/home/me")),
+            (b"\"/a \"\"b\"\"\"", Some(b"/a \"b\"")),
+            (b"\"/a", None),
+            (b"/a", None),
+        ];
+        for (text, name) in cases {
+            assert_eq!(quoted(text).as_deref(), name);
+        }
+    }
+}

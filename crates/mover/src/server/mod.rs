@@ -1,0 +1,23 @@
+//! An FTP server, over real sockets: log-in, transfers, listings, and questions about files.
+//!
+//! What to do, and what to do after a failure, is the plan's business (`crate::plan`).
+#![allow(
+    clippy::disallowed_methods,
+    reason = "owns the sockets of sessions with servers"
+)]
+
+mod control;
+mod data;
+mod dial;
+mod error;
+mod files;
+mod session;
+mod transfer;
+
+pub use self::{
+    dial::{Dial, Door, Password, Route},
+    error::ServerError,
+    files::{Facts, FactsAsked, Lister, Renaming},
+    session::Session,
+    transfer::{Prepared, Transfer, Verb},
+};

@@ -1,0 +1,190 @@
+//! A session: logged in, in binary mode, with what the server can do known.
+
+use std::net::SocketAddr;
+
+use ftp::{
+    address::PassiveForm,
+    client::{Features, Reply},
+    reply::Class,
+};
+use gateway::tls::{Connector, Kind, Leg, Mode};
+
+use super::{Dial, ServerError, control::Control};
+
+/// A control connection on which transfers can begin.
+pub struct Session {
+    pub(super) control: Control,
+    pub(super) dial: Dial,
+    /// For data connections; `None` without TLS.
+    pub(super) connector: Option<Connector>,
+    /// What the server offers.
+    pub(super) features: Features,
+    /// How it is asked for a data port.
+    pub(super) passive: PassiveForm,
+    /// The server refused to protect data, or has no TLS.
+    pub(super) data_is_plain: bool,
+    /// The directory of the log-in, once it has been asked for.
+    pub(super) home: Option<Vec<u8>>,
+    /// Answers commands in their order, those behind a running transfer after its end.
+    pub(super) is_sequential: bool,
+    /// May take `MDTM TIME NAME` as a change.
+    pub(super) sets_time_by_mdtm: bool,
+    /// Leaves out names with a leading dot, unless `LIST -a` asks for them.
+    pub(super) lists_hidden_by_option: bool,
+    local: SocketAddr,
+}
+
+impl Session {
+    /// Connects, and logs in.
+    ///
+    /// # Errors
+    /// [`ServerError`] with what the server refused.
+    pub async fn open(dial: &Dial) -> Result<Self, ServerError> {
+        let tcp = dial.connect().await?;
+        let unusable = |source| ServerError::Data(source);
+        let local = tcp.local_addr().map_err(unusable)?;
+        let peer = tcp.peer_addr().map_err(unusable)?;
+        let tls = dial.tls();
+        let connector = tls.map(|mode| dial.connector(mode)).transpose()?;
+        let leg = match (&connector, tls) {
+            (Some(connector), Some(Mode::Implicit)) => {
+                dial.handshake(connector, tcp, Kind::Control).await?
+            }
+            _ => Leg::plain(tcp),
+        };
+        let mut control = Control::new(leg, peer, dial.patience);
+        let greeting = greet(&mut control).await?;
+        if let (Some(connector), Some(Mode::Explicit)) = (&connector, tls) {
+            let reply = control.ask("AUTH", b"TLS").await?;
+            if !reply.is_completed() {
+                return Err(ServerError::NoTls(reply));
+            }
+            control = control
+                .upgrade(async |tcp| dial.handshake(connector, tcp, Kind::Control).await)
+                .await?;
+        }
+        log_in(&mut control, dial).await?;
+        let mut session = Self {
+            control,
+            dial: dial.clone(),
+            connector,
+            features: Features::default(),
+            passive: PassiveForm::Epsv,
+            data_is_plain: true,
+            home: None,
+            is_sequential: false,
+            sets_time_by_mdtm: false,
+            lists_hidden_by_option: false,
+            local,
+        };
+        session.recognise(&greeting);
+        session.settle().await?;
+        Ok(session)
+    }
+
+    /// What the server offers.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Our address on the control connection.
+    pub(super) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Returns when the server ends the connection, or says that it will. Cancelling loses nothing.
+    pub async fn until_lost(&mut self) {
+        self.control.until_lost().await;
+    }
+
+    /// Says goodbye, and does not wait for an answer for long.
+    pub async fn close(mut self) {
+        // The server may have gone before.
+        if self.control.send("QUIT", b"").is_ok() {
+            let _ = self.control.flush().await;
+        }
+    }
+
+    /// Whether commands may be sent behind a running transfer, to be answered after its end.
+    pub fn is_sequential(&self) -> bool {
+        self.is_sequential
+    }
+
+    /// What is known of a server by its greeting. Of others nothing is assumed.
+    fn recognise(&mut self, greeting: &Reply) {
+        let says = |word: &str| {
+            let mut lines = greeting.lines().iter();
+            lines.any(|line| String::from_utf8_lossy(line).contains(word))
+        };
+        let is_by_processes = says("vsFTPd") || says("ProFTPD") || says("Pure-FTPd");
+        // The far gateway sends a server one command at a time.
+        if is_by_processes || says("Longhaul gateway") {
+            self.is_sequential = true;
+            self.control.pipeline();
+        }
+        self.lists_hidden_by_option = is_by_processes;
+    }
+
+    /// Settles in one round trip what holds for all transfers.
+    async fn settle(&mut self) -> Result<(), ServerError> {
+        let control = &mut self.control;
+        let protect = match &self.connector {
+            Some(_) => Some((control.send("PBSZ", b"0")?, control.send("PROT", b"P")?)),
+            None => None,
+        };
+        let features = control.send("FEAT", b"")?;
+        let binary = control.send("TYPE", b"I")?;
+        if let Some((size, protect)) = protect {
+            control.last(size).await?;
+            control.done(protect).await?;
+            self.data_is_plain = false;
+        }
+        let reply = control.last(features).await?;
+        self.features = Features::of(&reply);
+        control.done(binary).await?;
+        // vsftpd sets times by MDTM; who does not looks for a file with an odd name.
+        self.sets_time_by_mdtm = self.features.modified && !self.features.set_modified;
+        let utf8 = match self.features.utf8 {
+            // Servers that do UTF-8 only after this are old ones; others refuse it, to no harm.
+            true => Some(control.send("OPTS", b"UTF8 ON")?),
+            false => None,
+        };
+        let status = match self.features.machine_listings {
+            true => None,
+            false => Some(control.send("STAT", b"")?),
+        };
+        if let Some(utf8) = utf8 {
+            control.last(utf8).await?;
+        }
+        if let Some(status) = status {
+            // Behind a gateway that greets in its own name.
+            let reply = control.last(status).await?;
+            let mut lines = reply.lines().iter();
+            self.lists_hidden_by_option |=
+                lines.any(|line| String::from_utf8_lossy(line).contains("vsFTPd"));
+        }
+        Ok(())
+    }
+}
+
+async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
+    let reply = control.last(Control::GREETING).await?;
+    if reply.is_completed() {
+        Ok(reply)
+    } else {
+        // 421 is told by the connection itself; some servers say 500 or 530 where they are full.
+        Err(ServerError::Full(reply))
+    }
+}
+
+async fn log_in(control: &mut Control, dial: &Dial) -> Result<(), ServerError> {
+    let mut reply: Reply = control.ask("USER", &dial.logon()).await?;
+    if reply.class() == Class::Intermediate {
+        reply = control.ask("PASS", &dial.password.0).await?;
+    }
+    if reply.is_completed() {
+        Ok(())
+    } else {
+        Err(ServerError::LogIn(reply))
+    }
+}

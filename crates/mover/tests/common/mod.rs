@@ -1,0 +1,227 @@
+//! A real FTP server on loopback, and folders to copy from and to.
+#![allow(
+    dead_code,
+    clippy::disallowed_methods,
+    reason = "each test file uses a part; tests own sockets"
+)]
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    net::TcpListener,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use gateway::tls::Verify as VerifyTls;
+use mover::{
+    job::{Job, Moving, Root, Site, Target},
+    journal::Journal,
+    location::{Scheme, Server},
+    plan::{Note, Options, Result as Outcome},
+    run::{Progress, Summary, run},
+    server::{Dial, Password, Route},
+};
+use tokio::sync::oneshot;
+
+/// A folder on disk, one on the server, and the server.
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+    port: u16,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+/// What a copy came to.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) summary: Summary,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) moved_bytes: u64,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("room");
+        for name in ["here", "server", "state"] {
+            fs::create_dir(folder.path().join(name)).expect("room");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        drop(listener);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = folder.path().join("server");
+        thread::spawn(move || {
+            let stopped = async {
+                // The world has gone.
+                let _ = stopped.await;
+            };
+            bench_kit::ftp_server::serve(served, address, stopped).expect("the server serves");
+        });
+        let is_up = (0..500).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            std::net::TcpStream::connect(address).is_ok()
+        });
+        assert!(is_up, "the server is up within 5 s");
+        Self {
+            folder,
+            port: address.port(),
+            stop: Some(stop),
+        }
+    }
+
+    pub(crate) fn here(&self, name: &str) -> PathBuf {
+        self.folder.path().join("here").join(name)
+    }
+
+    pub(crate) fn at_server(&self, name: &str) -> PathBuf {
+        self.folder.path().join("server").join(name)
+    }
+
+    pub(crate) fn dial(&self) -> Dial {
+        Dial {
+            server: Server {
+                scheme: Scheme::Ftp,
+                user: None,
+                host: "127.0.0.1".to_owned(),
+                port: self.port,
+            },
+            route: Route::Direct,
+            user: "anonymous".to_owned(),
+            password: Password(b"x".to_vec()),
+            verify: VerifyTls::Roots(None),
+            tls12_only: false,
+            is_active: false,
+            patience: Duration::from_secs(5),
+            stall_max: Duration::from_secs(5),
+        }
+    }
+
+    /// A job that copies `from`, on this machine, to `to`, on the server.
+    pub(crate) fn upload(&self, from: &Path, to: &str) -> Job {
+        let source = from.as_os_str().as_bytes().to_vec();
+        let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
+        job(
+            Site::Local,
+            Site::Server(Box::new(self.dial())),
+            (source, Target::new(to.as_bytes().to_vec(), name)),
+        )
+    }
+
+    /// A job that copies `from`, on the server, to `to`, on this machine.
+    pub(crate) fn download(&self, from: &str, to: &Path) -> Job {
+        let name = Path::new(from).file_name().unwrap_or_default().as_bytes();
+        let target = Target::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
+        job(
+            Site::Server(Box::new(self.dial())),
+            Site::Local,
+            (from.as_bytes().to_vec(), target),
+        )
+    }
+
+    /// Runs a job to its end, or until `after` bytes have moved.
+    pub(crate) fn run_until(&self, job: Job, after: u64) -> Copied {
+        let journal = Journal::open(&self.folder.path().join("state"), "job").expect("a journal");
+        let progress = Arc::new(Progress::new(job.moving.rate_max));
+        let moved = progress.clone();
+        let enough = async move {
+            while moved.moved_bytes() < after {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let mut notes = Vec::new();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let running = run(job, Some(journal), progress.clone(), enough, |note, _| {
+            notes.extend(note);
+        });
+        let summary = runtime.block_on(running);
+        Copied {
+            summary,
+            notes,
+            moved_bytes: progress.moved_bytes(),
+        }
+    }
+
+    pub(crate) fn run(&self, job: Job) -> Copied {
+        self.run_until(job, u64::MAX)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+    }
+}
+
+impl Copied {
+    /// Why things failed.
+    pub(crate) fn failures(&self) -> Vec<&str> {
+        let failures = self.notes.iter().filter_map(|note| match &note.result {
+            Outcome::Failed(reason) => Some(reason.as_str()),
+            _ => None,
+        });
+        failures.collect()
+    }
+}
+
+fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Job {
+    Job {
+        source,
+        destination,
+        roots: vec![Root {
+            source: from,
+            destination: target,
+        }],
+        plan: Options::default(),
+        moving: Moving::default(),
+    }
+}
+
+/// Bytes that differ everywhere.
+pub(crate) fn content(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = (0..bytes.div_ceil(8)).flat_map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(bytes).collect()
+}
+
+/// Writes a file and the folders above it.
+pub(crate) fn write(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().expect("below a folder")).expect("room");
+    fs::write(path, bytes).expect("room");
+}
+
+/// Paths and contents of all files below a folder; folders have none.
+pub(crate) fn tree(folder: &Path) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path
+                .strip_prefix(folder)
+                .expect("below")
+                .as_os_str()
+                .as_bytes();
+            if path.is_dir() {
+                found.insert(name.to_vec(), None);
+                folders.push(path);
+            } else {
+                found.insert(name.to_vec(), Some(fs::read(&path).expect("a file")));
+            }
+        }
+    }
+    found
+}
+
+/// A name of these bytes.
+pub(crate) fn name(bytes: &[u8]) -> &OsStr {
+    OsStr::from_bytes(bytes)
+}

@@ -1,0 +1,243 @@
+//! Copies to and from a real FTP server on loopback.
+
+mod common;
+
+use std::{fs, time::Duration};
+
+use common::{World, content, name, tree, write};
+use mover::job::{Target, Verify};
+use units::BitRate;
+
+/// A tree with the names that trouble servers.
+fn write_tree(world: &World) {
+    let here = world.here("tree");
+    for (path, bytes) in [
+        (&b"a"[..], &b"one"[..]),
+        (b"empty", b""),
+        (b"with space ", b"two"),
+        (b"-dash", b"three"),
+        (b".hidden", b"four"),
+        ("sub/ümlaut".as_bytes(), b"five"),
+        (b"sub/deep/er/still/x", b"six"),
+    ] {
+        write(&here.join(name(path)), bytes);
+    }
+    write(&here.join("large"), &content(3_000_000));
+    fs::create_dir(here.join("nothing inside")).expect("room");
+}
+
+#[test]
+fn a_tree_goes_up_and_comes_down_again_and_is_not_moved_twice() {
+    let world = World::new();
+    write_tree(&world);
+    let mut job = world.upload(&world.here("tree"), "into/copy");
+    job.plan.makes_empty_directories = true;
+    let up = world.run(job);
+    assert_eq!(up.failures(), [""; 0]);
+    assert_eq!(up.summary.tally.moved, 8);
+    assert_eq!(
+        tree(&world.at_server("into/copy")),
+        tree(&world.here("tree"))
+    );
+
+    let mut job = world.download("into/copy", &world.here("back"));
+    job.plan.makes_empty_directories = true;
+    let down = world.run(job);
+    assert_eq!(down.failures(), [""; 0]);
+    assert_eq!(tree(&world.here("back")), tree(&world.here("tree")));
+    let time = |path: &str| {
+        fs::metadata(world.at_server(path))
+            .expect("there")
+            .modified()
+    };
+    let theirs = time("into/copy/large").expect("a time");
+    let ours = fs::metadata(world.here("back/large"))
+        .expect("there")
+        .modified()
+        .expect("a time");
+    let difference = ours
+        .duration_since(theirs)
+        .unwrap_or_else(|it| it.duration());
+    assert!(difference < Duration::from_secs(1), "{difference:?}");
+
+    let again = world.run(world.download("into/copy", &world.here("back")));
+    assert_eq!(
+        (again.summary.tally.same, again.summary.tally.moved),
+        (8, 0)
+    );
+    write(&world.at_server("into/copy/a"), b"other");
+    let changed = world.run(world.download("into/copy", &world.here("back")));
+    assert_eq!(changed.summary.tally.moved, 1);
+    assert_eq!(fs::read(world.here("back/a")).expect("there"), b"other");
+}
+
+#[test]
+fn a_file_goes_into_a_directory_or_under_another_name() {
+    let world = World::new();
+    write(&world.here("a"), b"content");
+    fs::create_dir(world.at_server("there")).expect("room");
+    for (to, expected) in [
+        ("there", "there/a"),
+        ("other", "other"),
+        ("there/", "there/a"),
+    ] {
+        let copied = world.run(world.upload(&world.here("a"), to));
+        assert_eq!(copied.failures(), [""; 0]);
+        assert_eq!(
+            fs::read(world.at_server(expected)).expect("there"),
+            b"content"
+        );
+    }
+    let copied = world.run(world.download("other", &world.here("")));
+    assert_eq!(copied.failures(), [""; 0]);
+    assert_eq!(fs::read(world.here("other")).expect("there"), b"content");
+}
+
+#[test]
+fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
+    let world = World::new();
+    let bytes = content(20_000_000);
+    write(&world.here("a"), &bytes);
+    let job = || {
+        let mut job = world.upload(&world.here("a"), "copy");
+        job.moving.rate_max = Some(BitRate::mbit(200));
+        job
+    };
+    let first = world.run_until(job(), 8_000_000);
+    assert!(first.summary.is_interrupted);
+    assert!(
+        !world.at_server("copy").exists(),
+        "nothing is there that is not whole"
+    );
+    let part = fs::metadata(world.at_server("copy.part"))
+        .expect("a part")
+        .len();
+    assert!(part > 1_000_000 && part < 20_000_000, "{part}");
+    let second = world.run(job());
+    assert_eq!(second.failures(), [""; 0]);
+    assert_eq!(fs::read(world.at_server("copy")).expect("there"), bytes);
+    assert!(!world.at_server("copy.part").exists());
+    assert_eq!(
+        second.moved_bytes,
+        20_000_000 - part,
+        "it goes on where it was"
+    );
+
+    let job = || {
+        let mut job = world.download("copy", &world.here("back"));
+        job.moving.rate_max = Some(BitRate::mbit(200));
+        job
+    };
+    let first = world.run_until(job(), 8_000_000);
+    assert!(first.summary.is_interrupted && !world.here("back").exists());
+    let second = world.run(job());
+    assert_eq!(second.failures(), [""; 0]);
+    assert!(second.moved_bytes < 15_000_000, "{}", second.moved_bytes);
+    assert_eq!(fs::read(world.here("back")).expect("there"), bytes);
+}
+
+#[test]
+fn a_part_of_another_content_is_not_gone_on_with() {
+    let world = World::new();
+    write(&world.here("a"), &content(8_000_000));
+    let job = || {
+        let mut job = world.upload(&world.here("a"), "copy");
+        job.moving.rate_max = Some(BitRate::mbit(100));
+        job
+    };
+    let first = world.run_until(job(), 4_000_000);
+    assert!(first.summary.is_interrupted);
+    // Same size and time, other bytes: only the content tells.
+    let times = fs::metadata(world.here("a"))
+        .expect("there")
+        .modified()
+        .expect("a time");
+    let other: Vec<u8> = content(8_000_000).iter().map(|it| !it).collect();
+    write(&world.here("a"), &other);
+    let file = fs::File::options()
+        .write(true)
+        .open(world.here("a"))
+        .expect("there");
+    file.set_modified(times).expect("a time");
+    let second = world.run(job());
+    assert_eq!(second.failures(), [""; 0]);
+    assert_eq!(fs::read(world.at_server("copy")).expect("there"), other);
+
+    let first = world.run_until(
+        {
+            let mut job = world.upload(&world.here("a"), "again");
+            job.moving.rate_max = Some(BitRate::mbit(100));
+            job
+        },
+        4_000_000,
+    );
+    assert!(first.summary.is_interrupted);
+    // Another time: the journal tells.
+    write(&world.here("a"), &content(8_000_000));
+    file.set_modified(times + Duration::from_secs(100))
+        .expect("a time");
+    let second = world.run(world.upload(&world.here("a"), "again"));
+    assert_eq!(second.moved_bytes, 8_000_000);
+    assert_eq!(
+        fs::read(world.at_server("again")).expect("there"),
+        content(8_000_000)
+    );
+}
+
+#[test]
+fn what_cannot_be_copied_is_named_and_harms_nothing_else() {
+    let world = World::new();
+    write(&world.here("tree/good"), b"good");
+    write(&world.here("tree/line\nbreak"), b"bad");
+    write(&world.here("tree/taken"), b"a file");
+    std::os::unix::fs::symlink("good", world.here("tree/link")).expect("room");
+    fs::create_dir_all(world.at_server("copy/taken")).expect("room");
+    let copied = world.run(world.upload(&world.here("tree"), "copy"));
+    let tally = copied.summary.tally;
+    assert_eq!((tally.moved, tally.failed, tally.left_out), (1, 2, 1));
+    let mut failures = copied.failures();
+    failures.sort_unstable();
+    assert_eq!(
+        failures,
+        [
+            "the destination has a directory with this name",
+            "the name \"line\\\\nbreak\" has a line break",
+        ]
+    );
+    assert_eq!(
+        fs::read(world.at_server("copy/good")).expect("there"),
+        b"good"
+    );
+    let missing = world.run(world.upload(&world.here("nothing"), "copy"));
+    assert_eq!(missing.failures(), ["there is no such file or directory"]);
+}
+
+#[test]
+fn a_copy_reads_back_what_it_wrote() {
+    let world = World::new();
+    write(&world.here("a"), &content(1_000_000));
+    let mut job = world.upload(&world.here("a"), "copy");
+    job.moving.verify = Verify::ReadBack;
+    let copied = world.run(job);
+    assert_eq!(copied.failures(), [""; 0]);
+    assert_eq!(copied.summary.tally.moved, 1);
+}
+
+#[test]
+fn several_sources_go_into_one_directory() {
+    let world = World::new();
+    write(&world.here("tree/x"), b"x");
+    write(&world.here("a"), b"a");
+    let mut job = world.upload(&world.here("tree"), "into/tree");
+    job.roots.push(mover::job::Root {
+        source: world.here("a").into_os_string().into_encoded_bytes(),
+        destination: Target::new(b"into/a".to_vec(), b"a".to_vec()),
+    });
+    let copied = world.run(job);
+    assert_eq!(copied.failures(), [""; 0]);
+    assert_eq!(
+        fs::read(world.at_server("into/tree/x")).expect("there"),
+        b"x"
+    );
+    assert_eq!(fs::read(world.at_server("into/a")).expect("there"), b"a");
+}
