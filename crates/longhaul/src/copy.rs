@@ -153,7 +153,7 @@ async fn copy(args: &Args, settings: Settings) -> anyhow::Result<ExitCode> {
     let near = match &settings.peer {
         Some((peer, key)) => {
             let scheme = settings.scheme();
-            Some(Near::start(peer, key, scheme).map_err(exit::wrong_use)?)
+            Some(Near::start(peer, key, scheme, &settings.verify_tls).map_err(exit::wrong_use)?)
         }
         None => None,
     };

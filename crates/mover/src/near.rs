@@ -14,6 +14,7 @@ use std::{
 use gateway::{
     config::{Config, ConfigError},
     daemon::{self, BindError, Bound, Reloads, RunError},
+    tls::Verify,
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -100,15 +101,21 @@ impl Peer {
 }
 
 impl Near {
-    /// Starts a near gateway whose only peer is `peer`. It has TLS with servers as `scheme` says.
+    /// Starts a near gateway whose only peer is `peer`. The far one has TLS with servers as `scheme` says, and verifies them
+    /// by `verify`.
     ///
     /// # Errors
     /// [`NearError`] if the key or the peer cannot be used.
-    pub fn start(peer: &Peer, key_file: &Path, scheme: Scheme) -> Result<Self, NearError> {
+    pub fn start(
+        peer: &Peer,
+        key_file: &Path,
+        scheme: Scheme,
+        verify: &Verify,
+    ) -> Result<Self, NearError> {
         let key = lock(key_file)?;
         // It is found where the process began, not where this text seems to be.
         let key_path = key_file.canonicalize()?;
-        let config = Config::parse(&text(peer, &key_path, scheme), Path::new("--peer"));
+        let config = Config::parse(&text(peer, &key_path, scheme, verify), Path::new("--peer"));
         let config = config.map_err(NearError::Config)?;
         let bound = Bound::bind(&config)?;
         let door = bound
@@ -179,14 +186,19 @@ fn lock(path: &Path) -> Result<File, NearError> {
 }
 
 /// The configuration of such a gateway.
-fn text(peer: &Peer, key_file: &Path, scheme: Scheme) -> String {
+fn text(peer: &Peer, key_file: &Path, scheme: Scheme, verify: &Verify) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     let key_file = quoted(&key_file.to_string_lossy());
     let (public_key, endpoint) = (quoted(&peer.public_key), quoted(&peer.endpoint));
+    let verify = match verify {
+        Verify::Roots(_) => String::new(),
+        Verify::Pin(pin) => format!(", pin = \"{pin}\""),
+        Verify::Off => ", verify = false".to_owned(),
+    };
     let server_tls = match scheme {
-        Scheme::Ftp => "",
-        Scheme::Explicit => "server_tls = { mode = \"explicit\" }\n",
-        Scheme::Implicit => "server_tls = { mode = \"implicit\" }\n",
+        Scheme::Ftp => String::new(),
+        Scheme::Explicit => format!("server_tls = {{ mode = \"explicit\"{verify} }}\n"),
+        Scheme::Implicit => format!("server_tls = {{ mode = \"implicit\"{verify} }}\n"),
     };
     format!(
         "[identity]\nkey_file = {key_file}\n\
@@ -200,6 +212,7 @@ fn text(peer: &Peer, key_file: &Path, scheme: Scheme) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gateway::tls::Fingerprint;
 
     #[test]
     fn a_peer_is_a_key_and_an_endpoint() {
@@ -227,5 +240,29 @@ mod tests {
         assert!(matches!(lock(&path), Err(NearError::KeyInUse(_))));
         drop(first);
         lock(&path).expect("free again");
+    }
+
+    #[test]
+    fn the_far_gateway_verifies_servers_as_we_would() {
+        let folder = tempfile::tempdir().expect("room");
+        let key = folder.path().join("key");
+        link::Identity::generate().write_new(&key).expect("room");
+        let far = link::Identity::generate().public_key().to_string();
+        let peer = Peer::parse(&format!("{far}@far.example:4810")).expect("a peer");
+        let verifies = [
+            Verify::Roots(None),
+            Verify::Pin(Fingerprint([7; 32])),
+            Verify::Off,
+        ];
+        for verify in verifies {
+            for scheme in [Scheme::Ftp, Scheme::Explicit, Scheme::Implicit] {
+                let text = text(&peer, &key, scheme, &verify);
+                let config = Config::parse(&text, Path::new("--peer")).expect("a configuration");
+                let door = config.ftp.first().expect("a door");
+                let verified = door.server_tls.as_ref().map(|it| it.verify.clone());
+                let expected = (scheme != Scheme::Ftp).then(|| verify.clone());
+                assert_eq!(verified, expected, "{text}");
+            }
+        }
     }
 }

@@ -28,7 +28,7 @@ use super::{
 
 /// Makes TLS handshakes with one server, for one FTP session. Data connections offer the session of
 /// the control connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
     sessions: Arc<Sessions>,
@@ -63,7 +63,7 @@ impl Connector {
 
     /// One for TLS 1.3 too, if this one has offered only TLS 1.2 and `error` may mean that the server has nothing
     /// to do with that: no such version, or no suite in it, or no answer but the end of the connection.
-    pub(crate) fn in_place_of_tls12(&self, error: &io::Error) -> Option<Self> {
+    pub fn in_place_of_tls12(&self, error: &io::Error) -> Option<Self> {
         let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
         let lacks_version = matches!(
             tls,

@@ -24,7 +24,7 @@ pub(super) struct Settings {
     sources: Vec<Location>,
     destination: Location,
     credentials: Credentials,
-    verify_tls: VerifyTls,
+    pub(super) verify_tls: VerifyTls,
     gateway: Option<Door>,
     /// The far gateway, and our key.
     pub(super) peer: Option<(Peer, PathBuf)>,
@@ -142,7 +142,6 @@ impl Settings {
             user: account.user,
             password: account.password.unwrap_or(Password(Vec::new())),
             verify: self.verify_tls.clone(),
-            tls12_only: false,
             is_active: args.way.active,
             patience: args.stall_timeout,
             stall_max: args.stall_timeout,

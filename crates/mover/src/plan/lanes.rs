@@ -110,12 +110,6 @@ impl<T> Lanes<T> {
             _ => None,
         })
     }
-
-    /// Whether no lane works or connects.
-    pub(super) fn are_at_rest(&self) -> bool {
-        let mut lanes = self.lanes.iter();
-        lanes.all(|it| matches!(it, Lane::Closed | Lane::Idle))
-    }
 }
 
 /// The pause before attempt `failures + 1`: a second, then twice as long each time, a minute at most.

@@ -212,7 +212,10 @@ pub struct Planner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Queued {
     task: Task,
+    /// Since bytes moved last.
     failures: u32,
+    /// In all.
+    attempts: u32,
 }
 
 impl Planner {
@@ -297,7 +300,8 @@ impl Planner {
 
     /// Whether nothing is left to do.
     pub fn is_finished(&self) -> bool {
-        self.waiting() == 0 && self.delayed.is_empty() && self.lanes.are_at_rest()
+        // A lane that still connects is not needed any more.
+        self.waiting() == 0 && self.delayed.is_empty() && self.lanes.busy().next().is_none()
     }
 
     /// The next record of what was done.
@@ -376,6 +380,7 @@ impl Planner {
     }
 
     fn failed(&mut self, mut queued: Queued, failure: Failure, now: Instant) {
+        queued.attempts += 1;
         queued.failures = if failure.has_moved {
             1
         } else {
@@ -389,6 +394,7 @@ impl Planner {
         let is_hopeless = failure.remedy == Remedy::GiveUpFile
             || failure.remedy == Remedy::GiveUpServer
             || queued.failures > self.options.retries
+            || queued.attempts > self.options.retries.saturating_mul(ATTEMPTS_PER_RETRY)
             || self.is_given_up;
         if is_hopeless {
             return self.lose(queued.task, &failure.message);
@@ -612,7 +618,11 @@ impl Planner {
 
 impl Queued {
     fn new(task: Task) -> Self {
-        Self { task, failures: 0 }
+        Self {
+            task,
+            failures: 0,
+            attempts: 0,
+        }
     }
 
     fn is_listing(&self) -> bool {
@@ -624,6 +634,9 @@ impl Queued {
 fn is_sendable(name: &[u8]) -> bool {
     !name.iter().any(|it| matches!(it, b'\r' | b'\n'))
 }
+
+/// A task whose bytes move and never arrive is tried this often for each retry that it has.
+const ATTEMPTS_PER_RETRY: u32 = 20;
 
 /// One lane in so many lists while files wait.
 const LANES_PER_LISTING: usize = 4;

@@ -379,3 +379,52 @@ fn a_file_that_fails_for_good_harms_no_other() {
         "b, and the name with a line break"
     );
 }
+
+#[test]
+fn the_job_does_not_wait_for_a_lane_that_still_connects() {
+    let mut planner = Planner::new(2, Options::default());
+    let now = Instant::now();
+    assert_eq!(planner.poll(now), Some(Action::Open { lane: 0 }));
+    assert_eq!(planner.poll(now), Some(Action::Open { lane: 1 }));
+    planner.handle(0, Event::Opened, now);
+    for _ in 0..2 {
+        assert!(!planner.is_finished());
+        assert!(matches!(
+            planner.poll(now),
+            Some(Action::Work { lane: 0, .. })
+        ));
+        planner.handle(0, Event::Done(Outcome::Probed(Probe::Missing)), now);
+    }
+    assert!(planner.is_finished(), "lane 1 still connects");
+}
+
+#[test]
+fn a_file_whose_bytes_never_arrive_fails_in_the_end() {
+    let mut planner = Planner::new(1, Options::default());
+    let mut now = Instant::now();
+    let mut moves = 0;
+    while !planner.is_finished() {
+        match planner.poll(now) {
+            Some(Action::Open { lane }) => planner.handle(lane, Event::Opened, now),
+            Some(Action::Work { lane, task }) => {
+                let event = if matches!(task, Task::Move(_)) {
+                    moves += 1;
+                    Event::Failed(Failure {
+                        has_moved: true,
+                        ..failure(Remedy::Reconnect)
+                    })
+                } else {
+                    Event::Done(Outcome::Probed(Probe::File {
+                        size_bytes: Some(5),
+                        modified: None,
+                        there: None,
+                    }))
+                };
+                planner.handle(lane, event, now);
+            }
+            None => now = planner.due().expect("another attempt is to come"),
+        }
+    }
+    assert_eq!(moves, 101);
+    assert_eq!(planner.tally().failed, 1);
+}

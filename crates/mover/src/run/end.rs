@@ -167,6 +167,26 @@ impl End {
         }
     }
 
+    /// Removes a file, if it is there.
+    pub(super) async fn remove(&mut self, path: &[u8]) -> Result<(), TaskError> {
+        match self {
+            Self::Local => {
+                let path = local(path);
+                let what = format!("removing {}", path.display());
+                let remove = move || match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                    result => result,
+                };
+                on_disk(remove, what).await
+            }
+            Self::Remote(session) => {
+                // A server that keeps it says so again when it is written.
+                ignore_refusal(session.delete(path).await)?;
+                Ok(())
+            }
+        }
+    }
+
     /// Gives a file its time and its name. Returns whether it has the time.
     pub(super) async fn name(
         &mut self,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{plan::Failure, remedy::Remedy, server::ServerError};
+use crate::{job::RESUME_LEAST, plan::Failure, remedy::Remedy, server::ServerError};
 
 /// A task failed.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,8 @@ impl TaskError {
         Failure {
             remedy: self.remedy(),
             message: chain(self),
-            has_moved: moved_bytes > 0 && matches!(self, Self::Server(_)),
+            // What a socket has taken of a small file says nothing.
+            has_moved: moved_bytes >= RESUME_LEAST.bytes() && matches!(self, Self::Server(_)),
             is_changed: matches!(self, Self::Changed),
         }
     }

@@ -52,6 +52,8 @@ impl Mover<'_> {
             (Some(journal), Some(origin)) => {
                 let part_is_ours = known(journal, &names.part).await == Some(origin);
                 if !part_is_ours {
+                    // The journal must not speak for what an earlier job has left under this name.
+                    self.destination.remove(&names.part).await?;
                     begin(journal, &names.part, origin).await?;
                 }
                 part_is_ours

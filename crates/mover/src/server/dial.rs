@@ -25,8 +25,6 @@ pub struct Dial {
     pub password: Password,
     /// How the certificate is verified, where the URL asks for TLS.
     pub verify: Verify,
-    /// Offers TLS 1.2 alone: its sessions can be resumed any number of times.
-    pub tls12_only: bool,
     /// The server connects to us for data.
     pub is_active: bool,
     /// Longest wait for a connection, and for a reply.
@@ -96,12 +94,8 @@ impl Dial {
             mode,
             verify: self.verify.clone(),
         };
-        let made = if self.tls12_only {
-            Connector::new_tls12(&tls)
-        } else {
-            Connector::new(&tls)
-        };
-        made.map_err(|error| ServerError::TlsSettings(error.to_string()))
+        // TLS 1.2 alone: its sessions can be resumed any number of times, and some servers insist on that for data.
+        Connector::new_tls12(&tls).map_err(|error| ServerError::TlsSettings(error.to_string()))
     }
 
     /// Connects to the server, or to the gateway in front of it.

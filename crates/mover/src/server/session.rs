@@ -40,12 +40,29 @@ impl Session {
     /// # Errors
     /// [`ServerError`] with what the server refused.
     pub async fn open(dial: &Dial) -> Result<Self, ServerError> {
+        let connector = dial.tls().map(|mode| dial.connector(mode)).transpose()?;
+        // A server without TLS 1.2 is asked once more.
+        let newer = |error: &ServerError| match (&connector, error) {
+            (Some(connector), ServerError::Tls { source, .. }) => {
+                connector.in_place_of_tls12(source)
+            }
+            _ => None,
+        };
+        match Self::open_with(dial, connector.clone()).await {
+            Err(error) => match newer(&error) {
+                Some(newer) => Self::open_with(dial, Some(newer)).await,
+                None => Err(error),
+            },
+            opened => opened,
+        }
+    }
+
+    async fn open_with(dial: &Dial, connector: Option<Connector>) -> Result<Self, ServerError> {
         let tcp = dial.connect().await?;
         let unusable = |source| ServerError::Data(source);
         let local = tcp.local_addr().map_err(unusable)?;
         let peer = tcp.peer_addr().map_err(unusable)?;
         let tls = dial.tls();
-        let connector = tls.map(|mode| dial.connector(mode)).transpose()?;
         let leg = match (&connector, tls) {
             (Some(connector), Some(Mode::Implicit)) => {
                 dial.handshake(connector, tcp, Kind::Control).await?

@@ -223,11 +223,12 @@ impl Transfer<'_> {
             sent,
             early,
         } = self;
-        drop(leg);
         let reply = match early {
             Some(reply) => reply,
             None => session.control.last(sent).await?,
         };
+        // Until here: what a TLS server says at the end would be answered by a reset.
+        drop(leg);
         if reply.is_completed() {
             Ok(reply)
         } else {

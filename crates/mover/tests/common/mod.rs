@@ -93,7 +93,6 @@ impl World {
             user: "anonymous".to_owned(),
             password: Password(b"x".to_vec()),
             verify: VerifyTls::Roots(None),
-            tls12_only: false,
             is_active: false,
             patience: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),

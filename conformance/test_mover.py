@@ -1,0 +1,231 @@
+"""`longhaul copy` against real servers: a tree goes up, is not moved twice, and comes down again.
+
+Directly, through the front door of a pair, and as a near gateway; without TLS and with it, passive and active.
+Names, contents and times must agree. Names that FTP cannot carry, files that the server does not give, links and loops must
+be named, and harm nothing else.
+"""
+
+import json
+import os
+import random
+import subprocess
+
+import pytest
+
+import servers
+from world import ADDRESS_B, CHOICE, Failure, Path
+
+PATH = Path(rate="1 Gbit/s", rtt="20ms", loss="0.1%")
+KEY = "mover"
+WAYS = ["direct", "gateway", "peer"]
+SERVERS = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"]
+# pyftpdlib takes names for UTF-8, and stores others under other names.
+UTF8_ONLY = {"pyftpdlib"}
+# Names that a server refuses by its settings or by nature.
+REFUSED = {"Pure-FTPd": {b"./back\\slash"}}
+# Names that it stores as others.
+RENAMED = {"Pure-FTPd": {b"./ leading and trailing ": b"./ leading and trailing_"}}
+FILES, FILES_QUICK = 5000, 300
+
+
+class Mover:
+    def __init__(self, world, server, way, tls, active):
+        self.world, self.server, self.way, self.tls, self.active = world, server, way, tls, active
+
+    def url(self, path):
+        scheme = "ftpes" if self.tls else "ftp"
+        return f"{scheme}://{self.server.user}@{self.server.place()}/{self.server.folder}/{path}"
+
+    def copy(self, *arguments, code=0, timeout=600):
+        """Runs `longhaul copy`; returns the objects that it prints."""
+        ways = {"direct": [], "gateway": ["--gateway", f"127.0.0.1:{CHOICE}"],
+                "peer": ["--peer", f"{self.world.keys['b']}@{ADDRESS_B}:4810", "--key",
+                         self.world.path(f"{KEY}.key")]}
+        done = self.world.run(
+            self.world.longhaul, "copy", "--json", *arguments, *ways[self.way],
+            *(["--active"] if self.active else []), *(["--tls-insecure"] if self.tls else []),
+            capture_output=True, timeout=timeout, env={
+                **os.environ, "LONGHAUL_PASSWORD": self.server.password, "HOME": self.world.path("home")})
+        said = done.stderr.decode(errors="replace")
+        if done.returncode != code:
+            failed = [line for line in done.stdout.decode(errors="replace").splitlines() if '"failed"' in line]
+            raise Failure(f"exit code {done.returncode}, not {code}: {said[-500:]} {failed[:3]} {failed[-1:]}")
+        assert self.server.password not in said or len(self.server.password) < 2
+        said = [json.loads(line) for line in done.stdout.splitlines()]
+        print(said[-1])
+        return said
+
+
+@pytest.fixture(scope="module")
+def running(world):
+    """All servers, with TLS and without, and a pair of gateways that lead to them."""
+    plain, secure = servers.start_all(world, names=SERVERS), servers.start_all(world, tls=True, names=SERVERS)
+    world.allowed += [server.place() for server in [*plain.values(), *secure.values()]]
+    key = world.keygen(KEY)
+    world.stop_pair()
+    world.gateway("b", f'[[peer]]\nname = "{KEY}"\npublic_key = "{key}"\n')
+    world.gateway("a")
+    world.connected()
+    return {False: plain, True: secure}
+
+
+@pytest.fixture(scope="module")
+def tree(world, options):
+    """The tree that is copied."""
+    top = os.fsencode(world.path("tree"))
+    count = FILES_QUICK if options.quick else FILES
+    write_tree(top, count)
+    return top
+
+
+def write_tree(top, count):
+    dice = random.Random(7)
+    deep = b"/".join([b"d%d" % depth for depth in range(40)])
+    names = [b"empty", b" leading and trailing ", b"-dash", b".hidden", "\u00fcml\u00e4ut".encode(),
+             "u\u0308 decomposed".encode(), b"quote\"s' and `ticks`", b"semi;colon = x", b"percent%20", b"back\\slash",
+             b"star*[a]?", b"a" * 200, deep + b"/bottom", b"-folder/file", b"with space/x"]
+    for name in names:
+        write(os.path.join(top, name), dice.randbytes(0 if name == b"empty" else dice.randrange(1, 5000)), dice)
+    for number in range(count - len(names)):
+        name = b"%02d/%03d/file %d" % (number % 7, number % 61, number)
+        write(os.path.join(top, name), dice.randbytes(dice.randrange(0, 3000)), dice)
+    os.makedirs(os.path.join(top, b"nothing/inside"))
+
+
+def write(path, content, dice):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+    when = dice.randrange(1_000_000_000, 1_700_000_000)
+    os.utime(path, (when, when))
+
+
+def read_tree(top, times=True):
+    """What is below `top`: contents and times by name."""
+    found = {}
+    for folder, folders, files in os.walk(os.fsencode(top)):
+        below = os.path.relpath(folder, os.fsencode(top))
+        found.update({os.path.join(below, name): None for name in folders})
+        for name in files:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                found[os.path.join(below, name)] = (file.read(), int(os.stat(path).st_mtime) if times else None)
+    return found
+
+
+def assert_same_tree(expected, found):
+    missing, more = expected.keys() - found.keys(), found.keys() - expected.keys()
+    assert not missing and not more, f"missing {sorted(missing)[:5]}, more {sorted(more)[:5]}"
+    other = [name for name in expected if expected[name] != found[name]]
+    assert not other, f"{len(other)} differ, {sorted(other)[:5]}"
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def tls(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["passive", "active"])
+def active(request):
+    return request.param
+
+
+@pytest.fixture(params=SERVERS)
+def server(request, running, tls):
+    server = running[tls][request.param]
+    server.empty()
+    yield server
+    server.empty()
+
+
+@pytest.fixture
+def mover(world, server, way, tls, active):
+    if tls and way == "gateway":
+        pytest.skip("the door has no TLS with clients here")
+    return Mover(world, server, way, tls, active)
+
+
+def test_a_tree_goes_up_and_down_and_is_not_moved_twice(mover, tree, tmp_path):
+    expected = read_tree(tree)
+    refused = REFUSED.get(mover.server.name, set())
+    renamed = RENAMED.get(mover.server.name, {})
+    expected = {renamed.get(name, name): content for name, content in expected.items() if name not in refused}
+    code = 1 if refused else 0
+    files = sum(1 for content in expected.values() if content)
+    source = os.fsdecode(tree)
+    arguments = ["--empty-dirs", "--transfers", "16"]
+    result = mover.copy(source, mover.url("tree"), *arguments, code=code)[-1]
+    assert (result["moved"], result["failed"]) == (files, len(refused))
+    assert_same_tree(expected, read_tree(mover.server.file("tree")))
+    again = mover.copy(source, mover.url("tree"), *arguments, code=code)[-1]
+    assert (again["moved"], again["same"]) == (len(renamed), files - len(renamed))
+    back = str(tmp_path / "back")
+    result = mover.copy(mover.url("tree"), back, *arguments)[-1]
+    assert (result["moved"], result["failed"]) == (files, 0)
+    assert_same_tree(expected, read_tree(back))
+    again = mover.copy(mover.url("tree"), back, *arguments)[-1]
+    assert (again["moved"], again["same"]) == (0, files)
+
+
+@pytest.mark.parametrize("active", [False], ids=["passive"], indirect=True)
+@pytest.mark.parametrize("tls", [False], ids=["plain"], indirect=True)
+def test_what_cannot_be_moved_is_named(mover, tmp_path):
+    top = os.fsencode(tmp_path / "tree")
+    dice = random.Random(1)
+    for name in [b"good", b"line\nbreak", b"return\rhere"]:
+        write(os.path.join(top, name), b"content", dice)
+    if mover.server.name not in UTF8_ONLY:
+        write(os.path.join(top, b"caf\xe9"), b"latin", dice)
+    os.symlink("good", os.path.join(top, b"link"))
+    os.symlink("nowhere", os.path.join(top, b"dangling"))
+    os.symlink(".", os.path.join(top, b"loop"))
+    said = mover.copy(os.fsdecode(top), mover.url("tree"), code=1)
+    failed = [line["path"] for line in said if line.get("result") == "failed"]
+    left_out = [line for line in said if line.get("result") == "left_out"]
+    assert len(failed) == 2 and len(left_out) == 3
+    moved = os.listdir(os.fsencode(mover.server.file("tree")))
+    assert sorted(moved) == sorted({b"good", b"caf\xe9"} & set(os.listdir(top)))
+    back = str(tmp_path / "back")
+    mover.copy(mover.url("tree"), back)
+    assert sorted(os.listdir(os.fsencode(back))) == sorted(moved)
+
+
+@pytest.mark.parametrize("server", ["vsftpd", "ProFTPD", "Pure-FTPd"], indirect=True)
+@pytest.mark.parametrize("active", [False], ids=["passive"], indirect=True)
+@pytest.mark.parametrize("tls", [False], ids=["plain"], indirect=True)
+def test_what_the_server_does_not_give_is_named(mover, tmp_path):
+    for name in ["good", "secret", "folder/x"]:
+        os.makedirs(os.path.dirname(mover.server.file(f"tree/{name}")), exist_ok=True)
+        with open(mover.server.file(f"tree/{name}"), "w") as file:
+            file.write("content")
+    os.chmod(mover.server.file("tree"), 0o755)
+    os.chmod(mover.server.file("tree/secret"), 0)
+    os.chmod(mover.server.file("tree/folder"), 0)
+    back = str(tmp_path / "back")
+    said = mover.copy(mover.url("tree"), back, code=1)
+    failed = [line["path"] for line in said if line.get("result") == "failed"]
+    assert [os.path.basename(path) for path in failed if path.endswith("secret")] == ["secret"]
+    assert os.listdir(back) == ["good"]
+
+
+@pytest.mark.parametrize("server", ["vsftpd"], indirect=True)
+@pytest.mark.parametrize("active", [False], ids=["passive"], indirect=True)
+@pytest.mark.parametrize("tls", [False], ids=["plain"], indirect=True)
+def test_a_large_file_goes_up_and_down(mover, world, options, tmp_path):
+    size = 50_000_000 if options.quick else 5_000_000_000
+    path = world.path("large")
+    with open(path, "wb") as file:
+        for _ in range(size // 1_000_000):
+            file.write(os.urandom(1_000_000))
+    mover.copy(path, mover.url("large"))
+    back = str(tmp_path / "large")
+    mover.copy(mover.url("large"), back)
+    for other in [mover.server.file("large"), back]:
+        assert subprocess.run(["cmp", path, other]).returncode == 0
+        os.remove(other)
+    os.remove(path)
