@@ -131,24 +131,40 @@ impl Session {
         self.control.run("RMD", path).await.map(drop)
     }
 
-    /// Renames a file; what has the name `to` is replaced.
+    /// Renames a file; what has the name `to` is replaced. It is lost only when the new file has its name.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses.
     pub async fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), ServerError> {
-        let asked = self.ask_rename(from, to)?;
-        match self.renamed(asked).await {
-            // Some servers do not replace files by a rename.
+        let refused = match self.rename_once(from, to).await {
             Err(ServerError::Refused {
                 command: "RNTO",
                 reply,
-            }) if is_name_taken(&reply) => {
-                self.delete(to).await?;
-                let asked = self.ask_rename(from, to)?;
-                self.renamed(asked).await
-            }
-            result => result,
+            }) if is_name_taken(&reply) => reply,
+            result => return result,
+        };
+        // Some servers do not replace files by a rename, so the old one steps aside. Where that is refused, too, the
+        // reason is another.
+        let aside = [to, b".old"].concat();
+        if self.rename_once(to, &aside).await.is_err() {
+            return Err(ServerError::Refused {
+                command: "RNTO",
+                reply: refused,
+            });
         }
+        let renamed = self.rename_once(from, to).await;
+        match renamed {
+            Ok(()) => self.delete(&aside).await,
+            Err(error) => {
+                self.rename_once(&aside, to).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn rename_once(&mut self, from: &[u8], to: &[u8]) -> Result<(), ServerError> {
+        let asked = self.ask_rename(from, to)?;
+        self.renamed(asked).await
     }
 
     /// Puts the commands of a rename among those to be sent.
