@@ -15,13 +15,25 @@ pub(crate) struct Overtakers {
     many: Option<Many>,
     /// Since when there have been no other packets.
     row: Option<Many>,
+    /// When the packet before arrived.
+    before_s: f64,
 }
 
-/// When something began, and how many packets have arrived since.
-#[derive(Debug, Clone, Copy)]
+/// How long something has gone on while packets arrived, and how many did.
+#[derive(Debug, Clone, Copy, Default)]
 struct Many {
-    since_s: f64,
+    lasts_s: f64,
     packets: usize,
+}
+
+impl Many {
+    /// Another packet, `gap_s` after the one before.
+    fn go_on(&mut self, gap_s: f64) {
+        if self.packets > 0 {
+            self.lasts_s += gap_s;
+        }
+        self.packets += 1;
+    }
 }
 
 /// Delays that are compared.
@@ -34,6 +46,9 @@ const OVERTAKERS_EACH: usize = 3;
 /// After a pause overtakers arrive first, and alone for as long as they are early. If they are alone for this
 /// multiple of that time, and for [`COMPARED`] packets, their delay is that of the path.
 const ALONE_MAX: f64 = 2.0;
+/// A pause counts as this part of the time by which packets are early. What they overtook may be on its way meanwhile, and
+/// the overtakers of the next burst come before the others of it.
+const PAUSE_PART: f64 = 0.5;
 /// Packets in a row that are too many to be overtakers, where one in three overtakes: once in 40 million.
 const ROW_MIN: usize = 16;
 /// ... if they are alone for this multiple of the time by which they are early: what they overtook arrives by then.
@@ -45,6 +60,7 @@ impl Overtakers {
             recent_s: VecDeque::with_capacity(COMPARED),
             many: None,
             row: None,
+            before_s: f64::NEG_INFINITY,
         }
     }
 
@@ -66,18 +82,15 @@ impl Overtakers {
             return true;
         };
         let is_early = |delay_s: f64| delay_s < base_s - least_s;
-        // Packets of a queue that has gone. Overtakers have others between them once those they overtook arrive.
-        let has_lasted = |row: &Many| {
-            let alone_s = at_s - row.since_s;
-            row.packets >= ROW_MIN && alone_s > ROW_LASTS * (base_s - delay_s)
-        };
+        let early_s = base_s - delay_s;
+        let gap_s = (at_s - self.before_s).clamp(0.0, PAUSE_PART * early_s.max(0.0));
+        // Reports repeat some packets.
+        self.before_s = self.before_s.max(at_s);
         if is_early(delay_s) {
-            let row = self.row.get_or_insert(Many {
-                since_s: at_s,
-                packets: 0,
-            });
-            row.packets += 1;
-            if has_lasted(row) {
+            let row = self.row.get_or_insert_default();
+            row.go_on(gap_s);
+            // Packets of a queue that has gone. Overtakers have others between them once those they overtook arrive.
+            if row.packets >= ROW_MIN && row.lasts_s > ROW_LASTS * early_s {
                 return false;
             }
         } else {
@@ -88,12 +101,9 @@ impl Overtakers {
             self.many = None;
             return is_early(delay_s);
         }
-        let many = self.many.get_or_insert(Many {
-            since_s: at_s,
-            packets: 0,
-        });
-        many.packets += 1;
-        let is_young = at_s - many.since_s < ALONE_MAX * (base_s - delay_s);
+        let many = self.many.get_or_insert_default();
+        many.go_on(gap_s);
+        let is_young = many.lasts_s < ALONE_MAX * early_s;
         is_early(delay_s) && (is_young || many.packets < COMPARED)
     }
 

@@ -109,6 +109,10 @@ const SAMPLED_EACH: usize = 16;
 const NEIGHBOURS: u64 = 256;
 /// ... this part of a round trip before: jitter lets a packet overtake those just before.
 const WHILE: f64 = 1.0 / 16.0;
+/// ... and in this part of a round trip: at a low rate, 256 packets would be those of before the others were overtaken.
+const AROUND: f64 = 1.0 / 8.0;
+/// ... but for so long at least: on a short path jitter alone makes so few arrive in time.
+const AROUND_MIN_S: f64 = 0.02;
 /// A shorter time between two packets is not known yet: at 12 Gbit/s they are so far apart.
 const GAP_MIN_S: f64 = 1e-6;
 /// Fewer tell nothing.
@@ -300,7 +304,9 @@ impl ReceivedLog {
     fn has_overtaken(&mut self, number: u64, now: Time) -> bool {
         let before = self.packets_in(WHILE * self.rtt.as_secs_f64());
         let number = number - before.min(number / 2);
-        let sent = number.min(NEIGHBOURS);
+        let around_s = (AROUND * self.rtt.as_secs_f64()).max(AROUND_MIN_S);
+        let around = self.packets_in(around_s);
+        let sent = number.min(around.clamp(NEIGHBOURS_MIN, NEIGHBOURS));
         if sent < NEIGHBOURS_MIN {
             return false;
         }
