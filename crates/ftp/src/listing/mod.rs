@@ -79,6 +79,7 @@ pub enum Form {
 pub struct Listing {
     form: Form,
     lines: LineSplitter,
+    has_itself: bool,
     not_understood: u64,
 }
 
@@ -88,6 +89,7 @@ impl Listing {
         Self {
             form,
             lines: LineSplitter::new(ENTRY_BYTES_MAX),
+            has_itself: false,
             not_understood: 0,
         }
     }
@@ -116,12 +118,18 @@ impl Listing {
             };
             match read {
                 Read::Entry(entry) if is_name(&entry.name) => return Some(entry),
-                Read::Entry(entry) if matches!(entry.name.as_slice(), b"." | b"..") => {}
+                Read::Entry(entry) if entry.name == b"." => self.has_itself = true,
+                Read::Entry(entry) if entry.name == b".." => {}
                 Read::Nothing => {}
                 Read::Entry(_) | Read::Unknown => self.not_understood += 1,
             }
         }
         None
+    }
+
+    /// Whether the directory itself was among the entries, as `LIST -a` has it.
+    pub fn has_itself(&self) -> bool {
+        self.has_itself
     }
 
     /// Lines that were not understood so far.

@@ -10,7 +10,10 @@ pub mod data;
 pub mod far;
 pub mod near;
 
-use crate::command::{Command, Kind};
+use crate::{
+    command::{Command, Kind},
+    line::COMMAND_MAX,
+};
 
 /// What a pair of gateways may do beside relaying, for fewer round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,5 +106,14 @@ fn refusal(command: &Command<'_>) -> Option<&'static str> {
 }
 
 /// Most commands that a client may have sent ahead of their replies; further ones wait in its
-/// socket.
-pub const PIPELINED_MAX: usize = 64;
+/// socket. At 200 ms and six commands for each small upload these are 200 files a second.
+pub const PIPELINED_MAX: usize = 256;
+
+/// Most of them once one is longer than [`LINE_USUAL_BYTES`].
+const PIPELINED_LONG_MAX: usize = 64;
+
+/// Longest command that clients have reason to send: a verb and a path.
+const LINE_USUAL_BYTES: usize = COMMAND_MAX / 4;
+
+/// Most bytes in all of them. The near half never has more under way: 64 long ones, or 255 usual ones and a long one.
+const PIPELINED_BYTES_MAX: usize = (PIPELINED_LONG_MAX + 1) * COMMAND_MAX;

@@ -128,6 +128,7 @@ impl World {
     pub(crate) fn start_near(&mut self, transfer: TransferId, opening: Opening) {
         let setup = NearSetup {
             opening,
+            dials_early: self.near_dials_early,
             has_tls: self.near_tls,
             tells_truncation: false,
             stall_timeout: STALL_TIMEOUT,

@@ -85,6 +85,7 @@ pub(crate) struct World {
     pub(crate) silent_at: Option<Duration>,
     /// The client's data connections have TLS.
     pub(crate) near_tls: bool,
+    pub(crate) near_dials_early: bool,
     /// Successes that the near half has recorded, by data connection.
     pub(crate) recorded: BTreeMap<u32, bool>,
     pub(crate) steps: u64,
@@ -135,6 +136,7 @@ impl World {
             to_near: Channel::new(delay_ms),
             silent_at: None,
             near_tls: rng.chance(30),
+            near_dials_early: mode == Mode::Fast,
             recorded: BTreeMap::new(),
             steps: 0,
             complaint: None,

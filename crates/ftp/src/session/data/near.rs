@@ -19,6 +19,9 @@ pub enum Opening {
 pub struct Setup {
     /// How it comes about.
     pub opening: Opening,
+    /// In an upload the gateway connects to the client's port before the server has agreed: several uploads may be under
+    /// way, and none waits a round trip for its data.
+    pub dials_early: bool,
     /// The data has TLS.
     pub has_tls: bool,
     /// The client and the server have TLS: an end without close_notify is passed on as one.
@@ -209,7 +212,13 @@ impl Machine for NearData {
                     self.timers.start(Timer::Expiry, now + EXPIRY);
                 }
             }
-            Order::Start(direction) => self.direction = direction,
+            Order::Start(direction) => {
+                self.direction = direction;
+                let is_upload = direction == Some(Direction::Upload);
+                if self.leg == Leg::Waiting && is_upload && self.setup.dials_early {
+                    self.connect();
+                }
+            }
             Order::Release => {
                 self.is_released = true;
                 self.announced();
@@ -553,3 +562,31 @@ const REPLY_PATIENCE: Duration = Duration::from_secs(30);
 /// A client that left sends no more when this often in a row nothing has come: one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connects_at_once(direction: Direction, dials_early: bool) -> bool {
+        let mut data = NearData::new(Setup {
+            opening: Opening::Dial,
+            dials_early,
+            has_tls: false,
+            tells_truncation: false,
+            stall_timeout: Duration::from_secs(60),
+        });
+        data.order(Duration::ZERO, Order::Start(Some(direction)));
+        let connects_at_once = data.poll().is_some();
+        data.order(Duration::ZERO, Order::Release);
+        let connects_later = data.poll().is_some();
+        assert_ne!(connects_at_once, connects_later, "once");
+        connects_at_once
+    }
+
+    #[test]
+    fn the_data_of_an_upload_is_fetched_before_the_server_agrees() {
+        assert!(connects_at_once(Direction::Upload, true));
+        assert!(!connects_at_once(Direction::Download, true));
+        assert!(!connects_at_once(Direction::Upload, false));
+    }
+}

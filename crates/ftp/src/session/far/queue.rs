@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::TooManyCommands;
 use crate::{
     command::{Command, Kind},
-    session::{CommandId, PIPELINED_MAX, TransferId},
+    session::{CommandId, PIPELINED_BYTES_MAX, PIPELINED_MAX, TransferId},
 };
 
 #[derive(Debug)]
@@ -27,6 +27,13 @@ impl Request {
     fn id(&self) -> CommandId {
         match self {
             Self::Command { id, .. } | Self::Data { id, .. } => *id,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Command { line, .. } => line.len(),
+            Self::Data { .. } => 0,
         }
     }
 
@@ -53,24 +60,29 @@ impl Request {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     requests: VecDeque<Request>,
+    /// Of their lines.
+    bytes: usize,
 }
 
 impl Queue {
     /// # Errors
     /// [`TooManyCommands`] if there is no room for another request.
     pub(super) fn check_room(&self) -> Result<(), TooManyCommands> {
-        match self.requests.len() {
-            ..PIPELINED_MAX => Ok(()),
-            _ => Err(TooManyCommands),
+        match self.requests.len() < PIPELINED_MAX && self.bytes < PIPELINED_BYTES_MAX {
+            true => Ok(()),
+            false => Err(TooManyCommands),
         }
     }
 
     pub(super) fn push(&mut self, request: Request) {
+        self.bytes += request.bytes();
         self.requests.push_back(request);
     }
 
     pub(super) fn pop(&mut self) -> Option<Request> {
-        self.requests.pop_front()
+        let request = self.requests.pop_front()?;
+        self.bytes -= request.bytes();
+        Some(request)
     }
 
     /// Whether the next request is for a data connection.
@@ -81,7 +93,9 @@ impl Queue {
     /// Takes an `ABOR` from among the requests.
     pub(super) fn pop_abort(&mut self) -> Option<Request> {
         let at = self.requests.iter().position(Request::is_abort)?;
-        self.requests.remove(at)
+        let request = self.requests.remove(at)?;
+        self.bytes -= request.bytes();
+        Some(request)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -4,7 +4,7 @@ mod tls;
 mod transfers;
 
 use super::*;
-use crate::session::Mode;
+use crate::{line::COMMAND_MAX, session::Mode};
 
 const STRICT: Manner = Manner {
     server_is_v6: false,
@@ -402,17 +402,21 @@ fn a_client_that_left_has_its_commands_finished_first() {
 
 #[test]
 fn a_flood_of_commands_is_an_error() {
-    let mut far = session();
-    let line = b"NOOP";
-    let mut flood = (1..200).map(|id| {
-        far.handle(Input::Command {
-            id: CommandId(id),
-            line,
-            synch: false,
-            answered: false,
-        })
-    });
-    assert!(flood.any(|result| result == Err(TooManyCommands)));
+    let taken = |line: &[u8]| {
+        let mut far = session();
+        let mut flood = (1..400).map(|id| {
+            far.handle(Input::Command {
+                id: CommandId(id),
+                line,
+                synch: false,
+                answered: false,
+            })
+        });
+        flood.position(|result| result == Err(TooManyCommands))
+    };
+    assert_eq!(taken(b"NOOP"), Some(257), "one is with the server");
+    let long = [b"STAT ".as_slice(), &[b'x'; COMMAND_MAX - 5]].concat();
+    assert_eq!(taken(&long), Some(66), "one is with the server");
 }
 
 #[test]

@@ -218,7 +218,7 @@ impl NearSession {
     }
 
     fn client_line(&mut self, line: &[u8]) {
-        self.pending.client_went_on();
+        self.pending.client_went_on(line);
         let command = Command::parse(line);
         match command.kind() {
             Kind::Protection => return self.protect(&command),

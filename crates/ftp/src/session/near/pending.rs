@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::data_port::Way;
 use crate::{
     address::PassiveForm,
-    session::{CommandId, PIPELINED_MAX, TransferId},
+    session::{CommandId, LINE_USUAL_BYTES, PIPELINED_LONG_MAX, PIPELINED_MAX, TransferId},
 };
 
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub(super) struct Pending {
     begun: Option<CommandId>,
     /// Commands that the client has an answer to, and the far half still has to deal with.
     ahead: usize,
+    /// A command among them may be longer than clients have reason to send.
+    has_long: bool,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,11 @@ impl Pending {
 
     /// Whether the client may send another command ahead.
     pub(super) fn has_room(&self) -> bool {
-        self.entries.len() + self.ahead < PIPELINED_MAX
+        let max = match self.has_long {
+            true => PIPELINED_LONG_MAX,
+            false => PIPELINED_MAX,
+        };
+        self.entries.len() + self.ahead < max
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -164,7 +170,9 @@ impl Pending {
     }
 
     /// The client sends another command: to it that reply was the last.
-    pub(super) fn client_went_on(&mut self) {
+    pub(super) fn client_went_on(&mut self, line: &[u8]) {
+        let is_first = self.entries.is_empty() && self.ahead == 0;
+        self.has_long = line.len() > LINE_USUAL_BYTES || self.has_long && !is_first;
         if let Some(id) = self.begun.take() {
             self.answered(id);
         }

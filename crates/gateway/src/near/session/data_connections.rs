@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use ftp::session::{
-    TransferId,
+    Mode, TransferId,
     data::near::{Event, NearData, Order, Setup},
     near::Input,
 };
@@ -110,6 +110,7 @@ impl Session {
         let setup = Setup {
             has_tls: tls.is_some(),
             opening: leg.opening(),
+            dials_early: self.door.config.mode == Mode::Fast,
             tells_truncation: has_tls_throughout,
             stall_timeout: self.shared.config.limits.stall_timeout,
         };

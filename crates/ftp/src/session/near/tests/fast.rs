@@ -169,7 +169,7 @@ fn what_is_answered_ahead_is_bounded_by_what_the_far_half_has_dealt_with() {
     while near.wants_client() {
         client(&mut near, "TYPE I");
         sent += 1;
-        assert!(sent <= 64, "nothing bounds them");
+        assert!(sent <= 256, "nothing bounds them");
     }
     near.handle(Input::Taken);
     assert!(near.wants_client());
