@@ -1,9 +1,10 @@
-"""Many small files at a long round-trip time: `lftp mirror` with eight connections, or FileZilla in its window
-with ten.
+"""Many small files at a long round-trip time: `lftp mirror` with eight connections, FileZilla in its window
+with ten, or `longhaul copy`.
 
 Up and down through the pair, and a tenth of them directly. Every file must agree. lftp keeps no times,
 for which it would send a command more for each file, and for downloads one after the other. `--write` puts the
-figures into docs/results/small-files.md, those of FileZilla into small-files-filezilla.md.
+figures into docs/results/small-files.md, those of FileZilla into small-files-filezilla.md, and those of `longhaul copy`, beside lftp
+with as many connections, into small-files-mover.md.
 """
 
 import os
@@ -15,7 +16,7 @@ import pages
 import servers
 import window
 from files import digest
-from world import ADDRESS_B, DOOR, Path
+from world import ADDRESS_B, CHOICE, DOOR, Path
 
 FILE_BYTES = 10_000
 # Files in a folder; what lists and removes them takes its time, too.
@@ -64,7 +65,53 @@ def by_filezilla(world, args, server, name, host, port, count):
     return window.move(window.Window(world, args.display, name, url), server, count, FILE_BYTES)
 
 
+def by_mover(world, args, server, name, options, count):
+    """Returns the seconds of each direction, of `longhaul copy`."""
+    tree, back, took = world.path("tree"), world.path("back"), {}
+    make_tree(tree, count)
+    sent = digests(tree)
+    url = f"ftp://{ADDRESS_B}:{server.port}/files/tree"
+    for direction, ends, arrived in [("up", (tree, url), server.file("tree")), ("down", (url, back), back)]:
+        begun = time.monotonic()
+        with open(world.path("mover.log"), "a") as log:
+            world.run(world.longhaul, "copy", *ends, *options, check=True, timeout=3600, stdout=log, stderr=log)
+        took[direction] = time.monotonic() - begun
+        bench.require(digests(arrived) == sent, f"{name}, {direction}: other files")
+    for folder in (tree, back, server.file("tree")):
+        shutil.rmtree(folder)
+    return took
+
+
+def measure_mover(world, args):
+    """`longhaul copy` and lftp directly, each with as many connections; then through a pair."""
+    server = servers.start_vsftpd(world)
+    key = world.keygen("mover")
+    world.gateway("b", f'[[peer]]\nname = "mover"\npublic_key = "{key}"\n')
+    world.gateway("a")
+    world.connected()
+    count, few = (1000, 100) if args.quick else (args.files, args.files // 10)
+    peer = ["--peer", f"{world.keys['b']}@{ADDRESS_B}:4810", "--key", world.path("mover.key")]
+    ways = [("copy directly", ["--transfers", str(args.parallel)], few),
+            ("copy --gateway", ["--gateway", f"127.0.0.1:{CHOICE}"], count),
+            ("copy --peer", peer, count)]
+    rows = []
+    measured = [("lftp directly", few, by_lftp(world, args, server, "lftp", ADDRESS_B, server.port, few))]
+    for name, options, number in ways:
+        measured.append((name, number, by_mover(world, args, server, name, options, number)))
+    for name, number, took in measured:
+        for direction, seconds in took.items():
+            rows.append((name, direction, number, f"{seconds:.1f}", f"{number / seconds:.1f}"))
+            print("  {}, {}: {} files in {} s, {} files/s".format(*rows[-1]), flush=True)
+    table = pages.table(["by", "direction", "files", "seconds", "files/s"], rows)
+    bench.write(args, "small-files-mover", "Small files with longhaul copy", [
+        f"Files of {FILE_BYTES // 1000} KB, {args.path}, vsftpd. `lftp mirror -P {args.parallel}` and `longhaul copy "
+        f"--transfers {args.parallel}` directly, `longhaul copy` with its four connections through the pair. One run "
+        "each.", "", *table])
+
+
 def measure(world, args):
+    if args.client == "mover":
+        return measure_mover(world, args)
     server = servers.start_vsftpd(world)
     world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{STRICT_DOOR}"\ntarget = "{server.place()}"\n'
                f'mode = "strict"\n')
@@ -90,7 +137,7 @@ def measure(world, args):
 
 
 def extend(parser):
-    parser.add_argument("--client", choices=["lftp", "filezilla"], default="lftp")
+    parser.add_argument("--client", choices=["lftp", "filezilla", "mover"], default="lftp")
     parser.add_argument("--files", type=int, default=10_000, help="in fast mode; a tenth otherwise")
     parser.add_argument("--parallel", type=int, default=8, help="of lftp")
 

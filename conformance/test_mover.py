@@ -1,4 +1,5 @@
-"""`longhaul copy` against real servers: a tree goes up, is not moved twice, and comes down again.
+"""`longhaul copy` and its kin against real servers: a tree goes up, is not moved twice, and comes down again; what has
+gone from one side goes from the other.
 
 Directly, through the front door of a pair, and as a near gateway; without TLS and with it, passive and active.
 Names, contents and times must agree. Names that FTP cannot carry, files that the server does not give, links and loops must
@@ -8,6 +9,7 @@ be named, and harm nothing else.
 import json
 import os
 import random
+import shutil
 import subprocess
 
 import pytest
@@ -36,13 +38,17 @@ class Mover:
         scheme = "ftpes" if self.tls else "ftp"
         return f"{scheme}://{self.server.user}@{self.server.place()}/{self.server.folder}/{path}"
 
-    def copy(self, *arguments, code=0, timeout=600):
+    def copy(self, *arguments, **options):
         """Runs `longhaul copy`; returns the objects that it prints."""
+        return self.run("copy", *arguments, **options)
+
+    def run(self, command, *arguments, code=0, timeout=600):
+        """Runs a command; returns the objects that it prints."""
         ways = {"direct": [], "gateway": ["--gateway", f"127.0.0.1:{CHOICE}"],
                 "peer": ["--peer", f"{self.world.keys['b']}@{ADDRESS_B}:4810", "--key",
                          self.world.path(f"{KEY}.key")]}
         done = self.world.run(
-            self.world.longhaul, "copy", "--json", *arguments, *ways[self.way],
+            self.world.longhaul, command, "--json", *arguments, *ways[self.way],
             *(["--active"] if self.active else []), *(["--tls-insecure"] if self.tls else []),
             capture_output=True, timeout=timeout, env={
                 **os.environ, "LONGHAUL_PASSWORD": self.server.password, "HOME": self.world.path("home")})
@@ -170,6 +176,49 @@ def test_a_tree_goes_up_and_down_and_is_not_moved_twice(mover, tree, tmp_path):
     assert_same_tree(expected, read_tree(back))
     again = mover.copy(mover.url("tree"), back, *arguments)[-1]
     assert (again["moved"], again["same"]) == (0, files)
+
+
+@pytest.mark.parametrize("active", [False], ids=["passive"], indirect=True)
+def test_a_sync_makes_trees_equal_and_a_check_agrees(mover, tmp_path):
+    dice = random.Random(3)
+    ours, back = os.fsencode(tmp_path / "ours"), os.fsencode(tmp_path / "back")
+    theirs = os.fsencode(mover.server.file("tree"))
+    for number in range(200):
+        write(os.path.join(ours, b"%d/%d/file %d" % (number % 3, number % 11, number)), dice.randbytes(number), dice)
+    os.makedirs(os.path.join(ours, b"empty/inside"))
+    source, url = os.fsdecode(ours), mover.url("tree")
+    result = mover.run("sync", source, url)[-1]
+    assert (result["moved"], result["failed"]) == (200, 0)
+    assert_same_tree(read_tree(ours), read_tree(theirs))
+    mover.run("sync", url, os.fsdecode(back))
+    assert_same_tree(read_tree(ours), read_tree(back))
+
+    # Files and directories go, change, and take each other's place.
+    shutil.rmtree(os.path.join(ours, b"0"))
+    os.remove(os.path.join(ours, b"1/1/file 1"))
+    write(os.path.join(ours, b"1/2/file 13"), b"changed", dice)
+    shutil.rmtree(os.path.join(ours, b"2/3"))
+    write(os.path.join(ours, b"2/3"), b"was a directory", dice)
+    os.remove(os.path.join(ours, b"1/0/file 22"))
+    write(os.path.join(ours, b"1/0/file 22/inside"), b"was a file", dice)
+    expected, before = read_tree(ours), read_tree(theirs)
+    assert mover.run("check", source, url, code=1)[-1]["failed"] == 0
+    kept = mover.run("sync", "--delete", source, url, "-n", code=1)[-1]
+    assert kept["deleted"] == 0 and read_tree(theirs) == before
+    dry = mover.run("sync", "--delete", "--max-delete", "90%", source, url, "-n")[-1]
+    assert read_tree(theirs) == before
+    result = mover.run("sync", "--delete", "--max-delete", "90%", source, url)[-1]
+    # A file that a directory takes the place of is replaced, and counts as no deletion.
+    assert (result["deleted"], result["failed"]) == (dry["doomed"], 0)
+    assert_same_tree(expected, read_tree(theirs))
+    for arguments in [[], ["--checksum"]]:
+        checked = mover.run("check", *arguments, source, url)[-1]
+        assert (checked["same"], checked["differing"]) == (sum(1 for it in expected.values() if it), 0)
+    mover.run("sync", "--delete", "--max-delete", "90%", url, os.fsdecode(back))
+    assert_same_tree(expected, read_tree(back))
+    listed = mover.run("ls", "-R", url)
+    names = {os.fsencode(line["path"]) for line in listed if line["event"] == "entry"}
+    assert names == {name.removeprefix(b"./") for name in expected}
 
 
 @pytest.mark.parametrize("active", [False], ids=["passive"], indirect=True)

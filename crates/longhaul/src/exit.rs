@@ -1,4 +1,4 @@
-//! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration.
+//! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration, 3 moving files was interrupted.
 
 use std::process::ExitCode;
 
@@ -23,6 +23,23 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
         Ok(())
     } else {
         Err(misuse(otherwise))
+    }
+}
+
+/// Exit code of a command that moves files, and was interrupted.
+pub(crate) const INTERRUPTED: u8 = 3;
+
+/// Returns when the process is told to end: SIGTERM or SIGINT.
+pub(crate) async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+    // Where signals cannot be had, they end the process.
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(terminate), signal(interrupt)) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
 }
 

@@ -5,23 +5,29 @@
 
 mod admin;
 mod calc;
+mod check;
 mod copy;
 #[cfg(feature = "laboratory")]
 mod demo;
 #[cfg(feature = "laboratory")]
 mod eval;
 mod exit;
+mod filters;
 mod gateway;
 mod keygen;
 mod laboratory;
 mod logging;
+mod ls;
+mod moving;
 mod output;
 mod probe;
 mod pubkey;
 mod reload;
 mod status;
+mod sync;
 #[cfg(feature = "laboratory")]
 mod wan;
+mod way;
 
 use std::process::ExitCode;
 
@@ -48,6 +54,9 @@ enum Command {
     #[cfg(feature = "laboratory")]
     Demo(demo::Args),
     Copy(copy::Args),
+    Sync(sync::Args),
+    Check(check::Args),
+    Ls(ls::Args),
     Gateway(gateway::Args),
     Status(status::Args),
     Reload(reload::Args),
@@ -76,6 +85,9 @@ pub fn run() -> ExitCode {
         #[cfg(feature = "laboratory")]
         Command::Demo(args) => demo::run(&args).map(done),
         Command::Copy(args) => copy::run(&args),
+        Command::Sync(args) => sync::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Ls(args) => ls::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),

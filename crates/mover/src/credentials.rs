@@ -123,9 +123,9 @@ impl Credentials {
             .clone()
             .or(login)
             .unwrap_or_else(|| ANONYMOUS.to_owned());
-        let password = entry
-            .and_then(|it| it.password.clone())
-            .or_else(|| self.password.clone());
+        // The password for all is for accounts that somebody has named, and not for whoever takes guests.
+        let for_all = self.password.clone().filter(|_| !is_anonymous);
+        let password = entry.and_then(|it| it.password.clone()).or(for_all);
         let password = match password {
             // By custom an address (RFC 1635); nobody's is given away.
             None if is_anonymous || user == ANONYMOUS => Some(Password(b"longhaul@".to_vec())),

@@ -10,6 +10,37 @@ use std::{
 
 use ftp::listing::{Entry, Kind, Modified, Precision};
 
+/// What tells one state of a file of this machine from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    inode: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) modified_unix_s: i64,
+    pub(crate) modified_ns: i64,
+}
+
+impl Stamp {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            inode: metadata.ino(),
+            size_bytes: metadata.len(),
+            modified_unix_s: metadata.mtime(),
+            modified_ns: metadata.mtime_nsec(),
+        }
+    }
+}
+
+/// The state of a file; `None` where there is none.
+pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
+    std::fs::metadata(path).ok().as_ref().map(Stamp::of)
+}
+
+/// Names the time since this machine was started.
+pub(crate) fn boot() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u64::from_str_radix(text.replace('-', "").get(..16)?, 16).ok()
+}
+
 /// What a path is; `None` where nothing is. Symbolic links are followed.
 ///
 /// # Errors

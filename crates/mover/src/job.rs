@@ -2,8 +2,9 @@
 
 use std::sync::OnceLock;
 
-use units::{BitRate, ByteCount};
+use units::BitRate;
 
+pub use crate::plan::RESUME_LEAST;
 use crate::{names::join, plan, server::Dial};
 
 /// What is to be copied, and how.
@@ -97,6 +98,11 @@ impl Target {
         !self.is_directory && self.found_directory.get().is_none()
     }
 
+    /// Whether the destination has the directory in which the root goes if it is a file.
+    pub(crate) fn is_in_found_directory(&self) -> bool {
+        self.path.is_empty() || self.found_directory.get() == Some(&true)
+    }
+
     /// The destination has, or has not, a directory with this path.
     pub fn found(&self, is_directory: bool) {
         // Two attempts of the same probe see the same.
@@ -142,10 +148,21 @@ impl Job {
 }
 
 impl Moving {
-    /// What a file is called until it is whole.
-    pub fn partial(&self, path: &[u8]) -> Vec<u8> {
-        let suffix = self.partial_suffix.as_deref().unwrap_or_default();
-        [path, suffix].concat()
+    /// What a file is called until it is whole: its name, eight digits that stand for its source, and the suffix. No other
+    /// file has this name, and a part of another source neither.
+    pub fn partial(&self, source: &[u8], destination: &[u8]) -> Vec<u8> {
+        let Some(suffix) = &self.partial_suffix else {
+            return destination.to_vec();
+        };
+        let mark = format!(".{:08x}", xxhash_rust::xxh3::xxh3_64(source) as u32);
+        let added = [mark.as_bytes(), suffix].concat();
+        let name_at = destination
+            .iter()
+            .rposition(|it| *it == b'/')
+            .map_or(0, |at| at + 1);
+        let room = NAME_BYTES_MAX.saturating_sub(added.len());
+        let end = destination.len().min(name_at + room);
+        [&destination[..end], &added].concat()
     }
 }
 
@@ -160,5 +177,5 @@ impl Default for Moving {
     }
 }
 
-/// A part below this is moved anew: to ask what is there takes as long.
-pub const RESUME_LEAST: ByteCount = ByteCount::mebibytes(1);
+/// Longest name of a file on Linux, and on most servers.
+const NAME_BYTES_MAX: usize = 255;

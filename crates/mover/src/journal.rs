@@ -21,8 +21,36 @@ pub struct Journal {
 pub struct Origin {
     /// Bytes of the file.
     pub size_bytes: u64,
-    /// Time of its last change, in seconds since 1970.
+    /// Time of its last change, in seconds since 1970,
     pub modified_unix_s: i64,
+    /// and nanoseconds. Of a file at a server, zero.
+    #[serde(default)]
+    pub modified_ns: i64,
+}
+
+/// What is known of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The source.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// Of a part of this machine: bytes that outlive a power cut,
+    #[serde(default)]
+    pub synced_bytes: u64,
+    /// and the start of this machine during which the others were written.
+    #[serde(default)]
+    pub boot: Option<u64>,
+}
+
+impl Part {
+    /// A part that is begun.
+    pub fn new(origin: Origin, boot: Option<u64>) -> Self {
+        Self {
+            origin,
+            synced_bytes: 0,
+            boot,
+        }
+    }
 }
 
 /// A journal cannot be used.
@@ -86,31 +114,31 @@ impl Journal {
         Some(state?.join("longhaul/jobs"))
     }
 
-    /// A part is begun. On return this outlives a power cut.
+    /// A part is begun, or has grown. On return this outlives a power cut.
     ///
     /// # Errors
     /// That of the file.
-    pub fn begin(&self, part: &[u8], origin: Origin) -> Result<(), redb::Error> {
-        let record = serde_json::to_vec(&origin).expect("plain numbers");
+    pub fn begin(&self, name: &[u8], part: Part) -> Result<(), redb::Error> {
+        let record = serde_json::to_vec(&part).expect("plain numbers");
         let transaction = self.database.begin_write()?;
         transaction
             .open_table(PARTS)?
-            .insert(part, record.as_slice())?;
+            .insert(name, record.as_slice())?;
         Ok(transaction.commit()?)
     }
 
-    /// The source of a part, if it is known.
+    /// What is known of a part.
     ///
     /// # Errors
     /// That of the file.
-    pub fn origin(&self, part: &[u8]) -> Result<Option<Origin>, redb::Error> {
+    pub fn part(&self, name: &[u8]) -> Result<Option<Part>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PARTS) {
             Ok(table) => table,
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let record = table.get(part)?;
+        let record = table.get(name)?;
         Ok(record.and_then(|it| serde_json::from_slice(it.value()).ok()))
     }
 
@@ -137,18 +165,23 @@ mod tests {
         let origin = Origin {
             size_bytes: 5,
             modified_unix_s: -7,
+            modified_ns: 3,
+        };
+        let part = Part {
+            synced_bytes: 4,
+            ..Part::new(origin, Some(u64::MAX))
         };
         let open = |job| Journal::open(folder.path(), job);
         let journal = open("a").expect("a journal");
-        assert_eq!(journal.origin(b"x.part").expect("read"), None);
-        journal.begin(b"x.part", origin).expect("written");
+        assert_eq!(journal.part(b"x.part").expect("read"), None);
+        journal.begin(b"x.part", part).expect("written");
         assert!(matches!(open("a"), Err(JournalError::Running(_))));
         drop(journal);
         let journal = open("a").expect("a journal");
-        assert_eq!(journal.origin(b"x.part").expect("read"), Some(origin));
+        assert_eq!(journal.part(b"x.part").expect("read"), Some(part));
         let other = open("b").expect("another job's");
-        assert_eq!(other.origin(b"x.part").expect("read"), None);
+        assert_eq!(other.part(b"x.part").expect("read"), None);
         journal.end(b"x.part").expect("written");
-        assert_eq!(journal.origin(b"x.part").expect("read"), None);
+        assert_eq!(journal.part(b"x.part").expect("read"), None);
     }
 }

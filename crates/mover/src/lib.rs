@@ -6,6 +6,7 @@
 
 pub mod credentials;
 mod disk;
+pub mod filter;
 pub mod job;
 pub mod journal;
 pub mod location;

@@ -88,6 +88,22 @@ impl Location {
             None => Ok(Self::Local(PathBuf::from(text))),
         }
     }
+
+    /// The server; `None` for this machine.
+    pub fn server(&self) -> Option<&Server> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(remote) => Some(&remote.server),
+        }
+    }
+
+    /// The path at its place, in bytes.
+    pub fn path(&self) -> Vec<u8> {
+        match self {
+            Self::Local(path) => path.as_os_str().as_bytes().to_vec(),
+            Self::Remote(remote) => remote.path.clone(),
+        }
+    }
 }
 
 impl Server {

@@ -14,3 +14,13 @@ pub enum Remedy {
     /// Nothing for this server.
     GiveUpServer,
 }
+
+impl Remedy {
+    /// Whether the connection on which the failure came is of further use.
+    pub fn keeps_connection(self) -> bool {
+        match self {
+            Self::Retry | Self::GiveUpFile => true,
+            Self::Reconnect | Self::FewerConnections | Self::GiveUpServer => false,
+        }
+    }
+}

@@ -2,7 +2,11 @@
 
 mod common;
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use common::{World, content, name, tree, write};
 use mover::job::{Target, Verify};
@@ -109,14 +113,17 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
         !world.at_server("copy").exists(),
         "nothing is there that is not whole"
     );
-    let part = fs::metadata(world.at_server("copy.part"))
+    let part = fs::metadata(part_of(&world.at_server(""), "copy"))
         .expect("a part")
         .len();
     assert!(part > 1_000_000 && part < 20_000_000, "{part}");
     let second = world.run(job());
     assert_eq!(second.failures(), [""; 0]);
     assert_eq!(fs::read(world.at_server("copy")).expect("there"), bytes);
-    assert!(!world.at_server("copy.part").exists());
+    assert_eq!(
+        fs::read_dir(world.at_server("")).expect("a folder").count(),
+        1
+    );
     assert_eq!(
         second.moved_bytes,
         20_000_000 - part,
@@ -134,6 +141,34 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
     assert_eq!(second.failures(), [""; 0]);
     assert!(second.moved_bytes < 15_000_000, "{}", second.moved_bytes);
     assert_eq!(fs::read(world.here("back")).expect("there"), bytes);
+}
+
+/// The part of a file in a folder.
+fn part_of(folder: &Path, name: &str) -> PathBuf {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let names = entries.map(|it| it.expect("an entry").file_name());
+    let part = names.map(|it| it.into_string().expect("text"));
+    let mut parts = part.filter(|it| it.starts_with(name) && it.ends_with(".part"));
+    folder.join(parts.next().expect("a part"))
+}
+
+#[test]
+fn a_file_that_is_called_like_a_part_is_copied_too() {
+    let world = World::new();
+    for (path, bytes) in [
+        ("tree/x", "one"),
+        ("tree/x.part", "two"),
+        ("tree/x.part.part", "three"),
+    ] {
+        write(&world.here(path), bytes.as_bytes());
+    }
+    let long = "n".repeat(255);
+    write(&world.here("tree").join(&long), b"long");
+    let mut job = world.upload(&world.here("tree"), "copy");
+    job.moving.partial_suffix = Some(b".part".to_vec());
+    let copied = world.run(job);
+    assert_eq!(copied.failures(), [""; 0]);
+    assert_eq!(tree(&world.at_server("copy")), tree(&world.here("tree")));
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use ftp::listing::{Entry, Kind, Modified, Precision};
 
-use super::{Options, task::File};
+use super::{options::Options, task::File};
 
 /// What becomes of a file of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     /// It is moved.
     Move,
@@ -14,7 +14,18 @@ pub(super) enum Decision {
     /// The destination has a newer one, which `--update` keeps.
     KeepNewer,
     /// The destination has something else with its name.
-    Conflict,
+    Conflict(Kind),
+}
+
+/// What a check finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Difference {
+    /// None.
+    None,
+    /// One that the listings tell.
+    In(&'static str),
+    /// The content must be read.
+    InContentPerhaps,
 }
 
 /// Compares a file with what the destination has under its name.
@@ -23,7 +34,7 @@ pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> D
         return Decision::Move;
     };
     if there.kind != Kind::File {
-        return Decision::Conflict;
+        return Decision::Conflict(there.kind.clone());
     }
     let age = compare_times(file.modified, there.modified);
     if options.keeps_newer && age == Some(Age::Older) {
@@ -34,6 +45,39 @@ pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> D
         Decision::Skip
     } else {
         Decision::Move
+    }
+}
+
+/// Compares a file with what the destination has under its name, for a check.
+pub(super) fn compare(file: &File, there: &Entry, compares_content: bool) -> Difference {
+    if there.kind != Kind::File {
+        return Difference::In(what_is_there(&there.kind));
+    }
+    if let (Some(ours), Some(theirs)) = (file.size_bytes, there.size_bytes)
+        && ours != theirs
+    {
+        return Difference::In("the size");
+    }
+    if compares_content {
+        return Difference::InContentPerhaps;
+    }
+    if file.size_bytes.is_none() || there.size_bytes.is_none() {
+        return Difference::In("the size, which is not known: --checksum reads the content");
+    }
+    match compare_times(file.modified, there.modified) {
+        Some(Age::Equal) => Difference::None,
+        Some(Age::Older | Age::Newer) => Difference::In("the time"),
+        None => Difference::In("the time, which is not known: --checksum reads the content"),
+    }
+}
+
+/// What the destination has in place of something else.
+pub(super) fn what_is_there(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::File => "a file",
+        Kind::Directory => "a directory",
+        Kind::Symlink { .. } => "a symbolic link",
+        Kind::Other => "a device or a socket",
     }
 }
 

@@ -9,10 +9,17 @@ pub(super) enum Lane<T> {
     Closed,
     /// It connects.
     Opening,
-    /// It waits for work.
-    Idle,
-    /// It works.
-    Busy(T),
+    /// It is connected.
+    Open(Load<T>),
+}
+
+/// The work of a lane that is connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Load<T> {
+    /// The oldest first. None: the lane waits for work.
+    pub(super) work: Vec<T>,
+    /// Most small files that the lane has under way.
+    pub(super) depth: usize,
 }
 
 /// All lanes of a job.
@@ -25,6 +32,10 @@ pub(super) struct Lanes<T> {
     not_before: Option<Instant>,
     /// Failures to open one since the last that came up.
     failures: u32,
+    /// One has come up: the log-in is right.
+    has_opened: bool,
+    /// When `open_max` was changed last, while it is less than it could be.
+    limited_at: Option<Instant>,
 }
 
 impl<T> Lanes<T> {
@@ -35,16 +46,69 @@ impl<T> Lanes<T> {
             open_max: count,
             not_before: None,
             failures: 0,
+            has_opened: false,
+            limited_at: None,
         }
     }
 
     /// A lane that waits for work.
     pub(super) fn idle(&self) -> Option<usize> {
-        self.lanes.iter().position(|it| matches!(it, Lane::Idle))
+        let is_idle = |it: &Lane<T>| matches!(it, Lane::Open(load) if load.work.is_empty());
+        self.lanes.iter().position(is_idle)
+    }
+
+    /// The lane with the least work of those that can take more, all of whose work is `quick`.
+    pub(super) fn with_room(&self, is_quick: impl Fn(&T) -> bool) -> Option<usize> {
+        let loads = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, it)| match it {
+                Lane::Open(load) => Some((at, load)),
+                _ => None,
+            });
+        let roomy = loads
+            .filter(|(_, load)| load.work.len() < load.depth && load.work.iter().all(&is_quick));
+        let least = roomy.min_by_key(|(_, load)| load.work.len());
+        least.map(|(at, _)| at)
+    }
+
+    /// Gives work to a lane that is connected.
+    pub(super) fn give(&mut self, lane: usize, work: T) {
+        match &mut self.lanes[lane] {
+            Lane::Open(load) => load.work.push(work),
+            Lane::Closed | Lane::Opening => unreachable!("only a connected lane is given work"),
+        }
+    }
+
+    /// The work of a lane which `is_it`.
+    pub(super) fn find(&self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<&T> {
+        match &self.lanes[lane] {
+            Lane::Open(load) => load.work.iter().find(|it| is_it(it)),
+            Lane::Closed | Lane::Opening => None,
+        }
+    }
+
+    /// Takes work from a lane: that which `is_it`.
+    pub(super) fn take(&mut self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        let Lane::Open(load) = &mut self.lanes[lane] else {
+            return None;
+        };
+        let at = load.work.iter().position(is_it)?;
+        Some(load.work.remove(at))
+    }
+
+    /// A lane has lost its connection; returns the work that it had.
+    pub(super) fn close(&mut self, lane: usize) -> Vec<T> {
+        match std::mem::replace(&mut self.lanes[lane], Lane::Closed) {
+            Lane::Open(load) => load.work,
+            Lane::Closed | Lane::Opening => Vec::new(),
+        }
     }
 
     /// A lane to be opened for work that nobody is free to do, if one may be.
-    pub(super) fn to_open(&self, waiting: usize, now: Instant) -> Option<usize> {
+    pub(super) fn next_to_open(&mut self, waiting: usize, now: Instant) -> Option<usize> {
+        self.grow(now);
         let may = self.not_before.is_none_or(|it| it <= now);
         if !may || self.count(|it| matches!(it, Lane::Opening)) >= waiting {
             return None;
@@ -57,10 +121,12 @@ impl<T> Lanes<T> {
         self.closed().and(self.not_before)
     }
 
-    /// A lane that is not open, if another one may be. After a failure one at a time is tried.
+    /// A lane that is not open, if another one may be. One at a time is tried after a failure, and until the first has
+    /// logged in: a wrong password is told to the server once.
     fn closed(&self) -> Option<usize> {
         let open = self.lanes.len() - self.count(|it| matches!(it, Lane::Closed));
-        let is_tried = self.failures > 0 && self.count(|it| matches!(it, Lane::Opening)) > 0;
+        let is_alone = self.failures > 0 || !self.has_opened;
+        let is_tried = is_alone && self.is_any_opening();
         if open >= self.open_max || is_tried {
             return None;
         }
@@ -71,17 +137,22 @@ impl<T> Lanes<T> {
         self.lanes.iter().filter(|it| what(it)).count()
     }
 
-    pub(super) fn set(&mut self, lane: usize, state: Lane<T>) -> Lane<T> {
-        std::mem::replace(&mut self.lanes[lane], state)
+    /// A lane begins to connect.
+    pub(super) fn opening(&mut self, lane: usize) {
+        self.lanes[lane] = Lane::Opening;
     }
 
-    pub(super) fn get_mut(&mut self, lane: usize) -> &mut Lane<T> {
-        &mut self.lanes[lane]
+    /// A lane has come up; it takes `depth` small files at a time.
+    pub(super) fn opened(&mut self, lane: usize, depth: usize) {
+        let work = Vec::new();
+        self.lanes[lane] = Lane::Open(Load { work, depth });
+        self.not_before = None;
+        self.has_opened = true;
+        self.open_max = self.open_max.max(self.up());
     }
 
-    /// A lane has come up.
-    pub(super) fn opened(&mut self, lane: usize) {
-        self.lanes[lane] = Lane::Idle;
+    /// A lane has done something: connections are worth having.
+    pub(super) fn proved(&mut self) {
         self.failures = 0;
         self.not_before = None;
     }
@@ -95,19 +166,39 @@ impl<T> Lanes<T> {
     }
 
     /// A server takes no more connections than are open now. One is always tried.
-    pub(super) fn shrink(&mut self) {
-        let up = self
-            .lanes
-            .iter()
-            .filter(|it| matches!(it, Lane::Idle | Lane::Busy(_)));
-        self.open_max = up.count().clamp(1, self.open_max);
+    pub(super) fn shrink(&mut self, now: Instant) {
+        self.open_max = self.up().clamp(1, self.open_max);
+        self.limited_at = Some(now);
+    }
+
+    /// A server that was full may have room again: after a while one more lane may be open.
+    fn grow(&mut self, now: Instant) {
+        let is_due = self.limited_at.is_some_and(|it| it + GROWS_AFTER <= now);
+        if is_due && self.open_max < self.lanes.len() {
+            self.open_max += 1;
+            self.limited_at = Some(now);
+        }
+    }
+
+    fn up(&self) -> usize {
+        self.count(|it| matches!(it, Lane::Open(_)))
+    }
+
+    /// Whether a lane connects.
+    pub(super) fn is_any_opening(&self) -> bool {
+        self.lanes.iter().any(|it| matches!(it, Lane::Opening))
+    }
+
+    /// Whether a lane is connected.
+    pub(super) fn is_any_open(&self) -> bool {
+        self.lanes.iter().any(|it| matches!(it, Lane::Open(_)))
     }
 
     /// The work of all lanes.
     pub(super) fn busy(&self) -> impl Iterator<Item = &T> {
-        self.lanes.iter().filter_map(|it| match it {
-            Lane::Busy(work) => Some(work),
-            _ => None,
+        self.lanes.iter().flat_map(|it| match it {
+            Lane::Open(load) => load.work.as_slice(),
+            Lane::Closed | Lane::Opening => &[],
         })
     }
 }
@@ -119,3 +210,6 @@ pub(super) fn backoff(failures: u32) -> Duration {
 }
 
 const BACKOFF_MAX_S: u64 = 60;
+
+/// Other people's connections end within minutes, and an attempt that is refused costs one in this time.
+const GROWS_AFTER: Duration = Duration::from_secs(2 * 60);

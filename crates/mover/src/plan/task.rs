@@ -4,6 +4,8 @@ use std::fmt;
 
 use ftp::{command::escape, listing::Modified};
 
+use super::limits::RESUME_LEAST;
+
 /// A path below a root: names from the top to the bottom. The root itself has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelativePath(Vec<Vec<u8>>);
@@ -61,6 +63,19 @@ pub struct Directory {
     pub path: RelativePath,
 }
 
+/// Something below a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Which of the job's roots.
+    pub root: usize,
+    /// Its path below the root.
+    pub path: RelativePath,
+}
+
+/// Names one attempt of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(pub u64);
+
 /// Work for a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
@@ -71,23 +86,51 @@ pub enum Task {
     },
     /// Make a directory at the destination, with its parents where it is a root.
     Make(Directory),
+    /// The same, in the place of a file, which is deleted first.
+    Replace(Directory),
+    /// Make the destination's directory in which a root goes that is a file, with its parents.
+    MakeAbove {
+        /// Which root.
+        root: usize,
+        /// The directory, as the probe has told it.
+        path: Vec<u8>,
+    },
     /// List a directory at the destination.
     ListDestination(Directory),
+    /// List a directory at the destination that the source does not have.
+    ListSurplus(Directory),
     /// List a directory at the source. Entries are reported as they arrive.
     ListSource(Directory),
     /// Move a file.
     Move(File),
+    /// Compare the content of a file at both ends.
+    Compare(File),
+    /// Delete what is no directory, at the destination.
+    Delete(Place),
+    /// Remove an empty directory, at the destination.
+    RemoveDirectory(Directory),
 }
 
 impl Task {
+    /// Whether it takes so little time that another one may wait behind it: the move of a file that is not worth
+    /// resuming.
+    pub fn is_quick(&self) -> bool {
+        matches!(self, Self::Move(file) if file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes()))
+    }
+
     /// What it is about.
     pub fn place(&self) -> (usize, RelativePath) {
         match self {
             Self::Probe { root } => (*root, RelativePath::default()),
-            Self::Make(it) | Self::ListDestination(it) | Self::ListSource(it) => {
-                (it.root, it.path.clone())
-            }
-            Self::Move(file) => (file.root, file.path.clone()),
+            Self::MakeAbove { root, .. } => (*root, RelativePath::default()),
+            Self::Make(it)
+            | Self::Replace(it)
+            | Self::ListDestination(it)
+            | Self::ListSurplus(it)
+            | Self::ListSource(it)
+            | Self::RemoveDirectory(it) => (it.root, it.path.clone()),
+            Self::Move(file) | Self::Compare(file) => (file.root, file.path.clone()),
+            Self::Delete(it) => (it.root, it.path.clone()),
         }
     }
 }

@@ -9,11 +9,16 @@ use std::{
     time::Duration,
 };
 
-use ftp::listing::Precision;
+use ftp::listing::{Entry, Kind, Modified, Precision};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use super::*;
+use super::{queue::FILES_AHEAD, *};
+use crate::job::RESUME_LEAST;
+
+mod bounds;
+mod sync;
+mod trees;
 
 /// Path and content, by size and time.
 type Files = BTreeMap<Vec<u8>, (u64, i64)>;
@@ -37,6 +42,11 @@ struct World {
     coming: BinaryHeap<std::cmp::Reverse<(Duration, u64)>>,
     events: BTreeMap<u64, (usize, Event)>,
     count: u64,
+    /// Small files that a lane takes at a time.
+    depth: usize,
+    /// Tasks under way: they change something when they are done.
+    doing: BTreeMap<TaskId, Task>,
+    most_doing: usize,
     moves: u64,
     first_move: Option<Duration>,
     listed: Option<Duration>,
@@ -80,6 +90,9 @@ impl World {
             coming: BinaryHeap::new(),
             events: BTreeMap::new(),
             count: 0,
+            depth: 1,
+            doing: BTreeMap::new(),
+            most_doing: 0,
             moves: 0,
             first_move: None,
             listed: None,
@@ -122,7 +135,15 @@ impl World {
                     break;
                 }
                 self.coming.pop();
-                let (lane, event) = self.events.remove(&number).expect("it was put there");
+                // Those of a lane that has lost its connections are gone.
+                let Some((lane, event)) = self.events.remove(&number) else {
+                    continue;
+                };
+                match &event {
+                    Event::Done(id, _) => self.take_effect(*id),
+                    Event::Failed(..) => self.events.retain(|_, (it, _)| *it != lane),
+                    _ => {}
+                }
                 self.planner.handle(lane, event, self.start + self.now);
             }
         }
@@ -142,24 +163,29 @@ impl World {
                 } else {
                     assert!(self.open.insert(lane), "it is not open yet");
                     self.most_open = self.most_open.max(self.open.len());
-                    Event::Opened
+                    Event::Opened { depth: self.depth }
                 };
                 self.later(Duration::from_millis(400), lane, event);
             }
-            Action::Work { lane, task } => {
-                assert!(self.open.contains(&lane), "work needs an open lane");
+            Action::Work { lane, id, task } => {
+                if !self.open.contains(&lane) {
+                    // The lane's failure is on its way to the plan.
+                    return;
+                }
                 if self.random.random_bool(self.loss) {
                     self.open.remove(&lane);
-                    let event = Event::Failed(failure(Remedy::Reconnect));
+                    let event = Event::Failed(id, failure(Remedy::Reconnect));
                     return self.later(Duration::from_millis(300), lane, event);
                 }
-                let (after, outcome) = self.work(lane, task);
-                self.later(after, lane, Event::Done(outcome));
+                let (after, outcome) = self.work(lane, id, &task);
+                self.doing.insert(id, task);
+                self.most_doing = self.most_doing.max(self.doing.len());
+                self.later(after, lane, Event::Done(id, outcome));
             }
         }
     }
 
-    fn work(&mut self, lane: usize, task: Task) -> (Duration, Outcome) {
+    fn work(&mut self, lane: usize, id: TaskId, task: &Task) -> (Duration, Outcome) {
         let moment = Duration::from_millis(200);
         match task {
             Task::Probe { .. } => {
@@ -167,14 +193,12 @@ impl World {
                 (moment, Outcome::Probed(Probe::Directory { is_there }))
             }
             Task::Make(directory) => {
-                let path = directory.path.to_bytes();
                 if let Some(parent) = directory.path.parent() {
                     assert!(
                         self.made.contains(&parent.to_bytes()),
                         "the parent is first"
                     );
                 }
-                assert!(self.made.insert(path), "once");
                 (moment, Outcome::Made)
             }
             Task::ListDestination(directory) => {
@@ -187,24 +211,37 @@ impl World {
                 let entries = children(&self.source, &self.directories, &directory.path.to_bytes());
                 // They come in two halves; the listing takes a while.
                 let (first, second) = entries.split_at(entries.len() / 2);
-                self.later(moment, lane, Event::Found(first.to_vec()));
-                self.later(moment * 9, lane, Event::Found(second.to_vec()));
+                self.later(moment, lane, Event::Found(id, first.to_vec()));
+                self.later(moment * 9, lane, Event::Found(id, second.to_vec()));
                 self.listed = Some(self.now + moment * 10);
                 (moment * 10, Outcome::Ended { not_understood: 0 })
             }
             Task::Move(file) => {
-                self.moves += 1;
                 self.first_move.get_or_insert(self.now);
-                let path = file.path.to_bytes();
                 let parent = file.path.parent().expect("the root is a directory");
                 assert!(
                     self.made.contains(&parent.to_bytes()),
                     "its directory is there"
                 );
+                let (bytes, _) = self.source[&file.path.to_bytes()];
+                (moment, Outcome::Moved { bytes })
+            }
+            other => unreachable!("{other:?}: nothing is in the way, and nothing is deleted"),
+        }
+    }
+
+    fn take_effect(&mut self, id: TaskId) {
+        match self.doing.remove(&id).expect("it is under way") {
+            Task::Make(directory) => {
+                assert!(self.made.insert(directory.path.to_bytes()), "once");
+            }
+            Task::Move(file) => {
+                self.moves += 1;
+                let path = file.path.to_bytes();
                 let (size, time) = self.source[&path];
                 self.destination.insert(path, (size, time));
-                (moment, Outcome::Moved { bytes: size })
             }
+            _ => {}
         }
     }
 }
@@ -284,6 +321,22 @@ fn one_connection_does_everything() {
 }
 
 #[test]
+fn a_lane_has_several_small_files_under_way_and_one_large_one() {
+    let names: Vec<String> = (0..100).map(|it| format!("file {it}")).collect();
+    for (bytes, most) in [(RESUME_LEAST.bytes() - 1, 2 * 8), (RESUME_LEAST.bytes(), 2)] {
+        let files: Vec<(&str, u64)> = names.iter().map(|it| (it.as_str(), bytes)).collect();
+        let options = Options {
+            lanes_max: 2,
+            ..Options::default()
+        };
+        let mut world = World::new(&files, options, 1);
+        world.depth = 8;
+        assert_eq!(world.run().moved, 100);
+        assert_eq!(world.most_doing, most);
+    }
+}
+
+#[test]
 fn a_server_that_takes_two_connections_gets_two() {
     let options = Options {
         lanes_max: 16,
@@ -306,6 +359,7 @@ fn whatever_connections_are_lost_everything_arrives_once_it_can() {
         };
         let mut world = World::new(&TREE, options, seed);
         world.loss = 0.3;
+        world.depth = 1 + seed as usize % 3;
         let tally = world.run();
         assert_eq!((tally.moved, tally.failed), (7, 0), "seed {seed}");
         assert_eq!(world.destination, world.source, "seed {seed}");
@@ -344,9 +398,9 @@ fn a_file_that_fails_for_good_harms_no_other() {
     let now = Instant::now();
     let mut done = 0;
     planner.poll(now);
-    planner.handle(0, Event::Opened, now);
+    planner.handle(0, Event::Opened { depth: 1 }, now);
     while !planner.is_finished() {
-        let Some(Action::Work { lane, task }) = planner.poll(now) else {
+        let Some(Action::Work { lane, id, task }) = planner.poll(now) else {
             planner.handle(1, Event::Refused(failure(Remedy::FewerConnections)), now);
             continue;
         };
@@ -356,20 +410,20 @@ fn a_file_that_fails_for_good_harms_no_other() {
             Task::ListSource(_) => {
                 let names = [&b"a"[..], b"b", b"line\nbreak", b"c"];
                 let entries = names.map(|it| entry(it, Kind::File, Some(1), 0)).to_vec();
-                planner.handle(lane, Event::Found(entries), now);
+                planner.handle(lane, Event::Found(id, entries), now);
                 Outcome::Ended { not_understood: 0 }
             }
             Task::Move(file) if file.path.to_bytes() == b"b" => {
-                planner.handle(lane, Event::Failed(failure(Remedy::GiveUpFile)), now);
+                planner.handle(lane, Event::Failed(id, failure(Remedy::GiveUpFile)), now);
                 continue;
             }
             Task::Move(_) => {
                 done += 1;
                 Outcome::Moved { bytes: 1 }
             }
-            Task::Make(_) => unreachable!("it is there"),
+            other => unreachable!("{other:?}: all is there"),
         };
-        planner.handle(lane, Event::Done(outcome), now);
+        planner.handle(lane, Event::Done(id, outcome), now);
     }
     assert_eq!(done, 2);
     let tally = planner.tally();
@@ -385,15 +439,16 @@ fn the_job_does_not_wait_for_a_lane_that_still_connects() {
     let mut planner = Planner::new(2, Options::default());
     let now = Instant::now();
     assert_eq!(planner.poll(now), Some(Action::Open { lane: 0 }));
-    assert_eq!(planner.poll(now), Some(Action::Open { lane: 1 }));
-    planner.handle(0, Event::Opened, now);
-    for _ in 0..2 {
+    planner.handle(0, Event::Opened { depth: 1 }, now);
+    for round in 0..2 {
         assert!(!planner.is_finished());
-        assert!(matches!(
-            planner.poll(now),
-            Some(Action::Work { lane: 0, .. })
-        ));
-        planner.handle(0, Event::Done(Outcome::Probed(Probe::Missing)), now);
+        let Some(Action::Work { lane: 0, id, .. }) = planner.poll(now) else {
+            panic!("lane 0 is free");
+        };
+        if round == 0 {
+            assert_eq!(planner.poll(now), Some(Action::Open { lane: 1 }));
+        }
+        planner.handle(0, Event::Done(id, Outcome::Probed(Probe::Missing)), now);
     }
     assert!(planner.is_finished(), "lane 1 still connects");
 }
@@ -405,20 +460,23 @@ fn a_file_whose_bytes_never_arrive_fails_in_the_end() {
     let mut moves = 0;
     while !planner.is_finished() {
         match planner.poll(now) {
-            Some(Action::Open { lane }) => planner.handle(lane, Event::Opened, now),
-            Some(Action::Work { lane, task }) => {
+            Some(Action::Open { lane }) => planner.handle(lane, Event::Opened { depth: 1 }, now),
+            Some(Action::Work { lane, id, task }) => {
                 let event = if matches!(task, Task::Move(_)) {
                     moves += 1;
-                    Event::Failed(Failure {
+                    let failure = Failure {
                         has_moved: true,
                         ..failure(Remedy::Reconnect)
-                    })
+                    };
+                    Event::Failed(id, failure)
                 } else {
-                    Event::Done(Outcome::Probed(Probe::File {
+                    let probe = Probe::File {
                         size_bytes: Some(5),
                         modified: None,
                         there: None,
-                    }))
+                        above: None,
+                    };
+                    Event::Done(id, Outcome::Probed(probe))
                 };
                 planner.handle(lane, event, now);
             }

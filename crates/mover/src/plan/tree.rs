@@ -27,6 +27,10 @@ pub(super) struct Node {
     pub(super) there: HashMap<Vec<u8>, Entry>,
     /// Names that the source's listing has brought: a listing that broke off begins anew.
     pub(super) seen: HashSet<Vec<u8>>,
+    /// The source's listing has brought more names than it may.
+    pub(super) is_overfull: bool,
+    /// The destination has a file with its name, which goes first.
+    pub(super) is_replacement: bool,
     waiting_files: Vec<File>,
     waiting_children: Vec<RelativePath>,
 }
@@ -35,6 +39,8 @@ pub(super) struct Node {
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     nodes: HashMap<(usize, RelativePath), Node>,
+    /// Files that wait for directories.
+    held: usize,
 }
 
 /// What a change of a directory sets free.
@@ -51,6 +57,8 @@ impl Tree {
             presence,
             there: HashMap::new(),
             seen: HashSet::new(),
+            is_overfull: false,
+            is_replacement: false,
             waiting_files: Vec::new(),
             waiting_children: Vec::new(),
         };
@@ -61,6 +69,11 @@ impl Tree {
     pub(super) fn node(&mut self, directory: &Directory) -> &mut Node {
         let key = (directory.root, directory.path.clone());
         self.nodes.get_mut(&key).expect("it was entered")
+    }
+
+    /// How many files wait for directories.
+    pub(super) fn held(&self) -> usize {
+        self.held
     }
 
     /// Asks for a directory to be there. Returns the directories to be made first, none if it is there or on its way.
@@ -84,9 +97,14 @@ impl Tree {
                 None
             }
             Presence::Missing | Presence::Making => {
-                let child = directory.path.clone();
-                self.node(&parent).waiting_children.push(child);
-                self.want(&parent)
+                let first = self.want(&parent);
+                if self.node(&parent).presence == Presence::Failed {
+                    self.node(directory).presence = Presence::Failed;
+                } else {
+                    let child = directory.path.clone();
+                    self.node(&parent).waiting_children.push(child);
+                }
+                first
             }
         }
     }
@@ -101,6 +119,7 @@ impl Tree {
         match node.presence {
             Presence::Making | Presence::Missing => {
                 node.waiting_files.push(file);
+                self.held += 1;
                 Ok(())
             }
             presence => Err((file, presence)),
@@ -112,8 +131,10 @@ impl Tree {
         let node = self.node(directory);
         node.presence = Presence::There;
         let children = std::mem::take(&mut node.waiting_children);
+        let files = std::mem::take(&mut node.waiting_files);
+        self.held -= files.len();
         Freed {
-            files: std::mem::take(&mut node.waiting_files),
+            files,
             to_make: children
                 .into_iter()
                 .map(|path| Directory {
@@ -129,7 +150,9 @@ impl Tree {
         let node = self.node(directory);
         node.presence = Presence::Failed;
         let mut files = std::mem::take(&mut node.waiting_files);
-        for path in std::mem::take(&mut node.waiting_children) {
+        let children = std::mem::take(&mut node.waiting_children);
+        self.held -= files.len();
+        for path in children {
             let child = Directory {
                 root: directory.root,
                 path,

@@ -13,7 +13,7 @@ use super::failure::TaskError;
 use crate::{
     disk,
     job::Site,
-    names::local,
+    names::{local, shown},
     server::{ServerError, Session, Transfer, Verb},
 };
 
@@ -48,7 +48,7 @@ impl End {
         match self {
             Self::Local => {
                 let path = local(path);
-                let what = format!("looking for {}", path.display());
+                let what = format!("looking for {}", shown(&path));
                 on_disk(move || disk::look(&path), what).await
             }
             Self::Remote(session) => {
@@ -67,8 +67,7 @@ impl End {
                 .await?
                 .filter(|it| it.kind == Kind::File)),
             Self::Remote(session) => {
-                let asked = session.ask_facts(path)?;
-                let facts = session.facts(asked).await?;
+                let facts = session.facts(path).await?;
                 let is_there = facts.size_bytes.is_some() || facts.modified.is_some();
                 let file = remote_entry(Kind::File, facts.size_bytes, facts.modified);
                 Ok(is_there.then_some(file))
@@ -85,7 +84,7 @@ impl End {
         match self {
             Self::Local => {
                 let path = local(path);
-                let what = format!("making the directory {}", path.display());
+                let what = format!("making the directory {}", shown(&path));
                 on_disk(move || std::fs::create_dir_all(&path), what).await
             }
             Self::Remote(session) => {
@@ -123,7 +122,7 @@ impl End {
         match self {
             Self::Local => {
                 let path = local(path);
-                let what = || format!("reading {}", path.display());
+                let what = || format!("reading {}", shown(&path));
                 let mut file = File::open(&path).await.map_err(TaskError::disk(what()))?;
                 if offset_bytes > 0 {
                     let sought = file.seek(SeekFrom::Start(offset_bytes)).await;
@@ -132,8 +131,8 @@ impl End {
                 Ok(Reader::Local(file, path))
             }
             Self::Remote(session) => {
-                let prepared = session.prepare(Verb::Retrieve, path, offset_bytes).await?;
-                Ok(Reader::Remote(session.begin(prepared).await?))
+                let transfer = session.transfer(Verb::Retrieve, path, offset_bytes).await?;
+                Ok(Reader::Remote(transfer))
             }
         }
     }
@@ -147,7 +146,7 @@ impl End {
         match self {
             Self::Local => {
                 let path = local(path);
-                let what = || format!("writing {}", path.display());
+                let what = || format!("writing {}", shown(&path));
                 let mut options = OpenOptions::new();
                 options.write(true).create(true).truncate(offset_bytes == 0);
                 let mut file = options.open(&path).await.map_err(TaskError::disk(what()))?;
@@ -161,8 +160,8 @@ impl End {
                 Ok(Writer::Local(file, path))
             }
             Self::Remote(session) => {
-                let prepared = session.prepare(Verb::Store, path, offset_bytes).await?;
-                Ok(Writer::Remote(session.begin(prepared).await?))
+                let transfer = session.transfer(Verb::Store, path, offset_bytes).await?;
+                Ok(Writer::Remote(transfer))
             }
         }
     }
@@ -172,7 +171,7 @@ impl End {
         match self {
             Self::Local => {
                 let path = local(path);
-                let what = format!("removing {}", path.display());
+                let what = format!("removing {}", shown(&path));
                 let remove = move || match std::fs::remove_file(&path) {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
                     result => result,
@@ -197,7 +196,7 @@ impl End {
         match self {
             Self::Local => {
                 let (part, path) = (local(part), local(path));
-                let what = format!("renaming {} to {}", part.display(), path.display());
+                let what = format!("renaming {} to {}", shown(&part), shown(&path));
                 let name = move || {
                     let file = std::fs::File::options().write(true).open(&part)?;
                     if let Some(unix_s) = modified_unix_s {
@@ -225,6 +224,30 @@ impl End {
         }
     }
 
+    /// Most small files that are of use at a time. For the disk any number is.
+    pub(super) fn depth(&self) -> usize {
+        match self {
+            Self::Local => usize::MAX,
+            Self::Remote(session) => session.depth(),
+        }
+    }
+
+    /// Whether sizes can be asked for here.
+    pub(super) fn tells_size(&self) -> bool {
+        match self {
+            Self::Local => true,
+            Self::Remote(session) => session.tells_size(),
+        }
+    }
+
+    /// Whether something else can be asked of this end: no transfer was left before its end.
+    pub(super) fn is_usable(&self) -> bool {
+        match self {
+            Self::Local => true,
+            Self::Remote(session) => session.is_usable(),
+        }
+    }
+
     /// Returns when the server ends the connection. The disk never does.
     pub(super) async fn until_lost(&mut self) {
         match self {
@@ -245,17 +268,18 @@ impl Reader<'_> {
         match self {
             Self::Local(file, path) => {
                 let read = file.read(bytes).await;
-                read.map_err(TaskError::disk(format!("reading {}", path.display())))
+                read.map_err(TaskError::disk(format!("reading {}", shown(path))))
             }
             Self::Remote(transfer) => Ok(transfer.read(bytes).await?),
         }
     }
 
-    pub(super) async fn finish(self) -> Result<(), TaskError> {
-        if let Self::Remote(transfer) = self {
-            transfer.finish().await?;
+    /// Ends the reading; whether the end of the data is the server's word for certain.
+    pub(super) async fn finish(self) -> Result<bool, TaskError> {
+        match self {
+            Self::Local(..) => Ok(true),
+            Self::Remote(transfer) => Ok(transfer.finish().await?.is_sure),
         }
-        Ok(())
     }
 }
 
@@ -264,17 +288,31 @@ impl Writer<'_> {
         match self {
             Self::Local(file, path) => {
                 let written = file.write_all(bytes).await;
-                written.map_err(TaskError::disk(format!("writing {}", path.display())))
+                written.map_err(TaskError::disk(format!("writing {}", shown(path))))
             }
             Self::Remote(transfer) => Ok(transfer.write(bytes).await?),
         }
+    }
+
+    /// Has what was written outlive a power cut; false where that is a server's business.
+    pub(super) async fn sync(&mut self) -> Result<bool, TaskError> {
+        let Self::Local(file, path) = self else {
+            return Ok(false);
+        };
+        let synced = async {
+            file.flush().await?;
+            file.sync_data().await
+        };
+        let synced = synced.await;
+        synced.map_err(TaskError::disk(format!("writing {}", shown(path))))?;
+        Ok(true)
     }
 
     pub(super) async fn finish(self) -> Result<(), TaskError> {
         match self {
             Self::Local(mut file, path) => {
                 let written = file.flush().await;
-                written.map_err(TaskError::disk(format!("writing {}", path.display())))
+                written.map_err(TaskError::disk(format!("writing {}", shown(&path))))
             }
             Self::Remote(transfer) => {
                 transfer.finish().await?;
@@ -307,7 +345,7 @@ fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> 
 }
 
 /// Does what blocks on a thread of its own.
-async fn on_disk<T: Send + 'static>(
+pub(super) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
     what: String,
 ) -> Result<T, TaskError> {

@@ -21,23 +21,12 @@ pub(super) enum TaskError {
     /// The source is not what it was when the move began.
     #[error("the source was changed while it was read")]
     Changed,
-    /// The destination has other than what was sent.
-    #[error("the destination has {got} bytes of {expected}")]
-    Short {
-        /// Bytes at the destination.
-        got: u64,
-        /// Bytes sent.
-        expected: u64,
-    },
     /// What an earlier attempt has left is no part of the source.
     #[error("the part at the destination is not of this file")]
     Overlap,
     /// A listing cannot be relied on.
     #[error("{0}")]
     Listing(String),
-    /// The journal cannot be written.
-    #[error("the journal cannot be written")]
-    Journal(#[source] Box<redb::Error>),
     /// The destination reads back other bytes.
     #[error("the destination reads back other bytes than were sent")]
     Differs,
@@ -51,11 +40,16 @@ impl TaskError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::Server(error) => error.remedy(),
-            Self::Disk { .. } | Self::Listing(_) | Self::Journal(_) => Remedy::GiveUpFile,
+            Self::Disk { .. } | Self::Listing(_) => Remedy::GiveUpFile,
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
-            Self::Changed | Self::Short { .. } => Remedy::Retry,
+            Self::Changed => Remedy::Retry,
         }
+    }
+
+    /// Whether the connections on which it came are of further use.
+    pub(super) fn keeps_connection(&self) -> bool {
+        self.remedy().keeps_connection()
     }
 
     /// For the plan; `moved_bytes` moved before.

@@ -13,21 +13,21 @@ use super::{
     failure::{TaskError, chain},
     moving::Mover,
     shared::Shared,
+    small::{Backlog, Small},
 };
 use crate::{
     disk,
-    names::local,
-    plan::{Directory, Event, Failure, Outcome, Probe, Task},
-    remedy::Remedy,
+    names::{local, parent, shown},
+    plan::{Directory, Event, Failure, Outcome, Probe, Task, TaskId},
     server::ServerError,
 };
 
 /// One lane.
 pub(super) struct Lane {
     number: usize,
-    shared: Arc<Shared>,
-    source: End,
-    destination: End,
+    pub(super) shared: Arc<Shared>,
+    pub(super) source: End,
+    pub(super) destination: End,
     events: mpsc::UnboundedSender<(usize, Event)>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Lane {
 pub(super) async fn run(
     number: usize,
     shared: Arc<Shared>,
-    mut tasks: mpsc::Receiver<Task>,
+    tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
     events: mpsc::UnboundedSender<(usize, Event)>,
 ) {
     // The plan has ended where nobody listens any more.
@@ -51,7 +51,6 @@ pub(super) async fn run(
         Ok(ends) => ends,
         Err(error) => return tell(Event::Refused(refusal(&error))),
     };
-    tell(Event::Opened);
     let mut lane = Lane {
         number,
         shared: shared.clone(),
@@ -59,25 +58,39 @@ pub(super) async fn run(
         destination,
         events: events.clone(),
     };
+    tell(Event::Opened {
+        depth: lane.depth(),
+    });
+    let mut backlog = Backlog::new(tasks);
     loop {
         let task = tokio::select! {
-            task = tasks.recv() => task,
+            task = backlog.next() => task,
             () = lane.until_lost() => return tell(Event::Lost),
         };
-        let Some(task) = task else {
+        let Some((id, task)) = task else {
             break;
         };
+        if let Some(small) = lane.small(&tell, (id, &task), &backlog) {
+            backlog.put_back(id, task);
+            if let Err((id, error)) = small.run(&mut backlog).await {
+                return tell(Event::Failed(id, error.failure(0)));
+            }
+            continue;
+        }
         let mut moved_bytes = 0;
-        match lane.perform(task, &mut moved_bytes).await {
-            Ok(outcome) => tell(Event::Done(outcome)),
+        match lane.perform(id, task, &mut moved_bytes).await {
+            Ok(outcome) => tell(Event::Done(id, outcome)),
             Err(error) => {
                 let failure = error.failure(moved_bytes);
-                let goes_on = matches!(failure.remedy, Remedy::Retry | Remedy::GiveUpFile);
-                tell(Event::Failed(failure));
+                let goes_on = failure.remedy.keeps_connection();
+                tell(Event::Failed(id, failure));
                 if !goes_on {
                     return;
                 }
             }
+        }
+        if let Err(error) = lane.mend().await {
+            return tell(Event::Refused(refusal(&error)));
         }
     }
     lane.source.close().await;
@@ -94,6 +107,36 @@ fn refusal(error: &ServerError) -> Failure {
 }
 
 impl Lane {
+    /// Most small files that are of use at a time.
+    fn depth(&self) -> usize {
+        match (&self.source, &self.destination) {
+            (End::Remote(_), End::Remote(_)) | (End::Local, End::Local) => 1,
+            (source, destination) => source.depth().min(destination.depth()),
+        }
+    }
+
+    fn small<'a>(
+        &'a mut self,
+        tell: &'a (dyn Fn(Event) + Sync),
+        task: (TaskId, &Task),
+        backlog: &Backlog,
+    ) -> Option<Small<'a>> {
+        let ends = (&mut self.source, &mut self.destination);
+        Small::new(&self.shared, ends, tell, task, backlog)
+    }
+
+    /// Connects again to a server on which a transfer was left before its end.
+    async fn mend(&mut self) -> Result<(), ServerError> {
+        let job = &self.shared.job;
+        if !self.source.is_usable() {
+            self.source = End::open(&job.source).await?;
+        }
+        if !self.destination.is_usable() {
+            self.destination = End::open(&job.destination).await?;
+        }
+        Ok(())
+    }
+
     /// Returns when a server ends the connection of a lane that has nothing to do.
     async fn until_lost(&mut self) {
         tokio::select! {
@@ -102,7 +145,12 @@ impl Lane {
         }
     }
 
-    async fn perform(&mut self, task: Task, moved_bytes: &mut u64) -> Result<Outcome, TaskError> {
+    async fn perform(
+        &mut self,
+        id: TaskId,
+        task: Task,
+        moved_bytes: &mut u64,
+    ) -> Result<Outcome, TaskError> {
         let shared = self.shared.clone();
         match task {
             Task::Probe { root } => self.probe(root).await.map(Outcome::Probed),
@@ -112,20 +160,10 @@ impl Lane {
                 self.destination.make_directory(&path, with_parents).await?;
                 Ok(Outcome::Made)
             }
-            Task::ListDestination(directory) => {
-                let path = shared.job.destination_directory(&directory);
-                let mut all = Vec::new();
-                let not_understood =
-                    list(&mut self.destination, &path, |entries| all.extend(entries)).await?;
-                if not_understood > 0 {
-                    let what = format!(
-                        "{not_understood} lines of the destination's listing are not understood"
-                    );
-                    return Err(TaskError::Listing(what));
-                }
-                Ok(Outcome::Listed(all))
+            Task::ListDestination(directory) | Task::ListSurplus(directory) => {
+                self.list_destination(&directory).await
             }
-            Task::ListSource(directory) => self.list_source(&directory).await,
+            Task::ListSource(directory) => self.list_source(id, &directory).await,
             Task::Move(file) => {
                 let mover = Mover {
                     shared: &shared,
@@ -135,6 +173,14 @@ impl Lane {
                 };
                 mover.run(&file).await
             }
+            Task::MakeAbove { path, .. } => {
+                self.destination.make_directory(&path, true).await?;
+                Ok(Outcome::Made)
+            }
+            Task::Replace(directory) => self.replace(&directory).await,
+            Task::Compare(file) => self.compare(&file).await,
+            Task::Delete(place) => self.delete(&place).await,
+            Task::RemoveDirectory(directory) => self.remove_directory(&directory).await,
         }
     }
 
@@ -154,24 +200,32 @@ impl Lane {
             let there = self.destination.look(target.directory()).await?;
             target.found(there.is_some_and(|it| it.kind == Kind::Directory));
         }
+        let path = target.file();
+        let there = self.destination.look(&path).await?;
+        let above = parent(&path).filter(|_| there.is_none() && !target.is_in_found_directory());
         Ok(Probe::File {
             size_bytes: found.size_bytes,
             modified: found.modified,
-            there: self.destination.look(&target.file()).await?,
+            there,
+            above: above.map(<[u8]>::to_vec),
         })
     }
 
-    async fn list_source(&mut self, directory: &Directory) -> Result<Outcome, TaskError> {
+    async fn list_source(
+        &mut self,
+        id: TaskId,
+        directory: &Directory,
+    ) -> Result<Outcome, TaskError> {
         let path = self.shared.job.source_path(directory.root, &directory.path);
         let (events, number) = (self.events.clone(), self.number);
-        let tell = |entries| drop(events.send((number, Event::Found(entries))));
+        let tell = |entries| drop(events.send((number, Event::Found(id, entries))));
         let not_understood = list(&mut self.source, &path, tell).await?;
         Ok(Outcome::Ended { not_understood })
     }
 }
 
 /// Lists a directory; entries are handed to `take` as they come. Returns how many lines were not understood.
-async fn list(
+pub(super) async fn list(
     end: &mut End,
     path: &[u8],
     mut take: impl FnMut(Vec<Entry>),
@@ -210,7 +264,7 @@ async fn list(
 
 async fn list_locally(path: &[u8], mut take: impl FnMut(Vec<Entry>)) -> Result<(), TaskError> {
     let path = local(path);
-    let what = format!("listing {}", path.display());
+    let what = format!("listing {}", shown(&path));
     let (batches, mut arrived) = mpsc::channel(BATCHES_WAITING);
     let listing =
         spawn_blocking(move || disk::list(&path, |entries| batches.blocking_send(entries).is_ok()));

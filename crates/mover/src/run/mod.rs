@@ -4,28 +4,35 @@
     reason = "owns lanes, and reads the clock for the plan"
 )]
 
+mod browse;
+mod compare;
+mod delete;
 mod end;
 mod failure;
 mod lane;
 mod moving;
 mod progress;
 mod shared;
+mod small;
 
 use std::{
     collections::HashMap,
     future::pending,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{sleep_until, timeout},
+    time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 
-pub use self::progress::Progress;
 use self::shared::Shared;
+pub use self::{
+    browse::{BrowseError, Browser},
+    progress::Progress,
+};
 use crate::{
     job::Job,
     journal::Journal,
@@ -41,7 +48,8 @@ pub struct Summary {
     pub is_interrupted: bool,
 }
 
-/// Runs a job to its end, or until `interrupt` resolves. `tell` hears of each file as it is done, and how far the job is.
+/// Runs a job to its end, or until `interrupt` resolves. `tell` hears of each file as it is done, and how far the
+/// job is, several times a second.
 pub async fn run(
     job: Job,
     journal: Option<Journal>,
@@ -54,24 +62,27 @@ pub async fn run(
         job,
         journal: journal.map(Arc::new),
         progress,
+        is_out_of_reach: AtomicBool::new(false),
     });
     let (events, mut arrived) = mpsc::unbounded_channel();
     let mut lanes = JoinSet::new();
     let mut tasks = HashMap::new();
     let mut interrupt = std::pin::pin!(interrupt);
     let mut is_interrupted = false;
+    let mut ticks = interval(TELL_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     while !planner.is_finished() {
         while let Some(action) = planner.poll(Instant::now()) {
             match action {
                 Action::Open { lane } => {
-                    let (orders, received) = mpsc::channel(1);
+                    let (orders, received) = mpsc::unbounded_channel();
                     tasks.insert(lane, orders);
                     lanes.spawn(lane::run(lane, shared.clone(), received, events.clone()));
                 }
-                Action::Work { lane, task } => {
+                Action::Work { lane, id, task } => {
                     let orders = tasks.get(&lane).expect("the plan opens a lane first");
                     // A lane that has lost its connection meanwhile does not take the task, and says so.
-                    let _ = orders.try_send(task);
+                    let _ = orders.send((id, task));
                 }
             }
         }
@@ -86,6 +97,7 @@ pub async fn run(
                 planner.handle(lane, event, Instant::now());
             }
             () = until(due) => {}
+            _ = ticks.tick() => {}
             () = &mut interrupt => {
                 is_interrupted = true;
                 break;
@@ -124,5 +136,8 @@ async fn until(due: Option<Instant>) {
         None => pending().await,
     }
 }
+
+/// While a long file moves, nothing else happens.
+const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
+use ftp::listing::Precision;
+
 use super::{
-    end::{End, Reader, Writer},
+    end::{End, Reader},
     failure::TaskError,
     shared::Shared,
 };
 use crate::{
+    disk::{self, Stamp},
     job::{RESUME_LEAST, Verify},
-    journal::{Journal, Origin},
+    journal::{Journal, Origin, Part},
+    names::local,
     plan::{File, Outcome},
+    server::ServerError,
 };
 
 /// Moves a file.
@@ -32,44 +37,36 @@ struct Names {
 impl Mover<'_> {
     pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
         let job = &self.shared.job;
+        let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
         let names = Names {
-            source: job.source_path(file.root, &file.path),
-            part: job.moving.partial(&destination),
+            part: job.moving.partial(&source, &destination),
+            source,
             destination,
         };
         let facts = self.facts(file, &names).await?;
-        let origin =
-            facts
-                .size_bytes
-                .zip(facts.modified_unix_s)
-                .map(|(size_bytes, modified_unix_s)| Origin {
-                    size_bytes,
-                    modified_unix_s,
-                });
+        let origin = facts.origin();
         let journal = self.journal_for(origin);
-        let known = match (&journal, origin) {
-            (Some(journal), Some(origin)) => {
-                let part_is_ours = known(journal, &names.part).await == Some(origin);
-                if !part_is_ours {
-                    // The journal must not speak for what an earlier job has left under this name.
-                    self.destination.remove(&names.part).await?;
-                    begin(journal, &names.part, origin).await?;
-                }
-                part_is_ours
+        let overlap = match (&journal, origin) {
+            (Some(journal), Some(origin)) => self.begin(journal, &names, origin).await?,
+            _ => Overlap::default(),
+        };
+        let is_resumable = journal.is_some();
+        let copied = match self.copy(&names, &overlap, &facts, journal.as_ref()).await {
+            // A server that does not begin at an offset is given the whole file.
+            Err(TaskError::Server(ServerError::Refused { .. })) if overlap.length > 0 => {
+                self.copy(&names, &Overlap::default(), &facts, journal.as_ref())
+                    .await
             }
-            _ => false,
+            copied => copied,
         };
-        let overlap = if known {
-            self.overlap(&names, origin).await?
-        } else {
-            Overlap::default()
-        };
-        let bytes = match self.copy(&names, &overlap).await {
+        if !is_resumable {
+            // Nothing of it is kept.
+            *self.moved_bytes = 0;
+        }
+        let bytes = match copied {
             Err(error @ TaskError::Overlap) => {
-                if let Some(journal) = &journal {
-                    end(journal, &names.part).await?;
-                }
+                end(journal.as_ref(), &names.part).await;
                 return Err(error);
             }
             result => result?,
@@ -78,23 +75,36 @@ impl Mover<'_> {
         self.destination
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;
-        if let Some(journal) = &journal {
-            end(journal, &names.part).await?;
-        }
+        end(journal.as_ref(), &names.part).await;
         Ok(Outcome::Moved { bytes })
     }
 
-    /// What the source says of the file now: of a listing where that says all, else by asking.
+    /// What the source says of the file now. The listing of a small file is as good.
     async fn facts(&mut self, file: &File, names: &Names) -> Result<Facts, TaskError> {
-        let (mut size_bytes, mut modified) = (file.size_bytes, file.modified);
-        if size_bytes.is_none() || modified.is_none() || matches!(self.source, End::Local) {
-            let now = self.source.look_for_file(&names.source).await?;
-            size_bytes = now.as_ref().and_then(|it| it.size_bytes);
-            modified = now.and_then(|it| it.modified);
+        // The time of a listing may lack seconds, or be that of another zone: no fact.
+        let listed = file.modified.filter(|it| it.precision == Precision::Second);
+        let is_small = file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes());
+        let is_remote = matches!(self.source, End::Remote(_));
+        if is_remote && is_small && listed.is_some() {
+            return Ok(Facts {
+                size_bytes: file.size_bytes,
+                modified_unix_s: listed.map(|it| it.unix_s),
+                stamp: None,
+            });
         }
+        self.facts_now(names).await
+    }
+
+    async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
+        let stamp = match &self.source {
+            End::Local => disk::stamp(&local(&names.source)),
+            End::Remote(_) => None,
+        };
+        let now = self.source.look_for_file(&names.source).await?;
         Ok(Facts {
-            size_bytes,
-            modified_unix_s: modified.map(|it| it.unix_s),
+            size_bytes: now.as_ref().and_then(|it| it.size_bytes),
+            modified_unix_s: now.and_then(|it| it.modified).map(|it| it.unix_s),
+            stamp,
         })
     }
 
@@ -106,78 +116,152 @@ impl Mover<'_> {
         self.shared.journal.clone().filter(|_| is_resumable)
     }
 
-    /// The end of the part that an earlier attempt has left.
+    /// Begins a part, or finds the end of the one that an earlier attempt has left.
+    async fn begin(
+        &mut self,
+        journal: &Arc<Journal>,
+        names: &Names,
+        origin: Origin,
+    ) -> Result<Overlap, TaskError> {
+        let known = known(journal, &names.part).await;
+        if let Some(part) = known
+            && part.origin == origin
+        {
+            let is_local = matches!(self.destination, End::Local);
+            // What was not on the disk when the power failed may read as zeros.
+            let certain_bytes = match !is_local || part.boot == disk::boot() {
+                true => u64::MAX,
+                false => part.synced_bytes,
+            };
+            return self.overlap(names, origin, certain_bytes).await;
+        }
+        // The journal must not speak for what an earlier job has left under this name.
+        self.destination.remove(&names.part).await?;
+        if self.destination.look_for_file(&names.part).await?.is_none() {
+            note(journal, &names.part, Part::new(origin, disk::boot())).await;
+        }
+        Ok(Overlap::default())
+    }
+
+    /// The end of the part that an earlier attempt has left, of which `certain_bytes` at most are certain.
     async fn overlap(
         &mut self,
         names: &Names,
-        origin: Option<Origin>,
+        origin: Origin,
+        certain_bytes: u64,
     ) -> Result<Overlap, TaskError> {
         let Some(part) = self.destination.look_for_file(&names.part).await? else {
             return Ok(Overlap::default());
         };
-        let Some(length) = part.size_bytes.filter(|it| {
-            *it >= OVERLAP_BYTES && origin.is_some_and(|origin| *it <= origin.size_bytes)
-        }) else {
+        let length = part.size_bytes.map(|it| it.min(certain_bytes));
+        let Some(length) = length.filter(|it| *it >= OVERLAP_BYTES && *it <= origin.size_bytes)
+        else {
             return Ok(Overlap::default());
         };
-        let mut reader = self
-            .destination
-            .read(&names.part, length - OVERLAP_BYTES)
-            .await?;
+        match self.end_of_part(names, length).await {
+            Ok(bytes) => Ok(Overlap { length, bytes }),
+            // Some servers take files and give none.
+            Err(TaskError::Server(ServerError::Refused { .. })) => Ok(Overlap::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The last bytes of a part of this length.
+    async fn end_of_part(&mut self, names: &Names, length: u64) -> Result<Vec<u8>, TaskError> {
+        let is_local = matches!(self.destination, End::Local);
+        let begin = length - OVERLAP_BYTES;
+        let mut reader = self.destination.read(&names.part, begin).await?;
         let mut bytes = vec![0; OVERLAP_BYTES as usize];
-        let is_whole = read_exactly(&mut reader, &mut bytes).await?;
-        // A server counts to the end of the file by itself.
-        while reader.read(&mut [0; 512]).await? > 0 {}
+        let is_whole = read_exactly(&mut reader, &mut bytes, self.shared).await?;
+        // A server counts to the end of the file by itself. One that has more than it said has not what we sent.
+        let is_end = is_local || reader.read(&mut [0]).await? == 0;
+        if !is_whole || !is_end {
+            return Err(TaskError::Overlap);
+        }
         reader.finish().await?;
-        Ok(if is_whole {
-            Overlap { length, bytes }
-        } else {
-            Overlap::default()
-        })
+        Ok(bytes)
     }
 
     /// Copies what the part lacks. Returns the size of the file.
-    async fn copy(&mut self, names: &Names, overlap: &Overlap) -> Result<u64, TaskError> {
+    async fn copy(
+        &mut self,
+        names: &Names,
+        overlap: &Overlap,
+        facts: &Facts,
+        journal: Option<&Arc<Journal>>,
+    ) -> Result<u64, TaskError> {
         let begin = overlap.length - overlap.bytes.len() as u64;
         let mut reader = self.source.read(&names.source, begin).await?;
         if !overlap.bytes.is_empty() {
             let mut bytes = vec![0; overlap.bytes.len()];
-            let is_whole = read_exactly(&mut reader, &mut bytes).await?;
+            let is_whole = read_exactly(&mut reader, &mut bytes, self.shared).await?;
             if !is_whole || bytes != overlap.bytes {
                 return Err(TaskError::Overlap);
             }
         }
         let mut writer = self.destination.write(&names.part, overlap.length).await?;
-        let copied = copy(&mut reader, &mut writer, self.shared, self.moved_bytes).await?;
-        reader.finish().await?;
+        let mut bytes = vec![0; self.shared.progress.step_bytes()];
+        let (mut length, mut synced_bytes) = (overlap.length, overlap.length);
+        loop {
+            let count = reader.read(&mut bytes).await?;
+            if count == 0 {
+                break;
+            }
+            writer.write(&bytes[..count]).await?;
+            length += count as u64;
+            *self.moved_bytes += count as u64;
+            self.shared.progress.moved(count).await;
+            if length - synced_bytes >= SYNC_BYTES
+                && let (Some(journal), Some(origin)) = (journal, facts.origin())
+                && writer.sync().await?
+            {
+                synced_bytes = length;
+                let part = Part {
+                    synced_bytes,
+                    ..Part::new(origin, disk::boot())
+                };
+                note(journal, &names.part, part).await;
+            }
+        }
+        let is_sure = reader.finish().await?;
+        if !is_sure && facts.size_bytes != Some(length) {
+            return Err(ServerError::Cut.into());
+        }
         writer.finish().await?;
-        Ok(overlap.length + copied)
+        Ok(length)
     }
 
     /// Whether the source is what it was, and the destination has all of it.
     async fn check(&mut self, names: &Names, facts: &Facts, bytes: u64) -> Result<(), TaskError> {
+        if facts.size_bytes.is_some_and(|it| it != bytes) {
+            return Err(TaskError::Changed);
+        }
         let verify = self.shared.job.moving.verify;
         if verify == Verify::None {
             return Ok(());
         }
-        let now = self.source.look_for_file(&names.source).await?;
-        let size_now = now.as_ref().and_then(|it| it.size_bytes).unwrap_or(bytes);
-        let time_now = now.as_ref().and_then(|it| it.modified).map(|it| it.unix_s);
-        let is_later = time_now.is_some()
-            && facts.modified_unix_s.is_some()
-            && time_now != facts.modified_unix_s;
-        let is_other_size = facts.size_bytes.is_some_and(|it| it != bytes);
-        if size_now != bytes || is_later || is_other_size {
+        let now = self.facts_now(names).await?;
+        let is_same_size = match now.size_bytes {
+            Some(size_bytes) => size_bytes == bytes,
+            None => !self.source.tells_size(),
+        };
+        let is_same_time = match (facts.modified_unix_s, now.modified_unix_s) {
+            (Some(before), Some(now)) => before == now,
+            _ => true,
+        };
+        let is_same_stamp = facts.stamp.is_none() || facts.stamp == now.stamp;
+        if !is_same_size || !is_same_time || !is_same_stamp {
             return Err(TaskError::Changed);
         }
         let there = self.destination.look_for_file(&names.part).await?;
-        if let Some(got) = there.and_then(|it| it.size_bytes)
-            && got != bytes
-        {
-            return Err(TaskError::Short {
-                got,
-                expected: bytes,
-            });
+        let got = there.and_then(|it| it.size_bytes);
+        let is_whole = match got {
+            Some(got) => got == bytes,
+            None => !self.destination.tells_size(),
+        };
+        if !is_whole {
+            let expected = bytes;
+            return Err(ServerError::Short { got, expected }.into());
         }
         if verify == Verify::ReadBack {
             self.read_back(names).await?;
@@ -195,7 +279,8 @@ impl Mover<'_> {
             if count == 0 {
                 break;
             }
-            let is_whole = read_exactly(&mut destination, &mut theirs[..count]).await?;
+            let is_whole =
+                read_exactly(&mut destination, &mut theirs[..count], self.shared).await?;
             if !is_whole || ours[..count] != theirs[..count] {
                 return Err(TaskError::Differs);
             }
@@ -204,7 +289,8 @@ impl Mover<'_> {
             return Err(TaskError::Differs);
         }
         source.finish().await?;
-        destination.finish().await
+        destination.finish().await?;
+        Ok(())
     }
 }
 
@@ -212,6 +298,18 @@ impl Mover<'_> {
 struct Facts {
     size_bytes: Option<u64>,
     modified_unix_s: Option<i64>,
+    /// Of a file of this machine.
+    stamp: Option<Stamp>,
+}
+
+impl Facts {
+    fn origin(&self) -> Option<Origin> {
+        Some(Origin {
+            size_bytes: self.size_bytes?,
+            modified_unix_s: self.modified_unix_s?,
+            modified_ns: self.stamp.map_or(0, |it| it.modified_ns),
+        })
+    }
 }
 
 /// A part that an earlier attempt has left: its length, and its last bytes.
@@ -221,28 +319,12 @@ struct Overlap {
     bytes: Vec<u8>,
 }
 
-async fn copy(
-    reader: &mut Reader<'_>,
-    writer: &mut Writer<'_>,
-    shared: &Shared,
-    moved_bytes: &mut u64,
-) -> Result<u64, TaskError> {
-    let mut bytes = vec![0; STEP_BYTES];
-    let mut copied = 0;
-    loop {
-        let count = reader.read(&mut bytes).await?;
-        if count == 0 {
-            return Ok(copied);
-        }
-        writer.write(&bytes[..count]).await?;
-        copied += count as u64;
-        *moved_bytes += count as u64;
-        shared.progress.moved(count).await;
-    }
-}
-
 /// Fills `bytes`; false if the file ends before.
-async fn read_exactly(reader: &mut Reader<'_>, bytes: &mut [u8]) -> Result<bool, TaskError> {
+pub(super) async fn read_exactly(
+    reader: &mut Reader<'_>,
+    bytes: &mut [u8],
+    shared: &Shared,
+) -> Result<bool, TaskError> {
     let mut filled = 0;
     while filled < bytes.len() {
         let count = reader.read(&mut bytes[filled..]).await?;
@@ -250,42 +332,49 @@ async fn read_exactly(reader: &mut Reader<'_>, bytes: &mut [u8]) -> Result<bool,
             return Ok(false);
         }
         filled += count;
+        shared.progress.pace(count).await;
     }
     Ok(true)
 }
 
-async fn known(journal: &Arc<Journal>, part: &[u8]) -> Option<Origin> {
-    // A journal that cannot be read knows nothing: the file is moved from its beginning.
-    on_journal(journal, part, |journal, part| journal.origin(part))
+/// What the journal knows of a part. One that cannot be read knows nothing: the file is moved from its beginning.
+async fn known(journal: &Arc<Journal>, part: &[u8]) -> Option<Part> {
+    on_journal(journal, part, |journal, part| journal.part(part))
         .await
-        .ok()
         .flatten()
 }
 
-async fn begin(journal: &Arc<Journal>, part: &[u8], origin: Origin) -> Result<(), TaskError> {
-    on_journal(journal, part, move |journal, part| {
-        journal.begin(part, origin)
+/// Enters a part. Without the entry, an interrupted move begins anew; that harms nothing else.
+async fn note(journal: &Arc<Journal>, name: &[u8], part: Part) {
+    on_journal(journal, name, move |journal, name| {
+        journal.begin(name, part)
     })
-    .await
+    .await;
 }
 
-async fn end(journal: &Arc<Journal>, part: &[u8]) -> Result<(), TaskError> {
-    on_journal(journal, part, |journal, part| journal.end(part)).await
+async fn end(journal: Option<&Arc<Journal>>, part: &[u8]) {
+    if let Some(journal) = journal {
+        on_journal(journal, part, |journal, part| journal.end(part)).await;
+    }
 }
 
 async fn on_journal<T: Send + 'static>(
     journal: &Arc<Journal>,
     part: &[u8],
     work: impl FnOnce(&Journal, &[u8]) -> Result<T, redb::Error> + Send + 'static,
-) -> Result<T, TaskError> {
+) -> Option<T> {
     let (journal, part) = (journal.clone(), part.to_vec());
     let done = tokio::task::spawn_blocking(move || work(&journal, &part)).await;
     let done = done.expect("the journal does not panic");
-    done.map_err(|it| TaskError::Journal(Box::new(it)))
+    done.inspect_err(|error| tracing::warn!(%error, "the journal cannot be used"))
+        .ok()
 }
 
-/// What is compared where a part is gone on with.
+/// What is compared where a part is resumed.
 const OVERLAP_BYTES: u64 = 64 * 1024;
+
+/// A part of this machine is on the disk, and the journal says so, after each so many bytes.
+const SYNC_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Bytes of one read.
 const STEP_BYTES: usize = 256 * 1024;

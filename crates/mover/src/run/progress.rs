@@ -5,7 +5,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::time::sleep_until;
@@ -38,6 +38,19 @@ impl Progress {
     /// Bytes have moved; returns when more may.
     pub(super) async fn moved(&self, bytes: usize) {
         self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.pace(bytes).await;
+    }
+
+    /// Bytes of one read, so that a low rate does not let the connection rest for long.
+    pub(super) fn step_bytes(&self) -> usize {
+        let rate_bytes = self
+            .rate_max
+            .map(|it| it.as_bytes_per_s() * STEP.as_secs_f64());
+        rate_bytes.map_or(STEP_BYTES_MAX, |it| (it as usize).clamp(1, STEP_BYTES_MAX))
+    }
+
+    /// Bytes have been read or written that do not count; returns when more may.
+    pub(super) async fn pace(&self, bytes: usize) {
         let Some(rate_max) = self.rate_max else {
             return;
         };
@@ -54,3 +67,8 @@ impl Progress {
         sleep_until(free_at.into()).await;
     }
 }
+
+/// Longest time that the bound on the rate makes of one read.
+const STEP: Duration = Duration::from_millis(100);
+
+const STEP_BYTES_MAX: usize = 256 * 1024;

@@ -1,6 +1,6 @@
 //! What all lanes of a job share.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use super::progress::Progress;
 use crate::{job::Job, journal::Journal};
@@ -11,4 +11,6 @@ pub(super) struct Shared {
     pub(super) job: Job,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) progress: Arc<Progress>,
+    /// The gateway cannot connect to ports of this machine.
+    pub(super) is_out_of_reach: AtomicBool,
 }

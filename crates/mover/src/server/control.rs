@@ -22,6 +22,8 @@ pub(super) struct Control {
     client: Client,
     /// Bytes for the server that are not written yet.
     out: Vec<u8>,
+    /// What was written may still be in the TLS layer.
+    needs_flush: bool,
     /// Commands that wait for the replies to earlier ones.
     unsent: VecDeque<Vec<u8>>,
     /// Commands, the greeting among them, that the server has to answer.
@@ -49,6 +51,7 @@ impl Control {
             peer,
             client: Client::default(),
             out: Vec::new(),
+            needs_flush: false,
             unsent: VecDeque::new(),
             on_wire: 1,
             pipelines: false,
@@ -90,11 +93,11 @@ impl Control {
     pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
         match timeout(self.patience, self.push()).await {
             Ok(result) => result,
-            Err(_) => Err(self.silent("a command")),
+            Err(_) => Err(self.silent("a command", self.patience)),
         }
     }
 
-    /// The same. Cancelling loses nothing.
+    /// Sends what may be sent. Cancelling loses nothing.
     async fn push(&mut self) -> Result<(), ServerError> {
         loop {
             while self.pipelines || self.on_wire == 0 {
@@ -105,32 +108,32 @@ impl Control {
                 self.on_wire += 1;
             }
             if self.out.is_empty() {
+                if self.needs_flush {
+                    let flushed = self.io.flush().await;
+                    flushed.map_err(|it| self.lost(it))?;
+                    self.needs_flush = false;
+                }
                 return Ok(());
             }
             let written = self.io.write(&self.out).await;
             let written = written.map_err(|it| self.lost(it))?;
             self.out.drain(..written);
-            if self.out.is_empty() {
-                let flushed = self.io.flush().await;
-                flushed.map_err(|it| self.lost(it))?;
-            }
+            self.needs_flush = true;
         }
     }
 
-    /// The next reply to a command: a preliminary one, or the final one.
-    pub(super) async fn reply(&mut self, sent: Sent) -> Result<Reply, ServerError> {
-        self.flush().await?;
-        match timeout(self.patience, self.next_reply(sent)).await {
-            Ok(reply) => reply,
-            Err(_) => Err(self.silent(sent.verb)),
-        }
+    /// A reply to a command, if one has come.
+    pub(super) fn arrived(&mut self, sent: Sent) -> Option<Reply> {
+        let found = self.answers.iter().position(|(it, _)| *it == sent.ticket);
+        found
+            .and_then(|at| self.answers.remove(at))
+            .map(|(_, it)| it)
     }
 
     /// The next reply to a command, however long that takes. Cancelling loses nothing.
     pub(super) async fn next_reply(&mut self, sent: Sent) -> Result<Reply, ServerError> {
         loop {
-            let found = self.answers.iter().position(|(it, _)| *it == sent.ticket);
-            if let Some((_, reply)) = found.and_then(|at| self.answers.remove(at)) {
+            if let Some(reply) = self.arrived(sent) {
                 return Ok(reply);
             }
             self.receive().await?;
@@ -139,12 +142,26 @@ impl Control {
 
     /// The final reply to a command, whatever it is.
     pub(super) async fn last(&mut self, sent: Sent) -> Result<Reply, ServerError> {
-        loop {
-            let reply = self.reply(sent).await?;
-            if reply.class() != Class::Preliminary {
-                return Ok(reply);
+        self.last_within(sent, self.patience).await
+    }
+
+    /// The final reply to a command for which `patience` is longer than that for others.
+    pub(super) async fn last_within(
+        &mut self,
+        sent: Sent,
+        patience: Duration,
+    ) -> Result<Reply, ServerError> {
+        self.flush().await?;
+        let final_reply = timeout(patience, async {
+            loop {
+                let reply = self.next_reply(sent).await?;
+                if reply.class() != Class::Preliminary {
+                    return Ok(reply);
+                }
             }
-        }
+        });
+        let final_reply = final_reply.await;
+        final_reply.unwrap_or_else(|_| Err(self.silent(sent.verb, patience)))
     }
 
     /// The final reply to a command, which must be a success.
@@ -199,7 +216,8 @@ impl Control {
         while self.receive().await.is_ok() {}
     }
 
-    async fn receive(&mut self) -> Result<(), ServerError> {
+    /// Receives what the server sends next, and sends what may be sent then. Cancelling loses nothing.
+    pub(super) async fn receive(&mut self) -> Result<(), ServerError> {
         let mut bytes = [0; 4096];
         let count = self.io.read(&mut bytes).await.map_err(|it| self.lost(it))?;
         if count == 0 {
@@ -210,15 +228,22 @@ impl Control {
             if answer.reply.code() == SERVICE_ENDS {
                 return Err(ServerError::Full(answer.reply));
             }
-            // What answers no command is of no use: a server may announce its shutdown so.
-            if let Some(ticket) = answer.ticket {
-                if answer.reply.class() != Class::Preliminary {
-                    self.on_wire = self.on_wire.saturating_sub(1);
-                }
-                self.answers.push_back((ticket, answer.reply));
+            if self.on_wire == 0 {
+                // From here on nobody knows which reply answers which command.
+                return Err(self.useless(NOT_ASKED_FOR));
             }
+            if answer.reply.class() != Class::Preliminary {
+                self.on_wire -= 1;
+            }
+            let ticket = answer.ticket.expect("a command on the wire has a ticket");
+            self.answers.push_back((ticket, answer.reply));
         }
         self.push().await
+    }
+
+    /// The error of a connection on which nothing more can be done.
+    pub(super) fn useless(&self, why: &'static str) -> ServerError {
+        self.lost(io::Error::other(why))
     }
 
     fn lost(&self, source: io::Error) -> ServerError {
@@ -228,16 +253,21 @@ impl Control {
         }
     }
 
-    fn silent(&self, command: &'static str) -> ServerError {
+    fn silent(&self, command: &'static str, patience: Duration) -> ServerError {
         ServerError::Silent {
             peer: self.peer,
             command,
-            patience: self.patience,
+            patience,
         }
     }
 }
 
 impl Sent {
+    /// Whether this is such a command.
+    pub(super) fn is(self, verb: &str) -> bool {
+        self.verb == verb
+    }
+
     /// The error that a refusal is.
     pub(super) fn refused(self, reply: Reply) -> ServerError {
         ServerError::Refused {
@@ -248,3 +278,5 @@ impl Sent {
 }
 
 const SERVICE_ENDS: Code = Code(421);
+
+const NOT_ASKED_FOR: &str = "the server sent a reply that no command asked for";

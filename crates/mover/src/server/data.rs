@@ -1,40 +1,82 @@
 //! How a data connection comes about: we connect to a port that the server names, or the server connects to one of ours.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
-use ftp::address::{ActiveForm, PassiveForm, active_line, announced_port};
-use gateway::tls::{Kind, Leg};
+use ftp::{
+    address::{ActiveForm, PassiveForm, active_line, announced_port},
+    client::Reply,
+};
+use gateway::tls::{Connector, Kind, Leg};
 use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
 
-use super::{ServerError, Session, control::Sent};
+use super::{Dial, ServerError, Session, control::Sent};
 
 /// A data connection that has been asked for.
-pub(super) enum Data {
+pub(super) enum Asked {
     /// We connect when the server has named a port.
-    Passive { form: PassiveForm, sent: Sent },
+    Passive {
+        /// The form of its answer.
+        form: PassiveForm,
+        /// The command.
+        sent: Sent,
+    },
     /// The server connects to `listener`.
-    Active { listener: TcpListener, sent: Sent },
+    Active {
+        /// Where.
+        listener: TcpListener,
+        /// The command.
+        sent: Sent,
+    },
+}
+
+/// Where a data connection comes from, once the server has agreed to it.
+pub(super) enum Meeting {
+    /// The server listens there.
+    At(SocketAddr),
+    /// The server connects to us.
+    Here(TcpListener),
+}
+
+/// Opens data connections of a session; the session is free meanwhile.
+#[derive(Clone)]
+pub(super) struct DataDial {
+    dial: Arc<Dial>,
+    /// `None` where data is not protected.
+    connector: Option<Connector>,
+    server: IpAddr,
 }
 
 impl Session {
     /// Asks for a data connection. The next wait for a reply sends the command.
-    pub(super) async fn ask_for_data(&mut self) -> Result<Data, ServerError> {
+    pub(super) async fn ask_for_data(&mut self) -> Result<Asked, ServerError> {
         if self.dial.is_active {
-            return self.ask_for_active().await;
+            self.ask_for_active().await
+        } else {
+            self.ask_for_passive()
         }
+    }
+
+    /// Asks for a data connection to a port of the server's.
+    pub(super) fn ask_for_passive(&mut self) -> Result<Asked, ServerError> {
         let form = self.passive;
         let verb = match form {
             PassiveForm::Pasv => "PASV",
             PassiveForm::Epsv | PassiveForm::Lpsv => "EPSV",
         };
         let sent = self.control.send(verb, b"")?;
-        Ok(Data::Passive { form, sent })
+        Ok(Asked::Passive { form, sent })
     }
 
-    async fn ask_for_active(&mut self) -> Result<Data, ServerError> {
+    /// Asks for a data connection to a port of ours.
+    pub(super) async fn ask_for_active(&mut self) -> Result<Asked, ServerError> {
         let at = SocketAddr::new(self.local().ip(), 0);
         let listener = TcpListener::bind(at).await.map_err(ServerError::Data)?;
         let at = listener.local_addr().map_err(ServerError::Data)?;
@@ -46,79 +88,103 @@ impl Session {
         let line = active_line(form, at).expect("the form fits the address");
         let argument = line.split_once(' ').map_or("", |(_, argument)| argument);
         let sent = self.control.send(verb, argument.as_bytes())?;
-        Ok(Data::Active { listener, sent })
+        Ok(Asked::Active { listener, sent })
     }
 
-    /// The TCP connection, once the server has agreed to it. `None` if it does not know `EPSV`: from now on it is asked
-    /// by `PASV`.
-    pub(super) async fn connect_data(
-        &mut self,
-        data: Data,
-    ) -> Result<Option<Pending>, ServerError> {
-        match data {
-            Data::Active { listener, sent } => {
-                self.control.done(sent).await?;
-                Ok(Some(Pending::Listener(listener)))
-            }
-            Data::Passive { form, sent } => {
-                let reply = self.control.last(sent).await?;
-                let is_ipv4 = self.control.peer().ip().to_canonical().is_ipv4();
-                if !reply.is_completed() {
-                    // 5yz: not known, or not allowed.
-                    if form == PassiveForm::Epsv && is_ipv4 && !reply.is_temporary() {
-                        self.passive = PassiveForm::Pasv;
-                        return Ok(None);
-                    }
-                    return Err(sent.refused(reply));
-                }
+    /// Where the connection comes from, by the answer to what was asked.
+    pub(super) fn meeting(&self, asked: Asked, reply: Reply) -> Result<Meeting, ServerError> {
+        let sent = asked.sent();
+        if !reply.is_completed() {
+            return Err(sent.refused(reply));
+        }
+        match asked {
+            Asked::Active { listener, .. } => Ok(Meeting::Here(listener)),
+            Asked::Passive { form, .. } => {
                 let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
-                let Some(port) = announced_port(form, line) else {
-                    return Err(ServerError::NoPort(reply));
-                };
+                let port = announced_port(form, line);
                 // Never to another address that the reply may name (RFC 2577 section 3).
-                let at = SocketAddr::new(self.control.peer().ip(), port);
-                let tcp = self.dial.connect_to(at).await;
-                Ok(Some(Pending::Connected(tcp.map_err(ServerError::Data)?)))
+                let at = port.map(|port| SocketAddr::new(self.control.peer().ip(), port));
+                at.map(Meeting::At).ok_or(ServerError::NoPort(reply))
             }
         }
     }
 
-    /// The data connection with its TLS. The server must have been told the transfer: it connects, and answers a
-    /// handshake, no sooner.
-    pub(super) async fn open_data(&mut self, pending: Pending) -> Result<Leg, ServerError> {
-        let tcp = match pending {
-            Pending::Connected(tcp) => tcp,
-            Pending::Listener(listener) => self.accept(&listener).await?,
+    /// What opens this session's data connections.
+    pub(super) fn data_dial(&self) -> DataDial {
+        DataDial {
+            dial: self.dial.clone(),
+            connector: self.connector.clone().filter(|_| !self.data_is_plain),
+            server: self.control.peer().ip(),
+        }
+    }
+}
+
+impl Asked {
+    /// The command that has asked.
+    pub(super) fn sent(&self) -> Sent {
+        match self {
+            Self::Passive { sent, .. } | Self::Active { sent, .. } => *sent,
+        }
+    }
+}
+
+impl DataDial {
+    /// Longest time in which nothing moves.
+    pub(super) fn stall_max(&self) -> Duration {
+        self.dial.stall_max
+    }
+
+    /// Whether the user wants servers to connect to us.
+    pub(super) fn is_active(&self) -> bool {
+        self.dial.is_active
+    }
+
+    /// The TCP connection of a meeting.
+    ///
+    /// # Errors
+    /// [`ServerError::Data`] if none comes about.
+    pub(super) async fn connect(&self, meeting: Meeting) -> Result<TcpStream, ServerError> {
+        let tcp = match meeting {
+            Meeting::At(at) => self.dial.connect_to(at).await,
+            Meeting::Here(listener) => self.accept(&listener).await,
         };
+        tcp.map_err(ServerError::Data)
+    }
+
+    /// Adds TLS, where the session protects data. The server must have been told the transfer: it answers a handshake no
+    /// sooner.
+    ///
+    /// # Errors
+    /// [`ServerError::Tls`] if the handshake fails.
+    pub(super) async fn secure(&self, tcp: TcpStream) -> Result<Leg, ServerError> {
         match &self.connector {
-            Some(connector) if !self.data_is_plain => {
-                self.dial.handshake(connector, tcp, Kind::Data).await
-            }
-            _ => Ok(Leg::plain(tcp)),
+            Some(connector) => self.dial.handshake(connector, tcp, Kind::Data).await,
+            None => Ok(Leg::plain(tcp)),
         }
     }
 
-    async fn accept(&mut self, listener: &TcpListener) -> Result<TcpStream, ServerError> {
-        let server = self.control.peer().ip();
+    /// The connection of a meeting, with its TLS.
+    ///
+    /// # Errors
+    /// [`ServerError`] if none comes about.
+    pub(super) async fn open(&self, meeting: Meeting) -> Result<Leg, ServerError> {
+        let tcp = self.connect(meeting).await?;
+        self.secure(tcp).await
+    }
+
+    async fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         let accepting = timeout(self.dial.patience, async {
             loop {
                 let (tcp, from) = listener.accept().await?;
                 // A stranger who found the port first.
-                if from.ip().to_canonical() == server.to_canonical() {
+                if from.ip().to_canonical() == self.server.to_canonical() {
                     return Ok::<_, io::Error>(tcp);
                 }
             }
         });
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the server did not connect");
-        let tcp = accepting.await.map_err(late).flatten();
-        let tcp = tcp.map_err(ServerError::Data)?;
-        tcp.set_nodelay(true).map_err(ServerError::Data)?;
+        let tcp = accepting.await.map_err(late).flatten()?;
+        tcp.set_nodelay(true)?;
         Ok(tcp)
     }
-}
-
-/// A data connection on its way.
-pub(super) enum Pending {
-    Connected(TcpStream),
-    Listener(TcpListener),
 }

@@ -154,6 +154,11 @@ impl Dial {
         })
     }
 
+    /// Whether a gateway is in front of the server.
+    pub(super) fn is_behind_gateway(&self) -> bool {
+        matches!(self.route, Route::Gateway(_))
+    }
+
     fn next_hop(&self) -> (&str, u16) {
         match &self.route {
             Route::Direct => (&self.server.host, self.server.port),

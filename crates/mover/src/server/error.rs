@@ -31,7 +31,7 @@ pub enum ServerError {
         source: io::Error,
     },
     /// The control connection has ended, or cannot be used.
-    #[error("the server {peer} ended the connection")]
+    #[error("the connection with the server {peer} was lost")]
     Lost {
         /// The server, or the gateway in front of it.
         peer: SocketAddr,
@@ -50,7 +50,7 @@ pub enum ServerError {
         patience: Duration,
     },
     /// The server is full, or says goodbye (`421`).
-    #[error("the server refused the connection: {0}")]
+    #[error("the server takes no connection, or ends it: {0}")]
     Full(Reply),
     /// The account or its password is wrong.
     #[error("the server refused the log-in: {0}")]
@@ -78,6 +78,26 @@ pub enum ServerError {
     /// No data connection came about, or it broke.
     #[error("the data connection failed")]
     Data(#[source] io::Error),
+    /// The server said that an upload is complete before all of it was sent.
+    #[error("the server did not wait for the end of the upload: {0}")]
+    TooEarly(Reply),
+    /// The end of a listing is not the server's word: somebody on the path may have cut it.
+    #[error("the listing was cut: TLS was not ended by the server")]
+    Cut,
+    /// A listing that should have the directory itself in it has not.
+    #[error("the server lists nothing, not even the directory itself: it may not be readable")]
+    Unlisted,
+    /// The server has other than what was sent.
+    #[error("the server has {} bytes of {expected}", got.map_or("an unknown number of".to_owned(), |it| it.to_string()))]
+    Short {
+        /// Bytes at the server; `None` where it did not say so, though it did of other files.
+        got: Option<u64>,
+        /// Bytes sent.
+        expected: u64,
+    },
+    /// A port of ours was named, and nobody came.
+    #[error("the gateway did not connect to this machine")]
+    Unreached,
     /// No byte moved for a long time.
     #[error("no data moved for {} s", .0.as_secs())]
     Stalled(Duration),
@@ -101,6 +121,15 @@ impl ServerError {
         match self {
             Self::Full(_) => Remedy::FewerConnections,
             Self::LogIn(reply) if reply.is_temporary() => Remedy::Reconnect,
+            // A reset or a timeout in the handshake is the path's fault; `InvalidData` is a fault of the certificate.
+            Self::Tls { source, .. }
+                if !matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+                ) =>
+            {
+                Remedy::Reconnect
+            }
             Self::LogIn(_)
             | Self::NoTls(_)
             | Self::Tls { .. }
@@ -112,12 +141,15 @@ impl ServerError {
             | Self::Silent { .. }
             | Self::Stalled(_)
             | Self::Data(_)
+            | Self::TooEarly(_)
+            | Self::Cut
             | Self::NoPort(_) => Remedy::Reconnect,
             // 425, 426: the data connection; 450, 451, 452: the file, now.
             Self::Refused { reply, .. } if reply.is_temporary() => Remedy::Retry,
+            Self::Short { .. } | Self::Unreached => Remedy::Retry,
             // 530 in the midst of a session: the log-in was lost.
             Self::Refused { reply, .. } if reply.code().0 == 530 => Remedy::Reconnect,
-            Self::Refused { .. } | Self::Unsendable(_) => Remedy::GiveUpFile,
+            Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => Remedy::GiveUpFile,
         }
     }
 }

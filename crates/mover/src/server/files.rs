@@ -23,57 +23,31 @@ pub struct Facts {
     pub modified: Option<Modified>,
 }
 
-/// Facts that have been asked for.
-#[derive(Debug, Clone, Copy)]
-pub struct FactsAsked {
-    size: Option<Sent>,
-    modified: Option<Sent>,
-}
-
-/// A rename whose commands have been put among those to be sent.
-#[derive(Debug, Clone, Copy)]
-pub struct Renaming {
-    from: Sent,
-    to: Sent,
-}
-
 /// A listing under way.
 pub struct Lister<'a> {
     transfer: Transfer<'a>,
     listing: Listing,
+    /// The directory itself must be in the listing.
+    shows_itself: bool,
     has_ended: bool,
 }
 
 impl Session {
-    /// Asks for size and time of a file.
+    /// Size and time of a file. A file that is not there has none. One round trip.
     ///
     /// # Errors
-    /// [`ServerError::Unsendable`] if the path cannot be sent.
-    pub fn ask_facts(&mut self, path: &[u8]) -> Result<FactsAsked, ServerError> {
+    /// [`ServerError`] if the path cannot be sent, or the connection is lost.
+    pub async fn facts(&mut self, path: &[u8]) -> Result<Facts, ServerError> {
         // Servers without FEAT may know both. They are asked, and a refusal is no fact.
         let size = self.control.send("SIZE", path)?;
         let modified = self.control.send("MDTM", path)?;
-        Ok(FactsAsked {
-            size: Some(size),
-            modified: Some(modified),
+        let size_bytes = size_of(&self.control.last(size).await?);
+        let modified = time_of(&self.control.last(modified).await?);
+        self.tells_size |= size_bytes.is_some();
+        Ok(Facts {
+            size_bytes,
+            modified,
         })
-    }
-
-    /// The facts that were asked for. A file that is not there has none.
-    ///
-    /// # Errors
-    /// [`ServerError`] if the connection is lost.
-    pub async fn facts(&mut self, asked: FactsAsked) -> Result<Facts, ServerError> {
-        let mut facts = Facts::default();
-        if let Some(size) = asked.size {
-            let reply = self.control.last(size).await?;
-            facts.size_bytes = number(&reply).and_then(|it| it.parse().ok());
-        }
-        if let Some(modified) = asked.modified {
-            let reply = self.control.last(modified).await?;
-            facts.modified = number(&reply).and_then(|it| read_time(it.as_bytes()));
-        }
-        Ok(facts)
     }
 
     /// Whether there is a directory with this name. The session stays in the directory of the log-in.
@@ -85,12 +59,21 @@ impl Session {
             return Ok(true);
         }
         let home = self.home().await?;
-        let reply = self.control.ask("CWD", path).await?;
+        let sent = self.control.send("CWD", path)?;
+        let reply = self.control.last(sent).await?;
+        if reply.is_temporary() {
+            return Err(sent.refused(reply));
+        }
         if !reply.is_completed() {
             return Ok(false);
         }
-        self.control.run("CWD", &home).await?;
-        Ok(true)
+        let back = self.control.ask("CWD", &home).await?;
+        if back.is_completed() {
+            Ok(true)
+        } else {
+            // From elsewhere, names without a slash in front would be others.
+            Err(self.control.useless(NOT_AT_HOME))
+        }
     }
 
     /// The directory of the log-in.
@@ -163,32 +146,17 @@ impl Session {
     }
 
     async fn rename_once(&mut self, from: &[u8], to: &[u8]) -> Result<(), ServerError> {
-        let asked = self.ask_rename(from, to)?;
-        self.renamed(asked).await
-    }
-
-    /// Puts the commands of a rename among those to be sent.
-    ///
-    /// # Errors
-    /// [`ServerError::Unsendable`] if a path cannot be sent.
-    pub fn ask_rename(&mut self, from: &[u8], to: &[u8]) -> Result<Renaming, ServerError> {
-        Ok(Renaming {
-            from: self.control.send("RNFR", from)?,
-            to: self.control.send("RNTO", to)?,
-        })
-    }
-
-    /// Waits for a rename.
-    ///
-    /// # Errors
-    /// [`ServerError`] if the server refuses.
-    pub async fn renamed(&mut self, asked: Renaming) -> Result<(), ServerError> {
-        let from = self.control.last(asked.from).await?;
-        let to = self.control.last(asked.to).await?;
-        match from.class() {
-            Class::Intermediate if to.is_completed() => Ok(()),
-            Class::Intermediate => Err(asked.to.refused(to)),
-            _ => Err(asked.from.refused(from)),
+        let asked = [
+            self.control.send("RNFR", from)?,
+            self.control.send("RNTO", to)?,
+        ];
+        let [from, to] = asked;
+        let from_reply = self.control.last(from).await?;
+        let to_reply = self.control.last(to).await?;
+        match from_reply.class() {
+            Class::Intermediate if to_reply.is_completed() => Ok(()),
+            Class::Intermediate => Err(to.refused(to_reply)),
+            _ => Err(from.refused(from_reply)),
         }
     }
 
@@ -205,11 +173,16 @@ impl Session {
 
     /// Waits for the change of a time; returns whether the server made it.
     pub(super) async fn was_modified(&mut self, sent: Sent) -> Result<bool, ServerError> {
-        let is_done = self.control.last(sent).await?.is_completed();
-        if !is_done && !self.features.set_modified {
+        let reply = self.control.last(sent).await?;
+        Ok(self.time_was_set(&reply))
+    }
+
+    /// Whether a reply says that a time was set. A server that does not take times by `MDTM` is not asked again.
+    pub(super) fn time_was_set(&mut self, reply: &Reply) -> bool {
+        if !reply.is_completed() && !self.features.set_modified {
             self.sets_time_by_mdtm = false;
         }
-        Ok(is_done)
+        reply.is_completed()
     }
 
     /// Puts the command that sets a time among those to be sent, where the server has one.
@@ -247,11 +220,12 @@ impl Session {
             let form = Form::Human { now_unix_s };
             (Verb::Listing, form, self.list_argument(path))
         };
-        let prepared = self.prepare(verb, &argument, 0).await?;
-        let transfer = self.begin(prepared).await?;
+        let shows_itself = verb == Verb::Listing && self.lists_hidden_by_option;
+        let transfer = self.transfer(verb, &argument, 0).await?;
         Ok(Lister {
             transfer,
             listing: Listing::new(form),
+            shows_itself,
             has_ended: false,
         })
     }
@@ -277,8 +251,7 @@ impl Session {
         }
         for (at, sent) in asked {
             let reply = self.control.last(sent).await?;
-            let time = number(&reply).and_then(|it| read_time(it.as_bytes()));
-            entries[at].modified = time.or(entries[at].modified);
+            entries[at].modified = time_of(&reply).or(entries[at].modified);
         }
         Ok(())
     }
@@ -324,7 +297,13 @@ impl Lister<'_> {
     /// # Errors
     /// [`ServerError`] if the server says that it broke off.
     pub async fn finish(self) -> Result<u64, ServerError> {
-        self.transfer.finish().await?;
+        let ended = self.transfer.finish().await?;
+        if !ended.is_sure {
+            return Err(ServerError::Cut);
+        }
+        if self.shows_itself && !self.listing.has_itself() {
+            return Err(ServerError::Unlisted);
+        }
         Ok(self.listing.not_understood())
     }
 }
@@ -333,6 +312,16 @@ impl Lister<'_> {
 fn number(reply: &Reply) -> Option<&str> {
     let text = std::str::from_utf8(reply.text()).ok()?.trim();
     reply.is_completed().then_some(text)
+}
+
+/// The answer to `SIZE`.
+pub(super) fn size_of(reply: &Reply) -> Option<u64> {
+    number(reply)?.parse().ok()
+}
+
+/// The answer to `MDTM`.
+pub(super) fn time_of(reply: &Reply) -> Option<Modified> {
+    read_time(number(reply)?.as_bytes())
 }
 
 /// What stands in quotes; a quote within is doubled (RFC 959, appendix II).
@@ -348,6 +337,8 @@ fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     }
     None
 }
+
+const NOT_AT_HOME: &str = "the server does not go back to the directory of the log-in";
 
 /// 550 and 553 may mean that the name is taken.
 fn is_name_taken(reply: &Reply) -> bool {

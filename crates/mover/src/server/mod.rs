@@ -6,6 +6,7 @@
     reason = "owns the sockets of sessions with servers"
 )]
 
+mod ahead;
 mod control;
 mod data;
 mod dial;
@@ -15,9 +16,10 @@ mod session;
 mod transfer;
 
 pub use self::{
+    ahead::{Ahead, Content, Done, Upload, Ways},
     dial::{Dial, Door, Password, Route},
     error::ServerError,
-    files::{Facts, FactsAsked, Lister, Renaming},
+    files::{Facts, Lister},
     session::Session,
-    transfer::{Prepared, Transfer, Verb},
+    transfer::{Ended, Transfer, Verb},
 };

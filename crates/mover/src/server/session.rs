@@ -1,6 +1,6 @@
 //! A session: logged in, in binary mode, with what the server can do known.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use ftp::{
     address::PassiveForm,
@@ -14,19 +14,27 @@ use super::{Dial, ServerError, control::Control};
 /// A control connection on which transfers can begin.
 pub struct Session {
     pub(super) control: Control,
-    pub(super) dial: Dial,
+    pub(super) dial: Arc<Dial>,
     /// For data connections; `None` without TLS.
     pub(super) connector: Option<Connector>,
     /// What the server offers.
     pub(super) features: Features,
     /// How it is asked for a data port.
     pub(super) passive: PassiveForm,
-    /// The server refused to protect data, or has no TLS.
+    /// Data is not protected.
     pub(super) data_is_plain: bool,
+    /// A data connection has come about.
+    pub(super) has_met: bool,
+    /// A transfer has begun, and the server has not said how it ended.
+    pub(super) is_moving: bool,
+    /// The server ends data under TLS as TLS wants it.
+    pub(super) says_goodbye: bool,
     /// The directory of the log-in, once it has been asked for.
     pub(super) home: Option<Vec<u8>>,
     /// Answers commands in their order, those behind a running transfer after its end.
     pub(super) is_sequential: bool,
+    /// Has answered `SIZE`.
+    pub(super) tells_size: bool,
     /// May take `MDTM TIME NAME` as a change.
     pub(super) sets_time_by_mdtm: bool,
     /// Leaves out names with a leading dot, unless `LIST -a` asks for them.
@@ -83,13 +91,17 @@ impl Session {
         log_in(&mut control, dial).await?;
         let mut session = Self {
             control,
-            dial: dial.clone(),
+            dial: Arc::new(dial.clone()),
             connector,
             features: Features::default(),
             passive: PassiveForm::Epsv,
             data_is_plain: true,
+            has_met: false,
+            is_moving: false,
+            says_goodbye: false,
             home: None,
             is_sequential: false,
+            tells_size: false,
             sets_time_by_mdtm: false,
             lists_hidden_by_option: false,
             local,
@@ -99,9 +111,14 @@ impl Session {
         Ok(session)
     }
 
-    /// What the server offers.
-    pub fn features(&self) -> &Features {
-        &self.features
+    /// Whether the server has told the size of a file before.
+    pub fn tells_size(&self) -> bool {
+        self.tells_size
+    }
+
+    /// Whether another command can be sent: no transfer was left before its end.
+    pub fn is_usable(&self) -> bool {
+        !self.is_moving
     }
 
     /// Our address on the control connection.
@@ -120,11 +137,6 @@ impl Session {
         if self.control.send("QUIT", b"").is_ok() {
             let _ = self.control.flush().await;
         }
-    }
-
-    /// Whether commands may be sent behind a running transfer, to be answered after its end.
-    pub fn is_sequential(&self) -> bool {
-        self.is_sequential
     }
 
     /// What is known of a server by its greeting. Of others nothing is assumed.

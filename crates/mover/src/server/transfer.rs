@@ -1,15 +1,15 @@
-//! Transfers: one at a time on a session. The next one can be prepared while one runs, where the server allows it.
+//! Transfers, one at a time on a session.
 
 use std::{io, time::Duration};
 
-use ftp::{client::Reply, reply::Class};
+use ftp::{address::PassiveForm, client::Reply, reply::Class};
 use gateway::tls::Leg;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::timeout,
 };
 
-use super::{ServerError, Session, control::Sent, data::Data};
+use super::{ServerError, Session, control::Sent, data::Meeting};
 
 /// What a data connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,110 +24,135 @@ pub enum Verb {
     Listing,
 }
 
-/// A transfer whose commands have been put among those to be sent.
-pub struct Prepared {
-    what: What,
-    data: Data,
-    rest: Option<Sent>,
-    transfer: Sent,
-}
-
-/// A transfer's command.
-#[derive(Debug, Clone)]
-struct What {
-    verb: Verb,
-    argument: Vec<u8>,
-    offset_bytes: u64,
-}
-
 /// A transfer under way. Dropped before its end, it leaves the session unusable.
 pub struct Transfer<'a> {
     session: &'a mut Session,
+    verb: Verb,
     leg: Leg,
     sent: Sent,
     /// The final reply, where it came before the end of the data.
     early: Option<Reply>,
 }
 
+/// A transfer has ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The end of what was read is the server's word, and not that of somebody on the path.
+    pub is_sure: bool,
+}
+
 impl Session {
-    /// Prepares a transfer. The commands leave with the next wait for a reply.
+    /// Begins a transfer, `offset_bytes` from the beginning of the file: the data connection is open afterwards.
     ///
     /// # Errors
-    /// [`ServerError`] if the path cannot be sent, or no port can be opened for an active connection.
-    pub async fn prepare(
+    /// [`ServerError`] if the path cannot be sent, the server refused, or no data connection came about.
+    pub async fn transfer(
         &mut self,
         verb: Verb,
         argument: &[u8],
         offset_bytes: u64,
-    ) -> Result<Prepared, ServerError> {
-        let what = What {
-            verb,
-            argument: argument.to_vec(),
-            offset_bytes,
-        };
-        self.prepare_again(what).await
-    }
-
-    async fn prepare_again(&mut self, what: What) -> Result<Prepared, ServerError> {
-        let data = self.ask_for_data().await?;
-        let rest = match what.offset_bytes {
-            0 => None,
-            offset => Some(self.control.send("REST", offset.to_string().as_bytes())?),
-        };
-        let transfer = self.control.send(what.verb.name(), &what.argument)?;
-        Ok(Prepared {
-            what,
-            data,
-            rest,
-            transfer,
-        })
-    }
-
-    /// Begins a prepared transfer: the data connection is open afterwards.
-    ///
-    /// # Errors
-    /// [`ServerError`] if the server refused, or no data connection came about.
-    pub async fn begin(&mut self, prepared: Prepared) -> Result<Transfer<'_>, ServerError> {
-        let Prepared {
-            what,
-            data,
-            rest,
-            transfer,
-        } = prepared;
-        let connected = self.connect_data(data).await;
-        if let Some(rest) = rest {
-            let reply = self.control.last(rest).await?;
-            if reply.class() == Class::Failed {
-                // The transfer behind it begins at the first byte, which nobody wants.
-                drop(connected);
-                let _ = self.control.last(transfer).await?;
-                return Err(rest.refused(reply));
+    ) -> Result<Transfer<'_>, ServerError> {
+        let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
+            // Behind a refused REST a server would begin at the first byte, and overwrite what is there. Behind a refused
+            // EPSV it would connect to us (RFC 959 section 3.2).
+            let meeting = self.first_meeting().await?;
+            if offset_bytes > 0 {
+                let rest = self
+                    .control
+                    .send("REST", offset_bytes.to_string().as_bytes())?;
+                let reply = self.control.last(rest).await?;
+                if reply.class() == Class::Failed {
+                    return Err(rest.refused(reply));
+                }
             }
-        }
-        let pending = match connected {
-            Ok(Some(pending)) => pending,
-            Ok(None) => {
-                let _ = self.control.last(transfer).await?;
-                let again = Box::pin(self.prepare_again(what)).await?;
-                return Box::pin(self.begin(again)).await;
-            }
-            Err(error) => return Err(self.reason(transfer, error).await),
+            (Ok(meeting), self.control.send(verb.name(), argument)?)
+        } else {
+            let asked = self.ask_for_data().await?;
+            let sent = self.control.send(verb.name(), argument)?;
+            self.is_moving = true;
+            let reply = self.control.last(asked.sent()).await?;
+            (self.meeting(asked, reply), sent)
         };
-        match self.open_data(pending).await {
-            Ok(leg) => Ok(Transfer {
-                session: self,
-                leg,
-                sent: transfer,
-                early: None,
-            }),
-            Err(error) => Err(self.reason(transfer, error).await),
+        self.is_moving = true;
+        let opened = match meeting {
+            Ok(meeting) => self.open_data(verb, meeting, sent).await,
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok((leg, early)) => {
+                self.has_met = true;
+                Ok(Transfer {
+                    session: self,
+                    verb,
+                    leg,
+                    sent,
+                    early,
+                })
+            }
+            Err(error) => Err(self.reason(sent, error).await),
         }
     }
 
-    /// Why a transfer failed: what the server says of it, where it says so soon, else `error`.
+    /// Asks for a data connection, and waits for the answer. A server that does not know `EPSV` is asked by `PASV`.
+    async fn first_meeting(&mut self) -> Result<Meeting, ServerError> {
+        let asked = self.ask_for_data().await?;
+        let reply = self.control.last(asked.sent()).await?;
+        let is_ipv4 = self.control.peer().ip().to_canonical().is_ipv4();
+        let is_unknown = reply.class() == Class::Failed && !reply.is_temporary();
+        let is_passive = !self.dial.is_active;
+        if is_passive && is_unknown && is_ipv4 && self.passive == PassiveForm::Epsv {
+            self.passive = PassiveForm::Pasv;
+            let asked = self.ask_for_data().await?;
+            let reply = self.control.last(asked.sent()).await?;
+            return self.meeting(asked, reply);
+        }
+        self.meeting(asked, reply)
+    }
+
+    /// Opens the data connection, unless the server refuses the transfer before.
+    async fn open_data(
+        &mut self,
+        verb: Verb,
+        meeting: Meeting,
+        sent: Sent,
+    ) -> Result<(Leg, Option<Reply>), ServerError> {
+        self.control.flush().await?;
+        let dial = self.data_dial();
+        let mut opening = std::pin::pin!(dial.open(meeting));
+        let mut early = None;
+        loop {
+            tokio::select! {
+                leg = &mut opening => return Ok((leg?, early)),
+                reply = self.control.next_reply(sent), if early.is_none() => {
+                    note(reply?, verb, sent, &mut early)?;
+                }
+            }
+        }
+    }
+
+    /// Why a transfer failed: what the server says of it, where it says so soon, else `error`. The session is of use again
+    /// once the server has said it.
     async fn reason(&mut self, transfer: Sent, error: ServerError) -> ServerError {
+        let has_answered = match &error {
+            ServerError::Refused { command, .. } => transfer.is(command),
+            ServerError::TooEarly(_) => true,
+            _ => false,
+        };
+        if has_answered {
+            self.is_moving = false;
+            return error;
+        }
         match timeout(REASON_PATIENCE, self.control.last(transfer)).await {
-            Ok(Ok(reply)) if !reply.is_completed() => transfer.refused(reply),
+            Ok(Ok(reply)) => {
+                self.is_moving = false;
+                // What was refused first is the reason for what was refused behind it.
+                let is_reason =
+                    !reply.is_completed() && !matches!(error, ServerError::Refused { .. });
+                match is_reason {
+                    true => transfer.refused(reply),
+                    false => error,
+                }
+            }
             Ok(Err(lost @ ServerError::Full(_))) => lost,
             _ => error,
         }
@@ -135,29 +160,25 @@ impl Session {
 }
 
 impl Transfer<'_> {
-    /// The session, to prepare what comes next.
-    pub fn session(&mut self) -> &mut Session {
-        self.session
-    }
-
     /// Reads data; 0 at its end.
     ///
     /// # Errors
     /// [`ServerError`] if the server gave the transfer up, or nothing came for too long.
     pub async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, ServerError> {
         let stall_max = self.session.dial.stall_max;
+        let (verb, sent) = (self.verb, self.sent);
         let Self {
             session,
             leg,
-            sent,
             early,
+            ..
         } = self;
         let reading = timeout(stall_max, async {
             loop {
                 tokio::select! {
                     read = leg.read(bytes) => return read.map_err(ServerError::Data),
-                    reply = session.control.next_reply(*sent), if early.is_none() => {
-                        note(reply?, *sent, early)?;
+                    reply = session.control.next_reply(sent), if early.is_none() => {
+                        note(reply?, verb, sent, early)?;
                     }
                 }
             }
@@ -174,20 +195,21 @@ impl Transfer<'_> {
     /// [`ServerError`] if the server gave the transfer up, or took nothing for too long.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         let stall_max = self.session.dial.stall_max;
+        let (verb, sent) = (self.verb, self.sent);
         let mut rest = bytes;
         while !rest.is_empty() {
             let Self {
                 session,
                 leg,
-                sent,
                 early,
+                ..
             } = self;
             let writing = timeout(stall_max, async {
                 loop {
                     tokio::select! {
                         written = leg.write(rest) => return written.map_err(ServerError::Data),
-                        reply = session.control.next_reply(*sent), if early.is_none() => {
-                            note(reply?, *sent, early)?;
+                        reply = session.control.next_reply(sent), if early.is_none() => {
+                            note(reply?, verb, sent, early)?;
                         }
                     }
                 }
@@ -205,41 +227,64 @@ impl Transfer<'_> {
     ///
     /// # Errors
     /// [`ServerError`] with what the server says, or if it says nothing.
-    pub async fn finish(mut self) -> Result<Reply, ServerError> {
-        let ended = timeout(self.session.dial.stall_max, self.leg.shutdown()).await;
-        let ended = match ended {
+    pub async fn finish(mut self) -> Result<Ended, ServerError> {
+        let stall_max = self.session.dial.stall_max;
+        let ended = match timeout(stall_max, self.leg.shutdown()).await {
             Ok(result) => result.map_err(ServerError::Data),
-            Err(_) => Err(ServerError::Stalled(self.session.dial.stall_max)),
+            Err(_) => Err(ServerError::Stalled(stall_max)),
         };
-        // A server that has read all may close first.
+        // Who reads has all by now. A server that has read all may close first, too.
+        let is_upload = self.verb == Verb::Store;
         if let Err(error) = ended
+            && is_upload
             && !matches!(&error, ServerError::Data(it) if it.kind() == io::ErrorKind::NotConnected)
         {
             self.explained(Err::<(), _>(error)).await?;
         }
         let Self {
             session,
-            leg,
+            mut leg,
             sent,
             early,
+            ..
         } = self;
+        let patience = match is_upload {
+            true => session.dial.patience.max(STORED_PATIENCE),
+            false => session.dial.patience,
+        };
         let reply = match early {
             Some(reply) => reply,
-            None => session.control.last(sent).await?,
+            None if is_upload => {
+                // A reset after our end says that not all was taken. The server may say so, too, or wait for the rest.
+                tokio::select! {
+                    reply = session.control.last_within(sent, patience) => reply?,
+                    error = broken(&mut leg) => {
+                        return Err(session.reason(sent, ServerError::Data(error)).await);
+                    }
+                }
+            }
+            None => session.control.last_within(sent, patience).await?,
         };
+        session.is_moving = false;
+        let ended_in_silence = leg.closed_without_notify();
+        session.says_goodbye |= leg.is_tls() && !is_upload && !ended_in_silence;
         // Until here: what a TLS server says at the end would be answered by a reset.
         drop(leg);
-        if reply.is_completed() {
-            Ok(reply)
-        } else {
-            Err(sent.refused(reply))
+        if !reply.is_completed() {
+            return Err(sent.refused(reply));
         }
+        // Some servers never say that the data has ended. Of one that does, the silence is somebody else's.
+        Ok(Ended {
+            is_sure: !ended_in_silence || !session.says_goodbye,
+        })
     }
 
     /// The reason for a broken data connection is what the server says of it.
     async fn explained<T>(&mut self, result: Result<T, ServerError>) -> Result<T, ServerError> {
         match result {
-            Err(error @ ServerError::Data(_)) if self.early.is_none() => {
+            Err(error @ (ServerError::Data(_) | ServerError::Refused { .. }))
+                if self.early.is_none() =>
+            {
                 Err(self.session.reason(self.sent, error).await)
             }
             result => result,
@@ -247,10 +292,28 @@ impl Transfer<'_> {
     }
 }
 
-/// A reply came while data moves: a failure ends the transfer, a success may be ahead of the last data.
-fn note(reply: Reply, sent: Sent, early: &mut Option<Reply>) -> Result<(), ServerError> {
+/// Returns when a data connection on which nothing more is to come is reset.
+async fn broken(leg: &mut Leg) -> io::Error {
+    loop {
+        match leg.read(&mut [0; 64]).await {
+            Ok(0) => std::future::pending().await,
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+}
+
+/// A reply came while data moves. A failure ends the transfer. A success may be ahead of the last data that we read; of an
+/// upload it means that the server has not waited for all.
+fn note(
+    reply: Reply,
+    verb: Verb,
+    sent: Sent,
+    early: &mut Option<Reply>,
+) -> Result<(), ServerError> {
     match reply.class() {
         Class::Preliminary => Ok(()),
+        Class::Completed if verb == Verb::Store => Err(ServerError::TooEarly(reply)),
         Class::Completed => {
             *early = Some(reply);
             Ok(())
@@ -260,7 +323,8 @@ fn note(reply: Reply, sent: Sent, early: &mut Option<Reply>) -> Result<(), Serve
 }
 
 impl Verb {
-    fn name(self) -> &'static str {
+    /// The command.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Retrieve => "RETR",
             Self::Store => "STOR",
@@ -272,3 +336,7 @@ impl Verb {
 
 /// How long a broken data connection waits for the reply that explains it.
 const REASON_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an upload waits for its success, at least. Bytes that we have sent are still on their way through the gateways;
+/// some servers look at what they got, or copy it elsewhere, before they answer.
+const STORED_PATIENCE: Duration = Duration::from_secs(600);

@@ -5,6 +5,8 @@
     reason = "each test file uses a part; tests own sockets"
 )]
 
+pub(crate) mod scripted;
+
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
@@ -101,21 +103,31 @@ impl World {
 
     /// A job that copies `from`, on this machine, to `to`, on the server.
     pub(crate) fn upload(&self, from: &Path, to: &str) -> Job {
+        self.upload_by(self.dial(), from, to)
+    }
+
+    /// The same, to another server.
+    pub(crate) fn upload_by(&self, dial: Dial, from: &Path, to: &str) -> Job {
         let source = from.as_os_str().as_bytes().to_vec();
         let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
         job(
             Site::Local,
-            Site::Server(Box::new(self.dial())),
+            Site::Server(Box::new(dial)),
             (source, Target::new(to.as_bytes().to_vec(), name)),
         )
     }
 
     /// A job that copies `from`, on the server, to `to`, on this machine.
     pub(crate) fn download(&self, from: &str, to: &Path) -> Job {
+        self.download_by(self.dial(), from, to)
+    }
+
+    /// The same, from another server.
+    pub(crate) fn download_by(&self, dial: Dial, from: &str, to: &Path) -> Job {
         let name = Path::new(from).file_name().unwrap_or_default().as_bytes();
         let target = Target::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
         job(
-            Site::Server(Box::new(self.dial())),
+            Site::Server(Box::new(dial)),
             Site::Local,
             (from.as_bytes().to_vec(), target),
         )

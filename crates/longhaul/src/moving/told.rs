@@ -1,4 +1,4 @@
-//! What a running copy tells: a progress line on a terminal, a line for each failure, JSON for programs.
+//! What a running job tells: a progress line on a terminal, a line for each failure, JSON for programs.
 #![allow(clippy::disallowed_methods, reason = "measures how long a copy takes")]
 
 use std::{sync::Arc, time::Instant};
@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use mover::{
     job::Job,
-    plan::{Note, Result, Tally},
+    names::printable,
+    plan::{Note, Purpose, Result, Step, Tally},
     run::{Progress, Summary},
 };
 use serde::Serialize;
@@ -20,8 +21,12 @@ pub(super) struct Told {
     bar: ProgressBar,
     progress: Arc<Progress>,
     begun: Instant,
-    /// URLs or paths of the roots, in front of paths below them.
+    purpose: Purpose,
+    is_dry_run: bool,
+    /// Paths of the roots, in front of paths below them.
     roots: Vec<String>,
+    /// Those at the destination.
+    destinations: Vec<String>,
 }
 
 /// A line of `--json`.
@@ -41,6 +46,12 @@ enum Line<'a> {
         same: u64,
         left_out: u64,
         failed: u64,
+        differing: u64,
+        missing: u64,
+        surplus: u64,
+        doomed: u64,
+        deleted: u64,
+        dry_run: bool,
         bytes: u64,
         elapsed_s: f64,
         interrupted: bool,
@@ -55,13 +66,18 @@ impl Told {
             ProgressBar::new(0).with_style(style())
         };
         let roots = job.roots.iter();
-        let roots = roots.map(|it| ftp::command::escape(&it.source));
+        let roots = roots.map(|it| printable(&it.source));
+        let destinations = job.roots.iter();
+        let destinations = destinations.map(|it| printable(it.destination.directory()));
         Self {
             is_json,
             bar,
             progress,
             begun: Instant::now(),
+            purpose: job.plan.purpose.clone(),
+            is_dry_run: job.plan.is_dry_run,
             roots: roots.collect(),
+            destinations: destinations.collect(),
         }
     }
 
@@ -85,8 +101,33 @@ impl Told {
                     .suspend(|| eprintln!("longhaul: {reason}; trying again"));
             }
             Result::LeftOut(reason) => tracing::info!("left out: {path}: {reason}"),
+            Result::Unknown(reason) => {
+                self.bar.suspend(|| {
+                    eprintln!(
+                        "longhaul: what is in {path} is not known, so all is copied: {reason}"
+                    );
+                });
+            }
             Result::Moved(_) | Result::Same => tracing::debug!(path, "done"),
+            Result::Deleted => tracing::info!("deleted: {path}"),
+            Result::Surplus if self.is_check() => self.say(&format!("only at DST: {path}")),
+            Result::Surplus => tracing::info!("only at DST: {path}"),
+            Result::Missing => self.say(&format!("missing: {path}")),
+            Result::Differs(what) => self.say(&format!("differs: {path}: {what}")),
+            Result::Planned(Step::Move) => self.say(&format!("would copy {path}")),
+            Result::Planned(Step::Make) => self.say(&format!("would make {path}/")),
+            Result::Planned(Step::Delete) => self.say(&format!("would delete {path}")),
         }
+    }
+
+    fn is_check(&self) -> bool {
+        matches!(self.purpose, Purpose::Check { .. })
+    }
+
+    /// A line of what was asked for.
+    fn say(&self, line: &str) {
+        // A reader that has gone away is no reason to stop.
+        let _ = self.bar.suspend(|| output::print(&format!("{line}\n")));
     }
 
     pub(super) fn end(&mut self, summary: &Summary) -> anyhow::Result<()> {
@@ -100,6 +141,12 @@ impl Told {
                 same: tally.same,
                 left_out: tally.left_out,
                 failed: tally.failed,
+                differing: tally.differing,
+                missing: tally.missing,
+                surplus: tally.surplus,
+                doomed: tally.doomed,
+                deleted: tally.deleted,
+                dry_run: self.is_dry_run,
                 bytes: bytes.bytes(),
                 elapsed_s: elapsed.as_secs_f64(),
                 interrupted: summary.is_interrupted,
@@ -108,14 +155,31 @@ impl Told {
         if output::is_quiet() {
             return Ok(());
         }
-        let rate = BitRate::from_transfer(bytes, elapsed);
-        let mut text = format!(
-            "{} files copied, {bytes} in {:.1} s, {rate}",
-            tally.moved,
-            elapsed.as_secs_f64()
-        );
+        let mut text = if self.is_check() {
+            format!("{} files are the same", tally.same)
+        } else if self.is_dry_run {
+            let bytes = ByteCount::new(tally.bytes_wanted);
+            format!("{} files would be copied, {bytes}", tally.wanted)
+        } else {
+            let rate = BitRate::from_transfer(bytes, elapsed);
+            let elapsed_s = elapsed.as_secs_f64();
+            format!(
+                "{} files copied, {bytes} in {elapsed_s:.1} s, {rate}",
+                tally.moved
+            )
+        };
+        let (same, doomed) = match (self.is_check(), self.is_dry_run && tally.failed == 0) {
+            (true, _) => (0, 0),
+            (false, true) => (tally.same, tally.doomed),
+            (false, false) => (tally.same, 0),
+        };
         for (count, what) in [
-            (tally.same, "there already"),
+            (same, "there already"),
+            (tally.differing, "differ"),
+            (tally.missing, "missing at DST"),
+            (tally.surplus, "only at DST"),
+            (doomed, "would be deleted"),
+            (tally.deleted, "deleted"),
             (tally.left_out, "left out"),
             (tally.failed, "failed"),
         ] {
@@ -130,12 +194,26 @@ impl Told {
     }
 
     fn path(&self, note: &Note) -> String {
-        let root = &self.roots[note.root];
+        let is_theirs = matches!(
+            note.result,
+            Result::Deleted
+                | Result::Surplus
+                | Result::Unknown(_)
+                | Result::Planned(Step::Make | Step::Delete)
+        );
+        let roots = match is_theirs {
+            true => &self.destinations,
+            false => &self.roots,
+        };
+        let root = &roots[note.root];
         match (note.path.names().is_empty(), root.is_empty()) {
             (true, true) => ".".to_owned(),
             (true, false) => root.clone(),
-            (false, true) => note.path.to_string(),
-            (false, false) => format!("{}/{}", root.trim_end_matches('/'), note.path),
+            (false, true) => printable(&note.path.to_bytes()),
+            (false, false) => {
+                let below = printable(&note.path.to_bytes());
+                format!("{}/{below}", root.trim_end_matches('/'))
+            }
         }
     }
 
@@ -147,6 +225,14 @@ impl Told {
             Result::Retried(reason) => ("retried", None, Some(reason.as_str())),
             Result::NoConnection(reason) => ("no_connection", None, Some(reason.as_str())),
             Result::Failed(reason) => ("failed", None, Some(reason.as_str())),
+            Result::Unknown(reason) => ("unknown", None, Some(reason.as_str())),
+            Result::Planned(Step::Move) => ("would_copy", None, None),
+            Result::Planned(Step::Make) => ("would_make", None, None),
+            Result::Planned(Step::Delete) => ("would_delete", None, None),
+            Result::Differs(what) => ("differs", None, Some(*what)),
+            Result::Missing => ("missing", None, None),
+            Result::Surplus => ("only_at_destination", None, None),
+            Result::Deleted => ("deleted", None, None),
         };
         let line = Line::File {
             path,

@@ -1,0 +1,53 @@
+//! `longhaul check SRC DST`: whether two directories have the same in them.
+
+use std::{ffi::OsString, process::ExitCode};
+
+use mover::plan::Purpose;
+
+use crate::moving::{self, Common, Order};
+
+/// Compare two directories, or two files
+///
+/// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
+/// AUTH TLS), ftps:// (TLS from the first byte). Nothing is changed.
+///
+/// Files are compared by size and time, with --checksum by size and content. Each one that differs,
+/// is missing at DST, or is only there is named.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul check takes/ ftp://me@ftp.example.com/takes
+  longhaul check --checksum ftp://ftp.example.com//pub/data ./data
+
+Passwords come from ~/.netrc, from --password-file, or from the environment variable
+LONGHAUL_PASSWORD.
+
+Exit codes: 0 both are the same; 1 they differ, or something failed; 2 wrong use; 3 interrupted.")]
+pub(crate) struct Args {
+    /// What DST is compared with
+    #[arg(value_name = "SRC")]
+    source: OsString,
+    /// What is compared with SRC
+    #[arg(value_name = "DST")]
+    destination: OsString,
+    /// Read both files, and compare their content in place of their times
+    #[arg(long)]
+    checksum: bool,
+    /// Miss directories at DST also where nothing is in them
+    #[arg(long)]
+    empty_dirs: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    moving::run(&Order {
+        locations: &[args.source.clone(), args.destination.clone()],
+        purpose: Purpose::Check {
+            compares_content: args.checksum,
+        },
+        common: &args.common,
+        writing: None,
+        makes_empty_directories: args.empty_dirs,
+    })
+}

@@ -1,0 +1,235 @@
+//! `longhaul ls URL`: what is in a directory of a server or of this machine.
+
+mod told;
+
+use std::{ffi::OsString, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use ftp::listing::{Entry, Kind};
+use gateway::config::LogLevel;
+use mover::{
+    filter::Filter,
+    job::Site,
+    location::Location,
+    names::join,
+    plan::{DEPTH_MAX, ENTRIES_THERE_MAX, PATH_BYTES_MAX},
+    run::{BrowseError, Browser},
+};
+use units::parse_duration;
+
+use self::told::Told;
+use crate::{
+    exit::{self, INTERRUPTED},
+    filters::{Filters, now_unix_s},
+    logging,
+    way::Way,
+};
+
+/// List files of a server or of this machine
+///
+/// URL is ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS), ftps:// (TLS from the first
+/// byte), or a path of this machine. The path of a URL begins in the directory of the log-in; with a
+/// second slash, ftp://HOST//PATH, at the server's root.
+///
+/// A line has the size in bytes, the time of the last change in UTC, and the name; a directory ends
+/// in a slash. A time with a question mark is in the zone of the server, which it does not tell.
+/// Bytes of names that are no text are written \xNN.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul ls ftp://ftp.example.com//pub
+  longhaul ls -R --include '*.mxf' ftpes://me@10.20.0.5/takes --gateway 10.0.0.7:2121
+
+Passwords come from ~/.netrc, from --password-file, or from the environment variable
+LONGHAUL_PASSWORD.
+
+Exit codes: 0 all is listed; 1 something could not be listed, and is named; 2 wrong use; 3
+interrupted.")]
+pub(crate) struct Args {
+    /// Directory or file
+    url: OsString,
+    /// Print sizes and times: the default
+    #[arg(short = 'l', long, overrides_with = "names")]
+    long: bool,
+    /// Print names alone
+    #[arg(short = '1', long)]
+    names: bool,
+    /// List directories below, too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    #[command(flatten)]
+    way: Way,
+    #[command(flatten)]
+    filters: Filters,
+    /// Give up when the server has been silent for this long
+    #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
+    stall_timeout: Duration,
+    /// Print a line of JSON for each entry, and one with the result
+    #[arg(long)]
+    json: bool,
+}
+
+/// A listing under way.
+struct Lister<'a> {
+    browser: Browser,
+    root: Vec<u8>,
+    filter: Filter,
+    is_recursive: bool,
+    now_unix_s: i64,
+    told: &'a mut Told,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    exit::ensure(
+        !args.stall_timeout.is_zero(),
+        "--stall-timeout must be more than nothing",
+    )?;
+    let location = Location::parse(&args.url).map_err(exit::wrong_use)?;
+    let is_remote = matches!(location, Location::Remote(_));
+    exit::ensure(
+        is_remote || args.way.is_direct(),
+        "the directory is on this machine: no gateway is of use",
+    )?;
+    let filter = args.filters.read()?;
+    // Who lists does not run a gateway, also where one is in the process.
+    logging::follow(Some(LogLevel::Error));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let code = runtime.block_on(list(args, location, filter))?;
+    // A name that is being looked up would hold the program up.
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+async fn list(args: &Args, location: Location, filter: Filter) -> anyhow::Result<ExitCode> {
+    let mut access = args.way.read(args.stall_timeout)?;
+    let near = access.start_near(location.server().map(|it| it.scheme))?;
+    let site = access.site(&location);
+    let mut told = Told::new(args.json, args.names);
+    let listed = tokio::select! {
+        listed = list_all(args, &site, location.path(), filter, &mut told) => Some(listed),
+        () = exit::interrupted() => None,
+    };
+    if let Some(near) = near {
+        near.end().await;
+    }
+    let is_interrupted = listed.is_none();
+    listed.transpose()?;
+    told.end(is_interrupted)?;
+    Ok(match (is_interrupted, told.failed()) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, 0) => ExitCode::SUCCESS,
+        (false, _) => ExitCode::FAILURE,
+    })
+}
+
+async fn list_all(
+    args: &Args,
+    site: &Site,
+    root: Vec<u8>,
+    filter: Filter,
+    told: &mut Told,
+) -> anyhow::Result<()> {
+    let browser = Browser::open(site).await?;
+    let mut lister = Lister {
+        browser,
+        root,
+        filter,
+        is_recursive: args.recursive,
+        now_unix_s: now_unix_s(),
+        told,
+    };
+    lister.all().await?;
+    lister.browser.close().await;
+    Ok(())
+}
+
+impl Lister<'_> {
+    async fn all(&mut self) -> anyhow::Result<()> {
+        let root = self.browser.look(&self.root).await?;
+        let root = root.context("there is no such file or directory")?;
+        if root.kind != Kind::Directory {
+            let mut names = self.root.split(|it| *it == b'/');
+            let name = names.next_back().unwrap_or_default().to_vec();
+            return self.told.entry(&name, &root);
+        }
+        // Directories to be listed, the next at the end.
+        let mut waiting = vec![Vec::new()];
+        while let Some(directory) = waiting.pop() {
+            let below = match self.directory(&directory).await {
+                Ok(below) => below,
+                Err(error) if directory.is_empty() || is_lost(&error) => return Err(error),
+                Err(error) => {
+                    self.told.failure(&directory, &format!("{error:#}"));
+                    continue;
+                }
+            };
+            if !self.is_recursive {
+                break;
+            }
+            if waiting.len() + below.len() > ENTRIES_THERE_MAX {
+                anyhow::bail!("more than {ENTRIES_THERE_MAX} directories wait to be listed");
+            }
+            waiting.extend(below.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// Lists one directory; returns those in it.
+    async fn directory(&mut self, directory: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
+        let depth = directory.split(|it| *it == b'/').count();
+        anyhow::ensure!(
+            depth <= DEPTH_MAX && directory.len() <= PATH_BYTES_MAX,
+            "the directory lies too deep: a link that leads back into itself?"
+        );
+        let path = match directory {
+            b"" => self.root.clone(),
+            below => join(&self.root, below),
+        };
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut count = 0;
+        let take = |some: Vec<Entry>| {
+            count += some.len();
+            if count <= ENTRIES_THERE_MAX {
+                entries.extend(some);
+            }
+        };
+        let not_understood = self.browser.list(&path, take).await?;
+        anyhow::ensure!(
+            count <= ENTRIES_THERE_MAX,
+            "the directory has more than {ENTRIES_THERE_MAX} entries"
+        );
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut below = Vec::new();
+        for entry in entries {
+            let path = join(directory, &entry.name);
+            let is_directory = entry.kind == Kind::Directory;
+            let is_shown = match entry.kind {
+                Kind::Directory => self.filter.enters(&path),
+                _ => {
+                    self.filter
+                        .takes_file(&path, entry.size_bytes, entry.modified, self.now_unix_s)
+                }
+            };
+            if is_shown {
+                self.told.entry(&path, &entry)?;
+            }
+            if is_shown && is_directory {
+                below.push(path);
+            }
+        }
+        if not_understood > 0 {
+            let reason = format!("{not_understood} lines of its listing are not understood");
+            self.told.failure(directory, &reason);
+        }
+        Ok(below)
+    }
+}
+
+/// Whether nothing more can be asked on the connection.
+fn is_lost(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<BrowseError>();
+    matches!(error, Some(BrowseError::Server(it)) if !it.remedy().keeps_connection())
+}

@@ -1,0 +1,166 @@
+//! What a listing prints: a line for each entry, as text or as JSON.
+
+use ftp::listing::{Entry, Kind, Modified, Precision, write_time};
+use mover::names::printable;
+use serde::Serialize;
+
+use crate::output;
+
+/// Prints entries as they come.
+pub(super) struct Told {
+    is_json: bool,
+    /// Names alone.
+    is_short: bool,
+    entries: u64,
+    failed: u64,
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Line<'a> {
+    Entry {
+        path: &'a str,
+        kind: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        modified_unix_s: Option<i64>,
+        /// `second`; a minute or a day is in the server's zone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        modified_precision: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
+    },
+    Failed {
+        path: &'a str,
+        reason: &'a str,
+    },
+    Result {
+        entries: u64,
+        failed: u64,
+        interrupted: bool,
+    },
+}
+
+impl Told {
+    pub(super) fn new(is_json: bool, is_short: bool) -> Self {
+        Self {
+            is_json,
+            is_short,
+            entries: 0,
+            failed: 0,
+        }
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// An entry; `path` is that below the directory that is listed.
+    pub(super) fn entry(&mut self, path: &[u8], entry: &Entry) -> anyhow::Result<()> {
+        self.entries += 1;
+        let path = printable(path);
+        if self.is_json {
+            let target = match &entry.kind {
+                Kind::Symlink { target } => target.as_deref().map(printable),
+                _ => None,
+            };
+            return output::print(&output::json(&Line::Entry {
+                path: &path,
+                kind: kind(&entry.kind),
+                bytes: entry.size_bytes,
+                modified_unix_s: entry.modified.map(|it| it.unix_s),
+                modified_precision: entry.modified.map(|it| it.precision.to_string()),
+                target,
+            }));
+        }
+        let name = name(&path, &entry.kind);
+        if self.is_short {
+            return output::print(&format!("{name}\n"));
+        }
+        let size = entry.size_bytes.map(|it| it.to_string());
+        let size = size.unwrap_or_else(|| "-".to_owned());
+        let time = entry.modified.and_then(time);
+        let time = time.unwrap_or_else(|| "-".to_owned());
+        output::print(&format!("{size:>15}  {time:<19}  {name}\n"))
+    }
+
+    /// A directory could not be listed, or not all of it.
+    pub(super) fn failure(&mut self, path: &[u8], reason: &str) {
+        self.failed += 1;
+        let path = match path {
+            b"" => ".".to_owned(),
+            path => printable(path),
+        };
+        if self.is_json {
+            let reason = Line::Failed {
+                path: &path,
+                reason,
+            };
+            // A reader that has gone away wants no more.
+            let _ = output::print(&output::json(&reason));
+        } else {
+            eprintln!("failed: {path}: {reason}");
+        }
+    }
+
+    pub(super) fn end(&self, is_interrupted: bool) -> anyhow::Result<()> {
+        if !self.is_json {
+            return Ok(());
+        }
+        output::print(&output::json(&Line::Result {
+            entries: self.entries,
+            failed: self.failed,
+            interrupted: is_interrupted,
+        }))
+    }
+}
+
+fn kind(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink { .. } => "symlink",
+        Kind::Other => "other",
+    }
+}
+
+fn name(path: &str, kind: &Kind) -> String {
+    match kind {
+        Kind::Directory => format!("{path}/"),
+        Kind::Symlink { target: Some(to) } => format!("{path} -> {}", printable(to)),
+        _ => path.to_owned(),
+    }
+}
+
+/// `2026-11-24 01:26:03`. What a listing leaves out stays out, and a question mark says that the zone is not known.
+fn time(modified: Modified) -> Option<String> {
+    let digits = write_time(modified.unix_s)?;
+    let part = |from: usize, to: usize| &digits[from..to];
+    let day = format!("{}-{}-{}", part(0, 4), part(4, 6), part(6, 8));
+    let minute = format!("{day} {}:{}", part(8, 10), part(10, 12));
+    Some(match modified.precision {
+        Precision::Second => format!("{minute}:{}", part(12, 14)),
+        Precision::Minute => format!("{minute} ?"),
+        Precision::Day => format!("{day} ?"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_tells_what_is_known() {
+        let at = |precision| {
+            time(Modified {
+                unix_s: 1_700_000_000,
+                precision,
+            })
+        };
+        let said = [Precision::Second, Precision::Minute, Precision::Day].map(at);
+        let expected = ["2023-11-14 22:13:20", "2023-11-14 22:13 ?", "2023-11-14 ?"];
+        assert_eq!(said, expected.map(|it| Some(it.to_owned())));
+    }
+}

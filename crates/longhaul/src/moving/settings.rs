@@ -1,0 +1,188 @@
+//! What a command line means.
+
+use std::{collections::HashSet, ffi::OsStr, path::Path, sync::Arc};
+
+use mover::{
+    filter::Filter,
+    job::{Job, Moving, Root, Target, Verify},
+    location::{Location, Remote, Scheme, Server},
+    names::join,
+    plan::{self, Purpose},
+};
+
+use super::{Order, Writing};
+use crate::{exit, filters::now_unix_s, way::Access};
+
+/// A checked command line.
+pub(super) struct Settings {
+    sources: Vec<Location>,
+    destination: Location,
+    filter: Filter,
+    pub(super) access: Access,
+}
+
+impl Settings {
+    /// Reads the command line, the netrc file and the environment.
+    pub(super) fn read(order: &Order<'_>) -> anyhow::Result<Self> {
+        let way = &order.common.way;
+        let locations = order.locations.iter().map(|it| Location::parse(it));
+        let locations: Result<Vec<Location>, _> = locations.collect();
+        let mut sources = locations.map_err(exit::wrong_use)?;
+        let destination = sources
+            .pop()
+            .expect("the command line has two locations at least");
+        let of = Location::server;
+        let first = of(&sources[0]);
+        exit::ensure(
+            sources.iter().all(|it| of(it) == first),
+            "the sources must all be on this machine, or all on one server",
+        )?;
+        exit::ensure(
+            first.is_some() || of(&destination).is_some() || way.is_direct(),
+            "both ends are on this machine: no gateway is of use",
+        )?;
+        check_names(&sources)?;
+        exit::ensure(
+            !sources.iter().any(|it| is_within(it, &destination)),
+            "a directory cannot be copied into itself",
+        )?;
+        let is_sync = matches!(order.purpose, Purpose::Sync { .. });
+        exit::ensure(
+            !is_sync || !sources.iter().any(|it| is_within(&destination, it)),
+            "a directory cannot become as one within it is",
+        )?;
+        let schemes: Vec<Scheme> = [&sources[0], &destination]
+            .into_iter()
+            .filter_map(|it| of(it).map(|it| it.scheme))
+            .collect();
+        exit::ensure(
+            !way.has_peer() || schemes.windows(2).all(|it| it[0] == it[1]),
+            "with --peer both servers must have the same scheme",
+        )?;
+        Ok(Self {
+            sources,
+            destination,
+            filter: order.common.filters.read()?,
+            access: way.read(order.common.stall_timeout)?,
+        })
+    }
+
+    /// What the job is: two commands with the same name do the same.
+    pub(super) fn name(&self) -> String {
+        let absolute = |location: &Location| match location {
+            Location::Local(path) => std::path::absolute(path)
+                .unwrap_or_else(|_| path.clone())
+                .to_string_lossy()
+                .into_owned(),
+            Location::Remote(remote) => remote.to_string(),
+        };
+        // A slash at the end says what a name is, and not which.
+        let name = |location| absolute(location).trim_end_matches('/').to_owned();
+        let sources: Vec<String> = self.sources.iter().map(name).collect();
+        format!("{}\n{}", sources.join("\n"), name(&self.destination))
+    }
+
+    /// The servers that the job needs.
+    pub(super) fn servers(&self) -> impl Iterator<Item = &Server> {
+        let all = self.sources.iter().chain([&self.destination]);
+        all.filter_map(Location::server)
+    }
+
+    /// The job.
+    pub(super) fn job(self, order: &Order<'_>) -> Job {
+        let common = order.common;
+        let is_one = self.sources.len() == 1;
+        let roots = self.sources.iter().map(|source| {
+            let path = source.path();
+            let name = last_name(&path);
+            let target = self.destination.path();
+            let target = if is_one { target } else { join(&target, &name) };
+            Root {
+                source: path,
+                destination: Target::new(target, name),
+            }
+        });
+        Job {
+            roots: roots.collect(),
+            source: self.access.site(&self.sources[0]),
+            destination: self.access.site(&self.destination),
+            plan: plan::Options {
+                purpose: order.purpose.clone(),
+                lanes_max: usize::from(common.transfers),
+                retries: common.retries,
+                keeps_newer: order.writing.is_some_and(|it| it.update),
+                makes_empty_directories: order.makes_empty_directories,
+                is_dry_run: order.is_dry_run(),
+                filter: Arc::new(self.filter),
+                begun_unix_s: now_unix_s(),
+            },
+            moving: Moving {
+                resumes: order.resumes(),
+                rate_max: common.bwlimit,
+                ..order.writing.map(moving).unwrap_or_default()
+            },
+        }
+    }
+}
+
+fn moving(writing: &Writing) -> Moving {
+    let suffix = writing.partial_suffix.clone().into_bytes();
+    Moving {
+        partial_suffix: (!writing.inplace).then_some(suffix),
+        verify: match writing.verify {
+            super::Verify::None => Verify::None,
+            super::Verify::Size => Verify::Size,
+            super::Verify::Readback => Verify::ReadBack,
+        },
+        ..Moving::default()
+    }
+}
+
+/// Several sources go into one directory, each under its name: no two may have the same one.
+fn check_names(sources: &[Location]) -> anyhow::Result<()> {
+    if sources.len() == 1 {
+        return Ok(());
+    }
+    let mut names = HashSet::new();
+    for source in sources {
+        let name = last_name(&source.path());
+        if matches!(name.as_slice(), b"" | b"." | b"..") {
+            return Err(exit::misuse(format!(
+                "{source} has no name of its own: copy it alone"
+            )));
+        }
+        if !names.insert(name) {
+            return Err(exit::misuse(format!(
+                "another source has the name of {source}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `inner` is below the directory `outer`, in the same place.
+fn is_within(outer: &Location, inner: &Location) -> bool {
+    let below = |outer: &Path, inner: &Path| inner != outer && inner.starts_with(outer);
+    match (outer, inner) {
+        (Location::Local(outer), Location::Local(inner)) => {
+            // What is not there yet cannot be resolved.
+            let resolved = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
+            match (resolved(outer), resolved(inner)) {
+                (Ok(outer), Ok(inner)) => outer.is_dir() && below(&outer, &inner),
+                _ => false,
+            }
+        }
+        (Location::Remote(outer), Location::Remote(inner)) => {
+            use std::os::unix::ffi::OsStrExt as _;
+            let path = |remote: &Remote| Path::new(OsStr::from_bytes(&remote.path)).to_owned();
+            outer.server == inner.server && below(&path(outer), &path(inner))
+        }
+        _ => false,
+    }
+}
+
+/// The name that a file has, whatever is in front of it.
+fn last_name(path: &[u8]) -> Vec<u8> {
+    let mut names = path.split(|it| *it == b'/').filter(|it| !it.is_empty());
+    names.next_back().unwrap_or_default().to_vec()
+}

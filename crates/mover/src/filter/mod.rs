@@ -1,0 +1,246 @@
+//! Which files a job takes: rules by path, bounds by size and age.
+//!
+//! Rules are asked in their order, and the first whose pattern matches decides. Paths are bytes below a root, without a
+//! slash in front. No file is opened and no clock is read here; who lists directories asks.
+
+mod pattern;
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, time::Duration};
+
+use ftp::listing::Modified;
+use globset::{GlobSet, GlobSetBuilder};
+use units::ByteCount;
+
+use self::pattern::Pattern;
+
+/// What a job takes. The default takes everything.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    rules: Vec<Rule>,
+    /// The patterns of the rules, in their order.
+    patterns: GlobSet,
+    /// What no rule matches is taken.
+    takes_rest: bool,
+    bounds: Bounds,
+}
+
+/// A pattern, and what becomes of the files that it matches.
+///
+/// `*` stands for any bytes of a name, `?` for one, `[a-z]` for one of several, `{a,b}` for either of two patterns, `**`
+/// alone between slashes for any directories. A backslash takes the meaning from what follows it. A pattern with a slash in
+/// front begins at the root; any other may begin in any directory. With a slash or `/**` behind, the pattern matches all
+/// that is below such directories; without, it matches files.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    takes: bool,
+    /// What no rule matches is left out.
+    is_exclusive: bool,
+    pattern: Pattern,
+}
+
+/// Sizes and ages. A file whose size or time is not known is outside every bound of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Least size.
+    pub size_min: Option<ByteCount>,
+    /// Greatest size.
+    pub size_max: Option<ByteCount>,
+    /// Least time since the last change.
+    pub age_min: Option<Duration>,
+    /// Greatest time since the last change.
+    pub age_max: Option<Duration>,
+}
+
+/// A pattern or a rule is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilterError {
+    /// The pattern cannot be read.
+    #[error("{pattern:?} is no pattern: {reason}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A line of a file of rules is wrong.
+    #[error("line {line}, column {column}: {reason}")]
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// The byte of the line, from 1.
+        column: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// More rules than anybody writes.
+    #[error("there are more than {RULES_MAX} rules")]
+    TooMany,
+    /// All patterns together are too large.
+    #[error("the patterns cannot be used together: {0}")]
+    Set(String),
+}
+
+impl Filter {
+    /// A filter of these rules and bounds.
+    ///
+    /// # Errors
+    /// [`FilterError`] if there are too many rules.
+    pub fn new(rules: Vec<Rule>, bounds: Bounds) -> Result<Self, FilterError> {
+        if rules.len() > RULES_MAX {
+            return Err(FilterError::TooMany);
+        }
+        let mut patterns = GlobSetBuilder::new();
+        for rule in &rules {
+            patterns.add(rule.pattern.glob().clone());
+        }
+        let patterns = patterns.build();
+        Ok(Self {
+            patterns: patterns.map_err(|error| FilterError::Set(error.to_string()))?,
+            takes_rest: !rules.iter().any(|it| it.is_exclusive),
+            rules,
+            bounds,
+        })
+    }
+
+    /// Whether a file is taken: its path below the root, its size in bytes, the time of its last change, and the present
+    /// in seconds since 1970.
+    pub fn takes_file(
+        &self,
+        path: &[u8],
+        size_bytes: Option<u64>,
+        modified: Option<Modified>,
+        now_unix_s: i64,
+    ) -> bool {
+        self.bounds.hold(size_bytes, modified, now_unix_s) && self.takes_path(path)
+    }
+
+    /// Whether a directory has to be listed: a file below it may be taken, as far as its path tells.
+    pub fn enters(&self, directory: &[u8]) -> bool {
+        for Rule { takes, pattern, .. } in &self.rules {
+            if *takes && pattern.may_match_below(directory) {
+                return true;
+            }
+            if !*takes && pattern.matches_all_below(directory) {
+                return false;
+            }
+        }
+        self.takes_rest
+    }
+
+    fn takes_path(&self, path: &[u8]) -> bool {
+        let matching = self.patterns.matches(OsStr::from_bytes(path));
+        match matching.into_iter().min() {
+            Some(first) => self.rules[first].takes,
+            None => self.takes_rest,
+        }
+    }
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self::new(Vec::new(), Bounds::default()).expect("no rules are not too many")
+    }
+}
+
+impl Rule {
+    /// Takes what the pattern matches, and lets the filter leave out what no rule matches.
+    ///
+    /// # Errors
+    /// [`FilterError::Pattern`] if it cannot be read.
+    pub fn include(pattern: &str) -> Result<Self, FilterError> {
+        Ok(Self {
+            takes: true,
+            is_exclusive: true,
+            pattern: Pattern::read(pattern)?,
+        })
+    }
+
+    /// Leaves out what the pattern matches.
+    ///
+    /// # Errors
+    /// [`FilterError::Pattern`] if it cannot be read.
+    pub fn exclude(pattern: &str) -> Result<Self, FilterError> {
+        Ok(Self {
+            takes: false,
+            is_exclusive: false,
+            pattern: Pattern::read(pattern)?,
+        })
+    }
+
+    /// Reads a file of rules: a line `+ PATTERN` takes, `- PATTERN` leaves out, and `#` begins a comment line. What no
+    /// line matches is taken.
+    ///
+    /// # Errors
+    /// [`FilterError::Line`] at the first line that is none of these.
+    pub fn read_lines(text: &[u8]) -> Result<Vec<Self>, FilterError> {
+        let mut rules = Vec::new();
+        for (at, line) in text.split(|it| *it == b'\n').enumerate() {
+            let wrong = |column: usize, reason: String| FilterError::Line {
+                line: at + 1,
+                column,
+                reason,
+            };
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = std::str::from_utf8(line)
+                .map_err(|error| wrong(error.valid_up_to() + 1, NOT_UTF8.to_owned()))?;
+            let content = line.trim();
+            if content.is_empty() || content.starts_with('#') {
+                continue;
+            }
+            let begins = line.len() - line.trim_start().len();
+            let takes = match content.as_bytes()[0] {
+                b'+' => true,
+                b'-' => false,
+                _ => return Err(wrong(begins + 1, NO_SIGN.to_owned())),
+            };
+            let pattern = content[1..].trim_start();
+            let column = begins + content.len() - pattern.len() + 1;
+            if !content[1..].starts_with([' ', '\t']) {
+                return Err(wrong(begins + 2, NO_SPACE.to_owned()));
+            }
+            let pattern = Pattern::read(pattern).map_err(|it| wrong(column, it.to_string()))?;
+            if rules.len() == RULES_MAX {
+                return Err(wrong(begins + 1, FilterError::TooMany.to_string()));
+            }
+            rules.push(Self {
+                takes,
+                is_exclusive: false,
+                pattern,
+            });
+        }
+        Ok(rules)
+    }
+}
+
+impl Bounds {
+    fn hold(&self, size_bytes: Option<u64>, modified: Option<Modified>, now_unix_s: i64) -> bool {
+        let size = |holds: &dyn Fn(u64) -> bool| size_bytes.is_some_and(holds);
+        let age_s = modified.map(|it| i128::from(now_unix_s) - i128::from(it.unix_s));
+        let age = |holds: &dyn Fn(i128) -> bool| age_s.is_some_and(holds);
+        let seconds = |it: Duration| i128::from(it.as_secs());
+        self.size_min
+            .is_none_or(|least| size(&|it| it >= least.bytes()))
+            && self
+                .size_max
+                .is_none_or(|most| size(&|it| it <= most.bytes()))
+            && self
+                .age_min
+                .is_none_or(|least| age(&|it| it >= seconds(least)))
+            && self
+                .age_max
+                .is_none_or(|most| age(&|it| it <= seconds(most)))
+    }
+}
+
+/// Most rules of a filter.
+const RULES_MAX: usize = 10_000;
+
+const NO_SIGN: &str = "a rule begins with + (take) or - (leave out), a comment with #";
+
+const NO_SPACE: &str = "a space must stand between the sign and the pattern";
+
+const NOT_UTF8: &str = "a pattern is UTF-8; ? stands for any other byte";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! A pattern of paths: which files it matches, and below which directories it may match, or matches all.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+use globset::{Candidate, Glob, GlobBuilder, GlobMatcher};
+
+use super::FilterError;
+
+/// A pattern that has been read.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    /// What `globset` matches with the path of a file.
+    files: GlobMatcher,
+    /// Of a pattern of directories: what it matches with theirs. All files below them match.
+    directories: Option<GlobMatcher>,
+    /// Matches every file.
+    is_everything: bool,
+    /// The names that a path must have from the root on; `None` where they cannot be told one by one.
+    names: Option<Vec<Name>>,
+}
+
+/// One name of a pattern.
+#[derive(Debug, Clone)]
+enum Name {
+    /// `**`: any names.
+    Any,
+    One(GlobMatcher),
+}
+
+impl Pattern {
+    pub(super) fn read(text: &str) -> Result<Self, FilterError> {
+        let wrong = |reason: String| FilterError::Pattern {
+            pattern: text.to_owned(),
+            reason,
+        };
+        let checked = check(text).and_then(|()| close_classes(text));
+        let checked = checked.map_err(|reason| wrong(reason.to_owned()))?;
+        let from_root = match checked.strip_prefix('/') {
+            Some(rest) => rest.to_owned(),
+            None => format!("**/{checked}"),
+        };
+        let directories = directories(&from_root);
+        let whole = match directories {
+            Some("") => "**".to_owned(),
+            Some(directories) => format!("{directories}/**"),
+            None => from_root.clone(),
+        };
+        let read = |text: &str| {
+            let mut builder = GlobBuilder::new(text);
+            let glob = builder
+                .literal_separator(true)
+                .empty_alternates(true)
+                .build();
+            let glob = glob.map_err(|error| wrong(error.kind().to_string()))?;
+            Ok(glob.compile_matcher())
+        };
+        // A slash within braces tears a name apart, and what is torn cannot be read.
+        let names = directories.unwrap_or(&from_root).split('/');
+        let names = names.filter(|it| !it.is_empty()).map(|name| match name {
+            "**" => Some(Name::Any),
+            name => read(name).ok().map(Name::One),
+        });
+        Ok(Self {
+            names: names.collect(),
+            files: read(&whole)?,
+            is_everything: directories == Some(""),
+            directories: directories.map(read).transpose()?,
+        })
+    }
+
+    /// What matches the path of a file.
+    pub(super) fn glob(&self) -> &Glob {
+        self.files.glob()
+    }
+
+    /// Whether every path below a directory matches.
+    pub(super) fn matches_all_below(&self, directory: &[u8]) -> bool {
+        let Some(directories) = &self.directories else {
+            return false;
+        };
+        let directory = Candidate::new(OsStr::from_bytes(directory));
+        self.is_everything
+            || directories.is_match_candidate(&directory)
+            || self.files.is_match_candidate(&directory)
+    }
+
+    /// Whether a path below a directory may match.
+    pub(super) fn may_match_below(&self, directory: &[u8]) -> bool {
+        let Some(names) = &self.names else {
+            return true;
+        };
+        let mut expected = names.iter();
+        for name in directory.split(|it| *it == b'/') {
+            match expected.next() {
+                Some(Name::Any) => return true,
+                Some(Name::One(pattern)) if !pattern.is_match(OsStr::from_bytes(name)) => {
+                    return false;
+                }
+                Some(Name::One(_)) => {}
+                None => return self.directories.is_some(),
+            }
+        }
+        expected.next().is_some() || self.directories.is_some()
+    }
+}
+
+/// Refuses what `globset` would understand in another way than people who know rclone.
+fn check(pattern: &str) -> Result<(), &'static str> {
+    if pattern.is_empty() {
+        return Err("it is empty");
+    }
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err("it is longer than a path can be");
+    }
+    if pattern.contains("{{") {
+        return Err("regular expressions in {{ }} are not known here");
+    }
+    let inner = pattern.strip_prefix('/').unwrap_or(pattern);
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    for name in inner.split('/') {
+        if name.contains("**") && name != "**" {
+            return Err("** stands for directories, and is alone between slashes, as in **/*.jpg");
+        }
+        if matches!(name, "." | "..") || name.is_empty() && pattern != "/" {
+            return Err("no path has a name that is empty, . or ..");
+        }
+    }
+    Ok(())
+}
+
+/// Keeps slashes out of brackets: what is in them stands for a byte of a name.
+fn close_classes(pattern: &str) -> Result<String, &'static str> {
+    let mut closed = String::new();
+    let mut rest = pattern.chars().peekable();
+    while let Some(next) = rest.next() {
+        closed.push(next);
+        match next {
+            '\\' => closed.extend(rest.next()),
+            '[' => {
+                let negation = rest.next_if(|it| matches!(it, '!' | '^'));
+                let mut class = String::new();
+                // A bracket that comes first stands for itself.
+                class.extend(rest.next());
+                class.extend(std::iter::from_fn(|| rest.next_if(|it| *it != ']')));
+                check_class(&class)?;
+                closed.extend(negation.map(|_| '!'));
+                // Behind a first dash or bracket, which lose their meaning elsewhere.
+                let first = class.chars().next().filter(|it| matches!(it, '-' | ']'));
+                closed.extend(first);
+                closed.extend(negation.map(|_| '/'));
+                closed.push_str(&class[first.map_or(0, char::len_utf8)..]);
+            }
+            _ => {}
+        }
+    }
+    Ok(closed)
+}
+
+fn check_class(class: &str) -> Result<(), &'static str> {
+    if !class.is_ascii() {
+        return Err("[ ] stands for one byte: write {ä,ö} in place of [äö]");
+    }
+    let bytes = class.as_bytes();
+    let mut ranges = bytes.windows(3).filter(|it| it[1] == b'-');
+    if bytes.contains(&b'/') || ranges.any(|it| (it[0]..=it[2]).contains(&b'/')) {
+        return Err("[ ] stands for one byte of a name, and no name has a slash");
+    }
+    if matches!(bytes, [b'-' | b']', b'-', _, ..]) {
+        return Err("a range in [ ] begins with a letter or a digit");
+    }
+    Ok(())
+}
+
+/// The pattern of the directories of which all is matched; `None` for a pattern of files.
+fn directories(from_root: &str) -> Option<&str> {
+    let all = ["/**/*", "/**", "/"];
+    let rest = all.iter().find_map(|it| from_root.strip_suffix(it));
+    match (rest, from_root) {
+        (None, "" | "**" | "**/*") | (Some("**"), _) => Some(""),
+        (rest, _) => rest,
+    }
+}
+
+/// Longest pattern: the longest path of Linux.
+const PATTERN_BYTES_MAX: usize = 4_096;

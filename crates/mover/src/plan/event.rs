@@ -1,0 +1,111 @@
+//! What goes into a plan, and what comes out.
+
+use ftp::listing::{Entry, Modified};
+
+use super::task::{Task, TaskId};
+use crate::remedy::Remedy;
+
+/// What a lane has to tell.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The lane has its connections.
+    Opened {
+        /// Most small files that it takes at a time: one where the server does not take commands ahead.
+        depth: usize,
+    },
+    /// It has not.
+    Refused(Failure),
+    /// The source has these entries in the directory that the task lists.
+    Found(TaskId, Vec<Entry>),
+    /// A task of the lane is done.
+    Done(TaskId, Outcome),
+    /// A task of the lane has failed. Where that costs the connection, the lane's other tasks begin anew.
+    Failed(TaskId, Failure),
+    /// The lane has lost its connections while it had no task. A task that was given to it since has not begun.
+    Lost,
+}
+
+/// What came of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Of [`Task::Probe`].
+    Probed(Probe),
+    /// Of [`Task::Make`], [`Task::Replace`] and [`Task::MakeAbove`].
+    Made,
+    /// Of [`Task::ListDestination`] and [`Task::ListSurplus`].
+    Listed(Vec<Entry>),
+    /// Of [`Task::ListSource`]; some lines may not have been understood.
+    Ended {
+        /// How many.
+        not_understood: u64,
+    },
+    /// Of [`Task::Move`].
+    Moved {
+        /// Bytes of the file.
+        bytes: u64,
+    },
+    /// Of [`Task::Move`]: the file was whole at the destination already.
+    WasThere,
+    /// Of [`Task::Compare`].
+    Compared {
+        /// Whether source and destination have the same content.
+        is_equal: bool,
+    },
+    /// Of [`Task::Delete`] and [`Task::RemoveDirectory`].
+    Deleted,
+}
+
+/// What a root is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Probe {
+    /// A file, and what the destination has under its name.
+    File {
+        /// Bytes.
+        size_bytes: Option<u64>,
+        /// Time of its last change.
+        modified: Option<Modified>,
+        /// What the destination has.
+        there: Option<Entry>,
+        /// The destination's directory in which the file goes, if it may be missing.
+        above: Option<Vec<u8>>,
+    },
+    /// A directory.
+    Directory {
+        /// Whether the destination has it.
+        is_there: bool,
+    },
+    /// Nothing.
+    Missing,
+}
+
+/// Why a task or a lane failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What may help.
+    pub remedy: Remedy,
+    /// What went wrong, for people.
+    pub message: String,
+    /// Bytes had moved since the task began: it is worth another attempt however often it has been tried.
+    pub has_moved: bool,
+    /// The source is not what its listing said.
+    pub is_changed: bool,
+}
+
+/// What the caller does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Open a lane: connect and log in.
+    Open {
+        /// Which.
+        lane: usize,
+    },
+    /// Give a task to a lane.
+    Work {
+        /// Which.
+        lane: usize,
+        /// Names this attempt of the task in the lane's events.
+        id: TaskId,
+        /// What to do.
+        task: Task,
+    },
+}

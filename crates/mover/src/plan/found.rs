@@ -1,0 +1,358 @@
+//! What becomes of what listings bring.
+
+use ftp::{
+    command::escape,
+    listing::{Entry, Kind},
+};
+
+use super::{
+    Planner,
+    above::Wanted,
+    compare::{Decision, Difference, compare, decide, what_is_there},
+    event::Probe,
+    limits::{DEPTH_MAX, PATH_BYTES_MAX},
+    note::{Note, Result, Step},
+    options::Purpose,
+    queue::Queued,
+    task::{Directory, File, RelativePath, Task, TaskId},
+    tree::Presence,
+};
+
+impl Planner {
+    pub(super) fn probed(&mut self, root: usize, probe: Probe) {
+        let path = RelativePath::default();
+        match probe {
+            Probe::Missing => self.note_failure(root, path, "there is no such file or directory"),
+            Probe::File {
+                size_bytes,
+                modified,
+                there,
+                above,
+            } => {
+                let file = File {
+                    root,
+                    path,
+                    size_bytes,
+                    modified,
+                };
+                if let Some(file) = self.choose(file, there.as_ref(), false) {
+                    self.move_root(file, above);
+                }
+            }
+            Probe::Directory { is_there } => self.enter(Directory { root, path }, is_there),
+        }
+    }
+
+    fn enter(&mut self, directory: Directory, is_there: bool) {
+        let presence = if is_there {
+            Presence::There
+        } else {
+            Presence::Missing
+        };
+        self.tree.enter(&directory, presence);
+        if is_there {
+            let task = Task::ListDestination(directory);
+            return self.queue.push(Queued::new(task));
+        }
+        let is_wanted = self.options.makes_empty_directories || self.options.is_sync();
+        match self.options.purpose {
+            Purpose::Check { .. } if is_wanted => {
+                self.missing(directory.root, directory.path.clone());
+            }
+            Purpose::Copy | Purpose::Sync { .. } if is_wanted => self.want(&directory),
+            _ => {}
+        }
+        self.queue.push(Queued::new(Task::ListSource(directory)));
+    }
+
+    /// Enters a directory that the destination has as a file.
+    fn enter_in_place_of_a_file(&mut self, directory: Directory) {
+        self.tree.enter(&directory, Presence::Missing);
+        self.tree.node(&directory).is_replacement = true;
+        self.want(&directory);
+        self.queue.push(Queued::new(Task::ListSource(directory)));
+    }
+
+    fn want(&mut self, directory: &Directory) {
+        if self.options.is_dry_run {
+            return self.plan_to_make(directory);
+        }
+        if let Some(first) = self.tree.want(directory) {
+            self.make(first);
+        }
+    }
+
+    /// Makes a directory whose parent is there.
+    pub(super) fn make(&mut self, directory: Directory) {
+        let task = if self.tree.node(&directory).is_replacement {
+            Task::Replace(directory)
+        } else {
+            Task::Make(directory)
+        };
+        self.queue.push(Queued::new(task));
+    }
+
+    /// Tells once of a directory that would be made, and of those above it.
+    fn plan_to_make(&mut self, directory: &Directory) {
+        let root = directory.root;
+        let mut missing = Vec::new();
+        let mut next = Some(directory.path.clone());
+        while let Some(path) = next {
+            let node = self.tree.node(&Directory {
+                root,
+                path: path.clone(),
+            });
+            if node.presence != Presence::Missing {
+                break;
+            }
+            node.presence = Presence::There;
+            next = path.parent();
+            missing.push(path);
+        }
+        for path in missing.into_iter().rev() {
+            let result = Result::Planned(Step::Make);
+            self.notes.push_back(Note { root, path, result });
+        }
+    }
+
+    pub(super) fn found(&mut self, lane: usize, id: TaskId, entries: Vec<Entry>) {
+        let given = self.lanes.find(lane, |it| it.id == id);
+        let Some(Task::ListSource(directory)) = given.map(|it| &it.queued.task) else {
+            return;
+        };
+        let directory = directory.clone();
+        for entry in entries {
+            let node = self.tree.node(&directory);
+            if node.is_overfull || node.seen.contains(&entry.name) {
+                continue;
+            }
+            if node.seen.len() == self.limits.entries_max {
+                node.is_overfull = true;
+                let most = self.limits.entries_max;
+                let message = format!("the directory has more than {most} entries");
+                return self.note_failure(directory.root, directory.path, &message);
+            }
+            node.seen.insert(entry.name.clone());
+            self.found_one(&directory, entry);
+        }
+    }
+
+    fn found_one(&mut self, directory: &Directory, entry: Entry) {
+        let path = directory.path.join(&entry.name);
+        let root = directory.root;
+        let there = self.tree.node(directory).there.get(&entry.name).cloned();
+        if self.is_excluded(&path, &entry) {
+            let takes_excluded = self.options.deletion().is_some_and(|it| it.takes_excluded);
+            if let Some(there) = there.filter(|_| takes_excluded) {
+                self.surplus_one(directory, there);
+            }
+            return self.leave_out(root, path, "a filter");
+        }
+        if !is_sendable(&entry.name) {
+            let message = format!("the name {:?} has a line break", escape(&entry.name));
+            return self.note_failure(root, path, &message);
+        }
+        if let Err(message) = check_path(&path, entry.kind == Kind::Directory) {
+            return self.note_failure(root, path, &message);
+        }
+        match entry.kind {
+            Kind::File => {
+                let file = File {
+                    root,
+                    path,
+                    size_bytes: entry.size_bytes,
+                    modified: entry.modified,
+                };
+                if let Some(file) = self.choose(file, there.as_ref(), true) {
+                    self.move_below(directory, file);
+                }
+            }
+            Kind::Directory => self.found_directory(Directory { root, path }, there),
+            Kind::Symlink { .. } => self.leave_out(root, path, "a symbolic link"),
+            Kind::Other => self.leave_out(root, path, "neither a file nor a directory"),
+        }
+    }
+
+    fn found_directory(&mut self, directory: Directory, there: Option<Entry>) {
+        let most = self.limits.directories_waiting_max;
+        if self.queue.directories() >= most {
+            let message = format!("more than {most} directories wait to be listed");
+            return self.note_failure(directory.root, directory.path, &message);
+        }
+        match there.map(|it| it.kind) {
+            None => self.enter(directory, false),
+            Some(Kind::Directory) => self.enter(directory, true),
+            Some(kind) if self.options.is_check() => {
+                self.differs(directory.root, directory.path, what_is_there(&kind));
+            }
+            Some(Kind::File | Kind::Symlink { .. }) if self.options.is_sync() => {
+                self.enter_in_place_of_a_file(directory);
+            }
+            Some(kind) => self.conflict(directory.root, directory.path, &kind),
+        }
+    }
+
+    /// Whether the filter leaves out an entry of the source or of the destination.
+    pub(super) fn is_excluded(&self, path: &RelativePath, entry: &Entry) -> bool {
+        let (filter, path) = (&self.options.filter, path.to_bytes());
+        match entry.kind {
+            Kind::Directory => !filter.enters(&path),
+            _ => {
+                let now = self.options.begun_unix_s;
+                !filter.takes_file(&path, entry.size_bytes, entry.modified, now)
+            }
+        }
+    }
+
+    /// The file, if it is to be moved. `is_below` is false for a root.
+    fn choose(&mut self, file: File, there: Option<&Entry>, is_below: bool) -> Option<File> {
+        self.tally.found += 1;
+        if let Purpose::Check { compares_content } = self.options.purpose {
+            self.check(file, there, compares_content);
+            return None;
+        }
+        match decide(&file, there, &self.options) {
+            Decision::Move => return Some(self.wanted(file)),
+            Decision::Skip => {
+                self.tally.same += 1;
+                self.note(&file, Result::Same);
+            }
+            Decision::KeepNewer => {
+                self.leave_out(file.root, file.path, "the destination's is newer");
+            }
+            Decision::Conflict(kind) => match kind {
+                Kind::Symlink { .. } if self.options.is_sync() => return Some(self.wanted(file)),
+                Kind::Directory if self.options.is_sync() && is_below => {
+                    let file = self.wanted(file);
+                    self.replace_directory(file);
+                }
+                kind => self.conflict(file.root, file.path, &kind),
+            },
+        }
+        None
+    }
+
+    fn wanted(&mut self, file: File) -> File {
+        self.tally.wanted += 1;
+        self.tally.bytes_wanted += file.size_bytes.unwrap_or(0);
+        file
+    }
+
+    fn check(&mut self, file: File, there: Option<&Entry>, compares_content: bool) {
+        let Some(there) = there else {
+            return self.missing(file.root, file.path);
+        };
+        match compare(&file, there, compares_content) {
+            Difference::None => {
+                self.tally.same += 1;
+                self.note(&file, Result::Same);
+            }
+            Difference::In(what) => self.differs(file.root, file.path, what),
+            Difference::InContentPerhaps => {
+                let file = self.wanted(file);
+                self.queue.push(Queued::new(Task::Compare(file)));
+            }
+        }
+    }
+
+    /// Moves a root that is a file. Its directory may have to be made first.
+    fn move_root(&mut self, file: File, above: Option<Vec<u8>>) {
+        let Some(above) = above.filter(|_| !self.options.is_dry_run) else {
+            return self.move_now(file);
+        };
+        let root = file.root;
+        match self.above.want(&above, file) {
+            Wanted::ToMake => {
+                let task = Task::MakeAbove { root, path: above };
+                self.queue.push(Queued::new(task));
+            }
+            Wanted::Waits => {}
+            Wanted::Ready(file) => self.move_now(file),
+            Wanted::Lost(file, reason) => self.note_failure(file.root, file.path, &reason),
+        }
+    }
+
+    fn move_below(&mut self, directory: &Directory, file: File) {
+        self.want(directory);
+        match self.tree.wait(directory, file) {
+            Ok(()) => {}
+            Err((file, Presence::There)) => self.move_now(file),
+            Err((file, _)) => {
+                self.note_failure(file.root, file.path, "its directory cannot be made");
+            }
+        }
+    }
+
+    /// Moves a file whose directory is there.
+    pub(super) fn move_now(&mut self, file: File) {
+        if self.options.is_dry_run {
+            self.note(&file, Result::Planned(Step::Move));
+        } else {
+            self.queue.push(Queued::new(Task::Move(file)));
+        }
+    }
+
+    /// The destination does not list a directory: nothing in it is known.
+    pub(super) fn unknown(&mut self, directory: Directory, message: String) {
+        let Directory { root, path } = directory.clone();
+        if self.options.is_check() {
+            return self.note_failure(root, path, &message);
+        }
+        if self.options.deletion().is_some() {
+            // The source's files can be moved. What is deleted would be a guess.
+            self.note_failure(root, path, &message);
+        } else if !self.is_unknown_told {
+            self.is_unknown_told = true;
+            let result = Result::Unknown(message);
+            self.notes.push_back(Note { root, path, result });
+        }
+        self.queue.push(Queued::new(Task::ListSource(directory)));
+    }
+
+    pub(super) fn differs(&mut self, root: usize, path: RelativePath, what: &'static str) {
+        self.tally.differing += 1;
+        let result = Result::Differs(what);
+        self.notes.push_back(Note { root, path, result });
+    }
+
+    fn missing(&mut self, root: usize, path: RelativePath) {
+        self.tally.missing += 1;
+        let result = Result::Missing;
+        self.notes.push_back(Note { root, path, result });
+    }
+
+    fn conflict(&mut self, root: usize, path: RelativePath, there: &Kind) {
+        let message = format!(
+            "the destination has {} with this name",
+            what_is_there(there)
+        );
+        self.note_failure(root, path, &message);
+    }
+
+    fn leave_out(&mut self, root: usize, path: RelativePath, why: &'static str) {
+        self.tally.left_out += 1;
+        let result = Result::LeftOut(why);
+        self.notes.push_back(Note { root, path, result });
+    }
+}
+
+/// Refuses what lies too deep.
+pub(super) fn check_path(
+    path: &RelativePath,
+    is_directory: bool,
+) -> std::result::Result<(), String> {
+    let names = path.names();
+    if is_directory && names.len() > DEPTH_MAX {
+        return Err(format!("it lies deeper than {DEPTH_MAX} directories"));
+    }
+    let bytes: usize = names.iter().map(|it| it.len() + 1).sum();
+    if bytes > PATH_BYTES_MAX {
+        return Err(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
+    }
+    Ok(())
+}
+
+/// Whether FTP can carry a name.
+fn is_sendable(name: &[u8]) -> bool {
+    !name.iter().any(|it| matches!(it, b'\r' | b'\n'))
+}

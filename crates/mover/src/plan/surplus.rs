@@ -1,0 +1,357 @@
+//! What only the destination has: told, or deleted once everything else has been done.
+//!
+//! Nothing is deleted after a failure of any kind, nor more than is allowed: a listing that broke off, or a disk that is
+//! not mounted, must not empty the destination. Files go first, then directories from the bottom up.
+
+use std::collections::{HashMap, HashSet};
+
+use ftp::listing::{Entry, Kind};
+
+use super::{
+    Planner,
+    found::check_path,
+    note::{Note, Result, Step},
+    options::Purpose,
+    queue::Queued,
+    task::{Directory, File, Place, RelativePath, Task},
+};
+
+/// What only the destination has.
+#[derive(Debug, Default)]
+pub(super) struct Surplus {
+    files: Vec<Place>,
+    directories: Vec<Directory>,
+    /// Directories that cannot be removed: something in them stays.
+    kept: HashSet<(usize, RelativePath)>,
+    /// Files that wait until the directory that has their name is removed.
+    replacing: HashMap<(usize, RelativePath), File>,
+    /// Entries that the destination has in all.
+    there: u64,
+    is_overfull: bool,
+    stage: Stage,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    /// Everything but deletions.
+    #[default]
+    Moving,
+    /// Files are deleted.
+    Files,
+    /// Directories are removed, the deepest first.
+    Directories,
+    Done,
+}
+
+impl Surplus {
+    /// Whether no deletion is to come.
+    pub(super) fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// Something in a directory stays, so it and those above it do.
+    fn keep(&mut self, root: usize, path: &RelativePath) {
+        let mut next = Some(path.clone());
+        while let Some(path) = next {
+            next = path.parent();
+            if !self.kept.insert((root, path)) {
+                return;
+            }
+        }
+    }
+
+    /// The same for what is in a directory.
+    pub(super) fn keep_above(&mut self, root: usize, path: &RelativePath) {
+        if let Some(parent) = path.parent() {
+            self.keep(root, &parent);
+        }
+    }
+
+    fn is_kept(&self, directory: &Directory) -> bool {
+        let key = (directory.root, directory.path.clone());
+        self.kept.contains(&key)
+    }
+
+    /// The deepest directories that are left.
+    fn next_directories(&mut self) -> Vec<Directory> {
+        let depth = |it: &Directory| it.path.names().len();
+        let deepest = self.directories.iter().map(depth).max();
+        let deepest = self
+            .directories
+            .extract_if(.., |it| Some(depth(it)) == deepest);
+        deepest.collect()
+    }
+}
+
+impl Planner {
+    /// The destination's listing of a directory.
+    pub(super) fn there(&mut self, directory: Directory, entries: Vec<Entry>) {
+        if let Err(message) = self.count_there(&entries) {
+            return self.note_failure(directory.root, directory.path, &message);
+        }
+        let by_name = entries.into_iter().map(|it| (it.name.clone(), it));
+        self.tree.node(&directory).there = by_name.collect();
+        self.queue.push(Queued::new(Task::ListSource(directory)));
+    }
+
+    /// The destination's listing of a directory that the source does not have.
+    pub(super) fn surplus_listed(&mut self, directory: &Directory, entries: Vec<Entry>) {
+        if let Err(message) = self.count_there(&entries) {
+            return self.note_failure(directory.root, directory.path.clone(), &message);
+        }
+        for entry in entries {
+            self.surplus_one(directory, entry);
+        }
+    }
+
+    fn count_there(&mut self, entries: &[Entry]) -> std::result::Result<(), String> {
+        self.surplus.there += entries.len() as u64;
+        let most = self.limits.entries_there_max;
+        if entries.len() > most {
+            return Err(format!(
+                "the destination's directory has more than {most} entries"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The source's listing of a directory has ended.
+    pub(super) fn ended(&mut self, directory: &Directory, not_understood: u64) {
+        let node = self.tree.node(directory);
+        let there = std::mem::take(&mut node.there);
+        let seen = std::mem::take(&mut node.seen);
+        let Directory { root, path } = directory.clone();
+        if not_understood > 0 {
+            let message = format!("{not_understood} lines of its listing are not understood");
+            return self.note_failure(root, path, &message);
+        }
+        if self.options.purpose == Purpose::Copy || node.is_overfull {
+            return;
+        }
+        let mut surplus: Vec<Entry> = there
+            .into_values()
+            .filter(|it| !seen.contains(&it.name))
+            .collect();
+        surplus.sort_by(|a, b| a.name.cmp(&b.name));
+        if seen.is_empty() && self.is_suspicious(directory, &surplus) {
+            let message = format!(
+                "the source lists nothing there, and the destination has {} entries: nothing is deleted without \
+                 --trust-empty",
+                surplus.len()
+            );
+            return self.note_failure(root, path, &message);
+        }
+        for entry in surplus {
+            self.surplus_one(directory, entry);
+        }
+    }
+
+    /// Whether a listing of the source that is empty may be wrong: it would cost something.
+    fn is_suspicious(&self, directory: &Directory, surplus: &[Entry]) -> bool {
+        let Some(deletion) = self.options.deletion() else {
+            return false;
+        };
+        let is_doomed = |it: &Entry| {
+            let path = directory.path.join(&it.name);
+            deletion.takes_excluded || !self.is_excluded(&path, it)
+        };
+        !deletion.trusts_empty && surplus.iter().any(is_doomed)
+    }
+
+    /// Something that the destination has, and the source has not or leaves out.
+    pub(super) fn surplus_one(&mut self, directory: &Directory, entry: Entry) {
+        let root = directory.root;
+        let path = directory.path.join(&entry.name);
+        let deletion = self.options.deletion();
+        let is_excluded = self.is_excluded(&path, &entry);
+        if is_excluded && !deletion.is_some_and(|it| it.takes_excluded) {
+            return self.surplus.keep(root, &directory.path);
+        }
+        if deletion.is_none() {
+            self.tally.surplus += 1;
+            let result = Result::Surplus;
+            return self.notes.push_back(Note { root, path, result });
+        }
+        if entry.kind == Kind::Directory {
+            self.doom_directory(Directory { root, path });
+        } else if self.dooms() {
+            self.surplus.files.push(Place { root, path });
+        }
+    }
+
+    fn doom_directory(&mut self, directory: Directory) {
+        if let Err(message) = check_path(&directory.path, true) {
+            return self.note_failure(directory.root, directory.path, &message);
+        }
+        if self.dooms() {
+            self.surplus.directories.push(directory.clone());
+            self.queue.push(Queued::new(Task::ListSurplus(directory)));
+        }
+    }
+
+    /// Counts something that is to be deleted; false if that is too much.
+    fn dooms(&mut self) -> bool {
+        let count = self.surplus.files.len() + self.surplus.directories.len();
+        let most = self.limits.surplus_max;
+        if count < most {
+            return true;
+        }
+        if !self.surplus.is_overfull {
+            self.surplus.is_overfull = true;
+            let message = format!("more than {most} entries would be deleted");
+            self.note_failure(0, RelativePath::default(), &message);
+        }
+        false
+    }
+
+    /// A file is to be where the destination has a directory.
+    pub(super) fn replace_directory(&mut self, file: File) {
+        let directory = Directory {
+            root: file.root,
+            path: file.path.clone(),
+        };
+        let key = (file.root, file.path.clone());
+        if self.options.deletion().is_some() {
+            self.surplus.replacing.insert(key, file);
+            self.doom_directory(directory);
+        } else if self.options.is_dry_run {
+            self.move_now(file);
+        } else {
+            // What is in it may be of worth, so only an empty one goes.
+            self.surplus.replacing.insert(key, file);
+            self.queue
+                .push(Queued::new(Task::RemoveDirectory(directory)));
+        }
+    }
+
+    /// Goes on to the next stage when all of one is done.
+    pub(super) fn advance(&mut self) {
+        while self.is_at_rest() && self.surplus.stage != Stage::Done {
+            if self.is_given_up {
+                self.end_surplus("it was not removed");
+                return;
+            }
+            match self.surplus.stage {
+                Stage::Moving => self.begin_deletion(),
+                Stage::Files | Stage::Directories => {
+                    self.surplus.stage = Stage::Directories;
+                    let directories = self.surplus.next_directories();
+                    if directories.is_empty() {
+                        self.end_surplus("something in it is kept");
+                    }
+                    for directory in directories {
+                        if !self.surplus.is_kept(&directory) {
+                            self.queue
+                                .push(Queued::new(Task::RemoveDirectory(directory)));
+                        }
+                    }
+                }
+                Stage::Done => {}
+            }
+        }
+    }
+
+    /// Everything but the deletions is done.
+    fn begin_deletion(&mut self) {
+        let surplus = &self.surplus;
+        let removable = surplus.directories.iter().filter(|it| !surplus.is_kept(it));
+        let count = (surplus.files.len() + removable.count()) as u64;
+        self.tally.doomed = count;
+        let Some(deletion) = self.options.deletion().filter(|_| count > 0) else {
+            return self.end_surplus("something in it is kept");
+        };
+        let refusal = if self.tally.failed > 0 {
+            Some("something has failed".to_owned())
+        } else if deletion.max.allows(count, surplus.there) {
+            None
+        } else {
+            Some(format!("--max-delete {} does not allow that", deletion.max))
+        };
+        if let Some(refusal) = refusal {
+            let message = format!(
+                "{count} of the {} entries of the destination would be deleted, and {refusal}: nothing is deleted",
+                surplus.there
+            );
+            self.note_failure(0, RelativePath::default(), &message);
+            return self.end_surplus("it is not deleted");
+        }
+        if self.options.is_dry_run {
+            return self.plan_deletion();
+        }
+        self.surplus.stage = Stage::Files;
+        for place in std::mem::take(&mut self.surplus.files) {
+            self.queue.push(Queued::new(Task::Delete(place)));
+        }
+    }
+
+    /// Tells what would be deleted.
+    fn plan_deletion(&mut self) {
+        let files = std::mem::take(&mut self.surplus.files);
+        let mut places = files;
+        loop {
+            let directories = self.surplus.next_directories();
+            if directories.is_empty() {
+                break;
+            }
+            let removable = directories
+                .into_iter()
+                .filter(|it| !self.surplus.is_kept(it));
+            places.extend(removable.map(|Directory { root, path }| Place { root, path }));
+        }
+        for Place { root, path } in places {
+            let file = self.surplus.replacing.remove(&(root, path.clone()));
+            let result = Result::Planned(Step::Delete);
+            self.notes.push_back(Note { root, path, result });
+            if let Some(file) = file {
+                self.move_now(file);
+            }
+        }
+        self.end_surplus("something in it is kept");
+    }
+
+    /// The job is done. Files that still wait for a directory to go cannot be moved.
+    fn end_surplus(&mut self, why: &str) {
+        self.surplus.stage = Stage::Done;
+        let mut waiting: Vec<File> = std::mem::take(&mut self.surplus.replacing)
+            .into_values()
+            .collect();
+        waiting.sort_by(|a, b| (a.root, &a.path).cmp(&(b.root, &b.path)));
+        for file in waiting {
+            let message = format!("the destination has a directory with this name, and {why}");
+            self.note_failure(file.root, file.path, &message);
+        }
+    }
+
+    pub(super) fn deleted(&mut self, root: usize, path: RelativePath) {
+        self.tally.deleted += 1;
+        let result = Result::Deleted;
+        self.notes.push_back(Note { root, path, result });
+    }
+
+    pub(super) fn removed(&mut self, directory: Directory) {
+        let Directory { root, path } = directory;
+        let file = self.surplus.replacing.remove(&(root, path.clone()));
+        self.deleted(root, path);
+        if let Some(file) = file {
+            self.move_now(file);
+        }
+    }
+
+    /// A directory cannot be removed.
+    pub(super) fn not_removed(&mut self, directory: &Directory, message: &str) {
+        let Directory { root, path } = directory.clone();
+        self.surplus.keep_above(root, &path);
+        let file = self.surplus.replacing.remove(&(root, path.clone()));
+        if file.is_some() {
+            let hint = match self.options.deletion() {
+                Some(_) => "",
+                None => ", and only --delete removes what is in it",
+            };
+            let message =
+                format!("the destination has a directory with this name{hint}: {message}");
+            return self.note_failure(root, path, &message);
+        }
+        self.note_failure(root, path, message);
+    }
+}

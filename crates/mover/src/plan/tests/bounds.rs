@@ -1,0 +1,368 @@
+//! What a server may not do to a plan: refuse some of several connections, list without end, hide its directories.
+
+use super::*;
+
+/// A plan, and what it has asked for.
+struct Desk {
+    planner: Planner,
+    now: Instant,
+    opening: Vec<usize>,
+    work: Vec<(usize, TaskId, Task)>,
+}
+
+impl Desk {
+    fn new(roots: usize, options: Options) -> Self {
+        let mut desk = Self {
+            planner: Planner::new(roots, options),
+            now: Instant::now(),
+            opening: Vec::new(),
+            work: Vec::new(),
+        };
+        desk.ask();
+        desk
+    }
+
+    fn ask(&mut self) {
+        while let Some(action) = self.planner.poll(self.now) {
+            match action {
+                Action::Open { lane } => self.opening.push(lane),
+                Action::Work { lane, id, task } => self.work.push((lane, id, task)),
+            }
+        }
+    }
+
+    /// Opens the lane that has waited longest.
+    fn open(&mut self) {
+        let lane = self.opening.remove(0);
+        self.planner
+            .handle(lane, Event::Opened { depth: 1 }, self.now);
+        self.ask();
+    }
+
+    fn refuse(&mut self, remedy: Remedy) {
+        let lane = self.opening.remove(0);
+        let event = Event::Refused(failure(remedy));
+        self.planner.handle(lane, event, self.now);
+        self.ask();
+    }
+
+    /// Ends the first task that is under way.
+    fn done(&mut self, outcome: Outcome) -> Task {
+        let (lane, id, task) = self.work.remove(0);
+        self.planner
+            .handle(lane, Event::Done(id, outcome), self.now);
+        self.ask();
+        task
+    }
+
+    fn fail(&mut self, remedy: Remedy) -> Task {
+        let (lane, id, task) = self.work.remove(0);
+        let event = Event::Failed(id, failure(remedy));
+        self.planner.handle(lane, event, self.now);
+        self.ask();
+        task
+    }
+
+    fn found(&mut self, entries: Vec<Entry>) {
+        let (lane, id, _) = self.work[0];
+        self.planner
+            .handle(lane, Event::Found(id, entries), self.now);
+        self.ask();
+    }
+
+    fn failures(&mut self) -> Vec<String> {
+        let notes = std::iter::from_fn(|| self.planner.next_note());
+        let failures = notes.filter_map(|note| match note.result {
+            Result::Failed(reason) => Some(format!("{}: {reason}", note.path)),
+            _ => None,
+        });
+        failures.collect()
+    }
+
+    /// The root is a directory, which the destination has or has not.
+    fn enter(&mut self, is_there: bool) {
+        self.open();
+        self.done(Outcome::Probed(Probe::Directory { is_there }));
+    }
+}
+
+fn lanes(lanes_max: usize) -> Options {
+    Options {
+        lanes_max,
+        ..Options::default()
+    }
+}
+
+fn directory(name: &str) -> Entry {
+    entry(name.as_bytes(), Kind::Directory, None, 0)
+}
+
+fn file(name: &str) -> Entry {
+    entry(name.as_bytes(), Kind::File, Some(1), 0)
+}
+
+const ENDED: Outcome = Outcome::Ended { not_understood: 0 };
+
+#[test]
+fn one_lane_logs_in_before_the_others_try() {
+    let mut desk = Desk::new(4, lanes(4));
+    assert_eq!(desk.opening, [0]);
+    desk.open();
+    assert_eq!(desk.opening, [1, 2, 3]);
+}
+
+#[test]
+fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
+    let mut desk = Desk::new(5, lanes(4));
+    desk.open();
+    assert_eq!(desk.opening, [1, 2, 3]);
+    // The only lane that is up goes, and the next is refused: two are still on their way.
+    desk.fail(Remedy::Reconnect);
+    desk.refuse(Remedy::GiveUpServer);
+    assert!(!desk.planner.is_finished());
+    assert_eq!(desk.failures(), [""; 0]);
+    desk.open();
+    assert!(!desk.work.is_empty(), "what waits is done");
+}
+
+#[test]
+fn the_last_log_in_that_is_refused_ends_the_job() {
+    let mut desk = Desk::new(5, lanes(3));
+    desk.open();
+    desk.fail(Remedy::Reconnect);
+    while !desk.opening.is_empty() {
+        assert!(!desk.planner.is_finished());
+        desk.refuse(Remedy::GiveUpServer);
+    }
+    assert!(desk.planner.is_finished());
+    assert_eq!(desk.failures().len(), 5);
+}
+
+#[test]
+fn a_server_that_was_full_is_asked_again_after_a_while() {
+    let mut desk = Desk::new(100, lanes(4));
+    desk.open();
+    assert_eq!(desk.opening.len(), 3);
+    desk.open();
+    desk.refuse(Remedy::FewerConnections);
+    desk.open();
+    assert_eq!(desk.opening, [0; 0], "three are up, and no more may be");
+    for _ in 0..40 {
+        desk.done(Outcome::Probed(Probe::Missing));
+    }
+    assert_eq!(desk.opening, [0; 0]);
+    desk.now += Duration::from_secs(180);
+    desk.done(Outcome::Probed(Probe::Missing));
+    assert_eq!(desk.opening.len(), 1, "one more");
+    desk.refuse(Remedy::FewerConnections);
+    desk.now += Duration::from_secs(60);
+    desk.done(Outcome::Probed(Probe::Missing));
+    assert_eq!(desk.opening, [0; 0], "not so soon");
+    assert_eq!(desk.work.len(), 3, "none of those that were up is lost");
+}
+
+#[test]
+fn directories_end_at_a_depth_and_paths_at_a_length() {
+    let mut desk = Desk::new(1, lanes(1));
+    desk.enter(true);
+    let mut depth = 0;
+    while let Some((_, _, task)) = desk.work.first() {
+        match task {
+            Task::ListDestination(_) => drop(desk.done(Outcome::Listed(vec![directory("d")]))),
+            Task::ListSource(_) => {
+                desk.found(vec![directory("d")]);
+                desk.done(ENDED);
+                depth += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(depth <= DEPTH_MAX + 1, "without end");
+    }
+    assert_eq!(depth, DEPTH_MAX + 1, "the root, and those below it");
+    let failures = desk.failures();
+    assert!(
+        failures[0].ends_with("deeper than 256 directories"),
+        "{failures:?}"
+    );
+
+    let mut desk = Desk::new(1, lanes(1));
+    desk.enter(false);
+    for _ in 0..17 {
+        desk.found(vec![directory(&"d".repeat(250))]);
+        desk.done(ENDED);
+    }
+    let failures = desk.failures();
+    assert!(
+        failures[0].ends_with("its path is longer than 4096 bytes"),
+        "{failures:?}"
+    );
+    assert!(desk.planner.is_finished());
+}
+
+#[test]
+fn a_directory_with_too_many_entries_fails_and_the_rest_goes_on() {
+    let mut desk = Desk::new(1, lanes(1));
+    desk.planner.limits.entries_there_max = 3;
+    desk.planner.limits.entries_max = 3;
+    desk.enter(true);
+    let names = ["a", "b", "c", "d"];
+    desk.done(Outcome::Listed(names.map(file).to_vec()));
+    let failures = desk.failures();
+    assert_eq!(
+        failures,
+        [": the destination's directory has more than 3 entries"]
+    );
+    assert!(desk.planner.is_finished());
+
+    let mut desk = Desk::new(1, lanes(1));
+    desk.planner.limits.entries_max = 3;
+    desk.enter(true);
+    desk.done(Outcome::Listed(Vec::new()));
+    desk.found(names[..2].iter().map(|it| file(it)).collect());
+    desk.found(["c", "d", "e"].map(file).to_vec());
+    desk.found(["f", "g"].map(file).to_vec());
+    assert_eq!(desk.failures(), [": the directory has more than 3 entries"]);
+    desk.done(ENDED);
+    let mut moved = 0;
+    while !desk.planner.is_finished() {
+        desk.done(Outcome::Moved { bytes: 1 });
+        moved += 1;
+    }
+    assert_eq!(moved, 3);
+}
+
+#[test]
+fn directories_that_wait_have_a_bound() {
+    let mut desk = Desk::new(1, lanes(1));
+    desk.planner.limits.directories_waiting_max = 2;
+    desk.enter(false);
+    desk.found(["a", "b", "c"].map(directory).to_vec());
+    assert_eq!(
+        desk.failures(),
+        ["c: more than 2 directories wait to be listed"]
+    );
+}
+
+#[test]
+fn files_that_wait_for_directories_hold_listings_up() {
+    let mut desk = Desk::new(1, lanes(2));
+    desk.enter(false);
+    desk.found(vec![file("a")]);
+    desk.open();
+    desk.found(vec![directory("more")]);
+    for at in 1..FILES_AHEAD {
+        desk.found(vec![file(&format!("file {at}"))]);
+    }
+    let made = desk
+        .work
+        .iter()
+        .position(|(_, _, it)| matches!(it, Task::Make(_)));
+    assert_eq!(made, Some(1), "the other lane makes the directory");
+    desk.done(ENDED);
+    assert_eq!(
+        desk.work.len(),
+        1,
+        "10,000 files wait, and nothing more is listed"
+    );
+    desk.done(Outcome::Made);
+    assert!(
+        desk.work
+            .iter()
+            .any(|(_, _, it)| matches!(it, Task::Move(_)))
+    );
+}
+
+#[test]
+fn a_root_that_is_a_file_wants_its_directory_made_first() {
+    let mut desk = Desk::new(3, lanes(1));
+    desk.open();
+    let probe = |above: Option<&[u8]>| {
+        Outcome::Probed(Probe::File {
+            size_bytes: Some(1),
+            modified: None,
+            there: None,
+            above: above.map(<[u8]>::to_vec),
+        })
+    };
+    desk.done(probe(Some(b"new")));
+    desk.done(probe(Some(b"new")));
+    desk.done(probe(None));
+    let made = desk.done(Outcome::Made);
+    assert!(matches!(made, Task::MakeAbove { root: 0, .. }), "{made:?}");
+    for _ in 0..3 {
+        let moved = desk.done(Outcome::Moved { bytes: 1 });
+        assert!(matches!(moved, Task::Move(_)), "{moved:?}");
+    }
+    assert!(desk.planner.is_finished());
+
+    let mut desk = Desk::new(2, lanes(1));
+    desk.open();
+    desk.done(probe(Some(b"new")));
+    desk.done(probe(Some(b"new")));
+    desk.fail(Remedy::GiveUpFile);
+    assert!(desk.planner.is_finished());
+    assert_eq!(desk.planner.tally().failed, 2);
+    let failure = ": its directory cannot be made: it was not to be";
+    assert_eq!(desk.failures(), [failure; 2]);
+}
+
+#[test]
+fn a_destination_that_does_not_list_takes_everything() {
+    let mut desk = Desk::new(1, lanes(1));
+    desk.enter(true);
+    desk.fail(Remedy::GiveUpFile);
+    desk.found(vec![file("a"), directory("d")]);
+    desk.done(ENDED);
+    // The directory is not known to be there.
+    desk.found(vec![file("b")]);
+    desk.done(ENDED);
+    let tasks: Vec<Task> = std::iter::from_fn(|| {
+        let (_, _, task) = desk.work.first()?;
+        let outcome = match task {
+            Task::Make(_) => Outcome::Made,
+            _ => Outcome::Moved { bytes: 1 },
+        };
+        Some(desk.done(outcome))
+    })
+    .collect();
+    assert_eq!(tasks.len(), 3, "{tasks:?}");
+    let tally = desk.planner.tally();
+    assert_eq!((tally.moved, tally.failed), (2, 0));
+    let notes: Vec<Note> = std::iter::from_fn(|| desk.planner.next_note()).collect();
+    let told = notes
+        .iter()
+        .filter(|it| matches!(it.result, Result::Unknown(_)));
+    assert_eq!(told.count(), 1, "{notes:?}");
+}
+
+#[test]
+fn what_has_the_name_of_a_file_or_directory_is_told() {
+    let mut desk = Desk::new(1, lanes(1));
+    desk.enter(true);
+    let there = |name: &str, kind| entry(name.as_bytes(), kind, None, 0);
+    let link = || Kind::Symlink { target: None };
+    desk.done(Outcome::Listed(vec![
+        there("a", Kind::Directory),
+        there("b", link()),
+        there("c", Kind::Other),
+        there("d", Kind::File),
+        there("e", link()),
+    ]));
+    desk.found(vec![
+        file("a"),
+        file("b"),
+        file("c"),
+        directory("d"),
+        directory("e"),
+    ]);
+    assert_eq!(
+        desk.failures(),
+        [
+            "a: the destination has a directory with this name",
+            "b: the destination has a symbolic link with this name",
+            "c: the destination has a device or a socket with this name",
+            "d: the destination has a file with this name",
+            "e: the destination has a symbolic link with this name",
+        ]
+    );
+}

@@ -1,0 +1,252 @@
+//! Two trees in memory, and a plan that works on them: tasks end in any order, and connections are lost before or after
+//! they took effect.
+
+use super::*;
+use crate::plan::task::Place;
+
+/// What a path has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Thing {
+    Directory,
+    /// Size, time and content.
+    File(u64, i64, u8),
+    Link,
+}
+
+/// Things by their paths; the root has the empty one.
+pub(super) type Tree = BTreeMap<String, Thing>;
+
+/// Two trees, and a plan.
+pub(super) struct Trees {
+    planner: Planner,
+    pub(super) source: Tree,
+    pub(super) destination: Tree,
+    random: Pcg64Mcg,
+    /// How often a connection is lost.
+    pub(super) loss: f64,
+    /// Paths at which every task is refused.
+    pub(super) refused: BTreeSet<String>,
+    /// Directories whose listing at the source has lines that are not understood.
+    pub(super) strange: BTreeSet<String>,
+    open: BTreeSet<usize>,
+    pub(super) lost: u64,
+    pub(super) deleted: Vec<String>,
+    pub(super) moved: u64,
+    pub(super) notes: Vec<Note>,
+}
+
+/// A tree of these paths: a slash behind makes a directory, `@` in front of the path a link.
+pub(super) fn tree(paths: &[&str]) -> Tree {
+    let mut tree = Tree::from([(String::new(), Thing::Directory)]);
+    for path in paths {
+        let (path, thing) = match (path.strip_suffix('/'), path.strip_prefix('@')) {
+            (Some(path), _) => (path, Thing::Directory),
+            (_, Some(path)) => (path, Thing::Link),
+            _ => (*path, Thing::File(path.len() as u64, 1_000, 0)),
+        };
+        let slashes = path.match_indices('/');
+        for (at, _) in slashes {
+            tree.insert(path[..at].to_owned(), Thing::Directory);
+        }
+        tree.insert(path.to_owned(), thing);
+    }
+    tree
+}
+
+impl Trees {
+    pub(super) fn new(source: &[&str], destination: &[&str], options: Options) -> Self {
+        Self::of(tree(source), tree(destination), options, 1)
+    }
+
+    pub(super) fn of(source: Tree, destination: Tree, options: Options, seed: u64) -> Self {
+        Self {
+            planner: Planner::new(1, options),
+            source,
+            destination,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            loss: 0.0,
+            refused: BTreeSet::new(),
+            strange: BTreeSet::new(),
+            open: BTreeSet::new(),
+            lost: 0,
+            deleted: Vec::new(),
+            moved: 0,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Runs to the end.
+    pub(super) fn run(&mut self) -> Tally {
+        let mut now = Instant::now();
+        let mut pending = Vec::new();
+        for _ in 0..100_000 {
+            pending.extend(std::iter::from_fn(|| self.planner.poll(now)));
+            self.notes
+                .extend(std::iter::from_fn(|| self.planner.next_note()));
+            if self.planner.is_finished() {
+                return self.planner.tally();
+            }
+            if pending.is_empty() {
+                now = self.planner.due().expect("something is to come").max(now);
+                continue;
+            }
+            let next = pending.swap_remove(self.random.random_range(..pending.len()));
+            match next {
+                Action::Open { lane } => {
+                    self.open.insert(lane);
+                    self.planner.handle(lane, Event::Opened { depth: 2 }, now);
+                }
+                Action::Work { lane, id, task } => {
+                    // The lane was lost before.
+                    if !self.open.contains(&lane) {
+                        continue;
+                    }
+                    let event = self.work(lane, id, task, now);
+                    let is_lost =
+                        matches!(&event, Event::Failed(_, it) if it.remedy == Remedy::Reconnect);
+                    if is_lost {
+                        self.lost += 1;
+                        self.open.remove(&lane);
+                        // Its other tasks never begin.
+                        pending.retain(
+                            |it| !matches!(it, Action::Work { lane: other, .. } if *other == lane),
+                        );
+                    }
+                    self.planner.handle(lane, event, now);
+                }
+            }
+        }
+        panic!("the plan does not end");
+    }
+
+    fn work(&mut self, lane: usize, id: TaskId, task: Task, now: Instant) -> Event {
+        let (_, path) = task.place();
+        let path = String::from_utf8(path.to_bytes()).expect("text");
+        if self.refused.contains(&path) && !matches!(task, Task::Probe { .. }) {
+            return Event::Failed(id, failure(Remedy::GiveUpFile));
+        }
+        if self.random.random_bool(self.loss) {
+            return Event::Failed(id, failure(Remedy::Reconnect));
+        }
+        let done = self.effect(lane, id, task, &path, now);
+        // The last thing that a server does may be what nobody hears of.
+        match done {
+            Ok(_) if self.random.random_bool(self.loss) => {
+                Event::Failed(id, failure(Remedy::Reconnect))
+            }
+            Ok(outcome) => Event::Done(id, outcome),
+            Err(remedy) => Event::Failed(id, failure(remedy)),
+        }
+    }
+
+    fn effect(
+        &mut self,
+        lane: usize,
+        id: TaskId,
+        task: Task,
+        path: &str,
+        now: Instant,
+    ) -> std::result::Result<Outcome, Remedy> {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        Ok(match task {
+            Task::Probe { .. } => Outcome::Probed(Probe::Directory {
+                is_there: self.destination.contains_key(""),
+            }),
+            Task::ListSource(_) => {
+                let entries = children_of(&self.source, path);
+                let half = entries.len() / 2;
+                for entries in [&entries[..half], &entries[half..]] {
+                    let event = Event::Found(id, entries.to_vec());
+                    self.planner.handle(lane, event, now);
+                }
+                let not_understood = u64::from(self.strange.contains(path));
+                Outcome::Ended { not_understood }
+            }
+            Task::ListDestination(_) | Task::ListSurplus(_) => {
+                Outcome::Listed(children_of(&self.destination, path))
+            }
+            Task::Make(_) | Task::Replace(_) => {
+                let is_replacement = matches!(task, Task::Replace(_));
+                assert!(
+                    path.is_empty() || self.is_directory(parent),
+                    "{parent} is first"
+                );
+                let there = self.destination.insert(path.to_owned(), Thing::Directory);
+                let may_be_there = is_replacement || self.loss > 0.0;
+                assert!(there.is_none() || may_be_there, "{path} is new");
+                Outcome::Made
+            }
+            Task::Move(_) => {
+                assert!(
+                    self.deleted.is_empty() || self.was_directory(path),
+                    "{path}: deletions come last"
+                );
+                assert!(self.is_directory(parent), "{parent} is there");
+                assert!(!self.is_directory(path), "{path} is free");
+                self.destination.insert(path.to_owned(), self.source[path]);
+                self.moved += 1;
+                Outcome::Moved { bytes: 1 }
+            }
+            Task::Compare(_) => Outcome::Compared {
+                is_equal: self.source[path] == self.destination[path],
+            },
+            Task::Delete(Place { .. }) => {
+                assert!(!self.is_directory(path), "{path} is no directory");
+                self.destination.remove(path);
+                self.deleted.push(path.to_owned());
+                Outcome::Deleted
+            }
+            Task::RemoveDirectory(_) => {
+                if !children_of(&self.destination, path).is_empty() {
+                    return Err(Remedy::GiveUpFile);
+                }
+                self.destination.remove(path);
+                self.deleted.push(path.to_owned());
+                Outcome::Deleted
+            }
+            Task::MakeAbove { .. } => unreachable!("the root is a directory"),
+        })
+    }
+
+    fn is_directory(&self, path: &str) -> bool {
+        self.destination.get(path) == Some(&Thing::Directory)
+    }
+
+    fn was_directory(&self, path: &str) -> bool {
+        self.deleted.iter().any(|it| it == path)
+    }
+
+    /// Paths and reasons of what failed.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let failures = self.notes.iter().filter_map(|note| match &note.result {
+            Result::Failed(reason) => Some(format!("{}: {reason}", note.path)),
+            _ => None,
+        });
+        failures.collect()
+    }
+
+    /// Paths of notes, in their order.
+    pub(super) fn told(&self, is_it: impl Fn(&Result) -> bool) -> Vec<String> {
+        let notes = self.notes.iter().filter(|it| is_it(&it.result));
+        notes.map(|it| it.path.to_string()).collect()
+    }
+}
+
+fn children_of(tree: &Tree, path: &str) -> Vec<Entry> {
+    let below = |it: &String| -> Option<String> {
+        let rest = match path {
+            "" => it.as_str(),
+            path => it.strip_prefix(path)?.strip_prefix('/')?,
+        };
+        (!rest.is_empty() && !rest.contains('/')).then(|| rest.to_owned())
+    };
+    let entries = tree.iter().filter_map(|(path, thing)| {
+        let name = below(path)?.into_bytes();
+        Some(match thing {
+            Thing::Directory => entry(&name, Kind::Directory, None, 0),
+            Thing::File(size, time, _) => entry(&name, Kind::File, Some(*size), *time),
+            Thing::Link => entry(&name, Kind::Symlink { target: None }, None, 0),
+        })
+    });
+    entries.collect()
+}

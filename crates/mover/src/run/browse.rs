@@ -1,0 +1,82 @@
+//! Looks at the files of one place, without a job.
+
+use std::io;
+
+use ftp::listing::Entry;
+
+use super::{end::End, failure::TaskError, lane};
+use crate::{job::Site, server::ServerError};
+
+/// One place, and a connection to it where that needs one.
+pub struct Browser {
+    end: End,
+}
+
+/// A place cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrowseError {
+    /// The server refuses, or is lost.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The disk of this machine.
+    #[error("{what}")]
+    Disk {
+        /// What was tried, and with which path.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// What was read cannot be relied on.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl Browser {
+    /// Connects to a place.
+    ///
+    /// # Errors
+    /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
+    pub async fn open(site: &Site) -> Result<Self, BrowseError> {
+        Ok(Self {
+            end: End::open(site).await?,
+        })
+    }
+
+    /// What has this path; `None` for nothing. The entry has no name.
+    ///
+    /// # Errors
+    /// [`BrowseError`] if the disk or the server cannot tell.
+    pub async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, BrowseError> {
+        Ok(self.end.look(path).await?)
+    }
+
+    /// Lists a directory; entries are handed to `take` as they come, in no order. Returns how many lines of the server were
+    /// not understood.
+    ///
+    /// # Errors
+    /// [`BrowseError`] if it cannot be listed, or the listing broke off: what came before may not be all.
+    pub async fn list(
+        &mut self,
+        path: &[u8],
+        take: impl FnMut(Vec<Entry>),
+    ) -> Result<u64, BrowseError> {
+        Ok(lane::list(&mut self.end, path, take).await?)
+    }
+
+    /// Takes leave of the server.
+    pub async fn close(self) {
+        self.end.close().await;
+    }
+}
+
+impl From<TaskError> for BrowseError {
+    fn from(error: TaskError) -> Self {
+        match error {
+            TaskError::Server(error) => Self::Server(error),
+            TaskError::Disk { what, source } => Self::Disk { what, source },
+            other => Self::Unusable(other.to_string()),
+        }
+    }
+}

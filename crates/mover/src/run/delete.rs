@@ -1,0 +1,131 @@
+//! What a sync takes away at the destination, and what it looks at there.
+
+use std::io::ErrorKind;
+
+use ftp::listing::Kind;
+
+use super::{
+    end::{End, on_disk},
+    failure::TaskError,
+    lane::{Lane, list},
+};
+use crate::{
+    job::Job,
+    names::{local, parent, shown},
+    plan::{Directory, ENTRIES_THERE_MAX, Outcome, Place},
+    server::ServerError,
+};
+
+impl Lane {
+    pub(super) async fn list_destination(
+        &mut self,
+        directory: &Directory,
+    ) -> Result<Outcome, TaskError> {
+        let path = self.shared.job.destination_directory(directory);
+        let mut all = Vec::new();
+        let take = |entries| {
+            // The plan refuses one more than it takes.
+            if all.len() <= ENTRIES_THERE_MAX {
+                all.extend(entries);
+            }
+        };
+        let not_understood = list(&mut self.destination, &path, take).await?;
+        if not_understood > 0 {
+            let what =
+                format!("{not_understood} lines of the destination's listing are not understood");
+            return Err(TaskError::Listing(what));
+        }
+        Ok(Outcome::Listed(all))
+    }
+
+    /// Deletes the file that has a directory's name, and makes the directory.
+    pub(super) async fn replace(&mut self, directory: &Directory) -> Result<Outcome, TaskError> {
+        let path = self.shared.job.destination_directory(directory);
+        let refused = match delete_file(&mut self.destination, &path).await {
+            Ok(()) => None,
+            Err(error) if is_refused(&error) => Some(error),
+            Err(error) => return Err(error),
+        };
+        match (self.destination.make_directory(&path, false).await, refused) {
+            // An earlier attempt may have made it. A link that cannot be deleted looks alike, and leads elsewhere.
+            (Ok(()), Some(refused)) if self.kind_of(&path).await? != Some(Kind::Directory) => {
+                Err(refused)
+            }
+            (Err(error), Some(refused)) if is_refused(&error) => Err(refused),
+            (made, _) => made.map(|()| Outcome::Made),
+        }
+    }
+
+    pub(super) async fn delete(&mut self, place: &Place) -> Result<Outcome, TaskError> {
+        let path = path_of(&self.shared.job, place);
+        match delete_file(&mut self.destination, &path).await {
+            Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
+            result => result?,
+        }
+        Ok(Outcome::Deleted)
+    }
+
+    pub(super) async fn remove_directory(
+        &mut self,
+        directory: &Directory,
+    ) -> Result<Outcome, TaskError> {
+        let path = self.shared.job.destination_directory(directory);
+        let removed = match &mut self.destination {
+            End::Local => {
+                let path = local(&path);
+                let what = format!("removing the directory {}", shown(&path));
+                on_disk(move || std::fs::remove_dir(&path), what).await
+            }
+            End::Remote(session) => Ok(session.remove_directory(&path).await?),
+        };
+        match removed {
+            Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
+            result => result?,
+        }
+        Ok(Outcome::Deleted)
+    }
+
+    /// What the directory above lists under a path: links are not followed, and what is not listed is not there.
+    async fn kind_of(&mut self, path: &[u8]) -> Result<Option<Kind>, TaskError> {
+        let above = parent(path).unwrap_or_default();
+        let name = path.rsplit(|it| *it == b'/').next().unwrap_or_default();
+        let mut found = None;
+        let take = |entries: Vec<ftp::listing::Entry>| {
+            let mut entries = entries.into_iter();
+            let same = entries.find(|it| it.name == name);
+            found = found.take().or(same.map(|it| it.kind));
+        };
+        let not_understood = list(&mut self.destination, above, take).await?;
+        if found.is_none() && not_understood > 0 {
+            let what = "the destination's listing is not understood".to_owned();
+            return Err(TaskError::Listing(what));
+        }
+        Ok(found)
+    }
+}
+
+fn path_of(job: &Job, place: &Place) -> Vec<u8> {
+    job.destination_path(place.root, &place.path)
+}
+
+async fn delete_file(end: &mut End, path: &[u8]) -> Result<(), TaskError> {
+    match end {
+        End::Local => {
+            let path = local(path);
+            let what = format!("deleting {}", shown(&path));
+            on_disk(move || std::fs::remove_file(&path), what).await
+        }
+        End::Remote(session) => Ok(session.delete(path).await?),
+    }
+}
+
+/// Whether a deletion was refused, which an earlier attempt may have made.
+fn is_refused(error: &TaskError) -> bool {
+    match error {
+        TaskError::Server(error) => matches!(error, ServerError::Refused { .. }),
+        TaskError::Disk { source, .. } => {
+            matches!(source.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
+        }
+        _ => false,
+    }
+}

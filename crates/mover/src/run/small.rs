@@ -1,0 +1,304 @@
+//! Small files of a lane, between this machine and a server: several are under way at a time.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fs::File,
+    io::{self, Read as _, Write as _},
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
+
+use ftp::{listing::Precision, reply::Code};
+use tokio::{
+    sync::mpsc,
+    task::{JoinSet, spawn_blocking},
+};
+
+use super::{end::End, failure::TaskError, shared::Shared};
+use crate::{
+    disk::{self, Stamp},
+    job::Verify,
+    names::{local, shown},
+    plan::{self, Event, Outcome, Task, TaskId},
+    server::{Ahead, Content, Done, ServerError, Session, Upload, Ways},
+};
+
+/// The tasks of a lane that are not begun yet.
+pub(super) struct Backlog {
+    tasks: VecDeque<(TaskId, Task)>,
+    /// Files that take their time: alone they may succeed, or fail with a better reason.
+    alone: HashSet<TaskId>,
+    arriving: mpsc::UnboundedReceiver<(TaskId, Task)>,
+    is_closed: bool,
+}
+
+/// The small files of a lane.
+pub(super) struct Small<'a> {
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) tell: &'a (dyn Fn(Event) + Sync),
+    is_upload: bool,
+    ahead: Ahead<'a>,
+    /// Files under way.
+    files: HashMap<u64, plan::File>,
+    /// Files on their way to the disk.
+    writing: JoinSet<(TaskId, Result<u64, TaskError>)>,
+    /// No further file is begun.
+    is_ending: bool,
+}
+
+impl Backlog {
+    pub(super) fn new(arriving: mpsc::UnboundedReceiver<(TaskId, Task)>) -> Self {
+        Self {
+            tasks: VecDeque::new(),
+            alone: HashSet::new(),
+            arriving,
+            is_closed: false,
+        }
+    }
+
+    /// The next task; `None` once there are no more. Cancelling loses nothing.
+    pub(super) async fn next(&mut self) -> Option<(TaskId, Task)> {
+        if self.tasks.is_empty() {
+            self.arrive().await;
+        }
+        self.tasks.pop_front()
+    }
+
+    async fn arrive(&mut self) {
+        match self.arriving.recv().await {
+            Some(task) => self.tasks.push_back(task),
+            None => self.is_closed = true,
+        }
+    }
+
+    pub(super) fn put_back(&mut self, id: TaskId, task: Task) {
+        self.tasks.push_front((id, task));
+    }
+}
+
+impl<'a> Small<'a> {
+    /// The small files of a lane between these ends, if `task` is one, and the server takes several at a time.
+    pub(super) fn new(
+        shared: &'a Arc<Shared>,
+        ends: (&'a mut End, &'a mut End),
+        tell: &'a (dyn Fn(Event) + Sync),
+        (id, task): (TaskId, &Task),
+        backlog: &Backlog,
+    ) -> Option<Self> {
+        let (is_upload, session) = match ends {
+            (End::Local, End::Remote(session)) => (true, session),
+            (End::Remote(session), End::Local) => (false, session),
+            _ => return None,
+        };
+        if !session.takes_ahead() || !is_small(shared, task) || backlog.alone.contains(&id) {
+            return None;
+        }
+        let session: &mut Session = session;
+        let ways = session.ways(!shared.is_out_of_reach.load(Ordering::Relaxed));
+        Some(Self {
+            shared,
+            tell,
+            is_upload,
+            ahead: Ahead::new(session, ways),
+            files: HashMap::new(),
+            writing: JoinSet::new(),
+            is_ending: false,
+        })
+    }
+
+    /// Moves small files until none waits.
+    ///
+    /// # Errors
+    /// The task whose turn it was, and why the session is of no more use.
+    pub(super) async fn run(mut self, backlog: &mut Backlog) -> Result<(), (TaskId, TaskError)> {
+        loop {
+            self.begin(backlog).await?;
+            if self.ahead.is_empty() && self.writing.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                () = backlog.arrive(), if !backlog.is_closed => {}
+                ended = self.ahead.next() => match ended {
+                    Ok((id, result)) => self.ended(TaskId(id), result, backlog),
+                    Err((id, error)) => return Err((TaskId(id), error.into())),
+                },
+                Some(written) = self.writing.join_next() => {
+                    let (id, result) = written.expect("disk work does not panic");
+                    self.told(id, result);
+                }
+            }
+        }
+    }
+
+    /// Begins what may be begun.
+    async fn begin(&mut self, backlog: &mut Backlog) -> Result<(), (TaskId, TaskError)> {
+        while !self.is_ending && self.writing.len() < WRITING_MAX {
+            let Some((id, Task::Move(file))) = backlog.tasks.front() else {
+                break;
+            };
+            let (id, file) = (*id, file.clone());
+            let size_bytes = file.size_bytes.unwrap_or(u64::MAX);
+            let is_next = is_small(self.shared, &backlog.tasks[0].1)
+                && !backlog.alone.contains(&id)
+                && self.ahead.has_room(size_bytes);
+            if !is_next {
+                break;
+            }
+            backlog.tasks.pop_front();
+            match self.begin_one(id, &file).await {
+                Ok(()) => drop(self.files.insert(id.0, file)),
+                Err(error) if error.keeps_connection() => self.told(id, Err(error)),
+                Err(error) => return Err((id, error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn begin_one(&mut self, id: TaskId, file: &plan::File) -> Result<(), TaskError> {
+        let job = &self.shared.job;
+        let source = job.source_path(file.root, &file.path);
+        if !self.is_upload {
+            let size_bytes = file.size_bytes.expect("a small file has a size");
+            return Ok(self.ahead.retrieve(id.0, &source, size_bytes).await?);
+        }
+        let destination = job.destination_path(file.root, &file.path);
+        let part = job.moving.partial(&source, &destination);
+        let path = local(&source);
+        let what = format!("reading {}", shown(&path));
+        let read = spawn_blocking(move || read(&path)).await;
+        let read = read.expect("disk work does not panic");
+        let (content, modified_unix_s) = read.map_err(TaskError::disk(what))?;
+        let content = content.ok_or(TaskError::Changed)?;
+        self.shared.progress.moved(content.len()).await;
+        let upload = Upload {
+            part,
+            destination,
+            content,
+            modified_unix_s: Some(modified_unix_s),
+        };
+        Ok(self.ahead.store(id.0, upload).await?)
+    }
+
+    fn ended(&mut self, id: TaskId, result: Result<Done, ServerError>, backlog: &mut Backlog) {
+        let file = self.files.remove(&id.0).expect("it is under way");
+        match result {
+            Ok(Done::Stored { .. }) => {
+                let bytes = file.size_bytes.unwrap_or_default();
+                (self.tell)(Event::Done(id, Outcome::Moved { bytes }));
+            }
+            Ok(Done::Retrieved(content)) => match self.check(&file, &content) {
+                Ok(()) => self.write(id, &file, content.bytes),
+                Err(error) => self.told(id, Err(error)),
+            },
+            Err(error) => {
+                if self.ahead.ways() == Ways::Ours && is_out_of_reach(&error) {
+                    self.shared.is_out_of_reach.store(true, Ordering::Relaxed);
+                    self.is_ending = true;
+                }
+                backlog.alone.insert(id);
+                backlog.put_back(id, Task::Move(file));
+            }
+        }
+    }
+
+    /// Whether what has come is the file that the source has.
+    fn check(&self, file: &plan::File, content: &Content) -> Result<(), TaskError> {
+        if self.shared.job.moving.verify == Verify::None {
+            return Ok(());
+        }
+        let size_bytes = content.bytes.len() as u64;
+        let is_whole = file.size_bytes == Some(size_bytes)
+            && content.size_bytes.is_none_or(|it| it == size_bytes);
+        let before = file.modified.map(|it| it.unix_s);
+        let is_same = match (before, content.modified_unix_s) {
+            (Some(before), Some(now)) => before == now,
+            _ => true,
+        };
+        match is_whole && is_same {
+            true => Ok(()),
+            false => Err(TaskError::Changed),
+        }
+    }
+
+    fn write(&mut self, id: TaskId, file: &plan::File, bytes: Vec<u8>) {
+        let job = &self.shared.job;
+        let source = job.source_path(file.root, &file.path);
+        let destination = job.destination_path(file.root, &file.path);
+        let part = job.moving.partial(&source, &destination);
+        let modified_unix_s = file.modified.map(|it| it.unix_s);
+        let shared = self.shared.clone();
+        self.writing.spawn(async move {
+            let (part, path) = (local(&part), local(&destination));
+            let what = format!("writing {}", shown(&path));
+            let size_bytes = bytes.len();
+            let written =
+                spawn_blocking(move || write(&part, &path, &bytes, modified_unix_s)).await;
+            let written = written.expect("disk work does not panic");
+            shared.progress.moved(size_bytes).await;
+            let result = written.map_err(TaskError::disk(what));
+            (id, result.map(|()| size_bytes as u64))
+        });
+    }
+
+    fn told(&self, id: TaskId, result: Result<u64, TaskError>) {
+        (self.tell)(match result {
+            Ok(bytes) => Event::Done(id, Outcome::Moved { bytes }),
+            Err(error) => Event::Failed(id, error.failure(0)),
+        });
+    }
+}
+
+/// Whether a file can be moved among others: it is quick, its time is known to the second, and nothing is read back.
+fn is_small(shared: &Shared, task: &Task) -> bool {
+    let Task::Move(file) = task else {
+        return false;
+    };
+    let is_precise = file
+        .modified
+        .is_some_and(|it| it.precision == Precision::Second);
+    task.is_quick() && is_precise && shared.job.moving.verify != Verify::ReadBack
+}
+
+/// Whether a gateway could not connect to us.
+fn is_out_of_reach(error: &ServerError) -> bool {
+    match error {
+        ServerError::Unreached => true,
+        ServerError::Refused { reply, .. } => reply.code() == NO_DATA_CONNECTION,
+        _ => false,
+    }
+}
+
+/// Content and time of a file; no content if it changes meanwhile.
+fn read(path: &Path) -> io::Result<(Option<Vec<u8>>, i64)> {
+    let mut file = File::open(path)?;
+    let before = Stamp::of(&file.metadata()?);
+    let mut content = Vec::with_capacity(usize::try_from(before.size_bytes).unwrap_or_default());
+    (&mut file)
+        .take(before.size_bytes + 1)
+        .read_to_end(&mut content)?;
+    let is_same = Stamp::of(&file.metadata()?) == before;
+    let is_whole = content.len() as u64 == before.size_bytes;
+    Ok((
+        (is_same && is_whole).then_some(content),
+        before.modified_unix_s,
+    ))
+}
+
+/// Writes a file so that it has its name only when all of it is on the disk.
+fn write(part: &Path, path: &Path, bytes: &[u8], modified_unix_s: Option<i64>) -> io::Result<()> {
+    let mut file = File::create(part)?;
+    file.write_all(bytes)?;
+    if let Some(unix_s) = modified_unix_s {
+        disk::set_modified(&file, unix_s)?;
+    }
+    file.sync_all()?;
+    if part != path {
+        std::fs::rename(part, path)?;
+    }
+    Ok(())
+}
+
+const NO_DATA_CONNECTION: Code = Code(425);
+
+/// Files on their way to the disk.
+const WRITING_MAX: usize = 64;

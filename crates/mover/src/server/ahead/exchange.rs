@@ -1,0 +1,376 @@
+//! One small file under way: its commands, its data connection, and what the server has said so far.
+
+use ftp::{client::Reply, reply::Class};
+use gateway::tls::Leg;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
+
+use super::{MEETING_PATIENCE, Ways};
+use crate::server::{
+    ServerError, Session, Verb,
+    control::Sent,
+    data::{Asked, DataDial, Meeting},
+    files::{size_of, time_of},
+};
+
+/// A small file for the server.
+#[derive(Debug)]
+pub struct Upload {
+    /// What it is called until it is whole.
+    pub part: Vec<u8>,
+    /// Its path.
+    pub destination: Vec<u8>,
+    /// All of it.
+    pub content: Vec<u8>,
+    /// The time it shall have.
+    pub modified_unix_s: Option<i64>,
+}
+
+/// A file that has moved.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It is at the server, whole, under its name.
+    Stored {
+        /// It has its time.
+        has_time: bool,
+    },
+    /// It has come from the server.
+    Retrieved(Content),
+}
+
+/// What has come from the server.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Content {
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// What the server says of the file afterwards: its size,
+    pub size_bytes: Option<u64>,
+    /// and its time.
+    pub modified_unix_s: Option<i64>,
+}
+
+/// What came of a data connection: what was read.
+pub(super) type Moved = Result<Vec<u8>, ServerError>;
+
+/// A file under way.
+pub(super) struct Exchange {
+    id: u64,
+    verb: Verb,
+    bytes: u64,
+    /// Until the server has answered, or the data connection is under way.
+    asked: Option<Asked>,
+    /// The command that names or takes a port, until it is answered.
+    port: Option<Sent>,
+    transfer: Question,
+    size: Question,
+    time: Option<Question>,
+    data: Data,
+    content: Vec<u8>,
+    names: Option<Names>,
+    renaming: Option<[Question; 2]>,
+}
+
+/// Part and final name of an upload.
+struct Names {
+    part: Vec<u8>,
+    destination: Vec<u8>,
+}
+
+/// A command and its final reply.
+struct Question {
+    sent: Sent,
+    answer: Option<Reply>,
+}
+
+enum Data {
+    /// The server has not named a port.
+    Waiting,
+    Moving(AbortHandle),
+    Ended(Moved),
+}
+
+impl Exchange {
+    pub(super) async fn store(
+        session: &mut Session,
+        ways: Ways,
+        id: u64,
+        upload: Upload,
+    ) -> Result<Self, ServerError> {
+        let Upload {
+            part,
+            destination,
+            content,
+            modified_unix_s,
+        } = upload;
+        let mut exchange = Self::ask(session, ways, id, Verb::Store, &part).await?;
+        exchange.time = match modified_unix_s {
+            Some(unix_s) => session.ask_set_modified(&part, unix_s)?.map(Question::new),
+            None => None,
+        };
+        exchange.bytes = content.len() as u64;
+        exchange.content = content;
+        exchange.names = (part != destination).then_some(Names { part, destination });
+        Ok(exchange)
+    }
+
+    pub(super) async fn retrieve(
+        session: &mut Session,
+        ways: Ways,
+        id: u64,
+        path: &[u8],
+        size_bytes: u64,
+    ) -> Result<Self, ServerError> {
+        let mut exchange = Self::ask(session, ways, id, Verb::Retrieve, path).await?;
+        exchange.time = Some(Question::new(session.control.send("MDTM", path)?));
+        exchange.bytes = size_bytes;
+        Ok(exchange)
+    }
+
+    async fn ask(
+        session: &mut Session,
+        ways: Ways,
+        id: u64,
+        verb: Verb,
+        path: &[u8],
+    ) -> Result<Self, ServerError> {
+        let asked = match ways {
+            Ways::Theirs => session.ask_for_passive()?,
+            Ways::Ours => session.ask_for_active().await?,
+        };
+        Ok(Self {
+            id,
+            verb,
+            bytes: 0,
+            port: Some(asked.sent()),
+            asked: Some(asked),
+            transfer: Question::new(session.control.send(verb.name(), path)?),
+            size: Question::new(session.control.send("SIZE", path)?),
+            time: None,
+            data: Data::Waiting,
+            content: Vec::new(),
+            names: None,
+            renaming: None,
+        })
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Begins the data connection, where the server comes to us.
+    pub(super) fn meet(&mut self, session: &Session, moving: &mut JoinSet<(u64, Moved)>) {
+        match self.asked.take() {
+            Some(Asked::Active { listener, .. }) => {
+                self.begin(session, Meeting::Here(listener), moving);
+            }
+            asked => self.asked = asked,
+        }
+    }
+
+    fn begin(&mut self, session: &Session, meeting: Meeting, moving: &mut JoinSet<(u64, Moved)>) {
+        let dial = session.data_dial();
+        let (id, bytes, verb) = (self.id, self.bytes, self.verb);
+        let content = std::mem::take(&mut self.content);
+        let task = moving.spawn(async move {
+            let moved = match verb {
+                Verb::Store => give(dial, meeting, &content).await,
+                _ => take(dial, meeting, bytes).await,
+            };
+            (id, moved)
+        });
+        self.data = Data::Moving(task);
+    }
+
+    pub(super) fn moved(&mut self, moved: Moved) {
+        self.data = Data::Ended(moved);
+    }
+
+    /// Takes note of what the server has said. Returns what came of the file, once that is certain.
+    pub(super) fn advance(
+        &mut self,
+        session: &mut Session,
+        moving: &mut JoinSet<(u64, Moved)>,
+    ) -> Option<Result<Done, ServerError>> {
+        if let Some(port) = self.port
+            && let Some(reply) = session.control.arrived(port)
+        {
+            self.port = None;
+            match self.asked.take() {
+                Some(asked) => match session.meeting(asked, reply) {
+                    Ok(meeting) => self.begin(session, meeting, moving),
+                    Err(error) => self.data = Data::Ended(Err(error)),
+                },
+                None if reply.is_completed() => {}
+                None => {
+                    self.stop();
+                    self.data = Data::Ended(Err(port.refused(reply)));
+                }
+            }
+        }
+        for question in [&mut self.transfer, &mut self.size]
+            .into_iter()
+            .chain(&mut self.time)
+            .chain(self.renaming.iter_mut().flatten())
+        {
+            question.listen(session);
+        }
+        if let Some(renaming) = &self.renaming {
+            return renamed(renaming, || self.has_time(session));
+        }
+        let is_refused = !self.transfer.answer.as_ref()?.is_completed();
+        if is_refused {
+            self.stop();
+        }
+        let size = size_of(self.size.answer.as_ref()?);
+        let time = match &self.time {
+            Some(question) => time_of(question.answer.as_ref()?),
+            None => None,
+        };
+        let data = match &mut self.data {
+            Data::Ended(moved) => std::mem::replace(moved, Ok(Vec::new())),
+            Data::Waiting | Data::Moving(_) if is_refused => Ok(Vec::new()),
+            Data::Waiting | Data::Moving(_) => return None,
+        };
+        let bytes = match data {
+            // The port was refused, and the transfer behind it.
+            Err(error @ ServerError::Refused { .. }) => return Some(Err(error)),
+            // The server knows better than our end of a broken connection.
+            _ if is_refused => {
+                let reply = self.transfer.answer.clone().expect("it has come");
+                return Some(Err(self.transfer.sent.refused(reply)));
+            }
+            Err(error) => return Some(Err(error)),
+            Ok(bytes) => bytes,
+        };
+        session.tells_size |= size.is_some();
+        if self.verb != Verb::Store {
+            return Some(Ok(Done::Retrieved(Content {
+                bytes,
+                size_bytes: size,
+                modified_unix_s: time.map(|it| it.unix_s),
+            })));
+        }
+        if size.is_some_and(|it| it != self.bytes) || size.is_none() && session.tells_size {
+            return Some(Err(ServerError::Short {
+                got: size,
+                expected: self.bytes,
+            }));
+        }
+        let Some(names) = &self.names else {
+            return Some(Ok(Done::Stored {
+                has_time: self.has_time(session),
+            }));
+        };
+        let commands = [("RNFR", &names.part), ("RNTO", &names.destination)];
+        let mut sent = Vec::new();
+        for (verb, path) in commands {
+            match session.control.send(verb, path) {
+                Ok(it) => sent.push(Question::new(it)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.renaming = sent.try_into().ok();
+        None
+    }
+
+    /// Whether the server has set the time.
+    fn has_time(&self, session: &mut Session) -> bool {
+        let reply = self.time.as_ref().and_then(|it| it.answer.as_ref());
+        reply.is_some_and(|reply| session.time_was_set(reply))
+    }
+
+    /// Ends the data connection of a transfer that the server has refused.
+    fn stop(&mut self) {
+        if let Data::Moving(task) = &self.data {
+            task.abort();
+        }
+    }
+}
+
+impl Question {
+    fn new(sent: Sent) -> Self {
+        Self { sent, answer: None }
+    }
+
+    fn listen(&mut self, session: &mut Session) {
+        while self.answer.is_none()
+            && let Some(reply) = session.control.arrived(self.sent)
+        {
+            if reply.class() != Class::Preliminary {
+                self.answer = Some(reply);
+            }
+        }
+    }
+}
+
+/// What came of a rename, once both commands are answered.
+fn renamed(
+    renaming: &[Question; 2],
+    has_time: impl FnOnce() -> bool,
+) -> Option<Result<Done, ServerError>> {
+    let [from, to] = renaming;
+    let (from_reply, to_reply) = (from.answer.as_ref()?, to.answer.as_ref()?);
+    Some(match from_reply.class() {
+        Class::Intermediate if to_reply.is_completed() => Ok(Done::Stored {
+            has_time: has_time(),
+        }),
+        Class::Intermediate => Err(to.sent.refused(to_reply.clone())),
+        _ => Err(from.sent.refused(from_reply.clone())),
+    })
+}
+
+async fn give(dial: DataDial, meeting: Meeting, content: &[u8]) -> Moved {
+    let stall_max = dial.stall_max();
+    let stalled = |_| ServerError::Stalled(stall_max);
+    let mut leg = open(&dial, meeting).await?;
+    for piece in content.chunks(STEP_BYTES) {
+        let written = timeout(stall_max, leg.write_all(piece)).await;
+        written.map_err(stalled)?.map_err(ServerError::Data)?;
+    }
+    let ended = timeout(stall_max, leg.shutdown()).await;
+    ended.map_err(stalled)?.map_err(ServerError::Data)?;
+    // Until the server has closed: what a TLS server says at the end would be answered by a reset.
+    let _ = timeout(stall_max, leg.read(&mut [0; 16])).await;
+    Ok(Vec::new())
+}
+
+/// Reads a file that has `expected_bytes`. One byte more shows that it has changed; what is beyond is not read.
+async fn take(dial: DataDial, meeting: Meeting, expected_bytes: u64) -> Moved {
+    let stall_max = dial.stall_max();
+    let mut leg = open(&dial, meeting).await?;
+    let bytes_max = usize::try_from(expected_bytes).unwrap_or(usize::MAX) + 1;
+    let mut bytes = Vec::with_capacity(bytes_max);
+    let mut buffer = vec![0; STEP_BYTES.min(bytes_max)];
+    loop {
+        let read = timeout(stall_max, leg.read(&mut buffer)).await;
+        let count = read
+            .map_err(|_| ServerError::Stalled(stall_max))?
+            .map_err(ServerError::Data)?;
+        if count == 0 {
+            // The server may wait for our end, under TLS.
+            let _ = timeout(stall_max, leg.shutdown()).await;
+            return Ok(bytes);
+        }
+        let room = bytes_max.saturating_sub(bytes.len());
+        bytes.extend_from_slice(&buffer[..count.min(room)]);
+    }
+}
+
+async fn open(dial: &DataDial, meeting: Meeting) -> Result<Leg, ServerError> {
+    let is_ours = matches!(meeting, Meeting::Here(_)) && !dial.is_active();
+    let opening = dial.open(meeting);
+    if !is_ours {
+        return opening.await;
+    }
+    let opened = timeout(MEETING_PATIENCE, opening).await;
+    opened.unwrap_or(Err(ServerError::Unreached))
+}
+
+const STEP_BYTES: usize = 64 * 1024;

@@ -1,0 +1,189 @@
+//! Small files, several under way on one session: commands go out before earlier ones are answered.
+//!
+//! A small file costs round trips: a port, a connection, the reply, the size, the rename. A server that answers commands in
+//! their order can be sent those of the next files meanwhile. Directly, the server names one port after another, and each
+//! connection takes two round trips. To a gateway we name our own ports, all at once, and no round trip is left.
+
+mod exchange;
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::{task::JoinSet, time::Instant};
+
+pub use self::exchange::{Content, Done, Upload};
+use self::exchange::{Exchange, Moved};
+use super::{ServerError, Session};
+
+/// Files under way on a session.
+pub struct Ahead<'a> {
+    session: &'a mut Session,
+    ways: Ways,
+    exchanges: VecDeque<Exchange>,
+    /// Data connections, and the exchanges that they are of.
+    moving: JoinSet<(u64, Moved)>,
+    /// When the server last said something, or data ended.
+    heard_at: Instant,
+}
+
+/// Who names ports for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ways {
+    /// The server, one after another.
+    Theirs,
+    /// We, as many as we like.
+    Ours,
+}
+
+impl Session {
+    /// Most small files that are of use at a time; one if the server does not take commands ahead.
+    pub fn depth(&self) -> usize {
+        match (self.is_sequential, self.dial.is_behind_gateway()) {
+            (false, _) => 1,
+            (true, true) => FILES_TO_GATEWAY_MAX,
+            (true, false) => FILES_TO_SERVER_MAX,
+        }
+    }
+
+    /// Who should name ports, if `ours` have not been found to be out of reach.
+    pub fn ways(&self, ours_may_be_reached: bool) -> Ways {
+        let is_near = self.dial.is_behind_gateway() && ours_may_be_reached;
+        match self.dial.is_active || is_near {
+            true => Ways::Ours,
+            false => Ways::Theirs,
+        }
+    }
+
+    /// Whether the server is known to take commands ahead, and to have a data port for us.
+    pub fn takes_ahead(&self) -> bool {
+        self.is_sequential && self.has_met
+    }
+}
+
+impl<'a> Ahead<'a> {
+    /// No file is under way yet.
+    pub fn new(session: &'a mut Session, ways: Ways) -> Self {
+        Self {
+            session,
+            ways,
+            exchanges: VecDeque::new(),
+            moving: JoinSet::new(),
+            heard_at: Instant::now(),
+        }
+    }
+
+    /// Whether another file of `bytes` may be begun.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let files_max = match self.ways {
+            Ways::Theirs => FILES_TO_SERVER_MAX,
+            Ways::Ours => FILES_TO_GATEWAY_MAX,
+        };
+        let under_way: u64 = self.exchanges.iter().map(Exchange::bytes).sum();
+        self.exchanges.is_empty()
+            || self.exchanges.len() < files_max && under_way + bytes <= BYTES_MAX
+    }
+
+    /// Whether no file is under way.
+    pub fn is_empty(&self) -> bool {
+        self.exchanges.is_empty()
+    }
+
+    /// Who names ports.
+    pub fn ways(&self) -> Ways {
+        self.ways
+    }
+
+    /// Begins an upload; `id` names it in what [`next`](Self::next) returns.
+    ///
+    /// # Errors
+    /// [`ServerError`] if a path cannot be sent, or no port can be opened.
+    pub async fn store(&mut self, id: u64, upload: Upload) -> Result<(), ServerError> {
+        let exchange = Exchange::store(self.session, self.ways, id, upload).await?;
+        self.begin(exchange)
+    }
+
+    /// Begins a download of a file that has `size_bytes`.
+    ///
+    /// # Errors
+    /// As of [`store`](Self::store).
+    pub async fn retrieve(
+        &mut self,
+        id: u64,
+        path: &[u8],
+        size_bytes: u64,
+    ) -> Result<(), ServerError> {
+        let exchange = Exchange::retrieve(self.session, self.ways, id, path, size_bytes).await?;
+        self.begin(exchange)
+    }
+
+    fn begin(&mut self, mut exchange: Exchange) -> Result<(), ServerError> {
+        if self.exchanges.is_empty() {
+            self.heard_at = Instant::now();
+        }
+        exchange.meet(self.session, &mut self.moving);
+        self.exchanges.push_back(exchange);
+        Ok(())
+    }
+
+    /// The next file that is done, or has failed; forever if none is under way. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// The file whose turn it was and a [`ServerError`], if the session is of no more use: all files under way have to begin
+    /// anew.
+    pub async fn next(&mut self) -> Result<(u64, Result<Done, ServerError>), (u64, ServerError)> {
+        loop {
+            if let Some(ended) = self.advance() {
+                return Ok(ended);
+            }
+            let Some(first) = self.exchanges.front().map(Exchange::id) else {
+                std::future::pending::<()>().await;
+                continue;
+            };
+            let patience = self.session.dial.patience;
+            let silent = self.heard_at + patience;
+            tokio::select! {
+                received = receive(self.session) => received.map_err(|it| (first, it))?,
+                Some(moved) = self.moving.join_next() => {
+                    // One that was cancelled is of a file that has failed.
+                    if let Ok((id, moved)) = moved
+                        && let Some(exchange) = self.exchanges.iter_mut().find(|it| it.id() == id)
+                    {
+                        exchange.moved(moved);
+                    }
+                }
+                () = tokio::time::sleep_until(silent) => {
+                    return Err((first, ServerError::Stalled(patience)));
+                }
+            }
+            self.heard_at = Instant::now();
+        }
+    }
+
+    /// Takes note of what has arrived. The first file that has ended leaves.
+    fn advance(&mut self) -> Option<(u64, Result<Done, ServerError>)> {
+        for at in 0..self.exchanges.len() {
+            let exchange = &mut self.exchanges[at];
+            if let Some(result) = exchange.advance(self.session, &mut self.moving) {
+                let exchange = self.exchanges.remove(at).expect("it is there");
+                return Some((exchange.id(), result));
+            }
+        }
+        None
+    }
+}
+
+async fn receive(session: &mut Session) -> Result<(), ServerError> {
+    session.control.flush().await?;
+    session.control.receive().await
+}
+
+/// Files under way to a gateway: at 200 ms they are 200 files a second on each connection.
+const FILES_TO_GATEWAY_MAX: usize = 64;
+
+/// Files under way to a server that names ports: one that moves, the next, and those that are renamed.
+const FILES_TO_SERVER_MAX: usize = 4;
+
+/// Bytes under way on a session.
+const BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// How long a gateway takes to connect to a port of ours, at most.
+const MEETING_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,372 @@
+//! An FTP server that misbehaves as a test wants: real ones do so at moments that no test can choose.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use gateway::tls::Verify as VerifyTls;
+use mover::{
+    location::{Scheme, Server as Place},
+    server::{Dial, Password, Route},
+};
+
+/// What a server does otherwise than others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Manners {
+    /// Verbs that are refused, and the reply.
+    pub(crate) refuses: BTreeMap<&'static str, &'static str>,
+    /// `STOR` is refused where `REST` went ahead.
+    pub(crate) refuses_to_append: bool,
+    /// The success of an upload comes after its first byte.
+    pub(crate) is_hasty: bool,
+    /// Listings are those of `ls -la`, and this directory is listed without a line.
+    pub(crate) hides: Option<&'static str>,
+    /// The connection ends after the log-in.
+    pub(crate) leaves_at_once: bool,
+    /// Each upload is followed by a reply that nothing asked for.
+    pub(crate) babbles: bool,
+    /// A file becomes another one while it is read.
+    pub(crate) changes: Option<&'static str>,
+}
+
+/// A server in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Scripted {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) files: BTreeMap<String, (Vec<u8>, String)>,
+    pub(crate) directories: BTreeSet<String>,
+    /// Verbs, in the order in which they came.
+    pub(crate) verbs: Vec<String>,
+    /// Transfers behind which another one was commanded already.
+    pub(crate) ahead: usize,
+    pub(crate) connections: usize,
+}
+
+impl Scripted {
+    pub(crate) fn start(manners: Manners) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let state = Arc::new(Mutex::new(State::default()));
+        let server = Self {
+            address,
+            state: state.clone(),
+        };
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (state, manners) = (state.clone(), manners.clone());
+                let client = client.expect("a connection");
+                thread::spawn(move || Connection::serve(client, state, manners));
+            }
+        });
+        server
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics with it")
+    }
+
+    pub(crate) fn put(&self, path: &str, content: &[u8]) {
+        let file = (content.to_vec(), "20260102030405".to_owned());
+        self.state().files.insert(path.to_owned(), file);
+    }
+
+    pub(crate) fn content(&self, path: &str) -> Option<Vec<u8>> {
+        self.state().files.get(path).map(|it| it.0.clone())
+    }
+
+    pub(crate) fn dial(&self) -> Dial {
+        Dial {
+            server: Place {
+                scheme: Scheme::Ftp,
+                user: None,
+                host: self.address.ip().to_string(),
+                port: self.address.port(),
+            },
+            route: Route::Direct,
+            user: "me".to_owned(),
+            password: Password(b"x".to_vec()),
+            verify: VerifyTls::Roots(None),
+            is_active: false,
+            patience: Duration::from_secs(5),
+            stall_max: Duration::from_secs(5),
+        }
+    }
+}
+
+struct Connection {
+    control: BufReader<TcpStream>,
+    state: Arc<Mutex<State>>,
+    manners: Manners,
+    passive: Option<TcpListener>,
+    active: Option<SocketAddr>,
+    rest: usize,
+    from: Option<String>,
+}
+
+impl Connection {
+    fn serve(client: TcpStream, state: Arc<Mutex<State>>, manners: Manners) {
+        state.lock().expect("whole").connections += 1;
+        let mut connection = Self {
+            control: BufReader::new(client),
+            state,
+            manners,
+            passive: None,
+            active: None,
+            rest: 0,
+            from: None,
+        };
+        connection.say("220 (vsFTPd 3.0.3)");
+        let mut line = Vec::new();
+        while connection
+            .control
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|it| it > 0)
+        {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if !connection.obey(&text) {
+                return;
+            }
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        // The client may have gone.
+        let _ = self
+            .control
+            .get_mut()
+            .write_all(format!("{line}\r\n").as_bytes());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("whole")
+    }
+
+    /// Whether the connection goes on.
+    fn obey(&mut self, line: &str) -> bool {
+        let (verb, argument) = line.split_once(' ').unwrap_or((line, ""));
+        let path = argument
+            .trim_start_matches("-a ")
+            .trim_matches('/')
+            .to_owned();
+        self.state().verbs.push(verb.to_owned());
+        if let Some(reply) = self.manners.refuses.get(verb) {
+            self.say(reply);
+            return true;
+        }
+        match verb {
+            "USER" => self.say("331 password"),
+            "PASS" => {
+                self.say("230 in");
+                return !self.manners.leaves_at_once;
+            }
+            "FEAT" => self.features(),
+            "PWD" => self.say("257 \"/\""),
+            "CWD" => {
+                let is_there = path.is_empty() || self.state().directories.contains(&path);
+                self.say(if is_there { "250 there" } else { "550 no" });
+            }
+            "MKD" => {
+                self.state().directories.insert(path);
+                self.say("257 \"made\"");
+            }
+            "EPSV" | "PASV" => self.listen(verb),
+            "PORT" => self.take_port(argument),
+            "REST" => {
+                self.rest = argument.parse().expect("a number");
+                self.say("350 go on");
+            }
+            "STOR" => self.store(path),
+            "RETR" => self.retrieve(&path),
+            "LIST" | "MLSD" => self.list(verb, &path),
+            "SIZE" => self.fact(&path, |(content, _)| content.len().to_string()),
+            "MDTM" if !argument.starts_with("20") => self.fact(&path, |(_, time)| time.clone()),
+            "MFMT" => {
+                let (time, path) = argument.split_once(' ').expect("a time and a path");
+                if let Some(file) = self.state().files.get_mut(path) {
+                    file.1 = time.to_owned();
+                }
+                self.say("213 set");
+            }
+            "RNFR" => {
+                self.from = Some(path);
+                self.say("350 to what?");
+            }
+            "RNTO" => {
+                let from = self.from.take().unwrap_or_default();
+                let file = self.state().files.remove(&from);
+                let is_there = file.is_some();
+                self.state().files.extend(file.map(|it| (path, it)));
+                self.say(if is_there { "250 renamed" } else { "550 no" });
+            }
+            "DELE" => {
+                let is_there = self.state().files.remove(&path).is_some();
+                self.say(if is_there { "250 gone" } else { "550 no" });
+            }
+            "QUIT" => {
+                self.say("221 bye");
+                return false;
+            }
+            "TYPE" | "OPTS" | "STAT" => self.say("200 fine"),
+            _ => self.say("502 what?"),
+        }
+        true
+    }
+
+    fn features(&mut self) {
+        let listing = match self.manners.hides {
+            Some(_) => "",
+            None => " MLST type*;size*;modify*;\r\n",
+        };
+        self.say(&format!(
+            "211-can\r\n{listing} SIZE\r\n MDTM\r\n MFMT\r\n REST STREAM\r\n EPSV\r\n211 end"
+        ));
+    }
+
+    fn fact(&mut self, path: &str, fact: impl Fn(&(Vec<u8>, String)) -> String) {
+        let found = self.state().files.get(path).map(fact);
+        self.say(&found.map_or("550 no such file".to_owned(), |it| format!("213 {it}")));
+    }
+
+    fn listen(&mut self, verb: &str) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        self.passive = Some(listener);
+        match verb {
+            "EPSV" => self.say(&format!("229 here (|||{port}|)")),
+            _ => self.say(&format!(
+                "227 here (127,0,0,1,{},{})",
+                port >> 8,
+                port & 255
+            )),
+        }
+    }
+
+    fn take_port(&mut self, argument: &str) {
+        let numbers: Vec<u16> = argument
+            .split(',')
+            .map(|it| it.parse().expect("a number"))
+            .collect();
+        self.active = Some(SocketAddr::from((
+            [127, 0, 0, 1],
+            numbers[4] << 8 | numbers[5],
+        )));
+        self.say("200 fine");
+    }
+
+    fn data(&mut self) -> TcpStream {
+        self.say("150 here it comes");
+        match (self.passive.take(), self.active.take()) {
+            (Some(listener), _) => listener.accept().expect("the client connects").0,
+            (_, Some(at)) => TcpStream::connect(at).expect("the client listens"),
+            _ => panic!("no port was asked for: RFC 959 would have us connect to the client's own"),
+        }
+    }
+
+    fn note_ahead(&mut self) {
+        let buffered = String::from_utf8_lossy(self.control.buffer()).into_owned();
+        if buffered.contains("STOR") || buffered.contains("RETR") {
+            self.state().ahead += 1;
+        }
+    }
+
+    fn store(&mut self, path: String) {
+        let rest = std::mem::take(&mut self.rest);
+        if rest > 0 && self.manners.refuses_to_append {
+            return self.say("451 append is off");
+        }
+        let mut data = self.data();
+        let mut content = match rest {
+            0 => Vec::new(),
+            rest => self
+                .state()
+                .files
+                .get(&path)
+                .map(|it| it.0[..rest].to_vec())
+                .unwrap_or_default(),
+        };
+        if self.manners.is_hasty {
+            let mut first = [0];
+            let _ = data.read(&mut first);
+            content.push(first[0]);
+            self.state()
+                .files
+                .insert(path, (content, "20200101000000".to_owned()));
+            self.say("226 enough");
+            thread::sleep(Duration::from_millis(200));
+            return;
+        }
+        let is_whole = data.read_to_end(&mut content).is_ok();
+        self.state()
+            .files
+            .insert(path, (content, "20200101000000".to_owned()));
+        self.note_ahead();
+        self.say(if is_whole { "226 done" } else { "426 broken" });
+        if self.manners.babbles {
+            self.say("226 done, really");
+        }
+    }
+
+    fn retrieve(&mut self, path: &str) {
+        let rest = std::mem::take(&mut self.rest);
+        let Some(content) = self.state().files.get(path).map(|it| it.0.clone()) else {
+            return self.say("550 no such file");
+        };
+        let mut data = self.data();
+        let is_whole = data.write_all(&content[rest.min(content.len())..]).is_ok();
+        drop(data);
+        if self.manners.changes.take_if(|it| *it == path).is_some() {
+            let file = (b"another content".to_vec(), "20260506070809".to_owned());
+            self.state().files.insert(path.to_owned(), file);
+        }
+        self.note_ahead();
+        self.say(if is_whole { "226 done" } else { "426 broken" });
+    }
+
+    fn list(&mut self, verb: &str, path: &str) {
+        let prefix = match path {
+            "" => String::new(),
+            path => format!("{path}/"),
+        };
+        let is_machine = verb == "MLSD";
+        let mut lines = String::new();
+        if !is_machine && self.manners.hides != Some(path) {
+            lines.push_str("drwxr-xr-x 2 0 0 4096 Jan 02 03:04 .\r\n");
+        }
+        let state = self.state();
+        let is_hidden = self.manners.hides == Some(path);
+        let below = |it: &str| -> Option<String> {
+            let rest = it.strip_prefix(&prefix)?;
+            (!rest.is_empty() && !rest.contains('/') && !is_hidden).then(|| rest.to_owned())
+        };
+        for name in state.directories.iter().filter_map(|it| below(it)) {
+            lines.push_str(&match is_machine {
+                true => format!("type=dir; {name}\r\n"),
+                false => format!("drwxr-xr-x 2 0 0 4096 Jan 02 03:04 {name}\r\n"),
+            });
+        }
+        for (path, (content, time)) in &state.files {
+            let Some(name) = below(path) else { continue };
+            let bytes = content.len();
+            lines.push_str(&match is_machine {
+                true => format!("type=file;size={bytes};modify={time}; {name}\r\n"),
+                false => format!("-rw-r--r-- 1 0 0 {bytes} Jan 02 03:04 {name}\r\n"),
+            });
+        }
+        drop(state);
+        let mut data = self.data();
+        let _ = data.write_all(lines.as_bytes());
+        drop(data);
+        self.say("226 done");
+    }
+}

@@ -1,0 +1,230 @@
+//! Servers that refuse, hurry, hide and babble: nothing half is ever under its name, and what can be moved is.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "waits until a server has taken what was on its way"
+)]
+
+mod common;
+
+use std::{collections::BTreeMap, fs};
+
+use common::{
+    World, content,
+    scripted::{Manners, Scripted},
+    write,
+};
+
+const LARGE: usize = 3_000_000;
+
+fn refusing(verb: &'static str, reply: &'static str) -> Manners {
+    Manners {
+        refuses: BTreeMap::from([(verb, reply)]),
+        ..Manners::default()
+    }
+}
+
+/// An upload that is interrupted after a megabyte, and then goes on. Returns the verbs of the second run.
+fn interrupted_upload(server: &Scripted) -> Vec<String> {
+    let world = World::new();
+    let large = content(LARGE);
+    write(&world.here("large"), &large);
+    let job = |rate| {
+        let mut job = world.upload_by(server.dial(), &world.here("large"), "large");
+        job.moving.rate_max = rate;
+        job
+    };
+    let slow = units::BitRate::mbit(40);
+    let first = world.run_until(job(Some(slow)), 1_000_000);
+    assert!(first.summary.is_interrupted);
+    // The server may still take what is on its way.
+    let is_over = (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        !server.state().files.is_empty()
+    });
+    assert!(is_over, "a part was left");
+    assert!(server.content("large").is_none(), "a part has another name");
+    server.state().verbs.clear();
+    let second = world.run(job(None));
+    assert_eq!(second.failures(), [""; 0]);
+    assert_eq!(server.content("large"), Some(large));
+    assert_eq!(server.state().files.len(), 1, "no part is left");
+    std::mem::take(&mut server.state().verbs)
+}
+
+#[test]
+fn a_server_that_resumes_gets_the_rest() {
+    let server = Scripted::start(Manners::default());
+    let verbs = interrupted_upload(&server);
+    assert_eq!(
+        verbs.iter().filter(|it| *it == "REST").count(),
+        2,
+        "{verbs:?}"
+    );
+}
+
+#[test]
+fn a_server_that_cannot_resume_gets_the_whole_file() {
+    let manners = [
+        refusing("REST", "502 what?"),
+        refusing("RETR", "550 you may put, and not get"),
+        Manners {
+            refuses_to_append: true,
+            ..Manners::default()
+        },
+    ];
+    for manners in manners {
+        let server = Scripted::start(manners);
+        interrupted_upload(&server);
+    }
+}
+
+#[test]
+fn small_files_are_commanded_ahead_and_all_arrive() {
+    let world = World::new();
+    let server = Scripted::start(Manners::default());
+    let files: Vec<(String, Vec<u8>)> = (0..200)
+        .map(|it| (format!("f{it}"), content(it * 7)))
+        .collect();
+    for (name, bytes) in &files {
+        write(&world.here("tree").join(name), bytes);
+    }
+    for is_active in [false, true] {
+        server.state().files.clear();
+        server.state().ahead = 0;
+        let mut dial = server.dial();
+        dial.is_active = is_active;
+        let up = world.run(world.upload_by(dial.clone(), &world.here("tree"), "tree"));
+        assert_eq!(up.failures(), [""; 0]);
+        assert_eq!(server.state().files.len(), 200);
+        for (name, bytes) in &files {
+            assert_eq!(
+                server.content(&format!("tree/{name}")).as_ref(),
+                Some(bytes)
+            );
+        }
+        let back = world.here(if is_active { "active" } else { "passive" });
+        let down = world.run(world.download_by(dial, "tree", &back));
+        assert_eq!(down.failures(), [""; 0]);
+        for (name, bytes) in &files {
+            assert_eq!(&fs::read(back.join(name)).expect("there"), bytes);
+        }
+        // How many of 400 depends on who is faster.
+        let ahead = server.state().ahead;
+        assert!(ahead > 20, "{ahead}");
+    }
+}
+
+#[test]
+fn a_refused_epsv_has_no_transfer_behind_it() {
+    let world = World::new();
+    let server = Scripted::start(refusing("EPSV", "500 what?"));
+    for it in 0..20 {
+        write(&world.here("tree").join(format!("f{it}")), b"x");
+    }
+    let up = world.run(world.upload_by(server.dial(), &world.here("tree"), "tree"));
+    assert_eq!(up.failures(), [""; 0]);
+    assert_eq!(up.summary.tally.moved, 20);
+}
+
+#[test]
+fn a_rename_that_is_refused_costs_neither_file() {
+    let world = World::new();
+    for bytes in [10, LARGE] {
+        let server = Scripted::start(refusing("RNFR", "553 no"));
+        server.put("file", b"the old one");
+        write(&world.here("file"), &content(bytes));
+        let up = world.run(world.upload_by(server.dial(), &world.here("file"), "file"));
+        assert!(up.failures()[0].contains("RNFR"), "{:?}", up.failures());
+        assert_eq!(server.content("file"), Some(b"the old one".to_vec()));
+    }
+}
+
+#[test]
+fn a_success_that_comes_too_early_is_none() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        is_hasty: true,
+        ..Manners::default()
+    });
+    for (name, bytes) in [("small", 10_000), ("large", LARGE)] {
+        write(&world.here(name), &content(bytes));
+        let mut job = world.upload_by(server.dial(), &world.here(name), name);
+        job.plan.retries = 1;
+        let up = world.run(job);
+        assert_eq!(up.summary.tally.failed, 1, "{:?}", up.notes);
+        assert_eq!(server.content(name), None);
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_named() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        hides: Some("tree/secret"),
+        ..Manners::default()
+    });
+    server
+        .state()
+        .directories
+        .extend(["tree".to_owned(), "tree/secret".to_owned()]);
+    server.put("tree/open", b"x");
+    server.put("tree/secret/file", b"y");
+    let down = world.run(world.download_by(server.dial(), "tree", &world.here("back")));
+    assert_eq!(down.failures().len(), 1, "{:?}", down.notes);
+    assert!(down.failures()[0].contains("may not be readable"));
+    assert_eq!(down.summary.tally.moved, 1);
+}
+
+#[test]
+fn a_server_that_leaves_after_each_log_in_ends_the_job() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        leaves_at_once: true,
+        ..Manners::default()
+    });
+    let mut job = world.download_by(server.dial(), "tree", &world.here("back"));
+    job.plan.retries = 1;
+    let down = world.run(job);
+    assert_eq!(down.summary.tally.failed, 1);
+    assert!(server.state().connections <= 4, "with pauses");
+}
+
+#[test]
+fn a_reply_that_nothing_asked_for_ends_the_connection_and_not_the_job() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        babbles: true,
+        ..Manners::default()
+    });
+    for it in 0..3 {
+        write(
+            &world.here("tree").join(format!("f{it}")),
+            &content(LARGE / 2),
+        );
+    }
+    let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
+    job.plan.lanes_max = 1;
+    let up = world.run(job);
+    for it in 0..3 {
+        let there = server.content(&format!("tree/f{it}"));
+        assert!(there.is_none() || there == Some(content(LARGE / 2)), "{it}");
+    }
+    assert_eq!(up.summary.tally.moved + up.summary.tally.failed, 3);
+}
+
+#[test]
+fn a_source_that_changes_while_it_is_read_is_read_again() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        changes: Some("tree/file"),
+        ..Manners::default()
+    });
+    server.state().directories.insert("tree".to_owned());
+    server.put("tree/file", &content(5_000));
+    let mut job = world.download_by(server.dial(), "tree", &world.here("back"));
+    job.plan.retries = 2;
+    let down = world.run(job);
+    assert_eq!(down.failures(), [""; 0]);
+    let there = fs::read(world.here("back/file")).expect("there");
+    assert_eq!(there, b"another content");
+}
