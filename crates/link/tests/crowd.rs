@@ -173,3 +173,18 @@ fn links_over_a_radio_share_it_between_the_directions() {
         "one channel carries both"
     );
 }
+
+/// Whoever begins in the full queue of others sees no queue, since it is never shorter, and what it drops looks like the
+/// path's loss.
+#[test]
+fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
+    for seed in 1..=8_u32 {
+        let mut crowd = crowd(0.5, u64::from(seed));
+        crowd.add(FlowKind::cubic().flow());
+        let begins = (9 + seed) * S / 20;
+        crowd.add(ours().flow().starting_at(begins));
+        crowd.run_to(6 * S);
+        let lost = crowd.record().caused_loss(&(begins..6 * S));
+        assert!(lost < 0.08, "begins after {begins:?}: {lost:.3}");
+    }
+}

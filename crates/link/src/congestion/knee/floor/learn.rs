@@ -48,6 +48,13 @@ impl Estimate {
         self.packets = packets.min(PACKETS_MAX);
     }
 
+    /// A count without a loss leaves no doubt that the path loses next to nothing.
+    fn confirm_by(&mut self, tally: &Tally) {
+        if tally.losses == 0.0 {
+            self.packets = self.packets.max(tally.packets.min(PACKETS_MAX));
+        }
+    }
+
     /// Congestion only adds loss, so every count bounds the floor from above.
     fn bound_by(&mut self, tally: &Tally, runs: &Runs) {
         if tally.packets >= KNOWN_MIN {
@@ -62,6 +69,7 @@ impl Estimate {
 impl Floor {
     /// Bounds the floor by what was lost of late.
     pub(super) fn deflate(&mut self) {
+        self.estimate.confirm_by(&self.since_cut);
         for tally in [&self.past, &self.since_cut] {
             self.estimate.bound_by(tally, &self.runs);
         }
@@ -130,13 +138,7 @@ impl Floor {
         self.since_cut.packets - self.first.packets
     }
 
-    /// Whether the losses of the first round came one by one, as independent ones do. A queue that is too short for the
-    /// first train loses the rest of it in one piece.
-    pub(in super::super) fn is_scattered_at_first(&self) -> bool {
-        self.first.losses <= SCATTERED_RUN_MAX * self.first.runs
-    }
-
-    /// Takes what an experiment has shown for the floor.
+    /// Takes the loss of a rate that was not too much for the floor, whatever that was.
     pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
         self.estimate.replace(loss, packets);
         self.past = Tally::default();
@@ -148,8 +150,6 @@ impl Floor {
     }
 }
 
-/// Losses of more than this many packets in a row, on average, are a queue's: at 64 % independent ones make 2.8.
-const SCATTERED_RUN_MAX: f64 = 6.0;
 /// Below this floor single losses count, and a loss this far above the floor is near it.
 pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 
@@ -182,7 +182,6 @@ mod tests {
         super::tests::{at_a_tenth, resolved},
         *,
     };
-    use crate::congestion::knee::resolved_at;
 
     #[test]
     fn counts_that_chance_moves_both_ways_leave_the_floor_where_it_is() {
@@ -223,21 +222,5 @@ mod tests {
         assert_eq!(floor.loss(), 0.0);
         floor.learn_experiment(0.1, 1000.0);
         assert!(floor.loss() > 0.09);
-    }
-
-    #[test]
-    fn what_the_first_round_lost_one_by_one_is_the_path_s_and_what_it_lost_in_one_piece_is_a_queue_s()
-     {
-        let floor_after = |is_lost: &dyn Fn(u64) -> bool| {
-            let mut floor = Floor::new(None);
-            floor.end_first_round(1.005);
-            floor.update(&resolved_at(1.0, 50, is_lost), &[]);
-            floor.update(&resolved_at(1.01, 70, |_| false), &[]);
-            floor
-        };
-        let scattered = floor_after(&|number| number % 3 != 0);
-        assert_eq!(scattered.packets_since_first_round(), 70.0);
-        assert!(scattered.is_scattered_at_first());
-        assert!(!floor_after(&|number| number >= 8).is_scattered_at_first());
     }
 }

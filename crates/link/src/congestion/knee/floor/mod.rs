@@ -7,15 +7,15 @@
 //! No single loss is judged. The tests compare a count with what the floor allows, wide enough for chance
 //! and for bursts.
 
+mod cleanest;
 mod excess;
 mod learn;
 mod tally;
 
-pub(super) use self::{excess::EXCESS_RUNS, learn::NEARLY_NOTHING};
-use self::{
-    learn::Estimate,
-    tally::{Runs, Tally},
+pub(super) use self::{
+    cleanest::Cleanest, excess::EXCESS_RUNS, learn::NEARLY_NOTHING, tally::Tally,
 };
+use self::{learn::Estimate, tally::Runs};
 use crate::congestion::Resolved;
 
 /// The counts of a connection and its floor.

@@ -23,6 +23,24 @@ impl Tally {
         self.losses = (self.losses - 1.0).max(0.0);
     }
 
+    /// What has been counted since `before`.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self {
+            packets: (self.packets - before.packets).max(0.0),
+            losses: (self.losses - before.losses).max(0.0),
+            runs: (self.runs - before.runs).max(0.0),
+        }
+    }
+
+    /// Both counts together.
+    pub(in super::super) fn and(&self, other: &Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            losses: self.losses + other.losses,
+            runs: self.runs + other.runs,
+        }
+    }
+
     /// The fraction lost.
     pub(in super::super) fn rate(&self) -> f64 {
         if self.packets > 0.0 {

@@ -6,42 +6,50 @@
 //! excess, it was our doing. If not, an experiment sends at a quarter of the rate and compares the fractions
 //! delivered. If that grows, the sender had overloaded the path; if not, the path loses by itself, and the floor
 //! rises.
+//!
+//! Where the floor itself is in doubt there is no excess to judge: the experiment comes at once.
 
 use super::{
-    super::{cubic::Cubic, flow::Flow},
+    super::{cubic::Cubic, floor::Tally, flow::Flow},
     next::{LossySign, Next},
 };
 
 #[derive(Debug)]
 pub(in super::super) struct LossTest {
     before: BeforeCut,
+    /// Start-up met the losses, and goes on if they are the path's.
+    is_from_start: bool,
     stage: Stage,
     /// When the stage began.
     began_s: f64,
 }
 
-/// What a cut for loss has changed; restored if the cut proves wrong.
+/// How things were before a cut for loss; restored if the cut proves wrong.
 #[derive(Debug, Clone, Copy)]
 struct BeforeCut {
     window: f64,
     threshold_cap_s: f64,
+    lost: Tally,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// After a cut at which the fraction `loss_at_cut` was lost: is the excess gone?
-    Cut { loss_at_cut: f64 },
+    /// After a cut: is the excess gone?
+    Cut,
     /// Still losing: are losses fewer at a quarter of the rate?
     Experiment(Experiment),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Experiment {
-    /// The fraction lost between the cut and the experiment, and the packets behind it.
-    loss_before: f64,
-    packets_before: f64,
-    /// The window between the cut and the experiment, in bytes.
+    /// The losses that a quarter of the rate is compared with.
+    lost_before: Tally,
+    /// The window that lost them, in bytes.
     window_before: f64,
+    /// What arrived of it in a base RTT, in bytes, just before the experiment.
+    arrived: f64,
+    /// What is known of the floor is in doubt.
+    doubts_floor: bool,
 }
 
 impl LossTest {
@@ -49,6 +57,12 @@ impl LossTest {
         let before = BeforeCut {
             window: flow.window,
             threshold_cap_s: flow.queue.threshold_cap_s,
+            lost: flow.floor.since_cut,
+        };
+        let stage = if sign.doubts_floor {
+            Stage::Experiment(Experiment::new(true, flow))
+        } else {
+            Stage::Cut
         };
         let has_queue = flow.queue.is_there();
         if has_queue && sign.is_from_growth {
@@ -61,26 +75,32 @@ impl LossTest {
         } else if let Some(window) = flow.limit.cut(passed, &flow.floor, now_s) {
             flow.window = window;
         }
-        let loss_at_cut = flow.floor.since_cut.rate();
+        if let Stage::Experiment(_) = stage {
+            flow.window /= EXPERIMENT_DIVISOR;
+        }
         flow.is_gentle = true;
         flow.mark_cut(now_s);
         Self {
             before,
-            stage: Stage::Cut { loss_at_cut },
+            is_from_start: sign.is_from_start,
+            stage,
             began_s: now_s,
         }
     }
 
     pub(super) fn name(&self) -> &'static str {
         match self.stage {
-            Stage::Cut { .. } => "loss drain",
+            Stage::Cut => "loss drain",
             Stage::Experiment(_) => "experiment",
         }
     }
 
     pub(super) fn step(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+        if flow.floor.cut_was_wrong() {
+            return self.undo(flow, now_s);
+        }
         match self.stage {
-            Stage::Cut { loss_at_cut } => self.step_cut(loss_at_cut, flow, now_s),
+            Stage::Cut => self.step_cut(flow, now_s),
             Stage::Experiment(experiment) => self.step_experiment(&experiment, flow, now_s),
         }
     }
@@ -89,7 +109,11 @@ impl LossTest {
     pub(super) fn undo(&self, flow: &mut Flow, now_s: f64) -> Next {
         self.restore(flow);
         flow.mark_cut(now_s);
-        Next::Grow
+        if self.is_from_start {
+            Next::Start
+        } else {
+            Next::Grow
+        }
     }
 
     fn restore(&self, flow: &mut Flow) {
@@ -99,11 +123,17 @@ impl LossTest {
         flow.limit.forget();
     }
 
+    /// The part of the window before the cut that the path passes, now that its loss is known: less than all where
+    /// more was lost than the path does by itself, beyond chance.
+    fn passed_before_cut(&self, flow: &Flow) -> f64 {
+        let lost = &self.before.lost;
+        let gain = (delivered(flow.floor.loss()) / delivered(lost.rate())).ln();
+        let chance = CERTAIN_DEVIATIONS * variance(flow, lost).sqrt();
+        if gain > chance { (-gain).exp() } else { 1.0 }
+    }
+
     /// Goes on until a window's packets have shown whether the cut helped.
-    fn step_cut(&mut self, loss_at_cut: f64, flow: &mut Flow, now_s: f64) -> Next {
-        if flow.floor.cut_was_wrong() {
-            return self.undo(flow, now_s);
-        }
+    fn step_cut(&mut self, flow: &mut Flow, now_s: f64) -> Next {
         let packets = flow.floor.since_cut.packets;
         let patience_s = CUT_PATIENCE_S + CUT_PATIENCE_ROUNDS * flow.round_s();
         let is_late = now_s - self.began_s > patience_s;
@@ -111,7 +141,7 @@ impl LossTest {
         if packets < wanted && !is_late {
             return Next::Stay;
         }
-        if excess_is_gone(flow, loss_at_cut) || packets < TELLING_PACKETS_MIN {
+        if excess_is_gone(flow, self.before.lost.rate()) || packets < TELLING_PACKETS_MIN {
             flow.floor.learn_near();
             return Next::Resume;
         }
@@ -122,12 +152,7 @@ impl LossTest {
     }
 
     fn begin_experiment(&mut self, flow: &mut Flow, now_s: f64) {
-        let tally = flow.floor.since_cut;
-        self.stage = Stage::Experiment(Experiment {
-            loss_before: tally.rate(),
-            packets_before: tally.packets,
-            window_before: flow.window,
-        });
+        self.stage = Stage::Experiment(Experiment::new(false, flow));
         self.began_s = now_s;
         flow.window /= EXPERIMENT_DIVISOR;
         flow.mark_cut(now_s);
@@ -140,10 +165,17 @@ impl LossTest {
             Some(Verdict::Path) => {
                 experiment.teach_floor(flow);
                 self.restore(flow);
+                flow.window *= self.passed_before_cut(flow);
+                flow.mark_cut(now_s);
+                if self.is_from_start {
+                    return Next::Start;
+                }
             }
-            Some(Verdict::Rate) => experiment.blame_rate(flow, now_s),
+            Some(Verdict::Rate) => {
+                experiment.blame_rate(flow, now_s);
+                flow.mark_cut(now_s);
+            }
         }
-        flow.mark_cut(now_s);
         Next::Resume
     }
 }
@@ -157,6 +189,16 @@ enum Verdict {
 }
 
 impl Experiment {
+    /// An experiment with what was lost until now.
+    fn new(doubts_floor: bool, flow: &Flow) -> Self {
+        Self {
+            lost_before: flow.floor.since_cut,
+            window_before: flow.window,
+            arrived: arrived(flow),
+            doubts_floor,
+        }
+    }
+
     /// What it has shown after `since_s` seconds, if that is beyond chance or has taken too long.
     fn verdict(&self, flow: &Flow, since_s: f64) -> Option<Verdict> {
         let packets = flow.floor.since_cut.packets;
@@ -168,13 +210,13 @@ impl Experiment {
         if packets < packets_min {
             return None;
         }
-        let loss = flow.floor.since_cut.rate();
-        let gain = (delivered(loss) / delivered(self.loss_before)).ln();
-        let variance = variance(flow, self.loss_before, self.packets_before)
-            + variance(flow, loss.max(LOSS_SEEN_MIN), packets);
-        let telling = telling_gain(flow, self.loss_before);
+        let lost = &flow.floor.since_cut;
+        let loss_before = self.lost_before.rate();
+        let gain = (delivered(lost.rate()) / delivered(loss_before)).ln();
+        let variance = variance(flow, &self.lost_before) + variance(flow, lost);
+        let telling = telling_gain(flow, loss_before);
         let is_certain = (gain - telling).abs() > CERTAIN_DEVIATIONS * variance.sqrt();
-        let patience_s = if packets >= self.packets_before {
+        let patience_s = if packets >= self.lost_before.packets {
             EXPERIMENT_LARGE_S
         } else {
             EXPERIMENT_MAX_S
@@ -190,14 +232,22 @@ impl Experiment {
 
     /// All that was lost since the cut the path loses.
     fn teach_floor(&self, flow: &mut Flow) {
-        let tally = flow.floor.since_cut;
-        let packets = tally.packets + self.packets_before;
-        let lost = tally.rate() * tally.packets + self.loss_before * self.packets_before;
-        flow.floor.learn_experiment(lost / packets, packets);
+        let lost = flow.floor.since_cut.and(&self.lost_before);
+        flow.floor.learn_experiment(lost.rate(), lost.packets);
     }
 
+    /// The path passes what arrived, and as much more as it loses by itself.
     fn blame_rate(&self, flow: &mut Flow, now_s: f64) {
-        flow.window = OF_PASSED * self.window_before;
+        let mut passed = self.window_before;
+        if self.doubts_floor {
+            let lost = flow.floor.since_cut;
+            if lost.rate() < flow.floor.loss() {
+                flow.floor.learn_experiment(lost.rate(), lost.packets);
+            }
+            let arrived = delivered(self.lost_before.rate()) * self.window_before;
+            passed = passed.min(arrived.min(self.arrived) / delivered(lost.rate()));
+        }
+        flow.window = OF_PASSED * passed;
         if let Some(law) = flow.limit.law() {
             *law = Cubic::new(flow.window, now_s);
         }
@@ -208,13 +258,14 @@ impl Experiment {
 fn window_that_passed(flow: &Flow) -> f64 {
     let floor = flow.floor.loss();
     let by_loss = flow.window * (1.0 - flow.floor.since_cut.rate()) / (1.0 - floor);
-    let by_delivery = flow
-        .capacity
-        .delivered()
-        .map_or(f64::INFINITY, |delivered| {
-            delivered / (1.0 - floor) * flow.base_s()
-        });
+    let by_delivery = arrived(flow) / (1.0 - floor);
     by_loss.min(by_delivery)
+}
+
+/// What arrived of late in a base RTT, in bytes; infinite if that is not known.
+fn arrived(flow: &Flow) -> f64 {
+    let delivered = flow.capacity.delivered();
+    delivered.map_or(f64::INFINITY, |rate| rate * flow.base_s())
 }
 
 /// Whether the cut took away at least half of the losses beyond the floor.
@@ -229,13 +280,14 @@ fn excess_is_gone(flow: &Flow, loss_at_cut: f64) -> bool {
 fn loss_is_known(flow: &Flow) -> bool {
     let loss = flow.floor.since_cut.rate();
     let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(flow, loss));
-    variance(flow, loss, flow.floor.since_cut.packets) <= deviation_max.powi(2)
+    variance(flow, &flow.floor.since_cut) <= deviation_max.powi(2)
 }
 
-/// Variance of the logarithm of the fraction delivered, seen in so many packets.
-fn variance(flow: &Flow, loss: f64, packets: f64) -> f64 {
+/// Variance of the logarithm of the fraction delivered.
+fn variance(flow: &Flow, lost: &Tally) -> f64 {
+    let loss = lost.rate().max(LOSS_SEEN_MIN);
     let odds = loss / delivered(loss);
-    odds * flow.floor.dispersion(loss).min(DISPERSION_MAX) / packets.max(1.0)
+    odds * flow.floor.dispersion(loss).min(DISPERSION_MAX) / lost.packets.max(1.0)
 }
 
 /// The gain that speaks for congestion after `loss`: half of all that there is to gain, at most.
@@ -312,19 +364,26 @@ mod tests {
     };
 
     /// An experiment after 8 % of 400 packets, at a quarter of which each `every` is lost.
-    fn experiment(every: u64) -> Knee {
+    fn experiment(every: u64, doubts_floor: bool) -> Knee {
         let mut knee = Knee::new(Share::Fair, None);
         knee.flow.pretend(0.1, 10e6, 1.0);
-        knee.flow.floor.learn_experiment(0.001, 3000.0);
+        let resolved = resolved_at(0.5, 400, |number| number * 37 % 100 < 8);
+        knee.flow.floor.update(&resolved, &[]);
+        let lost_before = knee.flow.floor.since_cut;
+        let floor = if doubts_floor { 0.6 } else { 0.001 };
+        knee.flow.floor.learn_experiment(floor, 3000.0);
         knee.mode = Mode::LossTest(LossTest {
             before: BeforeCut {
                 window: 1e6,
                 threshold_cap_s: f64::INFINITY,
+                lost: lost_before,
             },
+            is_from_start: false,
             stage: Stage::Experiment(Experiment {
-                loss_before: 0.08,
-                packets_before: 400.0,
+                lost_before,
                 window_before: 0.8e6,
+                arrived: f64::INFINITY,
+                doubts_floor,
             }),
             began_s: 1.0,
         });
@@ -337,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_small_loss_that_a_quarter_of_the_rate_does_not_have_was_congestion() {
-        let knee = experiment(u64::MAX);
+        let knee = experiment(u64::MAX, false);
         assert_eq!(knee.state(), "grow");
         assert!(knee.flow.window < 0.8e6);
         assert!(knee.flow.floor.loss() < 0.002);
@@ -345,9 +404,22 @@ mod tests {
 
     #[test]
     fn a_small_loss_that_a_quarter_of_the_rate_has_as_well_is_the_path_s() {
-        let knee = experiment(12);
+        let knee = experiment(12, false);
         assert_eq!(knee.state(), "grow");
         assert_eq!(knee.flow.window, 1e6);
         assert!((knee.flow.floor.loss() - 0.082).abs() < 0.005);
+    }
+
+    #[test]
+    fn a_floor_in_doubt_is_what_a_quarter_of_the_rate_loses() {
+        let knee = experiment(u64::MAX, true);
+        assert_eq!(knee.state(), "grow");
+        assert_eq!(knee.flow.floor.loss(), 0.0);
+        let passed = OF_PASSED * 0.92 * 0.8e6;
+        assert!(
+            (knee.flow.window - passed).abs() < 1e3,
+            "{}",
+            knee.flow.window
+        );
     }
 }

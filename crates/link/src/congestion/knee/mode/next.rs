@@ -5,6 +5,8 @@
 pub(in super::super) enum Next {
     /// The mode goes on.
     Stay,
+    /// Go on with start-up, from the window that passes.
+    Start,
     /// Grow until a queue shows.
     Grow,
     /// Grow by CUBIC's law where a limit is known that drops instead of queueing; otherwise until a queue shows.
@@ -40,6 +42,10 @@ pub(in super::super) struct LossySign {
     pub(in super::super) is_from_growth: bool,
     /// The window that passes for sure, in bytes.
     pub(in super::super) passed_min: f64,
+    /// Start-up goes on if the losses prove to be the path's.
+    pub(in super::super) is_from_start: bool,
+    /// What is known of the floor is in doubt: it may be what a queue of others dropped.
+    pub(in super::super) doubts_floor: bool,
 }
 
 impl LossySign {
@@ -47,5 +53,13 @@ impl LossySign {
     pub(in super::super) const PLAIN: Self = Self {
         is_from_growth: false,
         passed_min: 0.0,
+        is_from_start: false,
+        doubts_floor: false,
+    };
+
+    /// The same sign, met in start-up.
+    pub(in super::super) const FROM_START: Self = Self {
+        is_from_start: true,
+        ..Self::PLAIN
     };
 }

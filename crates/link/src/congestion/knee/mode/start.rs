@@ -3,12 +3,14 @@
 //! In: trains of packets sent back to back, which show how fast the path spreads them, hence how far growth may
 //! go; and what an earlier connection learned. Out: a window, and a drain or a cut for loss when start-up is over.
 //!
-//! The first round is sent far below what a train shows, so what it loses the path loses by itself.
+//! The first round is sent far below what a train shows, so what it loses the path loses by itself. A later round that
+//! loses far more than the cleanest one ends start-up: whoever begins in the full queue of others sees no queue, since it
+//! is never shorter. If an experiment then shows that the path loses as much by itself, start-up goes on.
 
 use super::{
     super::{
         capacity::{TRAIN_PACKETS_MAX, packets_to_time},
-        floor::EXCESS_RUNS,
+        floor::{Cleanest, EXCESS_RUNS},
         flow::{Flow, PACKET_GUESS},
     },
     next::{LossySign, Next},
@@ -30,6 +32,7 @@ pub(in super::super) struct Start {
     flat_rounds: u32,
     /// Rounds that are over.
     rounds: u32,
+    cleanest: Cleanest,
 }
 
 impl Start {
@@ -43,6 +46,15 @@ impl Start {
             windows_before: [first_window; 2],
             flat_rounds: 0,
             rounds: 0,
+            cleanest: Cleanest::default(),
+        }
+    }
+
+    /// Goes on after losses that were not the sender's doing.
+    pub(super) fn again(flow: &Flow) -> Self {
+        Self {
+            rounds: ROUNDS_BEFORE_CUT,
+            ..Self::new(flow.window, None)
         }
     }
 
@@ -74,12 +86,14 @@ impl Start {
         }
         self.learn_from_first_round(flow, now_s);
         if self.is_lossy(flow) {
-            // What the first round lost at a fraction of the rate, the path loses by itself.
-            if flow.floor.since_cut.rate() <= PATH_LOSS_MAX && flow.floor.is_scattered_at_first() {
-                flow.floor.learn_first();
+            // What the cleanest round lost at a fraction of the rate, the path loses by itself.
+            if let Some(round) = self.cleanest.round()
+                && flow.floor.since_cut.rate() <= PATH_LOSS_MAX
+            {
+                flow.floor.learn_experiment(round.rate(), round.packets);
             }
             if self.is_lossy(flow) {
-                return Next::CutForLoss(LossySign::PLAIN);
+                return Next::CutForLoss(LossySign::FROM_START);
             }
         }
         self.ask_for_train(flow, now_s);
@@ -135,6 +149,7 @@ impl Start {
         let delivered = flow.capacity.delivered().unwrap_or(0.0);
         let is_flat = !app_limited && self.is_flat(flow, delivered);
         self.flat_rounds = if is_flat { self.flat_rounds + 1 } else { 0 };
+        let is_drowned = self.cleanest.end_round(&flow.floor) && !is_far_below_train(flow);
         let is_clean = flow.floor.since_cut.rate() <= FLOOR_MAX && !flow.floor.is_exceeded();
         if flow.queue_is_empty() && !is_flat && is_clean {
             flow.floor.learn(LEARNED_PACKETS_MAX);
@@ -142,8 +157,13 @@ impl Start {
         self.rounds += 1;
         self.delivered_before = delivered;
         self.windows_before = [flow.window, self.windows_before[0]];
-        if self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS) {
-            Next::CutForLoss(LossySign::PLAIN)
+        if is_drowned {
+            Next::CutForLoss(LossySign {
+                doubts_floor: true,
+                ..LossySign::FROM_START
+            })
+        } else if self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS) {
+            Next::CutForLoss(LossySign::FROM_START)
         } else if self.flat_rounds >= FLAT_ROUNDS {
             drain(flow)
         } else {

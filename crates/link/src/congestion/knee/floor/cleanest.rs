@@ -1,0 +1,101 @@
+//! Which round of start-up lost the smallest part, and did a later one lose far more?
+//!
+//! In: the count of losses at the end of each round. Out: the cleanest round, and whether the newest exceeds it beyond
+//! chance. A path that loses by itself loses the same part of each round, and congestion only adds to it.
+
+use super::{Floor, Tally};
+
+/// The cleanest round so far.
+#[derive(Debug, Default)]
+pub(in super::super) struct Cleanest {
+    /// What had been counted at the end of the last round.
+    counted: Tally,
+    round: Option<Tally>,
+}
+
+impl Cleanest {
+    /// The losses of the cleanest round.
+    pub(in super::super) fn round(&self) -> Option<Tally> {
+        self.round
+    }
+
+    /// Takes in a round that is over. Returns whether it lost far more than the cleanest before it.
+    pub(in super::super) fn end_round(&mut self, floor: &Floor) -> bool {
+        let round = floor.since_cut.since(&self.counted);
+        if round.packets < PACKETS_MIN {
+            return false;
+        }
+        self.counted = floor.since_cut;
+        let Some(cleanest) = self.round else {
+            self.round = Some(round);
+            return false;
+        };
+        if round.rate() < cleanest.rate() {
+            self.round = Some(round);
+        }
+        is_far_more(&round, &cleanest, floor)
+    }
+}
+
+/// Whether `round` lost far more than `cleanest`, beyond chance.
+fn is_far_more(round: &Tally, cleanest: &Tally, floor: &Floor) -> bool {
+    let more = round.rate() - cleanest.rate();
+    let loss = round.and(cleanest).rate();
+    let of_one = loss * (1.0 - loss) * floor.dispersion(loss);
+    let variance = of_one * (1.0 / round.packets + 1.0 / cleanest.packets);
+    more > FAR * (1.0 - cleanest.rate()) && more > DEVIATIONS * variance.sqrt()
+}
+
+/// A round of fewer packets is counted with the next.
+const PACKETS_MIN: f64 = 32.0;
+/// This fraction more of what should arrive is far more. Trains that overflow a short queue are a quarter of a round at
+/// most.
+const FAR: f64 = 0.25;
+/// Standard deviations beyond which it is no chance: start-up compares some six rounds.
+const DEVIATIONS: f64 = 3.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::knee::resolved_at;
+
+    /// Ends a round of 100 packets for each of `parts`, of which it loses so many in ten, spread evenly.
+    fn ends_of_rounds(parts: &[u64]) -> (Cleanest, Vec<bool>) {
+        let mut cleanest = Cleanest::default();
+        let mut floor = Floor::new(None);
+        let ends = parts.iter().map(|part| {
+            floor.update(
+                &resolved_at(1.0, 100, |number| number * 7 % 10 < *part),
+                &[],
+            );
+            cleanest.end_round(&floor)
+        });
+        let ends = ends.collect();
+        (cleanest, ends)
+    }
+
+    #[test]
+    fn a_path_that_loses_by_itself_loses_the_same_part_of_each_round() {
+        let (cleanest, ends) = ends_of_rounds(&[6, 5, 6, 7]);
+        assert_eq!(ends, [false; 4]);
+        let round = cleanest.round().expect("rounds are over");
+        assert!((round.rate() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_round_that_loses_far_more_than_an_earlier_one_was_sent_too_fast() {
+        let (cleanest, ends) = ends_of_rounds(&[8, 1, 2, 6]);
+        assert_eq!(ends, [false, false, false, true]);
+        let round = cleanest.round().expect("rounds are over");
+        assert!((round.rate() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_few_packets_are_no_round() {
+        let mut cleanest = Cleanest::default();
+        let mut floor = Floor::new(None);
+        floor.update(&resolved_at(1.0, 31, |_| true), &[]);
+        assert!(!cleanest.end_round(&floor));
+        assert!(cleanest.round().is_none());
+    }
+}
