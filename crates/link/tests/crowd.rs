@@ -182,9 +182,16 @@ fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
         let mut crowd = crowd(0.5, u64::from(seed));
         crowd.add(FlowKind::cubic().flow());
         let begins = (9 + seed) * S / 20;
+        crowd.run_to(begins);
+        assert!(
+            crowd.path_counters(Side::A).queue_drops > 0,
+            "the queue is full"
+        );
         crowd.add(ours().flow().starting_at(begins));
         crowd.run_to(6 * S);
         let lost = crowd.record().caused_loss(&(begins..6 * S));
-        assert!(lost < 0.08, "begins after {begins:?}: {lost:.3}");
+        let rate = crowd.record().rate(1, &(2 * S..6 * S)) / 50e6;
+        assert!(rate > 0.1, "begins after {begins:?}: {rate:.3}");
+        assert!(lost < 0.1, "begins after {begins:?}: {lost:.3}");
     }
 }

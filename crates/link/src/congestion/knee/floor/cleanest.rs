@@ -1,6 +1,6 @@
 //! Which round of start-up lost the smallest part, and did a later one lose far more?
 //!
-//! In: the count of losses at the end of each round. Out: the cleanest round, and whether the newest exceeds it beyond
+//! In: the losses of each round. Out: the cleanest round, and whether the newest exceeds it beyond
 //! chance. A path that loses by itself loses the same part of each round, and congestion only adds to it.
 
 use super::{Floor, Tally};
@@ -8,8 +8,6 @@ use super::{Floor, Tally};
 /// The cleanest round so far.
 #[derive(Debug, Default)]
 pub(in super::super) struct Cleanest {
-    /// What had been counted at the end of the last round.
-    counted: Tally,
     round: Option<Tally>,
 }
 
@@ -19,21 +17,14 @@ impl Cleanest {
         self.round
     }
 
-    /// Takes in a round that is over. Returns whether it lost far more than the cleanest before it.
-    pub(in super::super) fn end_round(&mut self, floor: &Floor) -> bool {
-        let round = floor.since_cut.since(&self.counted);
-        if round.packets < PACKETS_MIN {
-            return false;
-        }
-        self.counted = floor.since_cut;
-        let Some(cleanest) = self.round else {
-            self.round = Some(round);
-            return false;
-        };
+    /// Takes in a round that is over. Returns its losses if it lost far more than the cleanest before it.
+    pub(in super::super) fn end_round(&mut self, floor: &mut Floor) -> Option<Tally> {
+        let round = floor.end_round(PACKETS_MIN)?;
+        let cleanest = *self.round.get_or_insert(round);
         if round.rate() < cleanest.rate() {
             self.round = Some(round);
         }
-        is_far_more(&round, &cleanest, floor)
+        is_far_more(&round, &cleanest, floor).then_some(round)
     }
 }
 
@@ -48,8 +39,8 @@ fn is_far_more(round: &Tally, cleanest: &Tally, floor: &Floor) -> bool {
 
 /// A round of fewer packets is counted with the next.
 const PACKETS_MIN: f64 = 32.0;
-/// This fraction more of what should arrive is far more. Trains that overflow a short queue are a quarter of a round at
-/// most.
+/// A round loses far more if this part of what the cleanest round lets arrive is missing. Trains that overflow a short
+/// queue are a quarter of a round at most.
 const FAR: f64 = 0.25;
 /// Standard deviations beyond which it is no chance: start-up compares some six rounds.
 const DEVIATIONS: f64 = 3.0;
@@ -68,7 +59,7 @@ mod tests {
                 &resolved_at(1.0, 100, |number| number * 7 % 10 < *part),
                 &[],
             );
-            cleanest.end_round(&floor)
+            cleanest.end_round(&mut floor).is_some()
         });
         let ends = ends.collect();
         (cleanest, ends)
@@ -95,7 +86,27 @@ mod tests {
         let mut cleanest = Cleanest::default();
         let mut floor = Floor::new(None);
         floor.update(&resolved_at(1.0, 31, |_| true), &[]);
-        assert!(!cleanest.end_round(&floor));
+        assert_eq!(cleanest.end_round(&mut floor), None);
+        assert!(cleanest.round().is_none());
+    }
+
+    #[test]
+    fn a_new_count_begins_a_new_round() {
+        let mut cleanest = Cleanest::default();
+        let mut floor = Floor::new(None);
+        floor.update(&resolved_at(1.0, 31, |_| true), &[]);
+        floor.begin_count(1.5);
+        floor.update(&resolved_at(2.0, 40, |number| number % 2 == 0), &[]);
+        assert_eq!(cleanest.end_round(&mut floor), None);
+        assert_eq!(cleanest.round().map(|round| round.rate()), Some(0.5));
+    }
+
+    #[test]
+    fn a_round_in_which_packets_turn_up_late_does_not_count() {
+        let mut cleanest = Cleanest::default();
+        let mut floor = Floor::new(None);
+        floor.update(&resolved_at(1.0, 40, |number| number % 2 == 0), &[1.0]);
+        assert_eq!(cleanest.end_round(&mut floor), None);
         assert!(cleanest.round().is_none());
     }
 }

@@ -48,9 +48,10 @@ impl Estimate {
         self.packets = packets.min(PACKETS_MAX);
     }
 
-    /// A count without a loss leaves no doubt that the path loses next to nothing.
+    /// A long count without a loss confirms that the path loses nearly nothing.
     fn confirm_by(&mut self, tally: &Tally) {
-        if tally.losses == 0.0 {
+        let is_clean = tally.losses == 0.0 && BOUND_SLACK < NEARLY_NOTHING * tally.packets;
+        if is_clean && self.loss < NEARLY_NOTHING {
             self.packets = self.packets.max(tally.packets.min(PACKETS_MAX));
         }
     }
@@ -127,9 +128,13 @@ impl Floor {
 
     /// Takes the first round for the floor, as far as it goes: it was sent far below capacity.
     pub(in super::super) fn learn_first(&mut self) {
-        if self.first.packets > self.estimate.packets {
-            self.estimate.loss = self.first.rate();
-            self.estimate.packets = self.first.packets;
+        self.learn_if_longer(self.first);
+    }
+
+    /// Takes `tally` for the floor, if more packets are behind it.
+    pub(in super::super) fn learn_if_longer(&mut self, tally: Tally) {
+        if tally.packets > self.estimate.packets {
+            self.estimate.replace(tally.rate(), tally.packets);
         }
     }
 
@@ -138,7 +143,7 @@ impl Floor {
         self.since_cut.packets - self.first.packets
     }
 
-    /// Takes the loss of a rate that was not too much for the floor, whatever that was.
+    /// Takes what an experiment has shown for the floor, in place of what was known.
     pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
         self.estimate.replace(loss, packets);
         self.past = Tally::default();
@@ -222,5 +227,18 @@ mod tests {
         assert_eq!(floor.loss(), 0.0);
         floor.learn_experiment(0.1, 1000.0);
         assert!(floor.loss() > 0.09);
+    }
+
+    #[test]
+    fn a_long_count_without_a_loss_makes_a_clean_floor_certain_and_no_other() {
+        let mut floor = Floor::new(None);
+        floor.update(&resolved(500, |_| false), &[]);
+        assert!(!floor.is_path_clean());
+        floor.update(&resolved(500, |_| false), &[]);
+        assert!(floor.is_path_clean());
+        let mut lossy = Floor::new(None);
+        lossy.learn_experiment(0.4, 32.0);
+        lossy.update(&resolved(399, |_| false), &[]);
+        assert_eq!(lossy.estimate.packets, 32.0);
     }
 }

@@ -24,6 +24,10 @@ pub(super) struct Floor {
     estimate: Estimate,
     /// Packets sent after the last cut.
     pub(super) since_cut: Tally,
+    /// Packets of the present round.
+    round: Tally,
+    /// Packets turned up in this round that were given up wrongly: what seems lost may be late.
+    round_has_late: bool,
     /// A longer past, up to [`PAST_MAX`] packets.
     past: Tally,
     /// Packets of the first round, sent before `first_until_s`.
@@ -53,6 +57,8 @@ impl Floor {
         Self {
             estimate: Estimate::new(remembered),
             since_cut: Tally::default(),
+            round: Tally::default(),
+            round_has_late: false,
             past: Tally::default(),
             first: Tally::default(),
             first_until_s: f64::INFINITY,
@@ -83,6 +89,19 @@ impl Floor {
         self.surplus = 0.0;
         self.has_learned_longer = false;
         self.since_cut = Tally::default();
+        self.round = Tally::default();
+        self.first = Tally::default();
+        self.end_first_round(now_s);
+    }
+
+    /// Ends the round, if it has `packets_min` packets. Returns its losses if none of what seemed lost was late.
+    fn end_round(&mut self, packets_min: f64) -> Option<Tally> {
+        if self.round.packets < packets_min {
+            return None;
+        }
+        let round = std::mem::take(&mut self.round);
+        let has_late = std::mem::take(&mut self.round_has_late);
+        (!has_late).then_some(round)
     }
 
     /// Whether most of the losses that led to the last cut were none: the packets were late.
@@ -112,9 +131,10 @@ impl Floor {
         self.past.add(packet, begins_run);
         if packet.sent_s > self.cut.at_s {
             self.since_cut.add(packet, begins_run);
+            self.round.add(packet, begins_run);
             self.surplus = (self.surplus + f64::from(u8::from(packet.lost)) - allowed).max(0.0);
         }
-        if packet.sent_s < self.first_until_s {
+        if packet.sent_s > self.cut.at_s && packet.sent_s < self.first_until_s {
             self.first.add(packet, begins_run);
         }
         if self.past.packets >= PAST_MAX {
@@ -132,6 +152,7 @@ impl Floor {
         } else {
             self.cut.late += 1.0;
         }
+        self.round_has_late = true;
         if sent_s < self.first_until_s {
             self.first.take_back_loss();
         }

@@ -3,7 +3,7 @@
 use crate::congestion::Resolved;
 
 /// Packets, losses and runs of losses.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(in super::super) struct Tally {
     pub(in super::super) packets: f64,
     pub(in super::super) losses: f64,
@@ -21,15 +21,6 @@ impl Tally {
     /// A packet that was given up has turned up.
     pub(super) fn take_back_loss(&mut self) {
         self.losses = (self.losses - 1.0).max(0.0);
-    }
-
-    /// What has been counted since `before`.
-    pub(super) fn since(&self, before: &Self) -> Self {
-        Self {
-            packets: (self.packets - before.packets).max(0.0),
-            losses: (self.losses - before.losses).max(0.0),
-            runs: (self.runs - before.runs).max(0.0),
-        }
     }
 
     /// Both counts together.

@@ -7,7 +7,8 @@
 //! delivered. If that grows, the sender had overloaded the path; if not, the path loses by itself, and the floor
 //! rises.
 //!
-//! Where the floor itself is in doubt there is no excess to judge: the experiment comes at once.
+//! Where the floor itself is in doubt there is no excess to judge. Then the experiment comes at once, and what it loses
+//! is the floor.
 
 use super::{
     super::{cubic::Cubic, floor::Tally, flow::Flow},
@@ -17,7 +18,7 @@ use super::{
 #[derive(Debug)]
 pub(in super::super) struct LossTest {
     before: BeforeCut,
-    /// Start-up met the losses, and goes on if they are the path's.
+    /// Start-up goes on if the losses are the path's.
     is_from_start: bool,
     stage: Stage,
     /// When the stage began.
@@ -44,10 +45,8 @@ enum Stage {
 struct Experiment {
     /// The losses that a quarter of the rate is compared with.
     lost_before: Tally,
-    /// The window that lost them, in bytes.
+    /// The window before the experiment, in bytes.
     window_before: f64,
-    /// What arrived of it in a base RTT, in bytes, just before the experiment.
-    arrived: f64,
     /// What is known of the floor is in doubt.
     doubts_floor: bool,
 }
@@ -59,25 +58,29 @@ impl LossTest {
             threshold_cap_s: flow.queue.threshold_cap_s,
             lost: flow.floor.since_cut,
         };
-        let stage = if sign.doubts_floor {
-            Stage::Experiment(Experiment::new(true, flow))
-        } else {
-            Stage::Cut
-        };
         let has_queue = flow.queue.is_there();
         if has_queue && sign.is_from_growth {
             flow.queue.lower_threshold(flow.packet_time_s());
         }
-        let passed = window_that_passed(flow).max(sign.passed_min);
+        let lost = sign.drowned.unwrap_or(flow.floor.since_cut);
+        let passed = window_that_passed(flow, &lost).max(sign.passed_min);
         flow.window = OF_PASSED * passed;
-        if has_queue {
-            flow.limit.forget();
-        } else if let Some(window) = flow.limit.cut(passed, &flow.floor, now_s) {
-            flow.window = window;
-        }
-        if let Stage::Experiment(_) = stage {
+        let stage = if sign.drowned.is_some() {
+            let experiment = Experiment {
+                lost_before: lost,
+                window_before: flow.window,
+                doubts_floor: true,
+            };
             flow.window /= EXPERIMENT_DIVISOR;
-        }
+            Stage::Experiment(experiment)
+        } else {
+            if has_queue {
+                flow.limit.forget();
+            } else if let Some(window) = flow.limit.cut(passed, &flow.floor, now_s) {
+                flow.window = window;
+            }
+            Stage::Cut
+        };
         flow.is_gentle = true;
         flow.mark_cut(now_s);
         Self {
@@ -96,9 +99,6 @@ impl LossTest {
     }
 
     pub(super) fn step(&mut self, flow: &mut Flow, now_s: f64) -> Next {
-        if flow.floor.cut_was_wrong() {
-            return self.undo(flow, now_s);
-        }
         match self.stage {
             Stage::Cut => self.step_cut(flow, now_s),
             Stage::Experiment(experiment) => self.step_experiment(&experiment, flow, now_s),
@@ -123,8 +123,8 @@ impl LossTest {
         flow.limit.forget();
     }
 
-    /// The part of the window before the cut that the path passes, now that its loss is known: less than all where
-    /// more was lost than the path does by itself, beyond chance.
+    /// The part of the window before the cut that the path passes. It is below 1 if the losses before the cut exceed
+    /// what the path loses by itself beyond chance.
     fn passed_before_cut(&self, flow: &Flow) -> f64 {
         let lost = &self.before.lost;
         let gain = (delivered(flow.floor.loss()) / delivered(lost.rate())).ln();
@@ -134,6 +134,9 @@ impl LossTest {
 
     /// Goes on until a window's packets have shown whether the cut helped.
     fn step_cut(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+        if flow.floor.cut_was_wrong() {
+            return self.undo(flow, now_s);
+        }
         let packets = flow.floor.since_cut.packets;
         let patience_s = CUT_PATIENCE_S + CUT_PATIENCE_ROUNDS * flow.round_s();
         let is_late = now_s - self.began_s > patience_s;
@@ -152,7 +155,11 @@ impl LossTest {
     }
 
     fn begin_experiment(&mut self, flow: &mut Flow, now_s: f64) {
-        self.stage = Stage::Experiment(Experiment::new(false, flow));
+        self.stage = Stage::Experiment(Experiment {
+            lost_before: flow.floor.since_cut,
+            window_before: flow.window,
+            doubts_floor: false,
+        });
         self.began_s = now_s;
         flow.window /= EXPERIMENT_DIVISOR;
         flow.mark_cut(now_s);
@@ -160,23 +167,26 @@ impl LossTest {
 
     /// Goes on until it is beyond chance whether a quarter of the rate gets more through.
     fn step_experiment(&self, experiment: &Experiment, flow: &mut Flow, now_s: f64) -> Next {
-        match experiment.verdict(flow, now_s - self.began_s) {
-            None => return Next::Stay,
-            Some(Verdict::Path) => {
-                experiment.teach_floor(flow);
+        // A cut at once was for the losses that it is compared with; of these, most have turned up.
+        if experiment.doubts_floor && flow.floor.cut_was_wrong() {
+            return self.undo(flow, now_s);
+        }
+        let Some(verdict) = experiment.verdict(flow, now_s - self.began_s) else {
+            return Next::Stay;
+        };
+        experiment.teach_floor(&verdict, flow);
+        match verdict {
+            Verdict::Path => {
                 self.restore(flow);
                 flow.window *= self.passed_before_cut(flow);
-                flow.mark_cut(now_s);
-                if self.is_from_start {
-                    return Next::Start;
-                }
             }
-            Some(Verdict::Rate) => {
-                experiment.blame_rate(flow, now_s);
-                flow.mark_cut(now_s);
-            }
+            Verdict::Rate => experiment.blame_rate(flow, now_s),
         }
-        Next::Resume
+        flow.mark_cut(now_s);
+        match verdict {
+            Verdict::Path if self.is_from_start => Next::Start,
+            _ => Next::Resume,
+        }
     }
 }
 
@@ -189,16 +199,6 @@ enum Verdict {
 }
 
 impl Experiment {
-    /// An experiment with what was lost until now.
-    fn new(doubts_floor: bool, flow: &Flow) -> Self {
-        Self {
-            lost_before: flow.floor.since_cut,
-            window_before: flow.window,
-            arrived: arrived(flow),
-            doubts_floor,
-        }
-    }
-
     /// What it has shown after `since_s` seconds, if that is beyond chance or has taken too long.
     fn verdict(&self, flow: &Flow, since_s: f64) -> Option<Verdict> {
         let packets = flow.floor.since_cut.packets;
@@ -230,42 +230,33 @@ impl Experiment {
         })
     }
 
-    /// All that was lost since the cut the path loses.
-    fn teach_floor(&self, flow: &mut Flow) {
-        let lost = flow.floor.since_cut.and(&self.lost_before);
+    /// A floor in doubt is what the experiment loses. Where the path is to blame, all that was lost since the cut is the
+    /// path's.
+    fn teach_floor(&self, verdict: &Verdict, flow: &mut Flow) {
+        let lost = flow.floor.since_cut;
+        let lost = match verdict {
+            _ if self.doubts_floor => lost,
+            Verdict::Path => lost.and(&self.lost_before),
+            Verdict::Rate => return,
+        };
         flow.floor.learn_experiment(lost.rate(), lost.packets);
     }
 
-    /// The path passes what arrived, and as much more as it loses by itself.
     fn blame_rate(&self, flow: &mut Flow, now_s: f64) {
-        let mut passed = self.window_before;
-        if self.doubts_floor {
-            let lost = flow.floor.since_cut;
-            if lost.rate() < flow.floor.loss() {
-                flow.floor.learn_experiment(lost.rate(), lost.packets);
-            }
-            let arrived = delivered(self.lost_before.rate()) * self.window_before;
-            passed = passed.min(arrived.min(self.arrived) / delivered(lost.rate()));
-        }
-        flow.window = OF_PASSED * passed;
+        flow.window = OF_PASSED * self.window_before;
         if let Some(law) = flow.limit.law() {
             *law = Cubic::new(flow.window, now_s);
         }
     }
 }
 
-/// The window that would have passed without an excess of losses.
-fn window_that_passed(flow: &Flow) -> f64 {
-    let floor = flow.floor.loss();
-    let by_loss = flow.window * (1.0 - flow.floor.since_cut.rate()) / (1.0 - floor);
-    let by_delivery = arrived(flow) / (1.0 - floor);
+/// The window that would have passed without an excess of losses, where `lost` were the losses.
+fn window_that_passed(flow: &Flow, lost: &Tally) -> f64 {
+    let path = delivered(flow.floor.loss());
+    let by_loss = flow.window * (1.0 - lost.rate()) / path;
+    let by_delivery = flow.capacity.delivered();
+    let by_delivery = by_delivery.map_or(f64::INFINITY, |rate| rate / path * flow.base_s());
     by_loss.min(by_delivery)
-}
-
-/// What arrived of late in a base RTT, in bytes; infinite if that is not known.
-fn arrived(flow: &Flow) -> f64 {
-    let delivered = flow.capacity.delivered();
-    delivered.map_or(f64::INFINITY, |rate| rate * flow.base_s())
 }
 
 /// Whether the cut took away at least half of the losses beyond the floor.
@@ -364,14 +355,13 @@ mod tests {
     };
 
     /// An experiment after 8 % of 400 packets, at a quarter of which each `every` is lost.
-    fn experiment(every: u64, doubts_floor: bool) -> Knee {
+    fn experiment(every: u64) -> Knee {
         let mut knee = Knee::new(Share::Fair, None);
         knee.flow.pretend(0.1, 10e6, 1.0);
         let resolved = resolved_at(0.5, 400, |number| number * 37 % 100 < 8);
         knee.flow.floor.update(&resolved, &[]);
         let lost_before = knee.flow.floor.since_cut;
-        let floor = if doubts_floor { 0.6 } else { 0.001 };
-        knee.flow.floor.learn_experiment(floor, 3000.0);
+        knee.flow.floor.learn_experiment(0.001, 3000.0);
         knee.mode = Mode::LossTest(LossTest {
             before: BeforeCut {
                 window: 1e6,
@@ -382,8 +372,7 @@ mod tests {
             stage: Stage::Experiment(Experiment {
                 lost_before,
                 window_before: 0.8e6,
-                arrived: f64::INFINITY,
-                doubts_floor,
+                doubts_floor: false,
             }),
             began_s: 1.0,
         });
@@ -396,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_small_loss_that_a_quarter_of_the_rate_does_not_have_was_congestion() {
-        let knee = experiment(u64::MAX, false);
+        let knee = experiment(u64::MAX);
         assert_eq!(knee.state(), "grow");
         assert!(knee.flow.window < 0.8e6);
         assert!(knee.flow.floor.loss() < 0.002);
@@ -404,22 +393,65 @@ mod tests {
 
     #[test]
     fn a_small_loss_that_a_quarter_of_the_rate_has_as_well_is_the_path_s() {
-        let knee = experiment(12, false);
+        let knee = experiment(12);
         assert_eq!(knee.state(), "grow");
         assert_eq!(knee.flow.window, 1e6);
         assert!((knee.flow.floor.loss() - 0.082).abs() < 0.005);
     }
 
+    /// Start-up after a round that lost 60 % beyond a floor of 20 %, and an experiment that loses `part` of ten packets.
+    fn drowned(part: u64) -> Knee {
+        let mut knee = Knee::new(Share::Fair, None);
+        knee.flow.pretend(0.1, 10e6, 1.0);
+        knee.flow.floor.learn_experiment(0.2, 32.0);
+        knee.flow.window = 1e6;
+        let resolved = resolved_at(0.5, 100, |number| number * 7 % 10 < 6);
+        knee.flow.floor.update(&resolved, &[]);
+        let sign = LossySign {
+            is_from_start: true,
+            drowned: Some(knee.flow.floor.since_cut),
+            ..LossySign::PLAIN
+        };
+        knee.follow(Next::CutForLoss(sign), 1.0);
+        assert_eq!(knee.state(), "experiment");
+        assert!(knee.flow.window <= OF_PASSED * 0.5e6 / EXPERIMENT_DIVISOR);
+        let resolved = resolved_at(2.0, 300, |number| number * 7 % 10 < part);
+        knee.flow.floor.update(&resolved, &[]);
+        knee.step(false, 4.0);
+        knee
+    }
+
     #[test]
     fn a_floor_in_doubt_is_what_a_quarter_of_the_rate_loses() {
-        let knee = experiment(u64::MAX, true);
+        let knee = drowned(1);
         assert_eq!(knee.state(), "grow");
-        assert_eq!(knee.flow.floor.loss(), 0.0);
-        let passed = OF_PASSED * 0.92 * 0.8e6;
-        assert!(
-            (knee.flow.window - passed).abs() < 1e3,
-            "{}",
-            knee.flow.window
-        );
+        assert!((knee.flow.floor.loss() - 0.1).abs() < 1e-9);
+        assert!(knee.flow.window < 0.45e6, "{}", knee.flow.window);
+    }
+
+    #[test]
+    fn start_up_goes_on_if_a_quarter_of_the_rate_loses_as_much() {
+        let knee = drowned(6);
+        assert_eq!(knee.state(), "start");
+        assert!((knee.flow.floor.loss() - 0.6).abs() < 1e-9);
+        assert!(knee.flow.window > 0.75e6, "{}", knee.flow.window);
+    }
+
+    #[test]
+    fn an_experiment_that_compares_with_losses_that_turn_up_is_undone() {
+        let mut knee = drowned(0);
+        knee.flow.window = 1e6;
+        let resolved = resolved_at(4.5, 100, |number| number * 7 % 10 < 6);
+        knee.flow.floor.begin_count(4.2);
+        knee.flow.floor.update(&resolved, &[]);
+        let sign = LossySign {
+            drowned: Some(knee.flow.floor.since_cut),
+            ..LossySign::PLAIN
+        };
+        knee.follow(Next::CutForLoss(sign), 5.0);
+        knee.flow.floor.update(&[], &[4.5; 50]);
+        knee.step(false, 5.1);
+        assert_eq!(knee.state(), "grow");
+        assert_eq!(knee.flow.window, 1e6);
     }
 }

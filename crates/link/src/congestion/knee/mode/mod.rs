@@ -44,10 +44,7 @@ impl Mode {
     pub(super) fn after(next: Next, flow: &mut Flow, now_s: f64) -> Option<Self> {
         Some(match next {
             Next::Stay => return None,
-            Next::Start => {
-                flow.begin_round(now_s);
-                Self::Start(Start::again(flow))
-            }
+            Next::Start => Self::Start(Start::again(flow)),
             Next::Resume if flow.limit.is_known() => {
                 flow.begin_round(now_s);
                 Self::Policed(Policed)

@@ -1,5 +1,7 @@
 //! What a mode wants to do next.
 
+use super::super::floor::Tally;
+
 /// What comes after a step of a mode. Where a window is not given, the mode has set it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) enum Next {
@@ -44,8 +46,9 @@ pub(in super::super) struct LossySign {
     pub(in super::super) passed_min: f64,
     /// Start-up goes on if the losses prove to be the path's.
     pub(in super::super) is_from_start: bool,
-    /// What is known of the floor is in doubt: it may be what a queue of others dropped.
-    pub(in super::super) doubts_floor: bool,
+    /// The losses of a round of start-up that lost far more than the cleanest. What is known of the floor is in doubt: it
+    /// may be what the full queue of others dropped.
+    pub(in super::super) drowned: Option<Tally>,
 }
 
 impl LossySign {
@@ -54,12 +57,6 @@ impl LossySign {
         is_from_growth: false,
         passed_min: 0.0,
         is_from_start: false,
-        doubts_floor: false,
-    };
-
-    /// The same sign, met in start-up.
-    pub(in super::super) const FROM_START: Self = Self {
-        is_from_start: true,
-        ..Self::PLAIN
+        drowned: None,
     };
 }

@@ -4,13 +4,14 @@
 //! go; and what an earlier connection learned. Out: a window, and a drain or a cut for loss when start-up is over.
 //!
 //! The first round is sent far below what a train shows, so what it loses the path loses by itself. A later round that
-//! loses far more than the cleanest one ends start-up: whoever begins in the full queue of others sees no queue, since it
-//! is never shorter. If an experiment then shows that the path loses as much by itself, start-up goes on.
+//! loses far more than the cleanest one drowns, and ends start-up. That round is the only sign in the full queue of others:
+//! start-up takes that queue for part of the path, since it never sees the queue shorter. If an experiment then shows that
+//! the path loses as much by itself, start-up goes on, once.
 
 use super::{
     super::{
         capacity::{TRAIN_PACKETS_MAX, packets_to_time},
-        floor::{Cleanest, EXCESS_RUNS},
+        floor::{Cleanest, EXCESS_RUNS, Tally},
         flow::{Flow, PACKET_GUESS},
     },
     next::{LossySign, Next},
@@ -33,6 +34,8 @@ pub(in super::super) struct Start {
     /// Rounds that are over.
     rounds: u32,
     cleanest: Cleanest,
+    /// Start-up may go on after losses that prove to be the path's.
+    may_go_on: bool,
 }
 
 impl Start {
@@ -47,6 +50,7 @@ impl Start {
             flat_rounds: 0,
             rounds: 0,
             cleanest: Cleanest::default(),
+            may_go_on: true,
         }
     }
 
@@ -54,6 +58,7 @@ impl Start {
     pub(super) fn again(flow: &Flow) -> Self {
         Self {
             rounds: ROUNDS_BEFORE_CUT,
+            may_go_on: false,
             ..Self::new(flow.window, None)
         }
     }
@@ -90,10 +95,10 @@ impl Start {
             if let Some(round) = self.cleanest.round()
                 && flow.floor.since_cut.rate() <= PATH_LOSS_MAX
             {
-                flow.floor.learn_experiment(round.rate(), round.packets);
+                flow.floor.learn_if_longer(round);
             }
             if self.is_lossy(flow) {
-                return Next::CutForLoss(LossySign::FROM_START);
+                return self.cut_for_loss(None);
             }
         }
         self.ask_for_train(flow, now_s);
@@ -149,7 +154,8 @@ impl Start {
         let delivered = flow.capacity.delivered().unwrap_or(0.0);
         let is_flat = !app_limited && self.is_flat(flow, delivered);
         self.flat_rounds = if is_flat { self.flat_rounds + 1 } else { 0 };
-        let is_drowned = self.cleanest.end_round(&flow.floor) && !is_far_below_train(flow);
+        let drowned = self.cleanest.end_round(&mut flow.floor);
+        let drowned = drowned.filter(|_| !is_far_below_train(flow));
         let is_clean = flow.floor.since_cut.rate() <= FLOOR_MAX && !flow.floor.is_exceeded();
         if flow.queue_is_empty() && !is_flat && is_clean {
             flow.floor.learn(LEARNED_PACKETS_MAX);
@@ -157,18 +163,26 @@ impl Start {
         self.rounds += 1;
         self.delivered_before = delivered;
         self.windows_before = [flow.window, self.windows_before[0]];
-        if is_drowned {
-            Next::CutForLoss(LossySign {
-                doubts_floor: true,
-                ..LossySign::FROM_START
-            })
-        } else if self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS) {
-            Next::CutForLoss(LossySign::FROM_START)
+        let is_full = self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS);
+        if let (Some(_), Some(cleanest)) = (drowned, self.cleanest.round()) {
+            flow.floor
+                .learn_experiment(cleanest.rate(), cleanest.packets);
+        }
+        if drowned.is_some() || is_full {
+            self.cut_for_loss(drowned)
         } else if self.flat_rounds >= FLAT_ROUNDS {
             drain(flow)
         } else {
             Next::Stay
         }
+    }
+
+    fn cut_for_loss(&self, drowned: Option<Tally>) -> Next {
+        Next::CutForLoss(LossySign {
+            is_from_start: self.may_go_on,
+            drowned,
+            ..LossySign::PLAIN
+        })
     }
 
     /// Whether more was sent in the round before, and hardly more of it was delivered in this one.
