@@ -187,6 +187,7 @@ mod tests {
         super::tests::{at_a_tenth, resolved},
         *,
     };
+    use crate::congestion::knee::resolved_at;
 
     #[test]
     fn counts_that_chance_moves_both_ways_leave_the_floor_where_it_is() {
@@ -227,6 +228,15 @@ mod tests {
         assert_eq!(floor.loss(), 0.0);
         floor.learn_experiment(0.1, 1000.0);
         assert!(floor.loss() > 0.09);
+    }
+
+    #[test]
+    fn packets_after_the_first_round_are_counted_apart_from_its_own() {
+        let mut floor = Floor::new(None);
+        floor.end_first_round(1.005);
+        floor.update(&resolved_at(1.0, 50, |_| false), &[]);
+        floor.update(&resolved_at(1.01, 70, |_| false), &[]);
+        assert_eq!(floor.packets_since_first_round(), 70.0);
     }
 
     #[test]

@@ -90,6 +90,7 @@ impl Floor {
         self.has_learned_longer = false;
         self.since_cut = Tally::default();
         self.round = Tally::default();
+        self.round_has_late = false;
         self.first = Tally::default();
         self.end_first_round(now_s);
     }
