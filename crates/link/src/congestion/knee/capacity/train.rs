@@ -87,15 +87,17 @@ impl Trains {
 }
 
 impl Train {
-    /// What arrivals of a train show, if they are far enough apart.
+    /// What arrivals of a train show, if they are far enough apart, and enough.
     ///
     /// Each pair of them shows a rate, and the median counts. Where a quarter of the pairs shows twice that, jitter
-    /// has spread the packets, and not the bottleneck alone.
+    /// has spread the packets, and not the bottleneck alone. Where one packet is in more than half of the
+    /// pairs, they show nothing: that packet may have overtaken the others.
     fn of(arrivals: &[Arrival]) -> Option<Self> {
         let mut s_per_byte = Vec::new();
         let mut bytes_max: u64 = 0;
+        let mut pairs_with = [0; ARRIVALS_MAX];
         for (place, last) in arrivals.iter().enumerate() {
-            for first in &arrivals[..place] {
+            for (place_before, first) in arrivals[..place].iter().enumerate() {
                 let (first, last) = match first.number < last.number {
                     true => (first, last),
                     false => (last, first),
@@ -104,8 +106,13 @@ impl Train {
                     let bytes = last.sent_bytes_before - first.sent_bytes_before;
                     s_per_byte.push((last.received_s - first.received_s) / bytes as f64);
                     bytes_max = bytes_max.max(bytes);
+                    pairs_with[place] += 1;
+                    pairs_with[place_before] += 1;
                 }
             }
+        }
+        if pairs_with.iter().any(|pairs| 2 * pairs > s_per_byte.len()) {
+            return None;
         }
         s_per_byte.sort_unstable_by(f64::total_cmp);
         let median = *s_per_byte.get(s_per_byte.len() / 2)?;
@@ -168,6 +175,32 @@ mod tests {
         assert!(train(|_| 0.0).is_lower_bound, "the receiver's timer");
         let jitter = |number: u64| number as f64 * spacing_ms + (number * 7919 % 10) as f64;
         assert!(train(jitter).is_lower_bound);
+    }
+
+    #[test]
+    fn a_packet_that_overtakes_its_train_shows_no_low_rate() {
+        for overtaker in 0..16 {
+            let received_s = |number: u64| {
+                let early_s = if number == overtaker { 0.01 } else { 0.0 };
+                0.1 + number as f64 * 1e-4 - early_s
+            };
+            let mut numbers: Vec<u64> = (0..16).collect();
+            numbers.sort_by(|a, b| received_s(*a).total_cmp(&received_s(*b)));
+            let mut trains = Trains::default();
+            for number in numbers {
+                // Each in a report of its own.
+                trains.measure(&[Arrival {
+                    number,
+                    sent_s: 0.0,
+                    received_s: received_s(number),
+                    sent_bytes_before: number * 1500,
+                    in_train: true,
+                }]);
+                let shown = trains.shown_max();
+                assert!(shown > 14e6, "{overtaker} early, then {number}: {shown}");
+            }
+            assert!(trains.newest().is_some());
+        }
     }
 
     #[test]
