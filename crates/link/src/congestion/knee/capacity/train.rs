@@ -91,7 +91,7 @@ impl Train {
     ///
     /// Each pair of them shows a rate, and the median counts. Where a quarter of the pairs shows twice that, jitter
     /// has spread the packets, and not the bottleneck alone. Where one packet is in more than half of the
-    /// pairs, they show nothing: that packet may have overtaken the others.
+    /// pairs, and a gap is most of the spread, they show nothing: that packet may have overtaken the others.
     fn of(arrivals: &[Arrival]) -> Option<Self> {
         let mut s_per_byte = Vec::new();
         let mut bytes_max: u64 = 0;
@@ -111,7 +111,8 @@ impl Train {
                 }
             }
         }
-        if pairs_with.iter().any(|pairs| 2 * pairs > s_per_byte.len()) {
+        let is_one_in_most = pairs_with.iter().any(|pairs| 2 * pairs > s_per_byte.len());
+        if is_one_in_most && has_gap(arrivals) {
             return None;
         }
         s_per_byte.sort_unstable_by(f64::total_cmp);
@@ -124,6 +125,16 @@ impl Train {
             is_lower_bound: spread_s <= SPREAD_MIN_S || is_spread_by_jitter,
         })
     }
+}
+
+/// Whether no packet arrives in most of the time from the first to the last.
+fn has_gap(arrivals: &[Arrival]) -> bool {
+    let mut received_s: Vec<f64> = arrivals.iter().map(|it| it.received_s).collect();
+    received_s.sort_unstable_by(f64::total_cmp);
+    let gaps_s = received_s.windows(2).map(|pair| pair[1] - pair[0]);
+    let widest_s = gaps_s.fold(0.0, f64::max);
+    let spread_s = received_s.last().unwrap_or(&0.0) - received_s[0];
+    widest_s > GAP_PART * spread_s
 }
 
 /// Packets of `packet` bytes that take long enough to be measured at `rate` bytes per second.
@@ -145,6 +156,8 @@ const SPREAD_MIN_S: f64 = 0.000_5;
 /// Where a quarter of the pairs shows this multiple of the median rate, jitter has spread the packets: a bottleneck
 /// alone spreads all pairs alike.
 const FASTER_BY_JITTER: f64 = 2.0;
+/// A gap of this part of a train's spread is none that a bottleneck makes, which spaces packets evenly.
+const GAP_PART: f64 = 0.75;
 /// Trains are a round trip apart, and their packets leave at once.
 const SENT_WITHIN_S: f64 = 0.000_9;
 
