@@ -87,7 +87,7 @@ impl Trains {
 }
 
 impl Train {
-    /// What arrivals of a train show, if they are far enough apart, and enough.
+    /// What arrivals of a train show, if they are far enough apart.
     ///
     /// Each pair of them shows a rate, and the median counts. Where a quarter of the pairs shows twice that, jitter
     /// has spread the packets, and not the bottleneck alone. Where one packet is in more than half of the
@@ -127,7 +127,7 @@ impl Train {
     }
 }
 
-/// Whether no packet arrives in most of the time from the first to the last.
+/// Whether a gap between two arrivals is most of the time from the first to the last.
 fn has_gap(arrivals: &[Arrival]) -> bool {
     let mut received_s: Vec<f64> = arrivals.iter().map(|it| it.received_s).collect();
     received_s.sort_unstable_by(f64::total_cmp);

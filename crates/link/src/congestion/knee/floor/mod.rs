@@ -227,6 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn a_round_is_counted_from_where_a_count_begins() {
+        let mut floor = Floor::new(None);
+        floor.update(&resolved(100, |number| number < 20), &[1.001; 20]);
+        floor.begin_count(1.005);
+        floor.update(&resolved(100, |number| number < 20), &[]);
+        let round = floor.end_round(50.0).expect("it had no late packets");
+        assert_eq!(round.losses, 20.0);
+    }
+
+    #[test]
     fn what_arrived_in_an_outage_does_not_count() {
         let mut floor = Floor::new(None);
         let mut in_outage = resolved(100, |_| false);
