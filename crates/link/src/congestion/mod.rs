@@ -88,10 +88,12 @@ pub trait Controller: Send {
     /// Length of a packet train to send now: back to back and before any other packet, so that the
     /// spacing on arrival shows the capacity. Zero while the whole train does not fit into `room_bytes`,
     /// the bytes that the window still allows.
-    fn take_train(&mut self, room_bytes: f64) -> usize {
+    fn train_wanted(&self, room_bytes: f64) -> usize {
         let _ = room_bytes;
         0
     }
+    /// The train that was wanted begins with the next packet.
+    fn on_train_begun(&mut self) {}
     /// What a later connection should know of this path; `None` while nothing is known.
     fn memory(&self) -> Option<PathMemory>;
     /// Name of the present state, for logs and traces.

@@ -216,7 +216,10 @@ impl Connection {
         } else {
             None
         };
-        let paced = ready.map(|ready| ready.max(self.path.pacer.next_send()));
+        let paced = match self.train_to_begin() {
+            0 => ready.map(|ready| ready.max(self.path.pacer.next_send())),
+            _ => Some(now),
+        };
         let delayed = self.streams.next_delayed();
         let delayed = delayed.map(|due| self.path.pacer.next_send_from(due));
         let due = paced.into_iter().chain(delayed).min()?;

@@ -155,15 +155,26 @@ impl Connection {
         self.path.pacer.may_send() && self.is_window_open()
     }
 
-    fn begin_train(&mut self) {
+    /// The packets of a train to begin now; zero for none. All of them must leave at once: that many must wait to be
+    /// sent for the first time.
+    pub(super) fn train_to_begin(&self) -> usize {
         let in_flight = self.sent.bytes_in_flight() as f64;
         let room = self.path.controller.window_bytes() - in_flight;
-        let train = self.path.controller.take_train(room);
-        if train > 0 {
-            self.path.train_left = train;
-            self.path.pacer.allow(
-                (train * (self.path.mtu.payload_bytes() + ip_overhead(&self.path.remote))) as f64,
-            );
+        let packets = self.path.controller.train_wanted(room);
+        let bytes = packets * self.path.mtu.payload_bytes();
+        match self.streams.has_new_bytes(bytes, packets) {
+            true => packets,
+            false => 0,
+        }
+    }
+
+    fn begin_train(&mut self) {
+        let packets = self.train_to_begin();
+        if packets > 0 {
+            self.path.controller.on_train_begun();
+            self.path.train_left = packets;
+            let packet_bytes = self.path.mtu.payload_bytes() + ip_overhead(&self.path.remote);
+            self.path.pacer.allow((packets * packet_bytes) as f64);
         }
     }
 

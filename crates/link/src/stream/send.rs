@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{pace, pieces::Pieces, quiet::Quiet};
+use super::{SLOT_SIZE, pace, pieces::Pieces, quiet::Quiet};
 use crate::wire::frame::Half;
 
 /// The sending half of one stream.
@@ -212,6 +212,12 @@ impl SendHalf {
         self.unsent_bytes > 0 && self.next_index() < self.credit
     }
 
+    /// Bytes that may be sent for the first time now.
+    pub(crate) fn new_bytes(&self) -> usize {
+        let slots = self.credit.saturating_sub(self.next_index()) as usize;
+        self.unsent_bytes.min(slots.saturating_mul(SLOT_SIZE))
+    }
+
     /// Whether the end is still to be sent, and everything before it has been sent once.
     pub(crate) fn end_is_due(&self) -> bool {
         matches!(
@@ -260,7 +266,7 @@ impl SendHalf {
     /// its index.
     pub(crate) fn take_new(&mut self, len_max: usize, out: &mut Vec<u8>) -> u64 {
         debug_assert!(self.has_new(), "callers ask first");
-        let len = len_max.min(self.unsent_bytes).min(super::SLOT_SIZE);
+        let len = len_max.min(self.unsent_bytes).min(SLOT_SIZE);
         let index = self.next_index();
         let start = self.cursor;
         self.cursor = self.copy(start, len, out);

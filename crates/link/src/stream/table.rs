@@ -470,6 +470,17 @@ impl Streams {
         self.next_again(now).is_some() || self.next_new().is_some()
     }
 
+    /// Whether `streams_max` streams have `bytes` bytes that may be sent for the first time.
+    pub(crate) fn has_new_bytes(&self, bytes: usize, streams_max: usize) -> bool {
+        let mut found_bytes = 0;
+        let ready = self.ready_control.iter().chain(&self.ready_bulk);
+        ready.take(streams_max).any(|place| {
+            let stream = self.places[*place as usize].as_ref();
+            found_bytes += stream.map_or(0, |stream| stream.send.new_bytes());
+            found_bytes >= bytes
+        })
+    }
+
     /// Whether a control stream has something new to send.
     pub(crate) fn has_new_control(&mut self) -> bool {
         self.first_ready(Class::Control).is_some()

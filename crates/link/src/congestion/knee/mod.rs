@@ -172,9 +172,15 @@ impl Controller for Knee {
             + self.mode.rate(flow) * self.mode.silence_s(flow)
     }
 
-    fn take_train(&mut self, room_bytes: f64) -> usize {
-        let packet = self.flow.packet;
-        self.flow.capacity.trains.take_wanted(packet, room_bytes)
+    fn train_wanted(&self, room_bytes: f64) -> usize {
+        self.flow
+            .capacity
+            .trains
+            .wanted(self.flow.packet, room_bytes)
+    }
+
+    fn on_train_begun(&mut self) {
+        self.flow.capacity.trains.ask_for(0);
     }
 
     fn memory(&self) -> Option<PathMemory> {

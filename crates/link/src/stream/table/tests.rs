@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{super::memory::FLOOR_SHARE, *};
-use crate::stream::recv::Insert;
+use crate::stream::{SLOT_SIZE, recv::Insert};
 
 fn streams(memory_max: u64) -> Streams {
     Streams::new(
@@ -41,6 +41,22 @@ fn however_many_streams_the_peer_allows_no_more_are_open_than_fit_our_memory() {
         streams.remove_if_done(number);
     }
     assert!(streams.open(Class::Bulk, 0.0).is_some(), "room again");
+}
+
+#[test]
+fn new_bytes_are_those_that_credit_lets_go_of_as_many_streams_as_are_looked_at() {
+    let mut streams = streams(16 << 20);
+    for _ in 0..3 {
+        let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        let stream = streams.get(number).expect("it is open");
+        stream.send.set_credit(64);
+        stream.send.write(vec![0; 70 * SLOT_SIZE].into());
+        streams.make_ready(number);
+    }
+    assert!(streams.has_new_bytes(64 * SLOT_SIZE, 1));
+    assert!(!streams.has_new_bytes(64 * SLOT_SIZE + 1, 1));
+    assert!(streams.has_new_bytes(3 * 64 * SLOT_SIZE, 3));
+    assert!(!streams.has_new_bytes(3 * 64 * SLOT_SIZE + 1, 100));
 }
 
 #[test]

@@ -31,15 +31,16 @@ impl Trains {
         self.wanted = packets;
     }
 
+    /// Whether a train waits to be sent.
+    pub(in super::super) fn is_waiting(&self) -> bool {
+        self.wanted > 0
+    }
+
     /// The length in packets of a train to send now, if packets are `packet` bytes and the window has room for
     /// `room_bytes`.
-    pub(in super::super) fn take_wanted(&mut self, packet: f64, room_bytes: f64) -> usize {
+    pub(in super::super) fn wanted(&self, packet: f64, room_bytes: f64) -> usize {
         let fits = self.wanted as f64 * packet <= room_bytes;
-        if fits {
-            std::mem::take(&mut self.wanted)
-        } else {
-            0
-        }
+        if fits { self.wanted } else { 0 }
     }
 
     pub(in super::super) fn newest(&self) -> Option<Train> {
@@ -220,8 +221,9 @@ mod tests {
     fn a_train_waits_for_room_and_leaves_once() {
         let mut trains = Trains::default();
         trains.ask_for(32);
-        assert_eq!(trains.take_wanted(1500.0, 40_000.0), 0);
-        assert_eq!(trains.take_wanted(1500.0, 48_000.0), 32);
-        assert_eq!(trains.take_wanted(1500.0, 48_000.0), 0);
+        assert_eq!(trains.wanted(1500.0, 40_000.0), 0);
+        assert_eq!(trains.wanted(1500.0, 48_000.0), 32);
+        trains.ask_for(0);
+        assert_eq!(trains.wanted(1500.0, 48_000.0), 0);
     }
 }
