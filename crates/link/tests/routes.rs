@@ -108,25 +108,24 @@ fn an_idle_link_finds_the_rate_of_its_new_route() {
 }
 
 /// As when a satellite takes over from a cable.
-#[test]
-fn a_route_that_becomes_longer_and_slower_is_found_too() {
-    let rate = BitRate::mbit(20);
-    check(rate, None, &[(40, 600)]);
-    check(rate, Some(Duration::from_secs(4)), &[(40, 600)]);
-}
-
+///
 /// Whether the link grows or drains when that happens decides whether one test of the route is enough, and so whether
 /// the time that is judged begins before the rate is known.
 #[test]
 fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     let rate = BitRate::mbit(20);
     let [before, after] = [40, 600].map(Duration::from_millis);
+    let judge = |world: &mut World, id| {
+        let used = used_after_change(world, id, rate, after);
+        let base = world.view(Side::A).base_rtt.unwrap_or_default();
+        (used, base > after && base < after.mul_f64(1.05))
+    };
     let in_use = |moment: u32| {
         let mut world = world(before, 640);
         let id = world.send(Side::A, Class::Bulk, ENDLESS);
         world.run_for(Duration::from_secs(15) + moment * Duration::from_millis(170));
         world.change_paths(|config| *config = PathConfig::line(rate, after));
-        used_after_change(&mut world, id, rate, after)
+        judge(&mut world, id)
     };
     let idle = |moment: u32| {
         let mut world = world(before, 640);
@@ -138,16 +137,19 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
         world.change_paths(|config| *config = PathConfig::line(rate, after));
         world.run_for(Duration::from_secs(2));
         let id = world.send(Side::A, Class::Bulk, ENDLESS);
-        used_after_change(&mut world, id, rate, after)
+        judge(&mut world, id)
     };
-    // In use 0.88 on average and 0.68 at least; idle 0.96 and 0.73.
-    let used: [Vec<f64>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
-    for used in used {
-        println!("{used:.3?}");
-        let mean = used.iter().sum::<f64>() / used.len() as f64;
-        assert!(mean >= 0.78, "{used:.3?}");
-        assert!(used.iter().all(|used| *used >= 0.5), "{used:.3?}");
+    // Of 40 moments, in use 0.87 on average and 0.68 at least; idle 0.85 and 0.61. In 7 of all 80 the route still counts
+    // as a queue at the end.
+    let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
+    for judged in &judged {
+        println!("{judged:.3?}");
+        let mean = judged.iter().map(|(used, _)| used).sum::<f64>() / judged.len() as f64;
+        assert!(mean >= 0.78, "{judged:.3?}");
+        assert!(judged.iter().all(|(used, _)| *used >= 0.5), "{judged:.3?}");
     }
+    let found = judged.iter().flatten().filter(|(_, is_found)| *is_found);
+    assert!(found.count() >= 14, "{judged:.3?}");
 }
 
 /// Only the keep-alives of one side cross an idle link, and both sides measure it.

@@ -89,7 +89,7 @@ impl Delays {
     }
 
     fn judge_bucket(&mut self, base_rtt_s: f64, now_s: f64) -> Option<f64> {
-        let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
+        let least_s = self.bucket.least_s()?;
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
         let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
         self.least_before_s = Some(least_s);
@@ -152,14 +152,11 @@ impl Bucket {
         self.delays_s.push(arrival.received_s - arrival.sent_s);
     }
 
-    /// The least delay that is not that of a few packets that overtook the others by `ahead_s` or more.
-    fn least_s(&mut self, ahead_s: f64) -> Option<f64> {
+    /// The least delay that is not that of the few packets that may have overtaken the others.
+    fn least_s(&mut self) -> Option<f64> {
         let delays_s = &mut self.delays_s;
         delays_s.sort_unstable_by(f64::total_cmp);
-        let few = delays_s.len() / FAST_EACH;
-        let is_shared = |place: usize| delays_s[place + few] - delays_s[place] < ahead_s;
-        let place = (0..few).find(|place| is_shared(*place)).unwrap_or(few);
-        delays_s.get(place).copied()
+        delays_s.get(delays_s.len() / FAST_EACH).copied()
     }
 }
 
@@ -169,12 +166,9 @@ const BUCKET_COUNT: usize = 4;
 const BUCKET_SPAN: f64 = 1.0 / 8.0;
 /// A bucket ends with this many packets, however little time a peer's clock says has passed.
 const BUCKET_COUNT_MAX: usize = 4096;
-/// One packet in this many may have overtaken the others in a bucket: half as many again as the path may let overtake,
-/// since few packets vary.
+/// One packet in this many may have overtaken the others in a bucket: twice as many and more as the path may let
+/// overtake, since few packets vary.
 const FAST_EACH: usize = 4;
-/// ... by this part of the base RTT at least. Few packets may be farther apart than jitter makes most.
-const AHEAD: f64 = 1.0 / 5.0;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +202,26 @@ mod tests {
         assert!(delays.is_telling(&arrival(100, 0.01), 0.02));
         assert!(!delays.is_telling(&arrival(50, 0.06), 0.02), "a straggler");
         assert!(!delays.is_telling(&arrival(101, 0.001), 0.02));
+    }
+
+    /// By so little that they are not known for overtakers one by one.
+    #[test]
+    fn a_twentieth_that_overtakes_by_little_does_not_make_the_base() {
+        let mut delays = Delays::new();
+        let rtt_s = 0.18;
+        let ahead_s = 0.8 * visible_delay_s(rtt_s);
+        let overtakes = |number: u64| number * number * 7919 % 1009 < 50;
+        let delay_s = |number: u64| 0.09 - if overtakes(number) { ahead_s } else { 0.0 };
+        let mut arrivals: Vec<Arrival> = (1..5000).map(|it| arrival(it, delay_s(it))).collect();
+        arrivals.sort_by(|a, b| a.received_s.total_cmp(&b.received_s));
+        for arrival in arrivals {
+            if delays.is_telling(&arrival, rtt_s)
+                && let Some(shown_s) = delays.insert(&arrival, true, rtt_s, arrival.received_s)
+            {
+                assert!(shown_s < 1e-9, "{} at {}", shown_s, arrival.number);
+            }
+        }
+        assert!(delays.base_is_known());
     }
 
     #[test]
