@@ -85,15 +85,17 @@ pub trait Controller: Send {
     fn rate_bytes_per_s(&self) -> f64;
     /// How much may be in flight, in bytes on the wire.
     fn window_bytes(&self) -> f64;
-    /// Length of a packet train to send now: back to back and before any other packet, so that the
-    /// spacing on arrival shows the capacity. Zero while the whole train does not fit into `room_bytes`,
-    /// the bytes that the window still allows.
+    /// Length of a packet train to send once the data fill it: back to back and before any other packet, so
+    /// that the spacing on arrival shows the capacity. Zero while the whole train does not fit into
+    /// `room_bytes`, the bytes that the window still allows.
     fn train_wanted(&self, room_bytes: f64) -> usize {
         let _ = room_bytes;
         0
     }
     /// The train that was wanted begins with the next packet.
-    fn on_train_begun(&mut self) {}
+    fn on_train_begun(&mut self, now_s: f64) {
+        let _ = now_s;
+    }
     /// What a later connection should know of this path; `None` while nothing is known.
     fn memory(&self) -> Option<PathMemory>;
     /// Name of the present state, for logs and traces.

@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// When a packet with data is to go. A delayed copy does not wait for the pacer to earn a full burst.
+    /// When a packet with data is to go. A train does not wait for the pacer, and a delayed copy not for a full burst.
     fn data_due(&mut self, held_until: Time, now: Time) -> Option<Time> {
         let ready = if self.has_data(now) {
             Some(now)
@@ -216,9 +216,10 @@ impl Connection {
         } else {
             None
         };
-        let paced = match self.train_to_begin() {
-            0 => ready.map(|ready| ready.max(self.path.pacer.next_send())),
-            _ => Some(now),
+        let paced = if self.train_to_begin() > 0 {
+            Some(now)
+        } else {
+            ready.map(|ready| ready.max(self.path.pacer.next_send()))
         };
         let delayed = self.streams.next_delayed();
         let delayed = delayed.map(|due| self.path.pacer.next_send_from(due));

@@ -29,11 +29,14 @@ pub struct Transmit {
     pub segment_bytes: usize,
 }
 
+/// Fewer packets are no train: commands and keep-alives come before the data, and they do not leave together.
+const TRAIN_PACKETS_MIN: usize = 16;
+
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
 
 impl Connection {
-    /// Lets the pacer earn until `now`, and begins a train if one is wanted.
+    /// Lets the pacer earn until `now`, and begins a train if one is wanted and data fill it.
     fn earn(&mut self, now: Time) {
         let rate = self
             .path
@@ -41,7 +44,7 @@ impl Connection {
             .rate_bytes_per_s()
             .min(self.rate_max.bytes_per_s());
         self.path.pacer.update(now, rate);
-        self.begin_train();
+        self.begin_train(now);
     }
 
     /// A batch of packets with data, as far as pacer and window allow.
@@ -155,23 +158,29 @@ impl Connection {
         self.path.pacer.may_send() && self.is_window_open()
     }
 
-    /// The packets of a train to begin now; zero for none. All of them must leave at once: that many must wait to be
-    /// sent for the first time.
-    pub(super) fn train_to_begin(&self) -> usize {
+    /// The packets of a train to begin now; zero for none. They must leave at once, so there are no more than the data
+    /// fill that wait to be sent for the first time.
+    pub(super) fn train_to_begin(&mut self) -> usize {
         let in_flight = self.sent.bytes_in_flight() as f64;
         let room = self.path.controller.window_bytes() - in_flight;
-        let packets = self.path.controller.train_wanted(room);
-        let bytes = packets * self.path.mtu.payload_bytes();
-        match self.streams.has_new_bytes(bytes, packets) {
-            true => packets,
-            false => 0,
+        let wanted = self.path.controller.train_wanted(room);
+        if wanted == 0 {
+            return 0;
         }
+        let payload_bytes = self.path.mtu.payload_bytes();
+        let new_bytes = self.streams.new_bytes(wanted * payload_bytes, wanted);
+        let packets = new_bytes / payload_bytes;
+        if packets < wanted.min(TRAIN_PACKETS_MIN) {
+            return 0;
+        }
+        packets
     }
 
-    fn begin_train(&mut self) {
+    fn begin_train(&mut self, now: Time) {
         let packets = self.train_to_begin();
         if packets > 0 {
-            self.path.controller.on_train_begun();
+            let now_s = now.seconds_since(Time::default());
+            self.path.controller.on_train_begun(now_s);
             self.path.train_left = packets;
             let packet_bytes = self.path.mtu.payload_bytes() + ip_overhead(&self.path.remote);
             self.path.pacer.allow((packets * packet_bytes) as f64);

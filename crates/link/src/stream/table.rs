@@ -470,15 +470,20 @@ impl Streams {
         self.next_again(now).is_some() || self.next_new().is_some()
     }
 
-    /// Whether `streams_max` streams have `bytes` bytes that may be sent for the first time.
-    pub(crate) fn has_new_bytes(&self, bytes: usize, streams_max: usize) -> bool {
-        let mut found_bytes = 0;
+    /// Bytes that may be sent for the first time, `bytes_max` at most, of the next `streams_max` streams.
+    pub(crate) fn new_bytes(&mut self, bytes_max: usize, streams_max: usize) -> usize {
+        // Streams that have nothing new any more leave the queue.
+        self.next_new();
         let ready = self.ready_control.iter().chain(&self.ready_bulk);
-        ready.take(streams_max).any(|place| {
+        let mut bytes = 0;
+        for place in ready.take(streams_max) {
             let stream = self.places[*place as usize].as_ref();
-            found_bytes += stream.map_or(0, |stream| stream.send.new_bytes());
-            found_bytes >= bytes
-        })
+            bytes += stream.map_or(0, |stream| stream.send.new_bytes());
+            if bytes >= bytes_max {
+                return bytes_max;
+            }
+        }
+        bytes
     }
 
     /// Whether a control stream has something new to send.

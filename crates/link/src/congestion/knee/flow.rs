@@ -89,8 +89,8 @@ impl Flow {
         }
     }
 
-    /// A packet of so many bytes was sent. Returns whether it is the first.
-    pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) -> bool {
+    /// A packet of so many bytes was sent.
+    pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
         let is_first = self.reports.on_sent(now_s);
         if is_first {
             self.begin_round(now_s);
@@ -98,7 +98,6 @@ impl Flow {
         if bytes > FULL_PACKET_MIN_BYTES {
             self.packet += (bytes as f64 - self.packet) * PACKET_WEIGHT;
         }
-        is_first
     }
 
     /// What was measured is too old to go by: all is measured anew. Only the window stays, as a guess.

@@ -129,8 +129,8 @@ impl Knee {
 
 impl Controller for Knee {
     fn on_sent(&mut self, _: u64, bytes: usize, now_s: f64) {
-        let is_first = self.flow.on_sent(bytes, now_s);
-        self.mode.on_sent(bytes, is_first, now_s);
+        self.flow.on_sent(bytes, now_s);
+        self.mode.on_sent(bytes, now_s);
     }
 
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64) {
@@ -179,8 +179,9 @@ impl Controller for Knee {
             .wanted(self.flow.packet, room_bytes)
     }
 
-    fn on_train_begun(&mut self) {
+    fn on_train_begun(&mut self, now_s: f64) {
         self.flow.capacity.trains.ask_for(0);
+        self.mode.on_train_begun(now_s);
     }
 
     fn memory(&self) -> Option<PathMemory> {

@@ -360,7 +360,8 @@ fn no_wake_up_is_in_vain_whatever_the_path_and_the_applications_do() {
     let mut wake_ups = 0;
     let mut quiet_max = 0;
     let mut seen = [0; 4];
-    for seed in 0..WORLDS {
+    // In world 699 a train could begin and nobody was woken for it.
+    for seed in (0..WORLDS).chain([699]) {
         println!("world {seed}");
         let mut world = World::new(seed);
         world.run();

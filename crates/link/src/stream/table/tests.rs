@@ -53,10 +53,9 @@ fn new_bytes_are_those_that_credit_lets_go_of_as_many_streams_as_are_looked_at()
         stream.send.write(vec![0; 70 * SLOT_SIZE].into());
         streams.make_ready(number);
     }
-    assert!(streams.has_new_bytes(64 * SLOT_SIZE, 1));
-    assert!(!streams.has_new_bytes(64 * SLOT_SIZE + 1, 1));
-    assert!(streams.has_new_bytes(3 * 64 * SLOT_SIZE, 3));
-    assert!(!streams.has_new_bytes(3 * 64 * SLOT_SIZE + 1, 100));
+    assert_eq!(streams.new_bytes(usize::MAX, 1), 64 * SLOT_SIZE);
+    assert_eq!(streams.new_bytes(usize::MAX, 100), 3 * 64 * SLOT_SIZE);
+    assert_eq!(streams.new_bytes(1000, 100), 1000);
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub(in super::super) struct Trains {
     newest: Option<Train>,
     /// Arrivals of that train.
     arrivals: Vec<Arrival>,
-    /// Packets of a train that waits for room in the window; zero for none.
+    /// Packets of a train that waits for room in the window and for data; zero for none.
     wanted: usize,
 }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_waits_for_room_and_leaves_once() {
+    fn a_train_waits_for_room() {
         let mut trains = Trains::default();
         trains.ask_for(32);
         assert_eq!(trains.wanted(1500.0, 40_000.0), 0);

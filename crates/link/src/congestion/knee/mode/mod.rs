@@ -42,6 +42,10 @@ pub(super) enum Mode {
 impl Mode {
     /// The mode that `next` asks for; `None` if the present one goes on.
     pub(super) fn after(next: Next, flow: &mut Flow, now_s: f64) -> Option<Self> {
+        if !matches!(next, Next::Stay) {
+            // A train is wanted for the mode that asked for it.
+            flow.capacity.trains.ask_for(0);
+        }
         Some(match next {
             Next::Stay => return None,
             Next::Start => Self::Start(Start::again(flow)),
@@ -129,11 +133,16 @@ impl Mode {
     }
 
     /// A packet of so many bytes was sent.
-    pub(super) fn on_sent(&mut self, bytes: usize, is_first: bool, now_s: f64) {
-        match self {
-            Self::Start(start) if is_first => start.on_first_sent(now_s),
-            Self::RouteTest(test) => test.on_sent(bytes, now_s),
-            _ => {}
+    pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
+        if let Self::RouteTest(test) = self {
+            test.on_sent(bytes, now_s);
+        }
+    }
+
+    /// A train that was wanted begins.
+    pub(super) fn on_train_begun(&mut self, now_s: f64) {
+        if let Self::Start(start) = self {
+            start.on_train_begun(now_s);
         }
     }
 

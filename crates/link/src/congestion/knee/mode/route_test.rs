@@ -73,7 +73,7 @@ impl RouteTest {
 
     /// Ends the test without a word on the route.
     pub(super) fn abandon(flow: &mut Flow) -> Next {
-        take_back_requests(flow);
+        flow.queue.forget_ramp();
         Next::Grow
     }
 
@@ -82,7 +82,7 @@ impl RouteTest {
         if shown.is_none() && !self.is_overdue(flow, now_s) {
             return Next::Stay;
         }
-        if !self.was_sent_at_its_rate() {
+        if !self.was_sent_at_its_rate() || flow.capacity.trains.is_waiting() {
             return Self::abandon(flow);
         }
         let is_free = shown.is_some_and(|(rise_s, train)| self.is_free(flow, rise_s, train));
@@ -117,7 +117,7 @@ impl RouteTest {
     }
 
     fn end(&self, flow: &mut Flow, is_free: bool, now_s: f64) -> Next {
-        take_back_requests(flow);
+        flow.queue.forget_ramp();
         let failed = self.queue.failed;
         if is_free {
             adopt_longer_route(flow, self.rate, now_s);
@@ -150,12 +150,6 @@ fn train_packets(flow: &Flow, rate: f64) -> usize {
     packets_to_time(rate, flow.packet)
         .max(TRAIN_STRIDES * stride)
         .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
-}
-
-/// What was asked for the sake of a test is not wanted any more.
-fn take_back_requests(flow: &mut Flow) {
-    flow.queue.forget_ramp();
-    flow.capacity.trains.ask_for(0);
 }
 
 /// The path passes `rate` without a queue, and takes longer than before.
@@ -252,6 +246,7 @@ mod tests {
             arrival(TRAIN + place, since_s, delay_s(since_s))
         });
         let arrivals: Vec<Arrival> = train.chain(others).collect();
+        knee.on_train_begun(began_s);
         for number in 0..1000 {
             knee.on_sent(number, 1500, began_s);
         }
@@ -262,6 +257,21 @@ mod tests {
             ..Digest::default()
         };
         knee.on_report(&digest, began_s + 0.3);
+    }
+
+    #[test]
+    fn a_test_whose_train_the_data_never_filled_says_nothing() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 1, 2.0);
+        for number in 0..1000 {
+            knee.on_sent(number, 1500, 2.0);
+        }
+        let digest = Digest {
+            bytes_in_flight: 1_000_000,
+            ..Digest::default()
+        };
+        knee.on_report(&digest, 5.0);
+        assert_eq!(knee.state(), "grow");
     }
 
     #[test]

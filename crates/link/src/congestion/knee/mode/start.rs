@@ -23,8 +23,8 @@ pub(in super::super) struct Start {
     first_window: f64,
     /// Capacity from an earlier connection in bytes per second, until a train is measured.
     cached: Option<f64>,
-    /// When the last train was asked for.
-    train_asked_s: f64,
+    /// When the last train began.
+    train_begun_s: f64,
     /// Delivered bytes per second at the end of the round before.
     delivered_before: f64,
     /// The windows in bytes at the end of the last round and of the one before.
@@ -44,7 +44,7 @@ impl Start {
         Self {
             first_window,
             cached,
-            train_asked_s: 0.0,
+            train_begun_s: 0.0,
             delivered_before: 0.0,
             windows_before: [first_window; 2],
             flat_rounds: 0,
@@ -69,8 +69,8 @@ impl Start {
         length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
     }
 
-    pub(super) fn on_first_sent(&mut self, now_s: f64) {
-        self.train_asked_s = now_s;
+    pub(super) fn on_train_begun(&mut self, now_s: f64) {
+        self.train_begun_s = now_s;
     }
 
     /// Goes on at the rate that is remembered, or less if a train has shown less.
@@ -128,13 +128,12 @@ impl Start {
             && flow.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
     }
 
-    fn ask_for_train(&mut self, flow: &mut Flow, now_s: f64) {
+    fn ask_for_train(&self, flow: &mut Flow, now_s: f64) {
         if let Some(length) = self.later_train(flow)
             && !flow.capacity.trains.is_waiting()
-            && now_s - self.train_asked_s >= flow.rtt_s()
+            && now_s - self.train_begun_s >= flow.rtt_s()
         {
             flow.capacity.trains.ask_for(length);
-            self.train_asked_s = now_s;
         }
     }
 
@@ -353,7 +352,7 @@ mod tests {
     fn a_train_too_fast_to_be_measured_is_followed_by_a_longer_one() {
         let mut knee = Knee::new(Share::Fair, None);
         assert_eq!(knee.train_wanted(1e6), 32);
-        knee.on_train_begun();
+        knee.on_train_begun(0.001);
         report_train(&mut knee, 1.25e9, |_| false);
         assert!(
             knee.rate_bytes_per_s() < 10e6,

@@ -1,8 +1,8 @@
 //! How much longer do packets take than the least of the recent past?
 //!
 //! In: arrivals. Out: which of them speak for the path, and for each bucket of them the least delay beyond the base
-//! delay. All delays are one-way, by clocks that need not agree. What the excess means is for
-//! [`queue`](super) to say.
+//! delay, a few packets aside that may have overtaken the others. All delays are one-way, by clocks that need not agree.
+//! What the excess means is for [`queue`](super) to say.
 
 use super::{
     super::extremes::{WindowedMin, path_window_s},
@@ -89,7 +89,7 @@ impl Delays {
     }
 
     fn judge_bucket(&mut self, base_rtt_s: f64, now_s: f64) -> Option<f64> {
-        let least_s = self.bucket.least_s()?;
+        let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
         let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
         self.least_before_s = Some(least_s);
@@ -152,11 +152,17 @@ impl Bucket {
         self.delays_s.push(arrival.received_s - arrival.sent_s);
     }
 
-    /// The least delay that is not that of the few packets that may have overtaken the others.
-    fn least_s(&mut self) -> Option<f64> {
+    /// The least delay that is not that of the few packets that may have overtaken the others: of many packets the
+    /// fastest quarter, of others those of that quarter that are ahead of as many again by `ahead_s` or more.
+    fn least_s(&mut self, ahead_s: f64) -> Option<f64> {
         let delays_s = &mut self.delays_s;
         delays_s.sort_unstable_by(f64::total_cmp);
-        delays_s.get(delays_s.len() / FAST_EACH).copied()
+        let few = delays_s.len() / FAST_EACH;
+        let is_shared = |place: usize| {
+            delays_s.len() < MANY && delays_s[place + few] - delays_s[place] < ahead_s
+        };
+        let place = (0..few).find(|place| is_shared(*place)).unwrap_or(few);
+        delays_s.get(place).copied()
     }
 }
 
@@ -166,11 +172,18 @@ const BUCKET_COUNT: usize = 4;
 const BUCKET_SPAN: f64 = 1.0 / 8.0;
 /// A bucket ends with this many packets, however little time a peer's clock says has passed.
 const BUCKET_COUNT_MAX: usize = 4096;
-/// One packet in this many may have overtaken the others in a bucket: twice as many and more as the path may let
-/// overtake, since few packets vary.
+/// One packet in this many may have overtaken the others in a bucket. Each that overtakes takes those that it overtook out of
+/// the bucket as stragglers, so its share there is a multiple of its share of the path.
 const FAST_EACH: usize = 4;
+/// ... by this part of the base RTT at least, where packets are few: jitter sets few packets apart by more than many.
+const AHEAD: f64 = 1.0 / 5.0;
+/// ... which they are below this number.
+const MANY: usize = 16;
+
 #[cfg(test)]
 mod tests {
+    use proptest::{bool::weighted, collection::vec, prelude::*};
+
     use super::*;
 
     fn arrival(number: u64, delay_s: f64) -> Arrival {
@@ -204,24 +217,34 @@ mod tests {
         assert!(!delays.is_telling(&arrival(101, 0.001), 0.02));
     }
 
-    /// By so little that they are not known for overtakers one by one.
-    #[test]
-    fn a_twentieth_that_overtakes_by_little_does_not_make_the_base() {
-        let mut delays = Delays::new();
-        let rtt_s = 0.18;
-        let ahead_s = 0.8 * visible_delay_s(rtt_s);
-        let overtakes = |number: u64| number * number * 7919 % 1009 < 50;
-        let delay_s = |number: u64| 0.09 - if overtakes(number) { ahead_s } else { 0.0 };
-        let mut arrivals: Vec<Arrival> = (1..5000).map(|it| arrival(it, delay_s(it))).collect();
-        arrivals.sort_by(|a, b| a.received_s.total_cmp(&b.received_s));
-        for arrival in arrivals {
-            if delays.is_telling(&arrival, rtt_s)
-                && let Some(shown_s) = delays.insert(&arrival, true, rtt_s, arrival.received_s)
-            {
-                assert!(shown_s < 1e-9, "{} at {}", shown_s, arrival.number);
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+
+        /// By so little that they are not known for overtakers one by one.
+        #[test]
+        fn the_few_that_overtake_by_little_do_not_make_the_base(
+            overtakes in vec(weighted(0.01), 10_000)
+        ) {
+            let rtt_s = 0.18;
+            let ahead_s = 0.8 * visible_delay_s(rtt_s);
+            let numbered = (1..).zip(overtakes);
+            let arrivals = numbered.map(|(number, overtakes)| {
+                let sent_s = number as f64 * 2e-4;
+                let delay_s = if overtakes { 0.09 - ahead_s } else { 0.09 };
+                Arrival { sent_s, received_s: sent_s + delay_s, ..arrival(number, 0.0) }
+            });
+            let mut arrivals: Vec<Arrival> = arrivals.collect();
+            arrivals.sort_by(|a, b| a.received_s.total_cmp(&b.received_s));
+            let mut delays = Delays::new();
+            for arrival in arrivals {
+                if delays.is_telling(&arrival, rtt_s)
+                    && let Some(shown_s) = delays.insert(&arrival, true, rtt_s, arrival.received_s)
+                {
+                    prop_assert!(shown_s < 1e-9, "{} at {}", shown_s, arrival.number);
+                }
             }
+            prop_assert!(delays.base_is_known());
         }
-        assert!(delays.base_is_known());
     }
 
     #[test]
