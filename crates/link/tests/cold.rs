@@ -174,7 +174,9 @@ fn commands_before_the_data_do_not_use_up_the_first_train() {
             ..config(seed)
         });
         exchange_commands(&mut world);
-        write_as_a_socket_does(&mut world, ByteCount::megabytes(25)).as_secs_f64()
+        let took = write_as_a_socket_does(&mut world, ByteCount::megabytes(25));
+        assert!(world.path_counters(Side::A).reordered > 0, "seed {seed}");
+        took.as_secs_f64()
     };
     let mut took_s: Vec<f64> = (1..=60).map(took_s).collect();
     took_s.sort_by(f64::total_cmp);
@@ -194,7 +196,8 @@ fn small_files_take_up_the_rate_of_a_known_path() {
     world.run_for(Duration::from_secs(2));
     for _ in 0..5 {
         let id = world.send(Side::A, Class::Bulk, ByteCount::new(30_000));
-        world.run_to_end(id, Duration::from_secs(5));
+        let took = world.run_to_end(id, Duration::from_secs(5));
+        assert!(took.is_some(), "the path is in order");
     }
     let allowed = world.view(Side::A).allowed_bytes_per_s / RATE.as_bytes_per_s();
     println!("{allowed:.3} of the line");
