@@ -122,8 +122,12 @@ const NEIGHBOURS_MIN: u64 = 8;
 const ALONE: f64 = 1.0 / 5.0;
 /// A round-trip time that was measured on an overtaker is too short: they may come alone for so long at least.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// Weight of a packet in what is usual: a pause after which overtakers come alone moves that by little.
+/// Weight of a packet with more company than usual in what is usual: a pause after which overtakers come alone moves
+/// that by little.
 const COMPANY_GAIN: f64 = 1.0 / 1024.0;
+/// ... with less company: a queue that overflows for a round trip or two moves what is usual by little. Otherwise
+/// overtakers, which no queue drops, would soon have as much company as usual.
+const COMPANY_LOSS_GAIN: f64 = 1.0 / 8192.0;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
 /// Packets of the peer that carry only reports are themselves reported once for every so many.
@@ -312,7 +316,12 @@ impl ReceivedLog {
         }
         let company = f64::from(self.window.arrived_among(number - sent, number)) / sent as f64;
         let is_alone = company < ALONE * self.company;
-        self.company += (company - self.company) * COMPANY_GAIN;
+        let gain = if company > self.company {
+            COMPANY_GAIN
+        } else {
+            COMPANY_LOSS_GAIN
+        };
+        self.company += (company - self.company) * gain;
         if !is_alone {
             self.alone_since = None;
             return false;

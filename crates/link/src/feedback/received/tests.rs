@@ -52,6 +52,47 @@ fn of_overtakers_the_first_is_sampled_and_no_other_also_while_they_come_alone() 
     }
 }
 
+/// While a queue overflows few packets have company, and the overtakers that come alone afterwards seem to have as much.
+#[test]
+fn of_overtakers_none_is_sampled_after_a_queue_overflowed() {
+    // One packet each 20 us until the sender pauses; one in ten skips the path's 90 ms and its queue.
+    let overflows = 10_000;
+    let mut arrivals: Vec<(u64, u64)> = Vec::new();
+    let mut sent_us = vec![0; 13_000];
+    for number in 0..13_000 {
+        let goes_on = number - overflows.min(number);
+        sent_us[number as usize] =
+            number * 20 + goes_on * 80 + if goes_on > 0 { 150_000 } else { 0 };
+        let is_lost = (4000..overflows).contains(&number) && number * 7919 % 100 < 60;
+        let delay_us = if number % 10 == 9 { 0 } else { 90_000 };
+        if delay_us == 0 || !is_lost {
+            arrivals.push((sent_us[number as usize] + delay_us, number));
+        }
+    }
+    arrivals.sort_unstable();
+    let mut log = ReceivedLog::new(Duration::from_millis(180));
+    // From here on all neighbours were sent after the overflow.
+    let neighbours_from = overflows + 400;
+    let mut fooled = BTreeSet::new();
+    for (at_us, number) in arrivals {
+        let now = Time(at_us * 1000);
+        log.insert(number, 1500, Content::Data, now);
+        if log.report_due().is_some_and(|due| due <= now) {
+            log.write_report(&mut Vec::new(), 1300, now);
+        }
+        let front = log.front;
+        if front.number > neighbours_from && front.time_us == sent_us[front.number as usize] {
+            fooled.insert(front.number);
+        }
+    }
+    assert!(log.front.number > 12_000);
+    assert!(
+        fooled.len() <= 1,
+        "{} overtakers were sampled",
+        fooled.len()
+    );
+}
+
 #[test]
 fn where_two_in_three_get_lost_the_others_have_not_overtaken() {
     let log = |lost: u64| {
