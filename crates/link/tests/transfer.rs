@@ -126,6 +126,22 @@ fn first_words_arrive_within_five_round_trips_at_half_loss() {
     assert!(times[35] <= 5 * rtt, "{times:?}");
 }
 
+/// Trains pass the pacer at once. A cap far below the line held only the rest: 16.1 Mbit/s were sent.
+#[test]
+fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
+    let rate = BitRate::mbit(1000);
+    let path = PathConfig::line(rate, Duration::from_millis(200));
+    let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    world.set_rate_max(Side::A, None, Some(BitRate::mbit(10)));
+    world.send(Side::A, Class::Bulk, ByteCount::megabytes(500));
+    world.run_for(Duration::from_secs(5));
+    let before = world.path_counters(Side::A).sent_bytes;
+    world.run_for(Duration::from_secs(10));
+    let sent = world.path_counters(Side::A).sent_bytes - before;
+    let mbit = sent as f64 * 8e-6 / 10.0;
+    assert!((9.0..10.5).contains(&mbit), "{mbit} Mbit/s");
+}
+
 /// A cap holds whichever side sets it, also in the midst of a transfer, and is lifted again.
 #[test]
 fn a_cap_set_by_either_side_holds_at_once() {

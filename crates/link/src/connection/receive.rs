@@ -467,8 +467,7 @@ impl Connection {
             bytes_sent: self.sent.bytes_sent(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
             // A cap of the operator holds the sender back just as an idle application does.
-            app_limited: newest_resolved < self.app_limited_until
-                || self.rate_max.bytes_per_s() < self.path.controller.rate_bytes_per_s(),
+            app_limited: newest_resolved < self.app_limited_until || self.is_capped(),
         };
         self.path
             .controller
