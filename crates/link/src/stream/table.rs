@@ -287,6 +287,14 @@ impl Streams {
         if stream.class == Class::Bulk && !stream.window_returned {
             self.memory.take_back(stream.recv.window());
         }
+        if stream.in_ready_queue {
+            // The next stream in this place would be there twice.
+            let queue = match stream.class {
+                Class::Control => &mut self.ready_control,
+                Class::Bulk => &mut self.ready_bulk,
+            };
+            queue.retain(|ready| *ready != place);
+        }
         self.places[place as usize] = None;
         self.vacant.push(place);
         self.by_number.remove(&number);

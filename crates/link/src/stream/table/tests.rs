@@ -59,6 +59,27 @@ fn new_bytes_are_those_that_credit_lets_go_of_as_many_streams_as_are_looked_at()
 }
 
 #[test]
+fn new_bytes_of_a_stream_in_the_place_of_a_reset_one_count_once() {
+    let mut streams = streams(16 << 20);
+    let mut open = || {
+        let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        let stream = streams.get(number).expect("it is open");
+        stream.send.set_credit(64);
+        stream.send.write(vec![0; 8 * SLOT_SIZE].into());
+        streams.make_ready(number);
+        let place = streams.by_number[&number];
+        let bytes = streams.new_bytes(usize::MAX, 100);
+        let stream = streams.get(number).expect("it is open");
+        (stream.send_done, stream.recv_done) = (true, true);
+        streams.remove_if_done(number);
+        (place, bytes)
+    };
+    let first = open();
+    assert_eq!(open(), first);
+    assert_eq!(first.1, 8 * SLOT_SIZE);
+}
+
+#[test]
 fn numbers_end_before_they_come_again() {
     let mut streams = streams(16 << 20);
     streams.set_peer_limit(u32::MAX);
