@@ -85,8 +85,8 @@ pub trait Controller: Send {
     fn rate_bytes_per_s(&self) -> f64;
     /// How much may be in flight, in bytes on the wire.
     fn window_bytes(&self) -> f64;
-    /// Length of a packet train to send once the data fill it: back to back and before any other packet, so
-    /// that the spacing on arrival shows the capacity. Zero while the whole train does not fit into
+    /// Length of a packet train to send once data fill it, or 16 packets of it: back to back and before any other
+    /// packet, so that the spacing on arrival shows the capacity. Zero while the whole train does not fit into
     /// `room_bytes`, the bytes that the window still allows.
     fn train_wanted(&self, room_bytes: f64) -> usize {
         let _ = room_bytes;

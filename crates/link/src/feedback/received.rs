@@ -21,7 +21,8 @@ pub(crate) struct ReceivedLog {
     /// When the packet with the highest number arrived.
     largest_time: Time,
     recent: Front,
-    /// Of the [`NEIGHBOURS`] packets sent before one, the fraction that has arrived before it, moving average.
+    /// Of the [`NEIGHBOURS`] packets sent before one, the fraction that has arrived before it: a moving average that
+    /// falls more slowly than it rises.
     company: f64,
     /// Since when only packets without company have arrived.
     alone_since: Option<Time>,
@@ -122,11 +123,12 @@ const NEIGHBOURS_MIN: u64 = 8;
 const ALONE: f64 = 1.0 / 5.0;
 /// A round-trip time that was measured on an overtaker is too short: they may come alone for so long at least.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// Weight of a packet with more company than usual in what is usual: a pause after which overtakers come alone moves
-/// that by little.
+/// Weight of a packet with more company than usual in what is usual.
 const COMPANY_GAIN: f64 = 1.0 / 1024.0;
-/// ... with less company: a queue that overflows for a round trip or two moves what is usual by little. Otherwise
-/// overtakers, which no queue drops, would soon have as much company as usual.
+/// ... and of one with less company. Overtakers come alone after a pause, and no queue drops them: if a queue that
+/// overflows took what is usual below half, one in ten that overtakes would have as much company as usual. While half
+/// is lost, 8500 arrivals take it to 0.65, which is enough: 0.4 s of 270 Mbit/s, 0.1 s of 1 Gbit/s. After a longer
+/// overflow overtakers may be sampled for a while.
 const COMPANY_LOSS_GAIN: f64 = 1.0 / 8192.0;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;

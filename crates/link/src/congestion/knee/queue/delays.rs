@@ -1,7 +1,8 @@
 //! How much longer do packets take than the least of the recent past?
 //!
 //! In: arrivals. Out: which of them speak for the path, and for each bucket of them the least delay beyond the base
-//! delay, a few packets aside that may have overtaken the others. All delays are one-way, by clocks that need not agree.
+//! delay. The fastest few of a bucket may have overtaken the others and are set aside, so of 16 packets and more *least*
+//! means the first quartile. All delays are one-way, by clocks that need not agree.
 //! What the excess means is for [`queue`](super) to say.
 
 use super::{
@@ -158,10 +159,12 @@ impl Bucket {
         let delays_s = &mut self.delays_s;
         delays_s.sort_unstable_by(f64::total_cmp);
         let few = delays_s.len() / FAST_EACH;
-        let is_shared = |place: usize| {
-            delays_s.len() < MANY && delays_s[place + few] - delays_s[place] < ahead_s
+        let is_shared = |place: &usize| delays_s[place + few] - delays_s[*place] < ahead_s;
+        let place = if delays_s.len() < MANY {
+            (0..few).find(is_shared).unwrap_or(few)
+        } else {
+            few
         };
-        let place = (0..few).find(|place| is_shared(*place)).unwrap_or(few);
         delays_s.get(place).copied()
     }
 }
@@ -175,9 +178,10 @@ const BUCKET_COUNT_MAX: usize = 4096;
 /// One packet in this many may have overtaken the others in a bucket. Each that overtakes takes those that it overtook out of
 /// the bucket as stragglers, so its share there is a multiple of its share of the path.
 const FAST_EACH: usize = 4;
-/// ... by this part of the base RTT at least, where packets are few: jitter sets few packets apart by more than many.
+/// In a bucket of fewer packets than [`MANY`] a packet overtook only if it is ahead by this part of the base RTT: jitter
+/// sets few packets apart by more than many.
 const AHEAD: f64 = 1.0 / 5.0;
-/// ... which they are below this number.
+/// Packets of a bucket whose fastest quarter is set aside whatever it is ahead by. A quarter has four then: fewer tell little.
 const MANY: usize = 16;
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! sent since the last cut, and how it compares with the threshold that ends growth. What to do about a queue is for
 //! the [`mode`](super::mode) to say.
 //!
-//! The queueing delay is the least one-way delay of the newest few packets, less the least of the recent past.
+//! The queueing delay is the least one-way delay of the newest few packets, less the least of the recent past, where the
+//! fastest of the few are set aside ([`delays`]).
 
 mod base_rtt;
 mod delays;
