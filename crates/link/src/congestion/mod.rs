@@ -92,9 +92,9 @@ pub trait Controller: Send {
         let _ = room_bytes;
         0
     }
-    /// The train that was wanted begins with the next packet.
-    fn on_train_begun(&mut self, now_s: f64) {
-        let _ = now_s;
+    /// So many packets of the train that was wanted begin with the next packet.
+    fn on_train_begun(&mut self, packets: usize, now_s: f64) {
+        let _ = (packets, now_s);
     }
     /// What a later connection should know of this path; `None` while nothing is known.
     fn memory(&self) -> Option<PathMemory>;

@@ -189,7 +189,7 @@ impl Connection {
         let packets = self.train_to_begin();
         if packets > 0 {
             let now_s = now.seconds_since(Time::default());
-            self.path.controller.on_train_begun(now_s);
+            self.path.controller.on_train_begun(packets, now_s);
             self.path.train_left = packets;
             let packet_bytes = self.path.mtu.payload_bytes() + ip_overhead(&self.path.remote);
             self.path.pacer.allow((packets * packet_bytes) as f64);

@@ -179,8 +179,8 @@ impl Controller for Knee {
             .wanted(self.flow.packet, room_bytes)
     }
 
-    fn on_train_begun(&mut self, now_s: f64) {
-        self.flow.capacity.trains.ask_for(0);
+    fn on_train_begun(&mut self, packets: usize, now_s: f64) {
+        self.flow.capacity.trains.begin(packets);
         self.mode.on_train_begun(now_s);
     }
 

@@ -14,6 +14,8 @@ pub(in super::super) struct Trains {
     arrivals: Vec<Arrival>,
     /// Packets of a train that waits for room in the window and for data; zero for none.
     wanted: usize,
+    /// The data filled only a part of the train that began last.
+    is_short: bool,
 }
 
 /// What a packet train shows of the capacity.
@@ -29,6 +31,12 @@ impl Trains {
     /// Asks for a train of so many packets; zero takes the request back.
     pub(in super::super) fn ask_for(&mut self, packets: usize) {
         self.wanted = packets;
+    }
+
+    /// A train of so many packets begins.
+    pub(in super::super) fn begin(&mut self, packets: usize) {
+        self.is_short = packets < self.wanted;
+        self.wanted = 0;
     }
 
     /// Whether a train waits to be sent.
@@ -51,6 +59,20 @@ impl Trains {
     pub(in super::super) fn shown_max(&self) -> f64 {
         let train = self.newest.filter(|train| !train.is_lower_bound);
         train.map_or(f64::INFINITY, |train| train.rate)
+    }
+
+    /// The rate that the newest train lets one believe in, in bytes per second; `None` before any. A train as long as
+    /// was asked for would have shown that the line is slower: its lower bound lets one believe in any rate.
+    pub(in super::super) fn believed_max(&self) -> Option<f64> {
+        let train = self.newest?;
+        let is_open = train.is_lower_bound && !self.is_short;
+        Some(if is_open { f64::INFINITY } else { train.rate })
+    }
+
+    /// Whether no train has shown the line because the data did not fill it.
+    pub(in super::super) fn lacked_data(&self) -> bool {
+        let shows = self.newest.is_some_and(|train| !train.is_lower_bound);
+        self.is_waiting() || self.is_short && !shows
     }
 
     /// What an earlier train showed may be the line before a change of route.
@@ -225,5 +247,24 @@ mod tests {
         assert_eq!(trains.wanted(1500.0, 48_000.0), 32);
         trains.ask_for(0);
         assert_eq!(trains.wanted(1500.0, 48_000.0), 0);
+    }
+
+    #[test]
+    fn a_lower_bound_of_a_short_train_lets_no_higher_rate_be_believed() {
+        for (packets, believed) in [(32, f64::INFINITY), (16, 45e6)] {
+            let mut trains = Trains::default();
+            trains.ask_for(32);
+            trains.begin(packets);
+            let arrivals = (0..16).map(|number| Arrival {
+                number,
+                sent_s: 0.0,
+                received_s: 0.1,
+                sent_bytes_before: number * 1500,
+                in_train: true,
+            });
+            trains.measure(&arrivals.collect::<Vec<_>>());
+            assert_eq!(trains.believed_max(), Some(believed));
+            assert_eq!(trains.lacked_data(), packets < 32);
+        }
     }
 }

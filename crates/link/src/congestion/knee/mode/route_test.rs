@@ -82,7 +82,7 @@ impl RouteTest {
         if shown.is_none() && !self.is_overdue(flow, now_s) {
             return Next::Stay;
         }
-        if !self.was_sent_at_its_rate() || flow.capacity.trains.is_waiting() {
+        if !self.was_sent_at_its_rate() || flow.capacity.trains.lacked_data() {
             return Self::abandon(flow);
         }
         let is_free = shown.is_some_and(|(rise_s, train)| self.is_free(flow, rise_s, train));
@@ -246,7 +246,7 @@ mod tests {
             arrival(TRAIN + place, since_s, delay_s(since_s))
         });
         let arrivals: Vec<Arrival> = train.chain(others).collect();
-        knee.on_train_begun(began_s);
+        knee.on_train_begun(TRAIN as usize, began_s);
         for number in 0..1000 {
             knee.on_sent(number, 1500, began_s);
         }
@@ -261,17 +261,22 @@ mod tests {
 
     #[test]
     fn a_test_whose_train_the_data_never_filled_says_nothing() {
-        let mut knee = draining(Share::Fair);
-        test_route(&mut knee, 1, 2.0);
-        for number in 0..1000 {
-            knee.on_sent(number, 1500, 2.0);
+        for packets in [0, TRAIN as usize - 1] {
+            let mut knee = draining(Share::Fair);
+            test_route(&mut knee, 1, 2.0);
+            if packets > 0 {
+                knee.on_train_begun(packets, 2.0);
+            }
+            for number in 0..1000 {
+                knee.on_sent(number, 1500, 2.0);
+            }
+            let digest = Digest {
+                bytes_in_flight: 1_000_000,
+                ..Digest::default()
+            };
+            knee.on_report(&digest, 5.0);
+            assert_eq!(knee.state(), "grow", "{packets} packets");
         }
-        let digest = Digest {
-            bytes_in_flight: 1_000_000,
-            ..Digest::default()
-        };
-        knee.on_report(&digest, 5.0);
-        assert_eq!(knee.state(), "grow");
     }
 
     #[test]

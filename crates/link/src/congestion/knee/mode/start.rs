@@ -75,14 +75,15 @@ impl Start {
 
     /// Goes on at the rate that is remembered, or less if a train has shown less.
     pub(in super::super) fn take_up_cached(&mut self, flow: &mut Flow) {
-        if flow.capacity.trains.newest().is_none() {
+        let Some(believed) = flow.capacity.trains.believed_max() else {
             return;
-        }
+        };
         let Some(cached) = self.cached.take() else {
             return;
         };
-        let shown = flow.capacity.trains.shown_max().min(cached);
-        flow.window = flow.window.max(OF_SHOWN * shown * flow.base_s());
+        flow.window = flow
+            .window
+            .max(OF_SHOWN * believed.min(cached) * flow.base_s());
     }
 
     pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
@@ -352,7 +353,7 @@ mod tests {
     fn a_train_too_fast_to_be_measured_is_followed_by_a_longer_one() {
         let mut knee = Knee::new(Share::Fair, None);
         assert_eq!(knee.train_wanted(1e6), 32);
-        knee.on_train_begun(0.001);
+        knee.on_train_begun(32, 0.001);
         report_train(&mut knee, 1.25e9, |_| false);
         assert!(
             knee.rate_bytes_per_s() < 10e6,
