@@ -21,8 +21,7 @@ pub(crate) struct ReceivedLog {
     /// When the packet with the highest number arrived.
     largest_time: Time,
     recent: Front,
-    /// Of the [`NEIGHBOURS`] packets sent before one, the fraction that has arrived before it: a moving average that
-    /// falls more slowly than it rises.
+    /// Of the [`NEIGHBOURS`] packets sent before one, the fraction that has arrived before it, moving average.
     company: f64,
     /// Since when only packets without company have arrived.
     alone_since: Option<Time>,
@@ -121,15 +120,14 @@ const NEIGHBOURS_MIN: u64 = 8;
 /// A packet overtook the others if of its neighbours less than this part of what is usual has arrived. Where one
 /// packet in five or more is faster than the others, those are the path, and the others late.
 const ALONE: f64 = 1.0 / 5.0;
+/// ... or of this, where less is usual: while a queue overflows few packets have company, and overtakers, which no queue
+/// drops, would soon have as much as usual. With 256 neighbours, of one packet in ten that overtakes 0.15 is 2.7
+/// standard deviations away, and of one in five that are the path two.
+const COMPANY_MIN: f64 = 0.75;
 /// A round-trip time that was measured on an overtaker is too short: they may come alone for so long at least.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// Weight of a packet with more company than usual in what is usual.
+/// Weight of a packet in what is usual: a pause after which overtakers come alone moves that by little.
 const COMPANY_GAIN: f64 = 1.0 / 1024.0;
-/// ... and of one with less company. Overtakers come alone after a pause, and no queue drops them: if a queue that
-/// overflows took what is usual below half, one in ten that overtakes would have as much company as usual. While half
-/// is lost, 8500 arrivals take it to 0.65, which is enough: 0.4 s of 270 Mbit/s, 0.1 s of 1 Gbit/s. After a longer
-/// overflow overtakers may be sampled for a while.
-const COMPANY_LOSS_GAIN: f64 = 1.0 / 8192.0;
 /// Bytes that the fields before samples and blocks, and their lengths, take at most.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
 /// Packets of the peer that carry only reports are themselves reported once for every so many.
@@ -317,13 +315,8 @@ impl ReceivedLog {
             return false;
         }
         let company = f64::from(self.window.arrived_among(number - sent, number)) / sent as f64;
-        let is_alone = company < ALONE * self.company;
-        let gain = if company > self.company {
-            COMPANY_GAIN
-        } else {
-            COMPANY_LOSS_GAIN
-        };
-        self.company += (company - self.company) * gain;
+        let is_alone = company < ALONE * self.company.max(COMPANY_MIN);
+        self.company += (company - self.company) * COMPANY_GAIN;
         if !is_alone {
             self.alone_since = None;
             return false;
