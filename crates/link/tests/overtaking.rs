@@ -78,3 +78,29 @@ fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
         assert_no_collapse(&config, 3);
     }
 }
+
+/// One packet in five is early and the others late, in both directions: the early ones are the path. A receiver that took
+/// them for overtakers let the rate fall to a hundredth.
+#[test]
+fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
+    let rate = BitRate::mbit(100);
+    let path = PathConfig {
+        reordering: Reordering {
+            probability: 0.8,
+            correlation: 0.0,
+            straggler: Straggler::Late(Duration::from_millis(100)),
+        },
+        ..PathConfig::line(rate, Duration::from_millis(100))
+    };
+    for seed in 1..=3 {
+        let mut world = World::new(&WorldConfig::symmetric(path.clone(), seed));
+        let id = world.send(Side::A, Class::Bulk, ByteCount::gibibytes(1));
+        world.run_for(Duration::from_secs(5));
+        let before = world.progress(id).delivered;
+        world.run_for(Duration::from_secs(10));
+        let bytes = world.progress(id).delivered.bytes() - before.bytes();
+        let used = bytes as f64 / (10.0 * rate.as_bytes_per_s());
+        println!("seed {seed}: {used:.3} of the line");
+        assert!(used > 0.8, "{used:.3} of the line, seed {seed}");
+    }
+}
