@@ -5,6 +5,7 @@ mod common;
 use std::{
     fs,
     path::{Path, PathBuf},
+    thread::sleep,
     time::Duration,
 };
 
@@ -97,6 +98,20 @@ fn a_file_goes_into_a_directory_or_under_another_name() {
     assert_eq!(fs::read(world.here("other")).expect("there"), b"content");
 }
 
+/// The length of a part once the server has written what was on its way when the client left.
+fn settled_len(path: &Path) -> u64 {
+    let len = || fs::metadata(path).expect("a part").len();
+    let mut before = len();
+    loop {
+        sleep(Duration::from_millis(200));
+        let now = len();
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
 #[test]
 fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
     let world = World::new();
@@ -113,9 +128,7 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
         !world.at_server("copy").exists(),
         "nothing is there that is not whole"
     );
-    let part = fs::metadata(part_of(&world.at_server(""), "copy"))
-        .expect("a part")
-        .len();
+    let part = settled_len(&part_of(&world.at_server(""), "copy"));
     assert!(part > 1_000_000 && part < 20_000_000, "{part}");
     let second = world.run(job());
     assert_eq!(second.failures(), [""; 0]);
