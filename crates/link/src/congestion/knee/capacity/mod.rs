@@ -37,7 +37,6 @@ impl Capacity {
     pub(super) fn after_pause(self) -> Self {
         Self {
             known: self.known,
-            trains: self.trains.after_pause(),
             ..Self::default()
         }
     }

@@ -61,8 +61,9 @@ impl Trains {
         train.map_or(f64::INFINITY, |train| train.rate)
     }
 
-    /// The rate that the newest train lets one believe in, in bytes per second; `None` before any. A train as long as
-    /// was asked for would have shown that the line is slower: its lower bound lets one believe in any rate.
+    /// The highest rate that the newest train bears out, in bytes per second; `None` before any train. A train of the
+    /// length that was asked for would have shown a line slower than expected: its lower bound bears out any rate. The
+    /// lower bound of a shorter train bears out no more than itself.
     pub(in super::super) fn believed_max(&self) -> Option<f64> {
         let train = self.newest?;
         let is_open = train.is_lower_bound && !self.is_short;
@@ -78,13 +79,6 @@ impl Trains {
     /// What an earlier train showed may be the line before a change of route.
     pub(in super::super) fn forget_newest(&mut self) {
         self.newest = None;
-    }
-
-    pub(super) fn after_pause(self) -> Self {
-        Self {
-            wanted: self.wanted,
-            ..Self::default()
-        }
     }
 
     /// The arrivals of a train may be spread over several reports: it is measured anew with each.
