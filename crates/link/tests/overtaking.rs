@@ -80,7 +80,7 @@ fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
 }
 
 /// One packet in five is early and the others late, in both directions: the early ones are the path. A receiver that took
-/// them for overtakers let the rate fall to a hundredth.
+/// them for overtakers let the rate fall: seed 1 to 0.69, seed 3 to 0.09 of the line, two others over a bench's path to 0.01.
 #[test]
 fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
     let rate = BitRate::mbit(100);
@@ -101,6 +101,8 @@ fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
         let bytes = world.progress(id).delivered.bytes() - before.bytes();
         let used = bytes as f64 / (10.0 * rate.as_bytes_per_s());
         println!("seed {seed}: {used:.3} of the line");
+        let reordered = world.path_counters(Side::A).reordered;
+        assert!(reordered > 1000, "{reordered} packets were late");
         assert!(used > 0.8, "{used:.3} of the line, seed {seed}");
     }
 }

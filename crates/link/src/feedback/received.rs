@@ -120,10 +120,9 @@ const NEIGHBOURS_MIN: u64 = 8;
 /// A packet overtook the others if of its neighbours less than this part of what is usual has arrived. Where one
 /// packet in five or more is faster than the others, those are the path, and the others late.
 const ALONE: f64 = 1.0 / 5.0;
-/// ... or of this, where less is usual: while a queue overflows few packets have company, and overtakers, which no queue
-/// drops, would soon have as much as usual. A fifth of 0.6 lies between the tenth that overtakes and
-/// the fifth of the packets that is the path. With 0.75 such a fifth was taken for overtakers: one of 40 seeds fell to
-/// 0.086 of the line.
+/// The least that counts as usual. While a queue overflows few packets have company, and overtakers, which no queue
+/// drops, would soon have as much as usual. A fifth of 0.6 is 0.12: more than the company of one packet in ten that
+/// overtakes, less than that of one in five that are the path.
 const COMPANY_MIN: f64 = 0.6;
 /// A round-trip time that was measured on an overtaker is too short: they may come alone for so long at least.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
