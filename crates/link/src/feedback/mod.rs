@@ -7,5 +7,6 @@
 //! few reports, so that any later report replaces a lost one.
 
 mod front;
+mod progress;
 pub(crate) mod received;
 mod replay_window;

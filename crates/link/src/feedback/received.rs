@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{front::Front, replay_window::ReplayWindow};
+use super::{front::Front, progress::Progress, replay_window::ReplayWindow};
 use crate::{
     time::Time,
     wire::{
@@ -21,6 +21,7 @@ pub(crate) struct ReceivedLog {
     /// When the packet with the highest number arrived.
     largest_time: Time,
     recent: Front,
+    progress: Progress,
     /// Of the [`NEIGHBOURS`] packets sent before one, the fraction that has arrived before it, moving average.
     company: f64,
     /// Since when only packets without company have arrived.
@@ -107,23 +108,26 @@ const LATE_SHARE: f64 = 0.01;
 const SAMPLED_EACH: usize = 16;
 /// Packets sent before one that tell whether it overtook: so many that one in ten is seldom taken for one in five.
 const NEIGHBOURS: u64 = 256;
-/// ... this part of a round trip before: jitter lets a packet overtake those just before.
+/// Fewer tell nothing.
+const NEIGHBOURS_MIN: u64 = 8;
+/// ... and fewer of a burst, where others were sent before.
+const IN_BURST_MIN: u64 = 20;
+/// The neighbours were sent this part of a round trip before: jitter lets a packet overtake those just before.
 const WHILE: f64 = 1.0 / 16.0;
-/// ... and in this part of a round trip: at a low rate, 256 packets would be those of before the others were overtaken.
+/// ... and in this part of a round trip: earlier ones would be those of before the others were overtaken.
 const AROUND: f64 = 1.0 / 8.0;
 /// ... but for so long at least: on a short path jitter alone makes so few arrive in time.
 const AROUND_MIN_S: f64 = 0.02;
-/// A shorter time between two packets is not known yet: at 12 Gbit/s they are so far apart.
-const GAP_MIN_S: f64 = 1e-6;
-/// Fewer tell nothing.
-const NEIGHBOURS_MIN: u64 = 8;
-/// A packet overtook the others if of its neighbours less than this part of what is usual has arrived. Where one
-/// packet in five or more is faster than the others, those are the path, and the others late.
+/// The steps in which the highest numbers are remembered are this part of that time.
+const STEPS_AROUND: f64 = 16.0;
+/// A packet overtook the others if of its neighbours less than this part of what is usual has arrived, and the difference
+/// is no chance. Where one packet in five or more is faster than the others, those are the path, and the others late.
 const ALONE: f64 = 1.0 / 5.0;
 /// The least that counts as usual. While a queue overflows few packets have company, and overtakers, which no queue
-/// drops, would soon have as much as usual. A fifth of 0.6 is 0.12: more than the company of one packet in ten that
-/// overtakes, less than that of one in five that are the path.
-const COMPANY_MIN: f64 = 0.6;
+/// drops, would soon have as much as usual. A fifth of 0.8 is 0.16, less a standard deviation of 256 packets 0.137: two
+/// standard deviations more than the company of one packet in ten that overtakes, and less than that of one in five
+/// that are the path.
+const COMPANY_MIN: f64 = 0.8;
 /// A round-trip time that was measured on an overtaker is too short: they may come alone for so long at least.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
 /// Weight of a packet in what is usual: a pause after which overtakers come alone moves that by little.
@@ -165,6 +169,7 @@ impl ReceivedLog {
             window: ReplayWindow::new(),
             largest_time: Time::default(),
             recent: Front::new(),
+            progress: Progress::new(),
             company: 1.0,
             alone_since: None,
             front: Sample::default(),
@@ -274,6 +279,8 @@ impl ReceivedLog {
         if number >= self.window.next() {
             self.measure_gap(number + 1 - self.window.next(), now);
             self.largest_time = now;
+            let apart = Duration::from_secs_f64(self.around_s() / STEPS_AROUND);
+            self.progress.advance(number + 1, now, apart);
         } else if self.history.back().is_some_and(|made| number < made.next) {
             let (low, high) = self.late.unwrap_or((number, number + 1));
             self.late = Some((low.min(number), high.max(number + 1)));
@@ -306,16 +313,16 @@ impl ReceivedLog {
     /// Whether far fewer of the packets sent a while before `number` have arrived than usual. None overtakes by a
     /// round trip.
     fn has_overtaken(&mut self, number: u64, now: Time) -> bool {
-        let before = self.packets_in(WHILE * self.rtt.as_secs_f64());
-        let number = number - before.min(number / 2);
-        let around_s = (AROUND * self.rtt.as_secs_f64()).max(AROUND_MIN_S);
-        let around = self.packets_in(around_s);
-        let sent = number.min(around.clamp(NEIGHBOURS_MIN, NEIGHBOURS));
-        if sent < NEIGHBOURS_MIN {
+        let (low, high) = self.neighbours(number, now);
+        if high - low < NEIGHBOURS_MIN {
             return false;
         }
-        let company = f64::from(self.window.arrived_among(number - sent, number)) / sent as f64;
-        let is_alone = company < ALONE * self.company.max(COMPANY_MIN);
+        let sent = (high - low) as f64;
+        let company = f64::from(self.window.arrived_among(low, high)) / sent;
+        // The company of one packet in five, where those are the path, less a standard deviation: of few neighbours of
+        // such a packet often none has arrived.
+        let of_the_path = ALONE * self.company.max(COMPANY_MIN);
+        let is_alone = company < of_the_path - (of_the_path * (1.0 - of_the_path) / sent).sqrt();
         self.company += (company - self.company) * COMPANY_GAIN;
         if !is_alone {
             self.alone_since = None;
@@ -324,12 +331,29 @@ impl ReceivedLog {
         now.since(*self.alone_since.get_or_insert(now)) < self.rtt.max(ALONE_FOR_MIN)
     }
 
-    /// The number of packets that the peer sends in so many seconds; none while that is not known.
-    fn packets_in(&self, time_s: f64) -> u64 {
-        if self.packet_gap_s < GAP_MIN_S {
-            return 0;
-        }
-        (time_s / self.packet_gap_s) as u64
+    /// The packets whose arrival tells whether `number` overtook.
+    fn neighbours(&self, number: u64, now: Time) -> (u64, u64) {
+        let sent = self.progress.passed_at(number).unwrap_or(now);
+        let ago = |seconds: f64| {
+            self.progress
+                .next_at(sent - Duration::from_secs_f64(seconds))
+        };
+        let while_s = WHILE * self.rtt.as_secs_f64();
+        let (since, high) = (ago(while_s + self.around_s()), ago(while_s).min(number));
+        // A burst began within that while. Of the packets before the burst all may have arrived, which says nothing.
+        let burst_min = if high > 0 { IN_BURST_MIN } else { 0 };
+        let in_burst = number - high > (high - since.min(high)).max(burst_min);
+        let (low, high) = if in_burst {
+            (high, number)
+        } else {
+            (since, high)
+        };
+        let low = low.min(high.saturating_sub(NEIGHBOURS_MIN));
+        (low.max(high.saturating_sub(NEIGHBOURS)), high)
+    }
+
+    fn around_s(&self) -> f64 {
+        (AROUND * self.rtt.as_secs_f64()).max(AROUND_MIN_S)
     }
 
     /// Samples the present front.

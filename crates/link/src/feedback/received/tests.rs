@@ -97,6 +97,43 @@ fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
     );
 }
 
+/// Of the packets sent before a burst all have arrived; they say nothing of the packets in the burst.
+#[test]
+fn of_overtakers_few_are_sampled_when_a_burst_follows_a_pause_or_a_slow_phase() {
+    for (slow_us, slow) in [(100, 3000), (1000, 1000), (10_000, 300), (100_000, 30)] {
+        let sent_us = |number: u64| {
+            let in_burst = number - slow.min(number);
+            slow_us * number.min(slow) + 20 * in_burst + if in_burst > 0 { 500_000 } else { 0 }
+        };
+        let mut arrivals: Vec<(u64, u64)> = (0..slow + 20_000)
+            .map(|number| {
+                let delay_us = if number % 10 == 9 { 0 } else { 90_000 };
+                (sent_us(number) + delay_us, number)
+            })
+            .collect();
+        arrivals.sort_unstable();
+        let mut log = ReceivedLog::new(Duration::from_millis(180));
+        let mut fooled = BTreeSet::new();
+        for (at_us, number) in arrivals {
+            let now = Time(at_us * 1000);
+            log.insert(number, 1500, Content::Data, now);
+            if log.report_due().is_some_and(|due| due <= now) {
+                log.write_report(&mut Vec::new(), 1300, now);
+            }
+            let front = log.front;
+            if front.number > slow && front.time_us == sent_us(front.number) {
+                fooled.insert(front.number);
+            }
+        }
+        assert!(log.front.number > slow + 19_000);
+        assert!(
+            fooled.len() <= 8,
+            "{slow_us}: {} overtakers were sampled",
+            fooled.len()
+        );
+    }
+}
+
 #[test]
 fn where_two_in_three_get_lost_the_others_have_not_overtaken() {
     let log = |lost: u64| {
