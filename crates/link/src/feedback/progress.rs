@@ -21,7 +21,7 @@ struct Step {
     next: u64,
 }
 
-/// Steps that are remembered.
+/// Steps that are remembered: at 128 a round trip, or 800 a second on a short path, two round trips or 0.3 s.
 const STEPS_MAX: usize = 256;
 
 impl Progress {

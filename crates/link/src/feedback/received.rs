@@ -110,16 +110,17 @@ const SAMPLED_EACH: usize = 16;
 const NEIGHBOURS: u64 = 256;
 /// Fewer tell nothing.
 const NEIGHBOURS_MIN: u64 = 8;
-/// ... and fewer of a burst, where others were sent before.
-const IN_BURST_MIN: u64 = 20;
 /// The neighbours were sent this part of a round trip before: jitter lets a packet overtake those just before.
-const WHILE: f64 = 1.0 / 16.0;
+const WHILE: u32 = 16;
 /// ... and in this part of a round trip: earlier ones would be those of before the others were overtaken.
-const AROUND: f64 = 1.0 / 8.0;
+const AROUND: u32 = 8;
 /// ... but for so long at least: on a short path jitter alone makes so few arrive in time.
-const AROUND_MIN_S: f64 = 0.02;
-/// The steps in which the highest numbers are remembered are this part of that time.
-const STEPS_AROUND: f64 = 16.0;
+const AROUND_MIN: Duration = Duration::from_millis(20);
+/// A burst after a pause has more packets than this. The one packet that may overtake in a first train, which has 32, then
+/// is not looked for: it makes the train seem fast, and growth quick.
+const BURST_MIN: u64 = 20;
+/// When which number was passed is remembered in steps of this part of that time.
+const STEPS_AROUND: u32 = 16;
 /// A packet overtook the others if of its neighbours less than this part of what is usual has arrived, and the difference
 /// is no chance. Where one packet in five or more is faster than the others, those are the path, and the others late.
 const ALONE: f64 = 1.0 / 5.0;
@@ -279,7 +280,7 @@ impl ReceivedLog {
         if number >= self.window.next() {
             self.measure_gap(number + 1 - self.window.next(), now);
             self.largest_time = now;
-            let apart = Duration::from_secs_f64(self.around_s() / STEPS_AROUND);
+            let apart = self.around() / STEPS_AROUND;
             self.progress.advance(number + 1, now, apart);
         } else if self.history.back().is_some_and(|made| number < made.next) {
             let (low, high) = self.late.unwrap_or((number, number + 1));
@@ -331,29 +332,29 @@ impl ReceivedLog {
         now.since(*self.alone_since.get_or_insert(now)) < self.rtt.max(ALONE_FOR_MIN)
     }
 
-    /// The packets whose arrival tells whether `number` overtook.
+    /// The packets whose arrival tells whether `number` overtook, as the first and one past the last.
     fn neighbours(&self, number: u64, now: Time) -> (u64, u64) {
         let sent = self.progress.passed_at(number).unwrap_or(now);
-        let ago = |seconds: f64| {
-            self.progress
-                .next_at(sent - Duration::from_secs_f64(seconds))
-        };
-        let while_s = WHILE * self.rtt.as_secs_f64();
-        let (since, high) = (ago(while_s + self.around_s()), ago(while_s).min(number));
-        // A burst began within that while. Of the packets before the burst all may have arrived, which says nothing.
-        let burst_min = if high > 0 { IN_BURST_MIN } else { 0 };
-        let in_burst = number - high > (high - since.min(high)).max(burst_min);
-        let (low, high) = if in_burst {
-            (high, number)
+        let lately = sent - self.rtt / WHILE;
+        let lately_from = self.progress.next_at(lately).min(number);
+        let before_from = self.progress.next_at(lately - self.around());
+        let sent_lately = number - lately_from;
+        let sent_before = lately_from - before_from.min(lately_from);
+        // Of the packets before a burst all may have arrived, which says nothing of the packets in the burst.
+        let is_first = lately_from == 0;
+        let in_burst = sent_lately > sent_before && (is_first || sent_lately > BURST_MIN);
+        let (count, high) = if in_burst {
+            (sent_lately, number)
         } else {
-            (since, high)
+            (sent_before, lately_from)
         };
-        let low = low.min(high.saturating_sub(NEIGHBOURS_MIN));
-        (low.max(high.saturating_sub(NEIGHBOURS)), high)
+        let count = count.clamp(NEIGHBOURS_MIN, NEIGHBOURS);
+        (high.saturating_sub(count), high)
     }
 
-    fn around_s(&self) -> f64 {
-        (AROUND * self.rtt.as_secs_f64()).max(AROUND_MIN_S)
+    /// The time in which the neighbours of a packet were sent.
+    fn around(&self) -> Duration {
+        (self.rtt / AROUND).max(AROUND_MIN)
     }
 
     /// Samples the present front.

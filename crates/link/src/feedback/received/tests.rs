@@ -21,9 +21,9 @@ fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
     (told, report.largest)
 }
 
-/// The delays of the packets sampled, in milliseconds, if one is sent each 100 us from 1 s on.
-fn sampled_ms(delay_ms: impl Fn(u64) -> u64) -> Vec<u64> {
-    let sent_us = |number: u64| 1_000_000 + number * 100;
+/// The delays of the packets sampled, in milliseconds, if one is sent each `gap_us` microseconds from 1 s on.
+fn sampled_ms(gap_us: u64, delay_ms: impl Fn(u64) -> u64) -> Vec<u64> {
+    let sent_us = |number: u64| 1_000_000 + number * gap_us;
     let mut arrivals: Vec<(u64, u64)> = (0..3000)
         .map(|number| (sent_us(number) + 1000 * delay_ms(number), number))
         .collect();
@@ -43,12 +43,37 @@ fn sampled_ms(delay_ms: impl Fn(u64) -> u64) -> Vec<u64> {
 fn of_overtakers_the_first_is_sampled_and_no_other_also_while_they_come_alone() {
     for (part, late_ms) in [(10, 90), (10, 45), (100, 90)] {
         let overtakes = |number: u64| number % part == 9;
-        let delays_ms = sampled_ms(|number| if overtakes(number) { 0 } else { late_ms });
+        let delays_ms = sampled_ms(100, |number| if overtakes(number) { 0 } else { late_ms });
         let fooled = delays_ms.iter().filter(|ms| **ms != late_ms).count();
         assert!(
             delays_ms.len() > 100 && fooled <= 1,
             "{part}, {late_ms}: {fooled}"
         );
+    }
+}
+
+/// Of few neighbours of a punctual packet often none has arrived. It was taken for an overtaker, and late ones were sampled.
+#[test]
+fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
+    for gap_us in [100, 1000] {
+        let mut random = 1u64;
+        let late: Vec<bool> = (0..3000)
+            .map(|_| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                random >> 33 & 1023 < 819
+            })
+            .collect();
+        let delays_ms = sampled_ms(
+            gap_us,
+            |number| if late[number as usize] { 140 } else { 40 },
+        );
+        let settled = &delays_ms[delays_ms.len() / 4..delays_ms.len() * 9 / 10];
+        let fooled = settled.iter().filter(|ms| **ms != 40).count();
+        println!("{gap_us} us: {fooled} of {}", settled.len());
+        // Without the deviation 72 of 88 are late at 1000 us, and with it 34: the sender has to cope with those.
+        assert!(settled.len() > 50 && 2 * fooled < settled.len());
     }
 }
 

@@ -26,8 +26,9 @@ pub(super) struct Capacity {
     pub(super) measured: Option<f64>,
     /// When the first packet was sent that the packet-number rate was measured on.
     measured_from_s: f64,
-    /// What was sent until then was what the application had.
-    limited_until_s: f64,
+    /// When a packet was sent before the application paused, if it has. Where reports overtake each other, the first one
+    /// on a burst may come long after the last one on the pause.
+    paused_after_s: Option<f64>,
     /// The highest of the recent past.
     peak: WindowedMax,
     /// What the path passed when it was last full; zero before that.
@@ -64,8 +65,8 @@ impl Capacity {
         self.trains.measure(digest.arrivals);
         self.measure(base_s);
         if digest.app_limited {
-            let newest_s = self.points.back().map_or(0.0, |last| last.sent_s);
-            self.limited_until_s = self.limited_until_s.max(newest_s);
+            let resolved_s = digest.resolved.last().map(|packet| packet.sent_s);
+            self.paused_after_s = resolved_s.or(self.paused_after_s);
             // What arrived is what the application sent.
             self.delivered = Delivered::default();
         } else {
@@ -118,13 +119,14 @@ impl Capacity {
     /// The capacity, where the last round trip was sent at `sent` bytes per second: never far below that.
     ///
     /// `passed` is the fraction that the bottleneck does not drop. `was_app_limited`: the application paused of late.
-    /// Where reports overtake each other, the first one on a burst may come long after the last one on the pause.
     pub(super) fn estimate(&self, sent: f64, passed: f64, was_app_limited: bool) -> f64 {
         let least = ESTIMATE_MIN * sent;
         let mut capacity = self.measured.unwrap_or(least);
         // What was dropped before the bottleneck makes the measured rate the sender's own.
         capacity *= passed;
-        let spans_pause = self.measured_from_s <= self.limited_until_s;
+        let spans_pause = self
+            .paused_after_s
+            .is_some_and(|paused_s| self.measured_from_s <= paused_s);
         if was_app_limited || spans_pause {
             // The measured rate spans the pause and is too low, since what was sent did build a queue.
             let peak = self.peak().unwrap_or(capacity);
@@ -161,6 +163,7 @@ const AFTER_PAUSE_MAX: f64 = 0.9;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::knee::resolved_at;
 
     /// Packets of 1500 bytes, one each `spacing_s`, of which each third was lost.
     fn measured(spacing_s: f64) -> Capacity {
@@ -210,8 +213,10 @@ mod tests {
     fn a_rate_over_a_pause_is_no_capacity_however_late_the_report_comes() {
         let mut capacity = measured(1e-3);
         capacity.pretend(3e6, 0.0);
+        let before_pause = resolved_at(0.199, 1, |_| false);
         let limited = Digest {
             app_limited: true,
+            resolved: &before_pause,
             ..Digest::default()
         };
         capacity.on_report(&limited, 0.1);
