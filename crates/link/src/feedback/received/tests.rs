@@ -95,31 +95,51 @@ fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
         }
     }
     arrivals.sort_unstable();
-    let mut log = ReceivedLog::new(Duration::from_millis(180));
     // The neighbours of later packets were sent after the overflow: they end a sixteenth of a round trip, or 113 packets,
     // before a packet, and are 225.
     let neighbours_from = overflows + 400;
+    let run = fooled(
+        &arrivals,
+        |number| sent_us[number as usize],
+        neighbours_from,
+    );
+    let usual_min = run.usual_min;
+    assert!(usual_min < 0.5, "{usual_min}: the queue hardly overflowed");
+    assert!(run.log.front.number > 12_000);
+    assert!(run.fooled <= 1, "{} overtakers were sampled", run.fooled);
+}
+
+/// What a log did with arrivals, some of which took no time.
+struct Run {
+    log: ReceivedLog,
+    /// Packets that took no time and were sampled.
+    fooled: usize,
+    /// The least that was usual as company.
+    usual_min: f64,
+}
+
+/// Lets packets arrive, as pairs of a time in microseconds and a number, and counts fronts with numbers above `from`.
+fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> Run {
+    let mut log = ReceivedLog::new(Duration::from_millis(180));
     let mut usual_min: f64 = 1.0;
     let mut fooled = BTreeSet::new();
     for (at_us, number) in arrivals {
         let now = Time(at_us * 1000);
-        log.insert(number, 1500, Content::Data, now);
+        log.insert(*number, 1500, Content::Data, now);
         if log.report_due().is_some_and(|due| due <= now) {
             log.write_report(&mut Vec::new(), 1300, now);
         }
         usual_min = usual_min.min(log.company);
         let front = log.front;
-        if front.number > neighbours_from && front.time_us == sent_us[front.number as usize] {
+        if front.number > from && front.time_us == sent_us(front.number) {
             fooled.insert(front.number);
         }
     }
-    assert!(usual_min < 0.5, "{usual_min}: the queue hardly overflowed");
-    assert!(log.front.number > 12_000);
-    assert!(
-        fooled.len() <= 1,
-        "{} overtakers were sampled",
-        fooled.len()
-    );
+    Run {
+        log,
+        fooled: fooled.len(),
+        usual_min,
+    }
 }
 
 /// Of the packets sent before a burst all have arrived; they say nothing of the packets in the burst.
@@ -137,24 +157,13 @@ fn of_overtakers_few_are_sampled_when_a_burst_follows_a_pause_or_a_slow_phase() 
             })
             .collect();
         arrivals.sort_unstable();
-        let mut log = ReceivedLog::new(Duration::from_millis(180));
-        let mut fooled = BTreeSet::new();
-        for (at_us, number) in arrivals {
-            let now = Time(at_us * 1000);
-            log.insert(number, 1500, Content::Data, now);
-            if log.report_due().is_some_and(|due| due <= now) {
-                log.write_report(&mut Vec::new(), 1300, now);
-            }
-            let front = log.front;
-            if front.number > slow && front.time_us == sent_us(front.number) {
-                fooled.insert(front.number);
-            }
-        }
-        assert!(log.front.number > slow + 19_000);
+        let run = fooled(&arrivals, sent_us, slow);
+        assert!(run.log.front.number > slow + 19_000);
+        // 44 were, before the log compared packets of a burst with each other.
         assert!(
-            fooled.len() <= 8,
+            run.fooled <= 8,
             "{slow_us}: {} overtakers were sampled",
-            fooled.len()
+            run.fooled
         );
     }
 }
