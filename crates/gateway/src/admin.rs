@@ -7,7 +7,7 @@
 
 mod bounded;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -38,14 +38,12 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     reloads: mpsc::Sender<reload::Request>,
 ) -> std::io::Result<()> {
-    let names = Names {
-        listen: listener.local_addr()?.ip().to_canonical(),
-        others: shared.config.admin_hosts.clone(),
+    let others = shared.config.admin_hosts.clone();
+    let counted = shared.clone();
+    let refused = move |client: IpAddr| {
+        counted.registry.refused();
+        counted.usage.is_news(client, Refusal::AdminHost)
     };
-    let guard = Arc::new(Guard {
-        names,
-        shared: shared.clone(),
-    });
     let router = Router::new()
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
@@ -54,8 +52,30 @@ pub(crate) async fn serve(
             Router::new()
                 .route("/reload", post(reload))
                 .with_state(reloads),
-        )
-        .layer(middleware::from_fn_with_state(guard, check_host));
+        );
+    serve_router(listener, others, router, refused).await
+}
+
+/// Serves the pages of `router` until the task is dropped, for requests under the address of the listener, loopback, and
+/// `others`. `refused` hears of each client that used another name, and says whether a log line about it is news.
+///
+/// # Errors
+/// That of the listener.
+pub async fn serve_router(
+    listener: TcpListener,
+    others: Vec<Host>,
+    router: Router,
+    refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    let names = Names {
+        listen: listener.local_addr()?.ip().to_canonical(),
+        others,
+    };
+    let guard = Arc::new(Guard {
+        names,
+        refused: Box::new(refused),
+    });
+    let router = router.layer(middleware::from_fn_with_state(guard, check_host));
     let service = router.into_make_service_with_connect_info::<Client>();
     axum::serve(BoundedListener::new(listener), service).await
 }
@@ -85,18 +105,25 @@ async fn status(State(shared): State<Arc<Shared>>) -> Json<Snapshot> {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let kind = [(
-        header::CONTENT_TYPE,
-        "text/plain; version=0.0.4; charset=utf-8",
-    )];
-    (kind, shared.snapshot().to_metrics())
+    as_metrics(shared.snapshot().to_metrics())
+}
+
+/// An answer in the text format of Prometheus.
+pub fn as_metrics(text: String) -> impl IntoResponse {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text)
 }
 
 /// Lets requests through that are for this gateway.
-#[derive(Debug)]
 struct Guard {
     names: Names,
-    shared: Arc<Shared>,
+    refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.names.fmt(f)
+    }
 }
 
 /// What the admin interface is called.
@@ -115,13 +142,12 @@ async fn check_host(
     let Err(host) = guard.names.check(&request) else {
         return next.run(request).await;
     };
-    guard.shared.registry.refused();
     let host = ftp::command::escape(host.as_bytes());
-    if guard.shared.usage.is_news(client.ip(), Refusal::AdminHost) {
+    if (guard.refused)(client.ip()) {
         warn!(%client, host, "a request to the admin interface under a name that is not its own");
     }
     let text = format!(
-        "The admin interface of this gateway is not called {host:?}. If it is, add the name to hosts in [admin].\n"
+        "The admin interface is not called {host:?}. If it is, add the name to hosts of the configuration.\n"
     );
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }

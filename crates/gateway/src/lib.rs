@@ -5,7 +5,7 @@
 //! shutdown future. FTP itself is in the `ftp` crate, the WAN in the `link` crate; this crate
 //! connects both to TCP sockets.
 
-mod admin;
+pub mod admin;
 mod bound;
 pub mod config;
 mod control;

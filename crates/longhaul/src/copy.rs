@@ -42,12 +42,18 @@ pub(crate) struct Args {
     common: Common,
 }
 
+impl Args {
+    pub(crate) fn order(&self) -> Order<'_> {
+        Order {
+            locations: &self.locations,
+            purpose: Purpose::Copy,
+            common: &self.common,
+            writing: Some(&self.writing),
+            makes_empty_directories: self.empty_dirs,
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    moving::run(&Order {
-        locations: &args.locations,
-        purpose: Purpose::Copy,
-        common: &args.common,
-        writing: Some(&args.writing),
-        makes_empty_directories: args.empty_dirs,
-    })
+    moving::run(&args.order())
 }

@@ -4,6 +4,7 @@
 //! definition ([`command`]); the binary is [`run`].
 
 mod admin;
+mod agent;
 mod calc;
 mod check;
 mod copy;
@@ -57,6 +58,9 @@ enum Command {
     Sync(sync::Args),
     Check(check::Args),
     Ls(ls::Args),
+    Agent(agent::Args),
+    #[command(hide = true)]
+    Launch(agent::launch::Args),
     Gateway(gateway::Args),
     Status(status::Args),
     Reload(reload::Args),
@@ -88,6 +92,8 @@ pub fn run() -> ExitCode {
         Command::Sync(args) => sync::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Agent(args) => agent::run(&args),
+        Command::Launch(args) => Ok(agent::launch::run(&args)),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),

@@ -151,6 +151,21 @@ impl Access {
         Ok(Some(near))
     }
 
+    /// The far gateway and our key, if this process is to be a near gateway.
+    pub(crate) fn peer(&self) -> Option<&(Peer, PathBuf)> {
+        self.peer.as_ref()
+    }
+
+    /// How certificates of servers are verified.
+    pub(crate) fn verify_tls(&self) -> &VerifyTls {
+        &self.verify_tls
+    }
+
+    /// Goes through the door of a near gateway that runs already.
+    pub(crate) fn go_through(&mut self, door: Door) {
+        self.door = Some(door);
+    }
+
     /// The place of a location.
     pub(crate) fn site(&self, location: &Location) -> Site {
         let Location::Remote(Remote { server, .. }) = location else {

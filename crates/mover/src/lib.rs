@@ -4,6 +4,7 @@
 //! [`plan`] decides what is done next, without sockets, disks or clocks. [`server`] speaks FTP, `disk` is this machine's,
 //! and [`run`] drives both as the plan says.
 
+pub mod agent;
 pub mod credentials;
 mod disk;
 pub mod filter;

@@ -36,6 +36,7 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct Near {
     door: SocketAddr,
+    manner: (Scheme, Verify),
     end: oneshot::Sender<()>,
     running: JoinHandle<Result<daemon::CutShort, RunError>>,
     /// Nobody orders a reload.
@@ -138,6 +139,7 @@ impl Near {
         let running = tokio::spawn(daemon::run(config, bound, reloads, shutdown));
         Ok(Self {
             door,
+            manner: (scheme, verify.clone()),
             end,
             running,
             _orders: orders,
@@ -152,6 +154,11 @@ impl Near {
             port: self.door.port(),
             has_tls: true,
         }
+    }
+
+    /// How the far gateway reaches servers, and verifies them.
+    pub fn manner(&self) -> &(Scheme, Verify) {
+        &self.manner
     }
 
     /// Ends the link, so that the far gateway knows at once.

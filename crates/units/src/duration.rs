@@ -37,7 +37,7 @@ fn scale_s(unit: &str) -> Option<f64> {
         "s" | "sec" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        "d" => 86_400.0,
+        "d" | "day" | "days" => 86_400.0,
         _ => return None,
     })
 }

@@ -15,7 +15,8 @@ use mover::{
 };
 use units::{BitRate, parse_duration};
 
-use self::{settings::Settings, told::Told};
+pub(crate) use self::settings::Settings;
+use self::told::Told;
 use crate::{exit, filters::Filters, logging, output, way::Way};
 
 /// Flags of every command that works on files at two places.
@@ -30,7 +31,7 @@ pub(crate) struct Common {
     transfers: u16,
     /// Send and receive no faster than this
     #[arg(long, value_name = "RATE")]
-    bwlimit: Option<BitRate>,
+    pub(crate) bwlimit: Option<BitRate>,
     /// Give a transfer up, and try again, when nothing has moved for this long
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     stall_timeout: Duration,
@@ -113,15 +114,6 @@ impl Order<'_> {
 
 /// Does what a command line asks for, and returns the exit code.
 pub(crate) fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
-    let is_zero = |rate: BitRate| rate.as_bytes_per_s() == 0.0;
-    exit::ensure(
-        !order.common.bwlimit.is_some_and(is_zero),
-        "--bwlimit 0 would move nothing",
-    )?;
-    exit::ensure(
-        !order.common.stall_timeout.is_zero(),
-        "--stall-timeout must be more than nothing",
-    )?;
     let settings = Settings::read(order)?;
     // Who copies does not run a gateway, also where one is in the process.
     logging::follow(Some(LogLevel::Error));

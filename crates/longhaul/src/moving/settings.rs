@@ -9,21 +9,31 @@ use mover::{
     names::join,
     plan::{self, Purpose},
 };
+use units::BitRate;
 
 use super::{Order, Writing};
 use crate::{exit, filters::now_unix_s, way::Access};
 
 /// A checked command line.
-pub(super) struct Settings {
+pub(crate) struct Settings {
     sources: Vec<Location>,
     destination: Location,
     filter: Filter,
-    pub(super) access: Access,
+    pub(crate) access: Access,
 }
 
 impl Settings {
     /// Reads the command line, the netrc file and the environment.
-    pub(super) fn read(order: &Order<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn read(order: &Order<'_>) -> anyhow::Result<Self> {
+        let is_zero = |rate: BitRate| rate.as_bytes_per_s() == 0.0;
+        exit::ensure(
+            !order.common.bwlimit.is_some_and(is_zero),
+            "--bwlimit 0 would move nothing",
+        )?;
+        exit::ensure(
+            !order.common.stall_timeout.is_zero(),
+            "--stall-timeout must be more than nothing",
+        )?;
         let way = &order.common.way;
         let locations = order.locations.iter().map(|it| Location::parse(it));
         let locations: Result<Vec<Location>, _> = locations.collect();
@@ -69,6 +79,12 @@ impl Settings {
 
     /// What the job is: two commands with the same name do the same.
     pub(super) fn name(&self) -> String {
+        let (sources, destination) = self.ends();
+        format!("{}\n{destination}", sources.join("\n"))
+    }
+
+    /// The sources and the destination, whatever the working directory is.
+    pub(crate) fn ends(&self) -> (Vec<String>, String) {
         let absolute = |location: &Location| match location {
             Location::Local(path) => std::path::absolute(path)
                 .unwrap_or_else(|_| path.clone())
@@ -78,18 +94,20 @@ impl Settings {
         };
         // A slash at the end says what a name is, and not which.
         let name = |location| absolute(location).trim_end_matches('/').to_owned();
-        let sources: Vec<String> = self.sources.iter().map(name).collect();
-        format!("{}\n{}", sources.join("\n"), name(&self.destination))
+        (
+            self.sources.iter().map(name).collect(),
+            name(&self.destination),
+        )
     }
 
     /// The servers that the job needs.
-    pub(super) fn servers(&self) -> impl Iterator<Item = &Server> {
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
         let all = self.sources.iter().chain([&self.destination]);
         all.filter_map(Location::server)
     }
 
     /// The job.
-    pub(super) fn job(self, order: &Order<'_>) -> Job {
+    pub(crate) fn job(self, order: &Order<'_>) -> Job {
         let common = order.common;
         let is_one = self.sources.len() == 1;
         let roots = self.sources.iter().map(|source| {
@@ -115,6 +133,7 @@ impl Settings {
                 is_dry_run: order.is_dry_run(),
                 filter: Arc::new(self.filter),
                 begun_unix_s: now_unix_s(),
+                ..plan::Options::default()
             },
             moving: Moving {
                 resumes: order.resumes(),

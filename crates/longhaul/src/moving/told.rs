@@ -108,7 +108,9 @@ impl Told {
                     );
                 });
             }
-            Result::Moved(_) | Result::Same => tracing::debug!(path, "done"),
+            Result::Moved(_) | Result::Same(_) | Result::TakenBefore => {
+                tracing::debug!(path, "done");
+            }
             Result::Deleted => tracing::info!("deleted: {path}"),
             Result::Surplus if self.is_check() => self.say(&format!("only at DST: {path}")),
             Result::Surplus => tracing::info!("only at DST: {path}"),
@@ -219,8 +221,8 @@ impl Told {
 
     fn say_json(&self, path: &str, result: &Result) {
         let (result, bytes, reason) = match result {
-            Result::Moved(bytes) => ("copied", Some(*bytes), None),
-            Result::Same => ("same", None, None),
+            Result::Moved(version) => ("copied", version.size_bytes, None),
+            Result::Same(_) | Result::TakenBefore => ("same", None, None),
             Result::LeftOut(reason) => ("left_out", None, Some(*reason)),
             Result::Retried(reason) => ("retried", None, Some(reason.as_str())),
             Result::NoConnection(reason) => ("no_connection", None, Some(reason.as_str())),

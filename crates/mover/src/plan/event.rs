@@ -43,16 +43,18 @@ pub enum Outcome {
     Moved {
         /// Bytes of the file.
         bytes: u64,
+        /// Time of the source's last change, if the source has told it.
+        modified_unix_s: Option<i64>,
     },
-    /// Of [`Task::Move`]: the file was whole at the destination already.
-    WasThere,
     /// Of [`Task::Compare`].
     Compared {
         /// Whether source and destination have the same content.
         is_equal: bool,
     },
-    /// Of [`Task::Delete`] and [`Task::RemoveDirectory`].
+    /// Of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
     Deleted,
+    /// Of [`Task::RemoveSource`]: the source has changed since it was taken, and stays.
+    Kept,
 }
 
 /// What a root is.

@@ -1,5 +1,7 @@
 //! What becomes of what listings bring.
 
+use std::time::Instant;
+
 use ftp::{
     command::escape,
     listing::{Entry, Kind},
@@ -11,15 +13,17 @@ use super::{
     compare::{Decision, Difference, compare, decide, what_is_there},
     event::Probe,
     limits::{DEPTH_MAX, PATH_BYTES_MAX},
+    memory::Standing,
     note::{Note, Result, Step},
     options::Purpose,
     queue::Queued,
     task::{Directory, File, RelativePath, Task, TaskId},
     tree::Presence,
+    version::Version,
 };
 
 impl Planner {
-    pub(super) fn probed(&mut self, root: usize, probe: Probe) {
+    pub(super) fn probed(&mut self, root: usize, probe: Probe, now: Instant) {
         let path = RelativePath::default();
         match probe {
             Probe::Missing => self.note_failure(root, path, "there is no such file or directory"),
@@ -35,7 +39,7 @@ impl Planner {
                     size_bytes,
                     modified,
                 };
-                if let Some(file) = self.choose(file, there.as_ref(), false) {
+                if let Some(file) = self.choose(file, there.as_ref(), false, now) {
                     self.move_root(file, above);
                 }
             }
@@ -115,7 +119,7 @@ impl Planner {
         }
     }
 
-    pub(super) fn found(&mut self, lane: usize, id: TaskId, entries: Vec<Entry>) {
+    pub(super) fn found(&mut self, lane: usize, id: TaskId, entries: Vec<Entry>, now: Instant) {
         let given = self.lanes.find(lane, |it| it.id == id);
         let Some(Task::ListSource(directory)) = given.map(|it| &it.queued.task) else {
             return;
@@ -133,11 +137,11 @@ impl Planner {
                 return self.note_failure(directory.root, directory.path, &message);
             }
             node.seen.insert(entry.name.clone());
-            self.found_one(&directory, entry);
+            self.found_one(&directory, entry, now);
         }
     }
 
-    fn found_one(&mut self, directory: &Directory, entry: Entry) {
+    fn found_one(&mut self, directory: &Directory, entry: Entry, now: Instant) {
         let path = directory.path.join(&entry.name);
         let root = directory.root;
         let there = self.tree.node(directory).there.get(&entry.name).cloned();
@@ -163,7 +167,7 @@ impl Planner {
                     size_bytes: entry.size_bytes,
                     modified: entry.modified,
                 };
-                if let Some(file) = self.choose(file, there.as_ref(), true) {
+                if let Some(file) = self.choose(file, there.as_ref(), true, now) {
                     self.move_below(directory, file);
                 }
             }
@@ -205,17 +209,41 @@ impl Planner {
     }
 
     /// The file, if it is to be moved. `is_below` is false for a root.
-    fn choose(&mut self, file: File, there: Option<&Entry>, is_below: bool) -> Option<File> {
+    fn choose(
+        &mut self,
+        file: File,
+        there: Option<&Entry>,
+        is_below: bool,
+        now: Instant,
+    ) -> Option<File> {
         self.tally.found += 1;
         if let Purpose::Check { compares_content } = self.options.purpose {
             self.check(file, there, compares_content);
             return None;
         }
+        let memory = self.options.memory.as_ref();
+        match memory.map_or(Standing::New, |it| it.standing(&file, now)) {
+            Standing::New => {}
+            Standing::Taken => {
+                self.tally.same += 1;
+                self.note(&file, Result::TakenBefore);
+                let version = file.version();
+                self.remove_source(file, version);
+                return None;
+            }
+            Standing::Unsettled => {
+                self.tally.unsettled += 1;
+                self.note(&file, Result::LeftOut("it may still be written"));
+                return None;
+            }
+        }
         match decide(&file, there, &self.options) {
             Decision::Move => return Some(self.wanted(file)),
             Decision::Skip => {
                 self.tally.same += 1;
-                self.note(&file, Result::Same);
+                let version = file.version();
+                self.note(&file, Result::Same(version));
+                self.remove_source(file, version);
             }
             Decision::KeepNewer => {
                 self.leave_out(file.root, file.path, "the destination's is newer");
@@ -238,6 +266,14 @@ impl Planner {
         file
     }
 
+    /// The destination has the file: its source goes, if the job is to remove sources.
+    pub(super) fn remove_source(&mut self, file: File, version: Version) {
+        if self.options.removes_source && !self.options.is_dry_run {
+            self.queue
+                .push(Queued::new(Task::RemoveSource(file, version)));
+        }
+    }
+
     fn check(&mut self, file: File, there: Option<&Entry>, compares_content: bool) {
         let Some(there) = there else {
             return self.missing(file.root, file.path);
@@ -245,7 +281,7 @@ impl Planner {
         match compare(&file, there, compares_content) {
             Difference::None => {
                 self.tally.same += 1;
-                self.note(&file, Result::Same);
+                self.note(&file, Result::Same(file.version()));
             }
             Difference::In(what) => self.differs(file.root, file.path, what),
             Difference::InContentPerhaps => {

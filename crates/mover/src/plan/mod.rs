@@ -10,6 +10,7 @@ mod event;
 mod found;
 mod lanes;
 mod limits;
+mod memory;
 mod note;
 mod options;
 mod queue;
@@ -18,6 +19,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod version;
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -32,9 +34,11 @@ use self::{
 pub use self::{
     event::{Action, Event, Failure, Outcome, Probe},
     limits::{DEPTH_MAX, ENTRIES_THERE_MAX, PATH_BYTES_MAX, RESUME_LEAST},
+    memory::{Forgetful, Memory, Standing, Taken},
     note::{Note, Result, Step, Tally},
     options::{Deletion, DeletionMax, DeletionMaxError, Options, Purpose},
     task::{Directory, File, Place, RelativePath, Task, TaskId},
+    version::Version,
 };
 use crate::remedy::Remedy;
 
@@ -95,11 +99,11 @@ impl Planner {
                 self.take_back(lane);
                 self.refused(lane, failure, now);
             }
-            Event::Found(id, entries) => self.found(lane, id, entries),
+            Event::Found(id, entries) => self.found(lane, id, entries, now),
             Event::Done(id, outcome) => {
                 self.lanes.proved();
                 if let Some(given) = self.lanes.take(lane, |it| it.id == id) {
-                    self.done(given.queued.task, outcome);
+                    self.done(given.queued.task, outcome, now);
                 }
             }
             Event::Failed(id, failure) => {
@@ -274,9 +278,9 @@ impl Planner {
         self.notes.push_back(Note { root, path, result });
     }
 
-    fn done(&mut self, task: Task, outcome: Outcome) {
+    fn done(&mut self, task: Task, outcome: Outcome, now: Instant) {
         match (task, outcome) {
-            (Task::Probe { root }, Outcome::Probed(probe)) => self.probed(root, probe),
+            (Task::Probe { root }, Outcome::Probed(probe)) => self.probed(root, probe, now),
             (Task::MakeAbove { path, .. }, Outcome::Made) => {
                 for file in self.above.made(&path) {
                     self.queue.push(Queued::new(Task::Move(file)));
@@ -302,21 +306,27 @@ impl Planner {
             }
             (Task::Compare(file), Outcome::Compared { is_equal: true }) => {
                 self.tally.same += 1;
-                self.note(&file, Result::Same);
+                self.note(&file, Result::Same(file.version()));
             }
             (Task::Compare(file), Outcome::Compared { is_equal: false }) => {
                 self.differs(file.root, file.path, "the content");
             }
             (Task::Delete(place), Outcome::Deleted) => self.deleted(place.root, place.path),
             (Task::RemoveDirectory(directory), Outcome::Deleted) => self.removed(directory),
-            (Task::Move(file), Outcome::Moved { bytes }) => {
+            (
+                Task::Move(file),
+                Outcome::Moved {
+                    bytes,
+                    modified_unix_s,
+                },
+            ) => {
                 self.tally.moved += 1;
-                self.note(&file, Result::Moved(bytes));
+                let version = file.version().seen(bytes, modified_unix_s);
+                self.note(&file, Result::Moved(version));
+                self.remove_source(file, version);
             }
-            (Task::Move(file), Outcome::WasThere) => {
-                self.tally.same += 1;
-                self.note(&file, Result::Same);
-            }
+            (Task::RemoveSource(..), Outcome::Deleted) => self.tally.removed += 1,
+            (Task::RemoveSource(..), Outcome::Kept) => {}
             (task, outcome) => unreachable!("{outcome:?} is no outcome of {task:?}"),
         }
     }

@@ -1,6 +1,6 @@
 //! What was done, for the record.
 
-use super::task::RelativePath;
+use super::{task::RelativePath, version::Version};
 
 /// What was done with a file or a directory, for the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,10 +16,12 @@ pub struct Note {
 /// What was done with a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Result {
-    /// It was moved: bytes of the file.
-    Moved(u64),
+    /// It was moved.
+    Moved(Version),
     /// The destination had it.
-    Same,
+    Same(Version),
+    /// An earlier run has taken it, whatever has become of it at the destination.
+    TakenBefore,
     /// It is left out on purpose.
     LeftOut(&'static str),
     /// It will be tried again.
@@ -64,7 +66,7 @@ pub struct Tally {
     pub wanted: u64,
     /// Files moved.
     pub moved: u64,
-    /// Files that the destination had.
+    /// Files that the destination had, or that an earlier run has taken.
     pub same: u64,
     /// Entries left out on purpose.
     pub left_out: u64,
@@ -80,4 +82,8 @@ pub struct Tally {
     pub doomed: u64,
     /// Files and directories deleted.
     pub deleted: u64,
+    /// Files left for a later run, since they may still be written.
+    pub unsettled: u64,
+    /// Files removed at the source.
+    pub removed: u64,
 }

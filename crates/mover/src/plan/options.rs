@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use units::parse_share;
 
+use super::memory::Memory;
 use crate::filter::Filter;
 
 /// What a job is to do, and what it is allowed.
@@ -23,6 +24,10 @@ pub struct Options {
     pub is_dry_run: bool,
     /// Which files are taken.
     pub filter: Arc<Filter>,
+    /// What earlier runs have taken; `None` remembers nothing.
+    pub memory: Option<Arc<dyn Memory>>,
+    /// Removes a file at the source once the destination has it.
+    pub removes_source: bool,
     /// When the job began, in seconds since 1970: ages of files are those of that time.
     pub begun_unix_s: i64,
 }
@@ -98,6 +103,8 @@ impl Default for Options {
             makes_empty_directories: false,
             is_dry_run: false,
             filter: Arc::default(),
+            memory: None,
+            removes_source: false,
             begun_unix_s: 0,
         }
     }

@@ -41,7 +41,11 @@ impl Queue {
                 self.urgent.push_back(queued);
             }
             Task::ListSource(_) | Task::ListSurplus(_) => self.listings.push_back(queued),
-            Task::Move(_) | Task::Compare(_) | Task::Delete(_) | Task::RemoveDirectory(_) => {
+            Task::Move(_)
+            | Task::Compare(_)
+            | Task::Delete(_)
+            | Task::RemoveDirectory(_)
+            | Task::RemoveSource(..) => {
                 self.files.push_back(queued);
             }
         }

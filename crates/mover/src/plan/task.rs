@@ -4,7 +4,7 @@ use std::fmt;
 
 use ftp::{command::escape, listing::Modified};
 
-use super::limits::RESUME_LEAST;
+use super::{limits::RESUME_LEAST, version::Version};
 
 /// A path below a root: names from the top to the bottom. The root itself has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +52,16 @@ pub struct File {
     pub size_bytes: Option<u64>,
     /// Time of the source's last change.
     pub modified: Option<Modified>,
+}
+
+impl File {
+    /// The version that the listing tells.
+    pub fn version(&self) -> Version {
+        Version {
+            size_bytes: self.size_bytes,
+            modified: self.modified,
+        }
+    }
 }
 
 /// A directory of a root.
@@ -109,6 +119,8 @@ pub enum Task {
     Delete(Place),
     /// Remove an empty directory, at the destination.
     RemoveDirectory(Directory),
+    /// Remove a file at the source, if it is still the version that the destination has.
+    RemoveSource(File, Version),
 }
 
 impl Task {
@@ -129,7 +141,9 @@ impl Task {
             | Self::ListSurplus(it)
             | Self::ListSource(it)
             | Self::RemoveDirectory(it) => (it.root, it.path.clone()),
-            Self::Move(file) | Self::Compare(file) => (file.root, file.path.clone()),
+            Self::Move(file) | Self::Compare(file) | Self::RemoveSource(file, _) => {
+                (file.root, file.path.clone())
+            }
             Self::Delete(it) => (it.root, it.path.clone()),
         }
     }

@@ -224,7 +224,13 @@ impl World {
                     "its directory is there"
                 );
                 let (bytes, _) = self.source[&file.path.to_bytes()];
-                (moment, Outcome::Moved { bytes })
+                (
+                    moment,
+                    Outcome::Moved {
+                        bytes,
+                        modified_unix_s: None,
+                    },
+                )
             }
             other => unreachable!("{other:?}: nothing is in the way, and nothing is deleted"),
         }
@@ -419,7 +425,10 @@ fn a_file_that_fails_for_good_harms_no_other() {
             }
             Task::Move(_) => {
                 done += 1;
-                Outcome::Moved { bytes: 1 }
+                Outcome::Moved {
+                    bytes: 1,
+                    modified_unix_s: None,
+                }
             }
             other => unreachable!("{other:?}: all is there"),
         };

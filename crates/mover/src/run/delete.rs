@@ -1,4 +1,4 @@
-//! What a sync takes away at the destination, and what it looks at there.
+//! What a job takes away: what only the destination of a sync has, and sources that have been taken.
 
 use std::io::ErrorKind;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     job::Job,
     names::{local, parent, shown},
-    plan::{Directory, ENTRIES_THERE_MAX, Outcome, Place},
+    plan::{Directory, ENTRIES_THERE_MAX, File, Outcome, Place, Version},
     server::ServerError,
 };
 
@@ -82,6 +82,28 @@ impl Lane {
             Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
             result => result?,
         }
+        Ok(Outcome::Deleted)
+    }
+
+    /// Removes a file of the source, if it is still the version that was taken. One that is gone is no error.
+    pub(super) async fn remove_source(
+        &mut self,
+        file: &File,
+        version: &Version,
+    ) -> Result<Outcome, TaskError> {
+        let path = self.shared.job.source_path(file.root, &file.path);
+        let Some(now) = self.source.look_for_file(&path).await? else {
+            return Ok(Outcome::Deleted);
+        };
+        let now = Version {
+            size_bytes: now.size_bytes,
+            // A server that tells times in listings alone tells none now.
+            modified: now.modified.or(version.modified),
+        };
+        if !version.is_same_as(&now) {
+            return Ok(Outcome::Kept);
+        }
+        delete_file(&mut self.source, &path).await?;
         Ok(Outcome::Deleted)
     }
 

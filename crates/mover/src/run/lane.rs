@@ -181,6 +181,7 @@ impl Lane {
             Task::Compare(file) => self.compare(&file).await,
             Task::Delete(place) => self.delete(&place).await,
             Task::RemoveDirectory(directory) => self.remove_directory(&directory).await,
+            Task::RemoveSource(file, version) => self.remove_source(&file, &version).await,
         }
     }
 

@@ -12,6 +12,7 @@ mod failure;
 mod lane;
 mod moving;
 mod progress;
+mod record;
 mod shared;
 mod small;
 
@@ -28,24 +29,27 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 
-use self::shared::Shared;
+pub(crate) use self::failure::chain;
 pub use self::{
     browse::{BrowseError, Browser},
     progress::Progress,
 };
+use self::{record::Record, shared::Shared};
 use crate::{
     job::Job,
     journal::Journal,
-    plan::{Action, Note, Planner, Tally},
+    plan::{Action, Forgetful, Note, Planner, Tally},
 };
 
 /// What a job came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Summary {
     /// What was done.
     pub tally: Tally,
     /// It was interrupted; another run goes on.
     pub is_interrupted: bool,
+    /// The job's memory could not be written, so the job was ended.
+    pub broken: Option<Forgetful>,
 }
 
 /// Runs a job to its end, or until `interrupt` resolves. `tell` hears of each file as it is done, and how far the
@@ -58,6 +62,7 @@ pub async fn run(
     mut tell: impl FnMut(Option<Note>, Tally),
 ) -> Summary {
     let mut planner = Planner::new(job.roots.len(), job.plan.clone());
+    let record = Record::new(job.plan.memory.clone());
     let shared = Arc::new(Shared {
         job,
         journal: journal.map(Arc::new),
@@ -71,7 +76,9 @@ pub async fn run(
     let mut is_interrupted = false;
     let mut ticks = interval(TELL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut broken = None;
     while !planner.is_finished() {
+        let mut work = Vec::new();
         while let Some(action) = planner.poll(Instant::now()) {
             match action {
                 Action::Open { lane } => {
@@ -79,14 +86,22 @@ pub async fn run(
                     tasks.insert(lane, orders);
                     lanes.spawn(lane::run(lane, shared.clone(), received, events.clone()));
                 }
-                Action::Work { lane, id, task } => {
-                    let orders = tasks.get(&lane).expect("the plan opens a lane first");
-                    // A lane that has lost its connection meanwhile does not take the task, and says so.
-                    let _ = orders.send((id, task));
-                }
+                Action::Work { lane, id, task } => work.push((lane, id, task)),
             }
         }
-        drain(&mut planner, &mut tell);
+        if let Err(forgetful) = record.begin(&work).await {
+            broken = Some(forgetful);
+            break;
+        }
+        for (lane, id, task) in work {
+            let orders = tasks.get(&lane).expect("the plan opens a lane first");
+            // A lane that has lost its connection meanwhile does not take the task, and says so.
+            let _ = orders.send((id, task));
+        }
+        if let Err(forgetful) = record.drain(&mut planner, &mut tell).await {
+            broken = Some(forgetful);
+            break;
+        }
         if planner.is_finished() {
             break;
         }
@@ -95,6 +110,10 @@ pub async fn run(
             event = arrived.recv() => {
                 let (lane, event) = event.expect("we have a sender ourselves");
                 planner.handle(lane, event, Instant::now());
+                // What came meanwhile is written down at once.
+                while let Ok((lane, event)) = arrived.try_recv() {
+                    planner.handle(lane, event, Instant::now());
+                }
             }
             () = until(due) => {}
             _ = ticks.tick() => {}
@@ -107,11 +126,21 @@ pub async fn run(
                 ended.expect("a lane ends in order");
             }
         }
-        drain(&mut planner, &mut tell);
+        if let Err(forgetful) = record.drain(&mut planner, &mut tell).await {
+            broken = Some(forgetful);
+            break;
+        }
     }
     drop(tasks);
-    if is_interrupted {
+    if is_interrupted || broken.is_some() {
         lanes.shutdown().await;
+        // What has become whole is remembered, and not moved again.
+        while let Ok((lane, event)) = arrived.try_recv() {
+            planner.handle(lane, event, Instant::now());
+        }
+        if broken.is_none() {
+            broken = record.drain(&mut planner, &mut tell).await.err();
+        }
     } else {
         let all = async { while lanes.join_next().await.is_some() {} };
         // Goodbyes are polite, and nobody waits for them.
@@ -120,14 +149,8 @@ pub async fn run(
     Summary {
         tally: planner.tally(),
         is_interrupted,
+        broken,
     }
-}
-
-fn drain(planner: &mut Planner, tell: &mut impl FnMut(Option<Note>, Tally)) {
-    while let Some(note) = planner.next_note() {
-        tell(Some(note), planner.tally());
-    }
-    tell(None, planner.tally());
 }
 
 async fn until(due: Option<Instant>) {

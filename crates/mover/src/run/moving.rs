@@ -76,7 +76,10 @@ impl Mover<'_> {
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;
         end(journal.as_ref(), &names.part).await;
-        Ok(Outcome::Moved { bytes })
+        Ok(Outcome::Moved {
+            bytes,
+            modified_unix_s: facts.modified_unix_s,
+        })
     }
 
     /// What the source says of the file now. The listing of a small file is as good.

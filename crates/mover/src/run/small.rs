@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use ftp::{listing::Precision, reply::Code};
+use ftp::{
+    listing::{Modified, Precision},
+    reply::Code,
+};
 use tokio::{
     sync::mpsc,
     task::{JoinSet, spawn_blocking},
@@ -41,7 +44,7 @@ pub(super) struct Small<'a> {
     /// Files under way.
     files: HashMap<u64, plan::File>,
     /// Files on their way to the disk.
-    writing: JoinSet<(TaskId, Result<u64, TaskError>)>,
+    writing: JoinSet<(TaskId, Result<Outcome, TaskError>)>,
     /// No further file is begun.
     is_ending: bool,
 }
@@ -136,7 +139,7 @@ impl<'a> Small<'a> {
             let Some((id, Task::Move(file))) = backlog.tasks.front() else {
                 break;
             };
-            let (id, file) = (*id, file.clone());
+            let (id, mut file) = (*id, file.clone());
             let size_bytes = file.size_bytes.unwrap_or(u64::MAX);
             let is_next = is_small(self.shared, &backlog.tasks[0].1)
                 && !backlog.alone.contains(&id)
@@ -145,7 +148,7 @@ impl<'a> Small<'a> {
                 break;
             }
             backlog.tasks.pop_front();
-            match self.begin_one(id, &file).await {
+            match self.begin_one(id, &mut file).await {
                 Ok(()) => drop(self.files.insert(id.0, file)),
                 Err(error) if error.keeps_connection() => self.told(id, Err(error)),
                 Err(error) => return Err((id, error)),
@@ -154,7 +157,8 @@ impl<'a> Small<'a> {
         Ok(())
     }
 
-    async fn begin_one(&mut self, id: TaskId, file: &plan::File) -> Result<(), TaskError> {
+    /// Begins a file. `file` is then what was read, if this machine has read it.
+    async fn begin_one(&mut self, id: TaskId, file: &mut plan::File) -> Result<(), TaskError> {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         if !self.is_upload {
@@ -170,6 +174,11 @@ impl<'a> Small<'a> {
         let (content, modified_unix_s) = read.map_err(TaskError::disk(what))?;
         let content = content.ok_or(TaskError::Changed)?;
         self.shared.progress.moved(content.len()).await;
+        file.size_bytes = Some(content.len() as u64);
+        file.modified = Some(Modified {
+            unix_s: modified_unix_s,
+            precision: Precision::Second,
+        });
         let upload = Upload {
             part,
             destination,
@@ -182,10 +191,7 @@ impl<'a> Small<'a> {
     fn ended(&mut self, id: TaskId, result: Result<Done, ServerError>, backlog: &mut Backlog) {
         let file = self.files.remove(&id.0).expect("it is under way");
         match result {
-            Ok(Done::Stored { .. }) => {
-                let bytes = file.size_bytes.unwrap_or_default();
-                (self.tell)(Event::Done(id, Outcome::Moved { bytes }));
-            }
+            Ok(Done::Stored { .. }) => self.told(id, Ok(moved(&file))),
             Ok(Done::Retrieved(content)) => match self.check(&file, &content) {
                 Ok(()) => self.write(id, &file, content.bytes),
                 Err(error) => self.told(id, Err(error)),
@@ -226,7 +232,7 @@ impl<'a> Small<'a> {
         let destination = job.destination_path(file.root, &file.path);
         let part = job.moving.partial(&source, &destination);
         let modified_unix_s = file.modified.map(|it| it.unix_s);
-        let shared = self.shared.clone();
+        let (shared, outcome) = (self.shared.clone(), moved(file));
         self.writing.spawn(async move {
             let (part, path) = (local(&part), local(&destination));
             let what = format!("writing {}", shown(&path));
@@ -236,15 +242,23 @@ impl<'a> Small<'a> {
             let written = written.expect("disk work does not panic");
             shared.progress.moved(size_bytes).await;
             let result = written.map_err(TaskError::disk(what));
-            (id, result.map(|()| size_bytes as u64))
+            (id, result.map(|()| outcome))
         });
     }
 
-    fn told(&self, id: TaskId, result: Result<u64, TaskError>) {
+    fn told(&self, id: TaskId, result: Result<Outcome, TaskError>) {
         (self.tell)(match result {
-            Ok(bytes) => Event::Done(id, Outcome::Moved { bytes }),
+            Ok(outcome) => Event::Done(id, outcome),
             Err(error) => Event::Failed(id, error.failure(0)),
         });
+    }
+}
+
+/// What becomes of a file that has moved.
+fn moved(file: &plan::File) -> Outcome {
+    Outcome::Moved {
+        bytes: file.size_bytes.unwrap_or_default(),
+        modified_unix_s: file.modified.map(|it| it.unix_s),
     }
 }
 

@@ -225,7 +225,10 @@ fn a_directory_with_too_many_entries_fails_and_the_rest_goes_on() {
     desk.done(ENDED);
     let mut moved = 0;
     while !desk.planner.is_finished() {
-        desk.done(Outcome::Moved { bytes: 1 });
+        desk.done(Outcome::Moved {
+            bytes: 1,
+            modified_unix_s: None,
+        });
         moved += 1;
     }
     assert_eq!(moved, 3);
@@ -290,7 +293,10 @@ fn a_root_that_is_a_file_wants_its_directory_made_first() {
     let made = desk.done(Outcome::Made);
     assert!(matches!(made, Task::MakeAbove { root: 0, .. }), "{made:?}");
     for _ in 0..3 {
-        let moved = desk.done(Outcome::Moved { bytes: 1 });
+        let moved = desk.done(Outcome::Moved {
+            bytes: 1,
+            modified_unix_s: None,
+        });
         assert!(matches!(moved, Task::Move(_)), "{moved:?}");
     }
     assert!(desk.planner.is_finished());
@@ -320,7 +326,10 @@ fn a_destination_that_does_not_list_takes_everything() {
         let (_, _, task) = desk.work.first()?;
         let outcome = match task {
             Task::Make(_) => Outcome::Made,
-            _ => Outcome::Moved { bytes: 1 },
+            _ => Outcome::Moved {
+                bytes: 1,
+                modified_unix_s: None,
+            },
         };
         Some(desk.done(outcome))
     })

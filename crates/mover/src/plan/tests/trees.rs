@@ -185,7 +185,10 @@ impl Trees {
                 assert!(!self.is_directory(path), "{path} is free");
                 self.destination.insert(path.to_owned(), self.source[path]);
                 self.moved += 1;
-                Outcome::Moved { bytes: 1 }
+                Outcome::Moved {
+                    bytes: 1,
+                    modified_unix_s: None,
+                }
             }
             Task::Compare(_) => Outcome::Compared {
                 is_equal: self.source[path] == self.destination[path],
@@ -202,6 +205,12 @@ impl Trees {
                 }
                 self.destination.remove(path);
                 self.deleted.push(path.to_owned());
+                Outcome::Deleted
+            }
+            Task::RemoveSource(..) => {
+                let there = self.destination.get(path);
+                assert_eq!(there, self.source.get(path), "{path} is there first");
+                self.source.remove(path);
                 Outcome::Deleted
             }
             Task::MakeAbove { .. } => unreachable!("the root is a directory"),

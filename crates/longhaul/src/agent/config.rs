@@ -1,0 +1,403 @@
+//! The file of an agent: its jobs. A job takes the flags of `longhaul copy` by their names, with `_` for `-`.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt,
+    net::SocketAddr,
+    ops::Range,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{CommandFactory as _, Parser, error::ContextKind};
+use gateway::target::Host;
+use mover::agent::{Schedule, Times};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+use units::parse_duration;
+
+use crate::copy;
+
+/// A checked file.
+pub(super) struct Config {
+    /// Where `/status.json` and `/metrics` are.
+    pub(super) listen: Option<SocketAddr>,
+    /// What the address of `listen` is called, besides.
+    pub(super) hosts: Vec<Host>,
+    /// Where the agent remembers.
+    pub(super) state: Option<PathBuf>,
+    pub(super) jobs: Vec<JobConfig>,
+}
+
+/// A checked job. One with several destinations is several jobs.
+pub(super) struct JobConfig {
+    pub(super) name: String,
+    pub(super) times: Times,
+    /// What is copied, where to, and how.
+    pub(super) copy: copy::Args,
+    pub(super) on_file: Option<Vec<OsString>>,
+    pub(super) on_file_timeout: Duration,
+    pub(super) keep_history: Duration,
+    pub(super) removes_source: bool,
+    /// Where the file has it.
+    pub(super) at: Place,
+}
+
+/// A place in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    file: PathBuf,
+    line: usize,
+    column: usize,
+}
+
+/// A mistake, and the bytes of the file that have it.
+struct Problem {
+    span: Range<usize>,
+    message: String,
+}
+
+/// The flags of `longhaul copy`.
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Line {
+    #[command(flatten)]
+    copy: copy::Args,
+}
+
+type Table<'a> = BTreeMap<String, (Range<usize>, &'a Spanned<DeValue<'a>>)>;
+type Checked<T> = Result<T, Problem>;
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The first mistake, with file, line and column.
+    pub(super) fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| anyhow::anyhow!("{}: cannot be read: {error}", path.display()))?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
+        let place = |span: Range<usize>| Place::of(text, span.start, path);
+        let tell = |it: Problem| anyhow::anyhow!("{}: {}", place(it.span), it.message);
+        let read = DeTable::parse(text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            let message = error.message().replace('`', "\"");
+            tell(Problem { span, message })
+        });
+        check(read?.get_ref(), &place).map_err(tell)
+    }
+}
+
+impl Place {
+    fn of(text: &str, offset: usize, file: &Path) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+    }
+}
+
+fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> Place) -> Checked<Config> {
+    let mut top = table(file);
+    let mut config = Config {
+        listen: None,
+        hosts: Vec::new(),
+        state: None,
+        jobs: Vec::new(),
+    };
+    if let Some((_, agent)) = top.remove("agent") {
+        let mut agent = table(as_table(agent)?);
+        if let Some((_, listen)) = agent.remove("listen") {
+            let wrong = || problem(listen, "expected ADDRESS:PORT, such as \"127.0.0.1:9811\"");
+            config.listen = Some(as_text(listen)?.parse().map_err(|_| wrong())?);
+        }
+        if let Some((_, hosts)) = agent.remove("hosts") {
+            let parsed = as_texts(hosts)?.into_iter().map(|it| Host::parse(&it));
+            let parsed: Result<Vec<Host>, _> = parsed.collect();
+            config.hosts = parsed.map_err(|error| problem(hosts, &error.to_string()))?;
+        }
+        if let Some((_, state)) = agent.remove("state") {
+            config.state = Some(as_text(state)?.into());
+        }
+        refuse_others(&agent, "listen, hosts, state")?;
+    }
+    let Some((_, jobs)) = top.remove("job") else {
+        refuse_others(&top, "agent, job")?;
+        return Err(Problem {
+            span: 0..0,
+            message: "there is no [[job]]".to_owned(),
+        });
+    };
+    refuse_others(&top, "agent, job")?;
+    let DeValue::Array(array) = jobs.get_ref() else {
+        return Err(problem(jobs, "expected [[job]], with two brackets"));
+    };
+    for job in array.iter() {
+        let made = check_job(job, place)?;
+        for job in made {
+            let is_taken = |it: &JobConfig| it.name == job.1.name;
+            if config.jobs.iter().any(is_taken) {
+                let message = format!("another job has the name {:?}", job.1.name);
+                return Err(Problem {
+                    span: job.0,
+                    message,
+                });
+            }
+            config.jobs.push(job.1);
+        }
+    }
+    Ok(config)
+}
+
+/// The jobs of one `[[job]]`, and where its name is.
+fn check_job(
+    job: &Spanned<DeValue<'_>>,
+    place: &dyn Fn(Range<usize>) -> Place,
+) -> Checked<Vec<(Range<usize>, JobConfig)>> {
+    let mut keys = table(as_table(job)?);
+    let missing = |key: &str| problem(job, &format!("the job has no {key}"));
+    let (_, name) = keys.remove("name").ok_or_else(|| missing("name"))?;
+    let (name_span, name) = (name.span(), checked_name(name)?);
+    let (from_key, from) = keys.remove("from").ok_or_else(|| missing("from"))?;
+    let from = as_text(from)?;
+    let (_, to) = keys.remove("to").ok_or_else(|| missing("to"))?;
+    let destinations = as_texts(to)?;
+    let is_watched = flag(keys.remove("watch"))?;
+    let schedule = schedule(&mut keys)?;
+    if schedule.is_none() && !is_watched {
+        let message = "the job never runs: expected every = \"10 min\", cron = \"0 3 * * *\", or watch = true";
+        return Err(problem(job, message));
+    }
+    if is_watched && from.contains("://") {
+        return Err(Problem {
+            span: from_key,
+            message: "only a folder of this machine can be watched: use every or cron".to_owned(),
+        });
+    }
+    let settle_default = if is_watched { SETTLE } else { Duration::ZERO };
+    let times = Times {
+        schedule: schedule.unwrap_or(Schedule::Every(RESCAN)),
+        is_watched,
+        settle: duration(keys.remove("settle"), settle_default)?,
+    };
+    let on_file = match keys.remove("on_file") {
+        Some((_, command)) => Some(as_texts(command)?.into_iter().map(OsString::from)),
+        None => None,
+    };
+    let on_file: Option<Vec<OsString>> = on_file.map(Iterator::collect);
+    let on_file_timeout = duration(keys.remove("on_file_timeout"), ON_FILE_TIMEOUT)?;
+    let keep_history = duration(keys.remove("keep_history"), KEEP_HISTORY)?;
+    let removal = keys.remove("remove_source");
+    let removal_span = removal.as_ref().map(|(span, _)| span.clone());
+    let removes_source = flag(removal)?;
+    if removes_source && destinations.len() > 1 {
+        return Err(Problem {
+            span: removal_span.unwrap_or_default(),
+            message: "remove_source is for jobs with one destination".to_owned(),
+        });
+    }
+    let flags = flags(&keys)?;
+    let mut jobs = Vec::new();
+    for (number, destination) in destinations.iter().enumerate() {
+        let name = match destinations.len() {
+            1 => name.clone(),
+            _ => format!("{name}-{}", number + 1),
+        };
+        let ends = ["--".to_owned(), from.clone(), destination.clone()];
+        let line = flags.iter().cloned().chain(ends);
+        let copy = Line::try_parse_from(line).map_err(|error| of_clap(&error, &keys, job))?;
+        let job = JobConfig {
+            name,
+            times: times.clone(),
+            copy: copy.copy,
+            on_file: on_file.clone(),
+            on_file_timeout,
+            keep_history,
+            removes_source,
+            at: place(name_span.clone()),
+        };
+        jobs.push((name_span.clone(), job));
+    }
+    Ok(jobs)
+}
+
+fn schedule(keys: &mut Table<'_>) -> Checked<Option<Schedule>> {
+    let every = keys.remove("every");
+    let Some((cron_key, cron)) = keys.remove("cron") else {
+        let Some((_, every)) = every else {
+            return Ok(None);
+        };
+        let schedule = Schedule::every(&as_text(every)?);
+        return Ok(Some(
+            schedule.map_err(|it| problem(every, &it.to_string()))?,
+        ));
+    };
+    if every.is_some() {
+        return Err(Problem {
+            span: cron_key,
+            message: "a job has either every or cron".to_owned(),
+        });
+    }
+    let schedule = Schedule::cron(&as_text(cron)?);
+    Ok(Some(schedule.map_err(|it| problem(cron, &it.to_string()))?))
+}
+
+/// The command line of the keys that are flags of `longhaul copy`, in the order of the file.
+fn flags(keys: &Table<'_>) -> Checked<Vec<String>> {
+    let command = Line::command();
+    let mut sorted: Vec<_> = keys.iter().collect();
+    sorted.sort_by_key(|(_, (span, _))| span.start);
+    let mut line = Vec::new();
+    for (key, (span, value)) in sorted {
+        let long = key.replace('_', "-");
+        let is_flag = |it: &clap::Arg| it.get_long() == Some(&long);
+        let is_known = command.get_arguments().any(is_flag) && !key.contains('-');
+        if !is_known || NOT_FOR_JOBS.contains(&key.as_str()) {
+            return Err(Problem {
+                span: span.clone(),
+                message: format!("a job has no key {key:?}"),
+            });
+        }
+        match value.get_ref() {
+            DeValue::Boolean(true) => line.push(format!("--{long}")),
+            DeValue::Boolean(false) => {}
+            _ => {
+                for text in as_texts(value)? {
+                    line.push(format!("--{long}={text}"));
+                }
+            }
+        }
+    }
+    Ok(line)
+}
+
+/// What the parser of command lines says, in the words of the file.
+fn of_clap(error: &clap::Error, keys: &Table<'_>, job: &Spanned<DeValue<'_>>) -> Problem {
+    let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let named = named.unwrap_or_default();
+    let long = named.trim_start_matches("--");
+    let long = long.split([' ', '=', ',']).next().unwrap_or_default();
+    let key = long.replace('-', "_");
+    let said = error.to_string();
+    let said = said.lines().next().unwrap_or_default();
+    let message = said.trim_start_matches("error: ").to_owned();
+    let span = keys.get(&key).map_or(job.span(), |(_, value)| value.span());
+    Problem { span, message }
+}
+
+fn table<'a>(table: &'a DeTable<'a>) -> Table<'a> {
+    let entries = table.iter();
+    let entry = |(key, value): (&'a Spanned<_>, &'a Spanned<DeValue<'a>>)| {
+        let name: &toml::de::DeString<'_> = key.get_ref();
+        (name.to_string(), (key.span(), value))
+    };
+    entries.map(entry).collect()
+}
+
+fn refuse_others(rest: &Table<'_>, expected: &str) -> Checked<()> {
+    match rest.iter().next() {
+        None => Ok(()),
+        Some((key, (span, _))) => Err(Problem {
+            span: span.clone(),
+            message: format!("there is no key {key:?} here: expected {expected}"),
+        }),
+    }
+}
+
+fn as_table<'a>(value: &'a Spanned<DeValue<'a>>) -> Checked<&'a DeTable<'a>> {
+    match value.get_ref() {
+        DeValue::Table(table) => Ok(table),
+        _ => Err(problem(value, "expected a table")),
+    }
+}
+
+fn as_text(value: &Spanned<DeValue<'_>>) -> Checked<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text.to_string()),
+        _ => Err(problem(value, "expected a text in quotes")),
+    }
+}
+
+/// A text, a number, or a list of them.
+fn as_texts(value: &Spanned<DeValue<'_>>) -> Checked<Vec<String>> {
+    match value.get_ref() {
+        DeValue::Integer(number) if number.radix() == 10 => Ok(vec![number.as_str().to_owned()]),
+        DeValue::Array(array) if !array.is_empty() => array.iter().map(as_text).collect(),
+        DeValue::Array(_) => Err(problem(value, "the list is empty")),
+        _ => Ok(vec![as_text(value)?]),
+    }
+}
+
+fn flag(value: Option<(Range<usize>, &Spanned<DeValue<'_>>)>) -> Checked<bool> {
+    match value {
+        None => Ok(false),
+        Some((_, value)) => match value.get_ref() {
+            DeValue::Boolean(is_set) => Ok(*is_set),
+            _ => Err(problem(value, "expected true or false")),
+        },
+    }
+}
+
+fn duration(
+    value: Option<(Range<usize>, &Spanned<DeValue<'_>>)>,
+    default: Duration,
+) -> Checked<Duration> {
+    let Some((_, value)) = value else {
+        return Ok(default);
+    };
+    parse_duration(&as_text(value)?).map_err(|it| problem(value, &it.to_string()))
+}
+
+/// A name that files can have, and labels of metrics.
+fn checked_name(value: &Spanned<DeValue<'_>>) -> Checked<String> {
+    let name = as_text(value)?;
+    let is_fit = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
+    let is_good = !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name.chars().all(is_fit)
+        && !name.starts_with('.');
+    match is_good {
+        true => Ok(name),
+        false => Err(problem(
+            value,
+            "a name has letters, digits, - and _, 64 at most",
+        )),
+    }
+}
+
+fn problem(at: &Spanned<DeValue<'_>>, message: &str) -> Problem {
+    Problem {
+        span: at.span(),
+        message: message.to_owned(),
+    }
+}
+
+/// Flags that only a command line has.
+const NOT_FOR_JOBS: [&str; 2] = ["dry_run", "json"];
+
+const NAME_BYTES_MAX: usize = 64;
+
+/// As long as other ingest tools wait.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// A watched folder is looked at so often in any case: not every file system tells of all changes.
+const RESCAN: Duration = Duration::from_secs(600);
+
+const ON_FILE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+const KEEP_HISTORY: Duration = Duration::from_secs(90 * 86_400);

@@ -1,0 +1,273 @@
+//! Commands that are called for files: each once, however often the agent is killed.
+//!
+//! The job's memory has a call from the moment at which it knows that the file is there. A launcher makes a mark on the disk and
+//! becomes the command. Where the mark is there already, an earlier agent has called the command, and the launcher ends. What
+//! commands do, and how long that takes, holds up no transfer.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use chrono::Utc;
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use serde::Serialize;
+use tokio::{
+    process::{Child, Command},
+    sync::Notify,
+    task::{JoinSet, spawn_blocking},
+    time::{sleep, timeout},
+};
+
+use super::{
+    history::{History, Line},
+    memory::{Call, JobMemory, MemoryError},
+};
+use crate::names::{join, printable};
+
+/// How commands are called.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The program and its arguments, without a shell.
+    pub command: Vec<OsString>,
+    /// A program and its arguments. With the path of a mark and `command` behind them it makes the mark and becomes
+    /// `command`; where the mark is there, it ends; where `command` cannot be started, it removes the mark.
+    pub launcher: Vec<OsString>,
+    /// A command that takes longer is killed.
+    pub timeout: Duration,
+}
+
+/// The calls of one job.
+pub(super) struct Calls {
+    pub(super) caller: Caller,
+    pub(super) memory: Arc<JobMemory>,
+    pub(super) history: Arc<History>,
+    /// Marks, and what commands read.
+    pub(super) folder: PathBuf,
+    pub(super) job: String,
+    /// The source and the destination, for people.
+    pub(super) from: Vec<u8>,
+    pub(super) to: Vec<u8>,
+    /// There may be calls to be made.
+    pub(super) wake: Arc<Notify>,
+}
+
+/// What a command reads from its standard input.
+#[derive(Serialize)]
+struct Facts<'a> {
+    job: &'a str,
+    path: String,
+    source: String,
+    destination: String,
+    bytes: Option<u64>,
+    modified_unix_s: Option<i64>,
+}
+
+/// What became of a call.
+enum Made {
+    /// The command was called.
+    Called(String),
+    /// It could not be started.
+    NotStarted(String),
+}
+
+impl Calls {
+    /// Makes calls until the task is dropped. Commands under way then go on by themselves.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the job's memory cannot be used.
+    pub(super) async fn run(self) -> Result<(), MemoryError> {
+        let calls = Arc::new(self);
+        calls.tidy().await?;
+        let mut running = JoinSet::new();
+        let mut from = 0;
+        loop {
+            while running.len() < CALLS_AT_ONCE {
+                let most = CALLS_AT_ONCE - running.len();
+                let next = calls.on_disk(move |it| it.calls(from, most)).await?;
+                if next.is_empty() {
+                    break;
+                }
+                for call in next {
+                    from = call.number + 1;
+                    running.spawn(calls.clone().make(call));
+                }
+            }
+            tokio::select! {
+                () = calls.wake.notified() => {}
+                Some(made) = running.join_next() => made.expect("a call does not panic")?,
+            }
+        }
+    }
+
+    /// Calls the command for one file, and again where it could not be started.
+    async fn make(self: Arc<Self>, call: Call) -> Result<(), MemoryError> {
+        let path = printable(&call.path);
+        let mut pause = RETRY_FIRST;
+        let result = loop {
+            match self.make_once(&call).await {
+                Ok(Made::Called(result)) => break result,
+                Ok(Made::NotStarted(why)) => {
+                    tracing::warn!(job = self.job, path, why, "the command cannot be called");
+                }
+                Err(error) => {
+                    tracing::warn!(job = self.job, path, %error, "the command cannot be called");
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        };
+        let number = call.number;
+        self.on_disk(move |it| it.called(number)).await?;
+        // Those that stay go when the agent starts.
+        let _ = fs::remove_file(self.mark(number));
+        let _ = fs::remove_file(self.facts_file(number));
+        let line = Line::Called {
+            path: &path,
+            result: &result,
+        };
+        self.history.write(now(), &line);
+        Ok(())
+    }
+
+    async fn make_once(&self, call: &Call) -> io::Result<Made> {
+        let mark = self.mark(call.number);
+        if mark.exists() {
+            let result = "called by an agent that was ended meanwhile".to_owned();
+            return Ok(Made::Called(result));
+        }
+        let mut child = match self.start(call, &mark) {
+            Ok(child) => child,
+            Err(error) => return Ok(Made::NotStarted(error.to_string())),
+        };
+        let ended = match timeout(self.caller.timeout, child.wait()).await {
+            Ok(ended) => ended?,
+            Err(_) => {
+                kill(&child);
+                child.wait().await?;
+                let after_s = self.caller.timeout.as_secs_f64();
+                return Ok(Made::Called(format!("killed after {after_s} s")));
+            }
+        };
+        Ok(match (mark.exists(), ended.success()) {
+            (false, _) => Made::NotStarted(format!("the launcher ended with {ended}")),
+            (true, true) => Made::Called("done".to_owned()),
+            (true, false) => Made::Called(ended.to_string()),
+        })
+    }
+
+    fn start(&self, call: &Call, mark: &Path) -> io::Result<Child> {
+        let source = full(&self.from, &call.path);
+        let destination = full(&self.to, &call.path);
+        let facts = Facts {
+            job: &self.job,
+            path: printable(&call.path),
+            source: printable(&source),
+            destination: printable(&destination),
+            bytes: call.size_bytes,
+            modified_unix_s: call.modified_unix_s,
+        };
+        let input = self.facts_file(call.number);
+        fs::write(&input, serde_json::to_vec(&facts).expect("plain facts"))?;
+        let mut command = Command::new(&self.caller.launcher[0]);
+        command
+            .args(&self.caller.launcher[1..])
+            .arg(mark)
+            .args(&self.caller.command)
+            .env("LONGHAUL_JOB", &self.job)
+            .env("LONGHAUL_PATH", OsStr::from_bytes(&call.path))
+            .env("LONGHAUL_SOURCE", OsStr::from_bytes(&source))
+            .env("LONGHAUL_DESTINATION", OsStr::from_bytes(&destination))
+            // The password of a server is no business of the command.
+            .env_remove("LONGHAUL_PASSWORD")
+            .stdin(fs::File::open(&input)?)
+            // A reader of our own output gets no one else's.
+            .stdout(Stdio::null())
+            .process_group(0);
+        if let Some(bytes) = call.size_bytes {
+            command.env("LONGHAUL_BYTES", bytes.to_string());
+        }
+        if let Some(unix_s) = call.modified_unix_s {
+            command.env("LONGHAUL_MODIFIED", unix_s.to_string());
+        }
+        command.spawn()
+    }
+
+    /// Removes the marks of calls that are done.
+    async fn tidy(&self) -> Result<(), MemoryError> {
+        let first = self.on_disk(|it| it.calls(0, 1)).await?;
+        let first = first.first().map_or(u64::MAX, |it| it.number);
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|it| it.split('.').next());
+            let number = number.and_then(|it| it.parse::<u64>().ok());
+            let is_done = match number {
+                Some(number) if number < first => true,
+                Some(number) => {
+                    let found = self.on_disk(move |it| it.calls(number, 1)).await?;
+                    found.first().is_none_or(|it| it.number != number)
+                }
+                None => false,
+            };
+            if is_done {
+                // It does no harm where it is.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("{number}.called"))
+    }
+
+    fn facts_file(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("{number}.json"))
+    }
+
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&JobMemory) -> Result<T, MemoryError> + Send + 'static,
+    ) -> Result<T, MemoryError> {
+        let memory = self.memory.clone();
+        let done = spawn_blocking(move || work(&memory)).await;
+        done.expect("disk work does not panic")
+    }
+}
+
+/// Kills a command and what it has started.
+fn kill(child: &Child) {
+    let Some(id) = child.id().and_then(|it| i32::try_from(it).ok()) else {
+        return;
+    };
+    // It may have ended meanwhile.
+    let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
+}
+
+/// A path below a root; the root itself where it is a file.
+fn full(root: &[u8], path: &[u8]) -> Vec<u8> {
+    match path {
+        b"" => root.to_vec(),
+        path => join(root, path),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "dates what is written")]
+fn now() -> chrono::DateTime<Utc> {
+    Utc::now()
+}
+
+/// Commands of a job that run at a time.
+const CALLS_AT_ONCE: usize = 4;
+
+const RETRY_FIRST: Duration = Duration::from_secs(10);
+
+const RETRY_MAX: Duration = Duration::from_secs(600);

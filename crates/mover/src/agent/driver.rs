@@ -1,0 +1,393 @@
+//! Runs an agent: jobs over real clocks, folders and servers.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "owns the runs of jobs, and reads the clock for the timetable"
+)]
+
+use std::{
+    future::pending,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use chrono::{DateTime, Local, TimeZone as _, Utc};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::sleep,
+};
+use units::BitRate;
+
+use super::{
+    calls::{Caller, Calls},
+    history::{History, Line},
+    memory::{JobMemory, MemoryError},
+    status::Status,
+    timetable::{Left, Times, Timetable},
+    watch::Watch,
+};
+use crate::{
+    job::Job,
+    journal::Journal,
+    plan::{Note, Result as Became, Tally},
+    run::{self, Progress},
+};
+
+/// A job of an agent.
+pub struct AgentJob {
+    /// Letters, digits, `-`, `_` and `.`: files are named after it.
+    pub name: String,
+    /// When it runs.
+    pub times: Times,
+    /// A folder of this machine whose changes start it.
+    pub watched: Option<PathBuf>,
+    /// Where its files are, for people. A job that moves something else has another memory.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// Makes the job of one run.
+    pub make: Box<dyn Fn() -> Result<Making, String> + Send + Sync>,
+    /// What is called for each file that has been moved.
+    pub caller: Option<Caller>,
+    /// What was done is told for so long, and what was taken is remembered so long after it is gone from the source.
+    pub keep_history: Duration,
+}
+
+/// The job of one run.
+pub struct Making {
+    /// What is moved, and how.
+    pub job: Job,
+    /// Most bytes a second.
+    pub rate_max: Option<BitRate>,
+}
+
+/// An agent cannot work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// The folder in which it remembers cannot be used.
+    #[error("the folder {path} cannot be used")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// What a job remembers cannot be used.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// A job, and what belongs to it while the agent runs.
+struct Resident {
+    number: usize,
+    job: AgentJob,
+    memory: Arc<JobMemory>,
+    history: Arc<History>,
+    /// There may be calls to be made.
+    calls: Arc<Notify>,
+    /// Parts of files.
+    parts: PathBuf,
+    status: Arc<Status>,
+    is_ending: watch::Receiver<bool>,
+}
+
+/// Where an agent remembers unless its file says otherwise: below `XDG_STATE_HOME`, else below `~/.local/state`.
+pub fn folder() -> Option<PathBuf> {
+    Some(Journal::folder()?.with_file_name("agent"))
+}
+
+/// Jobs whose folders have changed, however often they have.
+struct Notices {
+    changed: Vec<AtomicBool>,
+    wake: Notify,
+}
+
+/// Runs the jobs until `interrupt` resolves. What the agent remembers is in `folder`.
+///
+/// # Errors
+/// [`AgentError`] if what it is to remember cannot be read or written. What was taken until then is remembered.
+pub async fn run(
+    jobs: Vec<AgentJob>,
+    folder: &Path,
+    status: Arc<Status>,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
+    let (end, is_ending) = watch::channel(false);
+    let mut residents = Vec::new();
+    let mut calls = JoinSet::new();
+    let mut times = Vec::new();
+    for (number, job) in jobs.into_iter().enumerate() {
+        let (resident, made) = settle_in(number, job, folder, &status, &is_ending)?;
+        if let Some(made) = made {
+            calls.spawn(made.run());
+        }
+        let last = resident.memory.last_start_unix_ms()?;
+        let last = last.and_then(|it| Local.timestamp_millis_opt(it).single());
+        times.push((resident.job.times.clone(), last));
+        residents.push(Arc::new(resident));
+    }
+    let mut table = Timetable::new(times, &Local::now());
+    let notices = Arc::new(Notices::new(residents.len()));
+    let mut watches: Vec<Option<Watch>> = residents.iter().map(|it| it.watch(&notices)).collect();
+    let mut runs = JoinSet::new();
+    let mut interrupt = std::pin::pin!(interrupt);
+    loop {
+        while let Some(job) = table.poll(&Local::now()) {
+            // What was told until now is for this run.
+            if watches[job].as_ref().is_none_or(Watch::is_lost) {
+                watches[job] = residents[job].watch(&notices);
+            }
+            runs.spawn(residents[job].clone().run());
+        }
+        for resident in &residents {
+            let next = table.next(resident.number).map(|it| it.timestamp());
+            status.waits(resident.number, next);
+        }
+        tokio::select! {
+            () = until(table.due()) => {}
+            () = notices.wake.notified() => {
+                for job in notices.take() {
+                    table.noticed(job, &Local::now());
+                }
+            }
+            Some(ended) = runs.join_next() => {
+                let (job, left) = ended.expect("a run does not panic")?;
+                table.ended(job, left, &Local::now());
+            }
+            Some(failed) = calls.join_next() => failed.expect("calls do not panic")?,
+            () = &mut interrupt => break,
+        }
+    }
+    // Nobody receives it where nothing runs.
+    let _ = end.send(true);
+    while let Some(ended) = runs.join_next().await {
+        ended.expect("a run does not panic")?;
+    }
+    Ok(())
+}
+
+fn settle_in(
+    number: usize,
+    job: AgentJob,
+    folder: &Path,
+    status: &Arc<Status>,
+    is_ending: &watch::Receiver<bool>,
+) -> Result<(Resident, Option<Calls>), AgentError> {
+    let make = |name: &str| {
+        let path = folder.join(name);
+        match std::fs::create_dir_all(&path) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(AgentError::Folder { path, source }),
+        }
+    };
+    let identity = format!("{}\n{}", job.from, job.to);
+    let memory = JobMemory::open(
+        &make("memory")?,
+        &job.name,
+        &identity,
+        job.times.settle,
+        job.caller.is_some(),
+    )?;
+    let memory = Arc::new(memory);
+    let path = make("history")?.join(&job.name);
+    let history = History::open(&path, job.keep_history)
+        .map_err(|source| AgentError::Folder { path, source })?;
+    let history = Arc::new(history);
+    let wake = Arc::new(Notify::new());
+    let calls = match &job.caller {
+        Some(caller) => Some(Calls {
+            caller: caller.clone(),
+            memory: memory.clone(),
+            history: history.clone(),
+            folder: make(&format!("calls/{}", job.name))?,
+            job: job.name.clone(),
+            from: job.from.clone().into_bytes(),
+            to: job.to.clone().into_bytes(),
+            wake: wake.clone(),
+        }),
+        None => None,
+    };
+    let resident = Resident {
+        number,
+        parts: make("parts")?,
+        job,
+        memory,
+        history,
+        calls: wake,
+        status: status.clone(),
+        is_ending: is_ending.clone(),
+    };
+    Ok((resident, calls))
+}
+
+impl Notices {
+    fn new(jobs: usize) -> Self {
+        Self {
+            changed: (0..jobs).map(|_| AtomicBool::new(false)).collect(),
+            wake: Notify::new(),
+        }
+    }
+
+    fn put(&self, job: usize) {
+        if !self.changed[job].swap(true, Ordering::Relaxed) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn take(&self) -> Vec<usize> {
+        let is_changed = |it: &usize| self.changed[*it].swap(false, Ordering::Relaxed);
+        (0..self.changed.len()).filter(is_changed).collect()
+    }
+}
+
+impl Resident {
+    /// Watches the job's folder. Where that cannot be done, the job's schedule is left.
+    fn watch(&self, notices: &Arc<Notices>) -> Option<Watch> {
+        let folder = self.job.watched.as_ref()?;
+        let (notices, number) = (notices.clone(), self.number);
+        let notice = move || notices.put(number);
+        let watch = Watch::new(folder, notice);
+        let folder = folder.display();
+        watch
+            .inspect_err(|error| {
+                tracing::warn!(job = self.job.name, %folder, %error, "the folder is not watched");
+            })
+            .ok()
+    }
+
+    /// Makes one run.
+    async fn run(self: Arc<Self>) -> Result<(usize, Left), AgentError> {
+        let begun = Instant::now();
+        let started = Utc::now();
+        self.memory.started(started.timestamp_millis())?;
+        let made = (self.job.make)();
+        let rate_max = made.as_ref().ok().and_then(|it| it.rate_max);
+        let progress = Arc::new(Progress::new(rate_max));
+        let started_unix_s = started.timestamp();
+        self.status
+            .begins(self.number, started_unix_s, progress.clone());
+        let mut tally = Tally::default();
+        let mut is_interrupted = false;
+        let reason;
+        match made.and_then(|it| self.prepare(it)) {
+            Ok((job, journal)) => {
+                let summary = run::run(
+                    job,
+                    Some(journal),
+                    progress.clone(),
+                    self.until_ending(),
+                    |note, tally| self.hear(note, &tally),
+                )
+                .await;
+                tally = summary.tally;
+                is_interrupted = summary.is_interrupted;
+                reason = summary.broken.map(|it| run::chain(&it));
+            }
+            Err(error) => reason = Some(error),
+        }
+        if let Some(reason) = &reason {
+            tracing::error!(job = self.job.name, reason, "the run failed");
+            self.status.fails(self.number, reason);
+        }
+        let left = if tally.failed > 0 || reason.is_some() {
+            Left::Failures
+        } else if tally.unsettled > 0 {
+            Left::Unsettled
+        } else {
+            Left::Nothing
+        };
+        if left != Left::Failures && !is_interrupted {
+            let keep_s = i64::try_from(self.job.keep_history.as_secs()).unwrap_or(i64::MAX);
+            let before = started_unix_s.saturating_sub(keep_s);
+            self.memory.forget(before)?;
+        }
+        let elapsed_s = begun.elapsed().as_secs_f64();
+        self.status.advances(self.number, &tally);
+        self.status
+            .ends(self.number, elapsed_s, left == Left::Failures);
+        let is_worth_a_line = tally.moved + tally.failed + tally.removed > 0 || reason.is_some();
+        if is_worth_a_line {
+            self.write(&Line::Run {
+                moved: tally.moved,
+                same: tally.same,
+                failed: tally.failed,
+                unsettled: tally.unsettled,
+                removed: tally.removed,
+                bytes: progress.moved_bytes(),
+                elapsed_s,
+                interrupted: is_interrupted,
+                reason: reason.as_deref(),
+            });
+        }
+        Ok((self.number, left))
+    }
+
+    /// What the agent adds to a job.
+    fn prepare(&self, making: Making) -> Result<(Job, Journal), String> {
+        let mut job = making.job;
+        job.plan.memory = Some(self.memory.clone());
+        let journal = Journal::open(&self.parts, &self.job.name);
+        let journal = journal.map_err(|error| run::chain(&error))?;
+        Ok((job, journal))
+    }
+
+    fn hear(&self, note: Option<Note>, tally: &Tally) {
+        self.status.advances(self.number, tally);
+        let Some(note) = note else {
+            return;
+        };
+        let path = note.path.to_string();
+        let job = &self.job.name;
+        match &note.result {
+            Became::Moved(version) => {
+                self.write(&Line::Copied {
+                    path: &path,
+                    bytes: version.size_bytes,
+                });
+                self.calls.notify_one();
+            }
+            // An earlier run may have moved it, and may not have said so.
+            Became::Same(_) => self.calls.notify_one(),
+            Became::Failed(reason) => {
+                tracing::warn!(job, path, reason, "failed");
+                self.status.fails(self.number, reason);
+                let path = &path;
+                self.write(&Line::Failed { path, reason });
+            }
+            Became::NoConnection(reason) => {
+                tracing::warn!(job, reason, "no connection");
+                self.status.fails(self.number, reason);
+            }
+            result => tracing::debug!(job, path, ?result),
+        }
+    }
+
+    fn write(&self, line: &Line<'_>) {
+        self.history.write(Utc::now(), line);
+    }
+
+    async fn until_ending(&self) {
+        let mut is_ending = self.is_ending.clone();
+        // The agent is gone where nobody can send any more.
+        let _ = is_ending.wait_for(|it| *it).await;
+    }
+}
+
+/// Returns at `due`, or before: the clock may be put meanwhile, and the machine may sleep.
+async fn until(due: Option<DateTime<Local>>) {
+    let Some(due) = due else {
+        return pending().await;
+    };
+    let left = (due - Local::now()).to_std().unwrap_or_default();
+    sleep(left.min(CLOCK_INTERVAL)).await;
+}
+
+/// How often the clock is looked at.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(15);

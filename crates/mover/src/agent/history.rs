@@ -1,0 +1,181 @@
+//! What a job did, for people and programs: a line of JSON for each file, command and run, in a file for each day.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
+
+use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
+use serde::Serialize;
+
+/// The history of one job.
+#[derive(Debug)]
+pub struct History {
+    folder: PathBuf,
+    keep: Duration,
+    today: Mutex<Option<(NaiveDate, File)>>,
+}
+
+/// What is written down.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Line<'a> {
+    /// A file has become whole at the destination.
+    Copied {
+        /// Below the job's source.
+        path: &'a str,
+        /// Bytes of the file.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
+    },
+    /// A file or a directory could not be moved.
+    Failed {
+        /// Below the job's source.
+        path: &'a str,
+        /// Why.
+        reason: &'a str,
+    },
+    /// A command was called for a file.
+    Called {
+        /// Below the job's source.
+        path: &'a str,
+        /// What came of the call.
+        result: &'a str,
+    },
+    /// A run has ended.
+    Run {
+        /// Files moved.
+        moved: u64,
+        /// Files that were there, or that an earlier run had taken.
+        same: u64,
+        /// Files and directories that failed.
+        failed: u64,
+        /// Files left for a later run, since they may still be written.
+        unsettled: u64,
+        /// Files removed at the source.
+        removed: u64,
+        /// Bytes moved.
+        bytes: u64,
+        /// How long the run took.
+        elapsed_s: f64,
+        /// The run was ended before its time.
+        interrupted: bool,
+        /// Why the run could not be made at all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'a str>,
+    },
+}
+
+#[derive(Serialize)]
+struct Dated<'a> {
+    at: String,
+    #[serde(flatten)]
+    line: &'a Line<'a>,
+}
+
+impl History {
+    /// The history in `folder`, of which days older than `keep` are deleted.
+    ///
+    /// # Errors
+    /// Where the folder cannot be made.
+    pub fn open(folder: &Path, keep: Duration) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            keep,
+            today: Mutex::default(),
+        })
+    }
+
+    /// Writes a line. A disk that takes none costs the line, and is told once a day.
+    pub fn write(&self, now: DateTime<Utc>, line: &Line<'_>) {
+        let dated = Dated {
+            at: now.to_rfc3339_opts(SecondsFormat::Millis, true),
+            line,
+        };
+        let mut text = serde_json::to_vec(&dated).expect("plain text and numbers");
+        text.push(b'\n');
+        let mut today = self.today.lock().expect("nobody panics with it");
+        if let Err(error) = self.append(&mut today, now.date_naive(), &text) {
+            let folder = self.folder.display();
+            tracing::warn!(%folder, %error, "the history cannot be written");
+        }
+    }
+
+    fn append(
+        &self,
+        today: &mut Option<(NaiveDate, File)>,
+        date: NaiveDate,
+        text: &[u8],
+    ) -> io::Result<()> {
+        if today.as_ref().is_none_or(|(day, _)| *day != date) {
+            let path = self.folder.join(format!("{date}.jsonl"));
+            let file = OpenOptions::new().create(true).append(true).open(path)?;
+            *today = Some((date, file));
+            self.delete_old(date);
+        }
+        let (_, file) = today.as_mut().expect("opened above");
+        file.write_all(text)
+    }
+
+    fn delete_old(&self, today: NaiveDate) {
+        let keep = TimeDelta::from_std(self.keep).unwrap_or(TimeDelta::MAX);
+        let Some(first) = today.checked_sub_signed(keep) else {
+            return;
+        };
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let day = name.to_str().and_then(|it| it.strip_suffix(".jsonl"));
+            let day = day.and_then(|it| it.parse::<NaiveDate>().ok());
+            if day.is_some_and(|it| it < first) {
+                // One that stays is deleted tomorrow.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_day_has_a_file_and_old_days_go() {
+        let folder = tempfile::tempdir().expect("room");
+        let history = History::open(folder.path(), Duration::from_secs(2 * 86_400)).expect("room");
+        let day = |day: u32| {
+            let text = format!("2026-11-{day:02}T12:00:00Z");
+            DateTime::parse_from_rfc3339(&text)
+                .expect("a time")
+                .to_utc()
+        };
+        for number in 1..=5 {
+            let line = Line::Called {
+                path: "a/b",
+                result: "done",
+            };
+            history.write(day(number), &line);
+            history.write(day(number), &line);
+        }
+        let mut names: Vec<String> = fs::read_dir(folder.path())
+            .expect("there")
+            .map(|it| {
+                it.expect("an entry")
+                    .file_name()
+                    .into_string()
+                    .expect("text")
+            })
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            ["2026-11-03.jsonl", "2026-11-04.jsonl", "2026-11-05.jsonl"]
+        );
+        let text = fs::read_to_string(folder.path().join("2026-11-05.jsonl")).expect("there");
+        let line = "{\"at\":\"2026-11-05T12:00:00.000Z\",\"event\":\"called\",\"path\":\"a/b\",\"result\":\"done\"}\n";
+        assert_eq!(text, line.repeat(2));
+    }
+}

@@ -1,0 +1,475 @@
+//! What a job of the agent remembers: files that it has taken, commands that are still to be called, when it last ran. It
+//! outlives the process and a power cut.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use ftp::listing::{Modified, Precision};
+use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::plan::{self, File, Forgetful, Standing, Taken, Version};
+
+/// The memory of one job.
+#[derive(Debug)]
+pub struct JobMemory {
+    database: Database,
+    name: String,
+    /// A command is called for each file that the job moves.
+    calls: bool,
+    settle: Duration,
+    /// What the run of now has seen.
+    run: Mutex<Run>,
+}
+
+/// What a run has seen of the source.
+#[derive(Debug, Default)]
+struct Run {
+    number: u64,
+    /// Files by the hash of their path: a million take 16 MB.
+    found: HashSet<u64>,
+    /// Files that may still be written.
+    settling: HashMap<Vec<u8>, Settling>,
+}
+
+/// A file that may still be written.
+#[derive(Debug)]
+struct Settling {
+    version: Version,
+    /// Since then it has been this version.
+    since: Instant,
+    /// The last run that has seen it.
+    run: u64,
+}
+
+/// A file for which a command is to be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// No other call of the job has this number, ever.
+    pub number: u64,
+    /// The file, below the job's roots.
+    pub path: Vec<u8>,
+    /// Bytes of the file, as far as they are known.
+    pub size_bytes: Option<u64>,
+    /// Time of the source's last change, in seconds since 1970.
+    pub modified_unix_s: Option<i64>,
+}
+
+/// A job's memory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// Another process has it.
+    #[error("another agent does the job {0}")]
+    Running(String),
+    /// The file cannot be used.
+    #[error("the memory of the job {name} cannot be used")]
+    File {
+        /// The job.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<redb::Error>,
+    },
+}
+
+/// A file, as it is written down.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Record {
+    state: State,
+    #[serde(default)]
+    size_bytes: Option<u64>,
+    #[serde(default)]
+    modified_unix_s: Option<i64>,
+    /// The time is exact to so many seconds.
+    #[serde(default)]
+    unit_s: u32,
+    /// When this was written.
+    at_unix_s: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// A run was about to move it.
+    Begun,
+    /// The destination has had it.
+    Taken,
+}
+
+/// A call, as it is written down.
+#[derive(Debug, Serialize, Deserialize)]
+struct CallRecord {
+    /// The bytes of the path in hexadecimal digits: it need not be text.
+    path: String,
+    size_bytes: Option<u64>,
+    modified_unix_s: Option<i64>,
+}
+
+impl JobMemory {
+    /// Opens the memory of the job `name` in `folder`, or begins one. `identity` says what the job moves, and where to: a job
+    /// that has become another one begins with an empty memory. A file counts as settled when its listings have been the same
+    /// for `settle`. If `calls`, a command is called for each file that is moved.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if another process has it, or the file cannot be used.
+    pub fn open(
+        folder: &Path,
+        name: &str,
+        identity: &str,
+        settle: Duration,
+        calls: bool,
+    ) -> Result<Self, MemoryError> {
+        let path = folder.join(format!("{name}.redb"));
+        let database = match Database::create(path) {
+            Ok(database) => database,
+            Err(DatabaseError::DatabaseAlreadyOpen) => {
+                return Err(MemoryError::Running(name.to_owned()));
+            }
+            Err(error) => return Err(unusable(name, error)),
+        };
+        let memory = Self {
+            database,
+            name: name.to_owned(),
+            calls,
+            settle,
+            run: Mutex::default(),
+        };
+        let begun = memory.begin_as(identity);
+        begun.map_err(|error| unusable(name, error))?;
+        Ok(memory)
+    }
+
+    /// Forgets all if the job is another one. The tables are there afterwards.
+    fn begin_as(&self, identity: &str) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut texts = transaction.open_table(TEXTS)?;
+            let known = texts.get(IDENTITY)?.map(|it| it.value().to_owned());
+            if known.as_deref() != Some(identity) {
+                if known.is_some() {
+                    transaction.delete_table(FILES)?;
+                }
+                texts.insert(IDENTITY, identity)?;
+            }
+            transaction.open_table(FILES)?;
+            transaction.open_table(CALLS)?;
+            transaction.open_table(NUMBERS)?;
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// When the job was last started, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read.
+    pub fn last_start_unix_ms(&self) -> Result<Option<i64>, MemoryError> {
+        let read = || -> Result<Option<i64>, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let numbers = transaction.open_table(NUMBERS)?;
+            Ok(numbers.get(LAST_START)?.map(|it| it.value().cast_signed()))
+        };
+        read().map_err(|error| unusable(&self.name, error))
+    }
+
+    /// The job starts.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if it cannot be written down.
+    pub fn started(&self, unix_ms: i64) -> Result<(), MemoryError> {
+        let mut run = self.run.lock().expect("nobody panics with it");
+        let last = run.number;
+        // What the last run has not seen is gone.
+        run.settling.retain(|_, it| it.run == last);
+        run.found.clear();
+        run.number += 1;
+        drop(run);
+        self.write(|transaction| {
+            let mut numbers = transaction.open_table(NUMBERS)?;
+            numbers.insert(LAST_START, unix_ms.cast_unsigned())?;
+            Ok(())
+        })
+    }
+
+    /// The calls that are still to be made, the first ones first: `most` at most, with numbers from `from` on.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read.
+    pub fn calls(&self, from: u64, most: usize) -> Result<Vec<Call>, MemoryError> {
+        let read = || -> Result<Vec<Call>, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let table = transaction.open_table(CALLS)?;
+            let mut calls = Vec::new();
+            for entry in table.range(from..)?.take(most) {
+                let (number, record) = entry?;
+                calls.extend(call(number.value(), record.value()));
+            }
+            Ok(calls)
+        };
+        read().map_err(|error| unusable(&self.name, error))
+    }
+
+    /// A call has been made.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if it cannot be written down.
+    pub fn called(&self, number: u64) -> Result<(), MemoryError> {
+        self.write(|transaction| {
+            transaction.open_table(CALLS)?.remove(number)?;
+            Ok(())
+        })
+    }
+
+    /// How many files the job remembers.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read.
+    pub fn files(&self) -> Result<u64, MemoryError> {
+        use redb::ReadableTableMetadata as _;
+        let read = || -> Result<u64, redb::Error> {
+            Ok(self.database.begin_read()?.open_table(FILES)?.len()?)
+        };
+        read().map_err(|error| unusable(&self.name, error))
+    }
+
+    /// Forgets files that were taken before `before_unix_s`, and that a run, which has seen all of the source, has not seen.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if it cannot be written down.
+    pub fn forget(&self, before_unix_s: i64) -> Result<(), MemoryError> {
+        let run = self.run.lock().expect("nobody panics with it");
+        let is_there = |path: &[u8]| run.found.contains(&xxh3_64(path));
+        self.write(|transaction| {
+            let mut files = transaction.open_table(FILES)?;
+            files.retain(|path, record| {
+                let at = read_record(record).map(|it| it.at_unix_s);
+                at.is_some_and(|it| it >= before_unix_s) || is_there(path)
+            })?;
+            Ok(())
+        })
+    }
+
+    fn write(
+        &self,
+        work: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), MemoryError> {
+        self.commit(work)
+            .map_err(|error| unusable(&self.name, error))
+    }
+
+    fn commit(
+        &self,
+        work: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        work(&transaction)?;
+        Ok(transaction.commit()?)
+    }
+
+    fn record(&self, path: &[u8]) -> Option<Record> {
+        let read = || -> Result<Option<Record>, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let files = transaction.open_table(FILES)?;
+            Ok(files.get(path)?.and_then(|it| read_record(it.value())))
+        };
+        let read = read();
+        read.inspect_err(
+            |error| tracing::warn!(job = self.name, %error, "the memory cannot be read"),
+        )
+        .ok()
+        .flatten()
+    }
+
+    fn forgetful(&self, error: redb::Error) -> Forgetful {
+        Forgetful {
+            name: self.name.clone(),
+            source: Box::new(error),
+        }
+    }
+}
+
+impl plan::Memory for JobMemory {
+    fn standing(&self, file: &File, now: Instant) -> Standing {
+        let path = file.path.to_bytes();
+        let mut run = self.run.lock().expect("nobody panics with it");
+        run.found.insert(xxh3_64(&path));
+        let version = file.version();
+        let record = self.record(&path);
+        if let Some(record) = record
+            && record.state == State::Taken
+            && record.version().is_same_as(&version)
+        {
+            return Standing::Taken;
+        }
+        match self.settle.is_zero() || run.is_settled(&path, version, now, self.settle) {
+            true => Standing::New,
+            false => Standing::Unsettled,
+        }
+    }
+
+    fn begin(&self, files: &[File]) -> Result<(), Forgetful> {
+        let at_unix_s = now_unix_s();
+        let begun = self.commit(|transaction| {
+            let mut table = transaction.open_table(FILES)?;
+            for file in files {
+                let record = Record::new(State::Begun, file.version(), at_unix_s);
+                table.insert(file.path.to_bytes().as_slice(), record.write().as_slice())?;
+            }
+            Ok(())
+        });
+        begun.map_err(|error| self.forgetful(error))
+    }
+
+    fn took(&self, taken: &[Taken]) -> Result<(), Forgetful> {
+        let at_unix_s = now_unix_s();
+        let took = self.commit(|transaction| {
+            let mut files = transaction.open_table(FILES)?;
+            let mut calls = transaction.open_table(CALLS)?;
+            let mut numbers = transaction.open_table(NUMBERS)?;
+            let mut number = numbers.get(NEXT_CALL)?.map_or(0, |it| it.value());
+            for taken in taken {
+                let path = taken.path.to_bytes();
+                let before = files.get(path.as_slice())?;
+                let before = before.and_then(|it| read_record(it.value()));
+                let was_begun = before.is_some_and(|it| it.state == State::Begun);
+                let record = Record::new(State::Taken, taken.version, at_unix_s);
+                files.insert(path.as_slice(), record.write().as_slice())?;
+                // An earlier run may have been killed before it could say that the file is there.
+                if self.calls && (taken.is_moved || was_begun) {
+                    calls.insert(number, CallRecord::of(&path, taken.version).as_slice())?;
+                    number += 1;
+                }
+            }
+            numbers.insert(NEXT_CALL, number)?;
+            Ok(())
+        });
+        took.map_err(|error| self.forgetful(error))?;
+        let mut run = self.run.lock().expect("nobody panics with it");
+        for taken in taken {
+            run.settling.remove(&taken.path.to_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Whether the listings of a file have been the same for as long as they must.
+    fn is_settled(
+        &mut self,
+        path: &[u8],
+        version: Version,
+        now: Instant,
+        settle: Duration,
+    ) -> bool {
+        let run = self.number;
+        if let Some(settling) = self.settling.get_mut(path) {
+            settling.run = run;
+            if !settling.version.is_same_as(&version) {
+                (settling.version, settling.since) = (version, now);
+            }
+            return now.saturating_duration_since(settling.since) >= settle;
+        }
+        // Of a source with more such files, the others wait for the first ones.
+        if self.settling.len() < SETTLING_MAX {
+            let since = now;
+            let settling = Settling {
+                version,
+                since,
+                run,
+            };
+            self.settling.insert(path.to_vec(), settling);
+        }
+        false
+    }
+}
+
+impl Record {
+    fn new(state: State, version: Version, at_unix_s: i64) -> Self {
+        Self {
+            state,
+            size_bytes: version.size_bytes,
+            modified_unix_s: version.modified.map(|it| it.unix_s),
+            unit_s: match version.modified.map(|it| it.precision) {
+                None | Some(Precision::Second) => 1,
+                Some(Precision::Minute) => 60,
+                Some(Precision::Day) => 86_400,
+            },
+            at_unix_s,
+        }
+    }
+
+    fn version(&self) -> Version {
+        let precision = match self.unit_s {
+            ..=1 => Precision::Second,
+            2..=60 => Precision::Minute,
+            _ => Precision::Day,
+        };
+        Version {
+            size_bytes: self.size_bytes,
+            modified: self
+                .modified_unix_s
+                .map(|unix_s| Modified { unix_s, precision }),
+        }
+    }
+
+    fn write(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain numbers")
+    }
+}
+
+impl CallRecord {
+    fn of(path: &[u8], version: Version) -> Vec<u8> {
+        let record = Self {
+            path: path.iter().map(|it| format!("{it:02x}")).collect(),
+            size_bytes: version.size_bytes,
+            modified_unix_s: version.modified.map(|it| it.unix_s),
+        };
+        serde_json::to_vec(&record).expect("plain text and numbers")
+    }
+}
+
+fn read_record(bytes: &[u8]) -> Option<Record> {
+    serde_json::from_slice(bytes).ok()
+}
+
+fn call(number: u64, record: &[u8]) -> Option<Call> {
+    let record: CallRecord = serde_json::from_slice(record).ok()?;
+    let digits = record.path.as_bytes().chunks(2);
+    let bytes = digits.map(|it| u8::from_str_radix(str::from_utf8(it).ok()?, 16).ok());
+    Some(Call {
+        number,
+        path: bytes.collect::<Option<Vec<u8>>>()?,
+        size_bytes: record.size_bytes,
+        modified_unix_s: record.modified_unix_s,
+    })
+}
+
+fn unusable(name: &str, error: impl Into<redb::Error>) -> MemoryError {
+    MemoryError::File {
+        name: name.to_owned(),
+        source: Box::new(error.into()),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "dates what is written")]
+fn now_unix_s() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
+}
+
+const FILES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("files");
+const CALLS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("calls");
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
+const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
+
+const IDENTITY: &str = "identity";
+const LAST_START: &str = "last start";
+const NEXT_CALL: &str = "next call";
+
+/// Files of a source that are watched until they have settled; some 100 bytes each.
+const SETTLING_MAX: usize = 100_000;

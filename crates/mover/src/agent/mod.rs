@@ -1,0 +1,27 @@
+//! Runs jobs on schedules, and when watched folders change; remembers what was taken; calls commands for files.
+//!
+//! [`Timetable`] decides which job runs when, without a clock. [`JobMemory`] outlives the process: a file is taken once, and
+//! its command is called once, however often the agent is killed. [`run`] drives both.
+
+mod calls;
+mod driver;
+mod history;
+mod memory;
+mod pages;
+mod schedule;
+mod status;
+#[cfg(test)]
+mod tests;
+mod timetable;
+mod watch;
+
+pub use self::{
+    calls::Caller,
+    driver::{AgentError, AgentJob, Making, folder, run},
+    history::{History, Line},
+    memory::{Call, JobMemory, MemoryError},
+    pages::serve,
+    schedule::{Schedule, ScheduleError},
+    status::{JobStatus, LastRun, Snapshot, Status},
+    timetable::{Left, Times, Timetable},
+};

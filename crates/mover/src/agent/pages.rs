@@ -1,0 +1,33 @@
+//! The agent over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`](super::Snapshot).
+
+use std::{io, sync::Arc};
+
+use axum::{Json, Router, extract::State, response::IntoResponse, routing::get};
+use gateway::{
+    admin::{as_metrics, serve_router},
+    target::Host,
+};
+use tokio::net::TcpListener;
+
+use super::status::{Snapshot, Status};
+
+/// Serves until the task is dropped, for requests under the address of the listener, loopback, and `hosts`.
+///
+/// # Errors
+/// That of the listener.
+pub async fn serve(listener: TcpListener, hosts: Vec<Host>, status: Arc<Status>) -> io::Result<()> {
+    let router = Router::new()
+        .route("/status.json", get(snapshot))
+        .route("/metrics", get(metrics))
+        .with_state(status);
+    // A wrong name is told to who used it.
+    serve_router(listener, hosts, router, |_| false).await
+}
+
+async fn snapshot(State(status): State<Arc<Status>>) -> Json<Snapshot> {
+    Json(status.snapshot())
+}
+
+async fn metrics(State(status): State<Arc<Status>>) -> impl IntoResponse {
+    as_metrics(status.snapshot().to_metrics())
+}

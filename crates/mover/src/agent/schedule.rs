@@ -1,0 +1,173 @@
+//! When a job is to run: every so often, or at times of the day and the calendar.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use chrono::{DateTime, TimeDelta, TimeZone};
+use croner::Cron;
+use units::parse_duration;
+
+/// When a job is to run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Schedule {
+    /// So long after the last start.
+    Every(Duration),
+    /// At the times of a cron expression, in the zone of the agent.
+    Cron(Box<Cron>),
+}
+
+/// A text is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// No duration, or one that is too short.
+    #[error("{0:?} is no interval: expected a time of a second at least, such as \"10 min\"")]
+    Every(String),
+    /// No cron expression.
+    #[error("{text:?} is no cron expression: {why}")]
+    Cron {
+        /// The text.
+        text: String,
+        /// What the parser says.
+        why: String,
+    },
+}
+
+impl Schedule {
+    /// Reads `"10 min"`.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Every`] if the text is no duration, or one below a second.
+    pub fn every(text: &str) -> Result<Self, ScheduleError> {
+        match parse_duration(text) {
+            Ok(interval) if interval >= EVERY_MIN => Ok(Self::Every(interval)),
+            _ => Err(ScheduleError::Every(text.to_owned())),
+        }
+    }
+
+    /// Reads a cron expression of five fields: minute, hour, day, month, weekday; or six, with seconds in front.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Cron`] if the text is none.
+    pub fn cron(text: &str) -> Result<Self, ScheduleError> {
+        match Cron::from_str(text) {
+            Ok(cron) => Ok(Self::Cron(Box::new(cron))),
+            Err(error) => Err(ScheduleError::Cron {
+                text: text.to_owned(),
+                why: error.to_string(),
+            }),
+        }
+    }
+
+    /// The first time after `last` at which the job is to run; `None` where the calendar has no such day any more.
+    ///
+    /// Where clocks are put forward, a job whose time is left out runs at the first moment after the gap. Where clocks are put
+    /// back, a job of a fixed time runs once, and a job of every hour runs in each of the two hours.
+    pub fn after<Z: TimeZone>(&self, last: &DateTime<Z>) -> Option<DateTime<Z>> {
+        match self {
+            Self::Every(interval) => {
+                let interval = TimeDelta::from_std(*interval).ok()?;
+                last.clone().checked_add_signed(interval)
+            }
+            Self::Cron(cron) => cron.find_next_occurrence(last, false).ok(),
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every(interval) => write!(f, "every {} s", interval.as_secs_f64()),
+            Self::Cron(cron) => write!(f, "cron {}", cron.pattern),
+        }
+    }
+}
+
+/// A shorter interval is a mistake.
+const EVERY_MIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use chrono_tz::{Europe::Berlin, Tz};
+
+    use super::*;
+
+    fn at(text: &str) -> DateTime<Tz> {
+        let time = DateTime::parse_from_rfc3339(text).expect("a time");
+        time.with_timezone(&Berlin)
+    }
+
+    /// The times from `from` on, before `to`.
+    fn times(schedule: &Schedule, from: &str, to: &str) -> Vec<String> {
+        let mut last = at(from);
+        let mut times = Vec::new();
+        while let Some(next) = schedule.after(&last).filter(|it| *it < at(to)) {
+            assert!(next > last, "time goes on: {last} {next}");
+            times.push(next.format("%d %H:%M%:z").to_string());
+            last = next;
+        }
+        times
+    }
+
+    #[test]
+    fn a_nightly_job_runs_once_in_each_night_also_when_clocks_change() {
+        let nightly = Schedule::cron("30 2 * * *").expect("cron");
+        // On 29 March 2026 Berlin has no 02:30, on 25 October it has two.
+        assert_eq!(
+            times(
+                &nightly,
+                "2026-03-28T00:00:00+01:00",
+                "2026-03-31T00:00:00+02:00"
+            ),
+            ["28 02:30+01:00", "29 03:00+02:00", "30 02:30+02:00"]
+        );
+        assert_eq!(
+            times(
+                &nightly,
+                "2026-10-24T00:00:00+02:00",
+                "2026-10-27T00:00:00+01:00"
+            ),
+            ["24 02:30+02:00", "25 02:30+02:00", "26 02:30+01:00"]
+        );
+    }
+
+    #[test]
+    fn an_hourly_job_runs_in_each_hour_that_there_is() {
+        let hourly = Schedule::cron("15 * * * *").expect("cron");
+        let spring = times(
+            &hourly,
+            "2026-03-29T00:00:00+01:00",
+            "2026-03-30T00:00:00+02:00",
+        );
+        let autumn = times(
+            &hourly,
+            "2026-10-25T00:00:00+02:00",
+            "2026-10-26T00:00:00+01:00",
+        );
+        assert_eq!((spring.len(), autumn.len()), (23, 25));
+        let often = Schedule::every("10 min").expect("a time");
+        let spring = times(
+            &often,
+            "2026-03-29T00:00:00+01:00",
+            "2026-03-30T00:00:00+02:00",
+        );
+        assert_eq!(spring.len(), 23 * 6 - 1);
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_refused_with_its_reason() {
+        let said = Schedule::every("0 s").expect_err("too short").to_string();
+        assert!(said.contains("a second at least"), "{said}");
+        let said = Schedule::cron("61 * * * *")
+            .expect_err("no minute")
+            .to_string();
+        assert!(
+            said.starts_with("\"61 * * * *\" is no cron expression: "),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_day_that_never_comes_is_no_time() {
+        let never = Schedule::cron("0 0 30 2 *").expect("cron");
+        assert_eq!(never.after(&at("2026-01-01T00:00:00+01:00")), None);
+    }
+}

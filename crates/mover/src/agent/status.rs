@@ -1,0 +1,255 @@
+//! What an agent does now, and what it has done: one snapshot for programs and for Prometheus.
+
+use std::{
+    fmt::Write as _,
+    sync::{Arc, Mutex},
+};
+
+use serde::Serialize;
+
+use crate::{plan::Tally, run::Progress};
+
+/// What an agent does now, shared between the agent and who asks.
+#[derive(Debug)]
+pub struct Status {
+    started_unix_s: i64,
+    jobs: Mutex<Vec<Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    status: JobStatus,
+    /// Of the run of now.
+    progress: Option<Arc<Progress>>,
+}
+
+/// What an agent does now, and what it has done since its start.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    /// Start of the agent, in seconds since 1970.
+    pub started_unix_s: i64,
+    /// The jobs, in the order of the configuration.
+    pub jobs: Vec<JobStatus>,
+}
+
+/// One job.
+#[derive(Debug, Clone, Serialize)]
+pub struct JobStatus {
+    /// Its name.
+    pub name: String,
+    /// Where its files are.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// A run is under way.
+    pub is_running: bool,
+    /// When it is to start next, in seconds since 1970.
+    pub next_start_unix_s: Option<i64>,
+    /// The run of now; or the last one.
+    pub run: Option<LastRun>,
+    /// Runs since the start of the agent.
+    pub runs_total: u64,
+    /// Runs with failures.
+    pub runs_failed_total: u64,
+    /// Files moved by runs that have ended.
+    pub files_total: u64,
+    /// Bytes moved by them.
+    pub bytes_total: u64,
+}
+
+/// A run of a job.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct LastRun {
+    /// Its start, in seconds since 1970.
+    pub started_unix_s: i64,
+    /// How long it took; `None` while it runs.
+    pub elapsed_s: Option<f64>,
+    /// Files to be moved, as far as they are known.
+    pub files_wanted: u64,
+    /// Files moved.
+    pub files_moved: u64,
+    /// Bytes to be moved, as far as they are known.
+    pub bytes_wanted: u64,
+    /// Bytes moved.
+    pub bytes_moved: u64,
+    /// Files and directories that failed.
+    pub files_failed: u64,
+    /// Files left for a later run, since they may still be written.
+    pub files_unsettled: u64,
+    /// The last thing that went wrong.
+    pub error: Option<String>,
+}
+
+impl Status {
+    /// The status of an agent that starts, with these jobs: name, source, destination.
+    pub fn new(started_unix_s: i64, jobs: impl IntoIterator<Item = [String; 3]>) -> Self {
+        let jobs = jobs.into_iter().map(|[name, from, to]| Entry {
+            status: JobStatus {
+                name,
+                from,
+                to,
+                is_running: false,
+                next_start_unix_s: None,
+                run: None,
+                runs_total: 0,
+                runs_failed_total: 0,
+                files_total: 0,
+                bytes_total: 0,
+            },
+            progress: None,
+        });
+        Self {
+            started_unix_s,
+            jobs: Mutex::new(jobs.collect()),
+        }
+    }
+
+    /// What is the case now.
+    pub fn snapshot(&self) -> Snapshot {
+        let jobs = self.jobs.lock().expect("nobody panics with it");
+        let now = jobs.iter().map(|it| {
+            let mut status = it.status.clone();
+            if let (Some(run), Some(progress)) = (&mut status.run, &it.progress) {
+                run.bytes_moved = progress.moved_bytes();
+            }
+            status
+        });
+        Snapshot {
+            started_unix_s: self.started_unix_s,
+            jobs: now.collect(),
+        }
+    }
+
+    pub(super) fn waits(&self, job: usize, next_start_unix_s: Option<i64>) {
+        self.change(job, |it| it.status.next_start_unix_s = next_start_unix_s);
+    }
+
+    pub(super) fn begins(&self, job: usize, started_unix_s: i64, progress: Arc<Progress>) {
+        self.change(job, |it| {
+            it.progress = Some(progress);
+            it.status.is_running = true;
+            it.status.run = Some(LastRun {
+                started_unix_s,
+                ..LastRun::default()
+            });
+        });
+    }
+
+    pub(super) fn advances(&self, job: usize, tally: &Tally) {
+        self.change(job, |it| it.count(tally));
+    }
+
+    pub(super) fn fails(&self, job: usize, error: &str) {
+        self.change(job, |it| {
+            if let Some(run) = &mut it.status.run {
+                run.error = Some(error.to_owned());
+            }
+        });
+    }
+
+    pub(super) fn ends(&self, job: usize, elapsed_s: f64, is_failed: bool) {
+        self.change(job, |it| {
+            let moved_bytes = it.progress.take().map_or(0, |it| it.moved_bytes());
+            let status = &mut it.status;
+            status.is_running = false;
+            status.runs_total += 1;
+            status.runs_failed_total += u64::from(is_failed);
+            status.bytes_total += moved_bytes;
+            if let Some(run) = &mut status.run {
+                run.elapsed_s = Some(elapsed_s);
+                run.bytes_moved = moved_bytes;
+                status.files_total += run.files_moved;
+            }
+        });
+    }
+
+    fn change(&self, job: usize, change: impl FnOnce(&mut Entry)) {
+        change(&mut self.jobs.lock().expect("nobody panics with it")[job]);
+    }
+}
+
+impl Entry {
+    fn count(&mut self, tally: &Tally) {
+        if let Some(run) = &mut self.status.run {
+            run.files_wanted = tally.wanted;
+            run.files_moved = tally.moved;
+            run.bytes_wanted = tally.bytes_wanted;
+            run.files_failed = tally.failed;
+            run.files_unsettled = tally.unsettled;
+        }
+    }
+}
+
+impl Snapshot {
+    /// The text format of Prometheus, version 0.0.4.
+    pub fn to_metrics(&self) -> String {
+        let mut text = String::new();
+        let run = |it: &JobStatus| it.run.clone().unwrap_or_default();
+        type Read = Box<dyn Fn(&JobStatus) -> f64>;
+        let metrics: [(&str, &str, &str, Read); 9] = [
+            (
+                "longhaul_job_running",
+                "gauge",
+                "1 while a run of the job is under way",
+                Box::new(|it| f64::from(u8::from(it.is_running))),
+            ),
+            (
+                "longhaul_job_runs_total",
+                "counter",
+                "Runs that have ended since the start of the agent",
+                Box::new(|it| it.runs_total as f64),
+            ),
+            (
+                "longhaul_job_runs_failed_total",
+                "counter",
+                "Runs that have ended with failures",
+                Box::new(|it| it.runs_failed_total as f64),
+            ),
+            (
+                "longhaul_job_files_total",
+                "counter",
+                "Files moved by runs that have ended",
+                Box::new(|it| it.files_total as f64),
+            ),
+            (
+                "longhaul_job_bytes_total",
+                "counter",
+                "Bytes moved by runs that have ended",
+                Box::new(|it| it.bytes_total as f64),
+            ),
+            (
+                "longhaul_job_run_start_time_seconds",
+                "gauge",
+                "Unix time of the start of the run of now, or of the last one",
+                Box::new(move |it| run(it).started_unix_s as f64),
+            ),
+            (
+                "longhaul_job_run_bytes",
+                "gauge",
+                "Bytes moved by the run of now, or by the last one",
+                Box::new(move |it| run(it).bytes_moved as f64),
+            ),
+            (
+                "longhaul_job_run_files_failed",
+                "gauge",
+                "Files and directories that have failed in the run of now, or in the last one",
+                Box::new(move |it| run(it).files_failed as f64),
+            ),
+            (
+                "longhaul_job_next_start_time_seconds",
+                "gauge",
+                "Unix time at which the job is to start next; 0 for none",
+                Box::new(|it| it.next_start_unix_s.unwrap_or_default() as f64),
+            ),
+        ];
+        for (name, kind, help, read) in metrics {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for job in &self.jobs {
+                // The name of a job has letters, digits, and no quotes.
+                let _ = writeln!(text, "{name}{{job=\"{}\"}} {}", job.name, read(job));
+            }
+        }
+        text
+    }
+}

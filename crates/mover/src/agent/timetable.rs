@@ -1,0 +1,342 @@
+//! Which job of an agent runs when: by schedules, by what a watched folder tells, and again where something is left.
+//!
+//! Times go in, jobs come out. No clock, no timer: the driver tells the time of the wall clock, which may be put forward and
+//! back, and tests run years in milliseconds.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, TimeZone};
+
+use super::schedule::Schedule;
+
+/// The times of all jobs, in one zone.
+#[derive(Debug)]
+pub struct Timetable<Z: TimeZone> {
+    jobs: Vec<Job<Z>>,
+}
+
+/// When one job is to run.
+#[derive(Debug, Clone)]
+pub struct Times {
+    /// By the clock.
+    pub schedule: Schedule,
+    /// It runs also when its folder changes, and when the agent starts.
+    pub is_watched: bool,
+    /// A file counts as settled after this time.
+    pub settle: Duration,
+}
+
+/// What a run has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing.
+    Nothing,
+    /// Files that may still be written.
+    Unsettled,
+    /// Something failed.
+    Failures,
+}
+
+#[derive(Debug)]
+struct Job<Z: TimeZone> {
+    times: Times,
+    last_start: Option<DateTime<Z>>,
+    /// When `scheduled` was reckoned.
+    reckoned: DateTime<Z>,
+    /// By the schedule.
+    scheduled: Option<DateTime<Z>>,
+    /// By what the folder told, or by what the last run has left.
+    wanted: Option<DateTime<Z>>,
+    is_running: bool,
+    /// Runs in a row with failures.
+    failures: u32,
+}
+
+impl<Z: TimeZone> Timetable<Z> {
+    /// The times of jobs, each with the time of its last start, if it was ever started.
+    ///
+    /// A job whose time has passed since its last start runs at once, once. A job with an interval that was never started
+    /// runs at once; one with a calendar waits for its time.
+    pub fn new(jobs: Vec<(Times, Option<DateTime<Z>>)>, now: &DateTime<Z>) -> Self {
+        let jobs = jobs.into_iter().map(|(times, last_start)| {
+            let mut job = Job {
+                times,
+                last_start,
+                reckoned: now.clone(),
+                scheduled: None,
+                wanted: None,
+                is_running: false,
+                failures: 0,
+            };
+            let is_new = job.last_start.is_none();
+            match job.times.schedule {
+                Schedule::Every(_) if is_new => job.scheduled = Some(now.clone()),
+                _ => job.reschedule(now),
+            }
+            // What came into the folder meanwhile has told nobody.
+            job.wanted = job.times.is_watched.then(|| now.clone());
+            job
+        });
+        Self {
+            jobs: jobs.collect(),
+        }
+    }
+
+    /// A job that is to start now. It runs until [`ended`](Self::ended).
+    pub fn poll(&mut self, now: &DateTime<Z>) -> Option<usize> {
+        for job in &mut self.jobs {
+            job.follow_clock(now);
+        }
+        let is_due = |it: &Job<Z>| !it.is_running && it.due().is_some_and(|due| due <= *now);
+        let first = self.jobs.iter().position(is_due)?;
+        let job = &mut self.jobs[first];
+        job.is_running = true;
+        job.last_start = Some(now.clone());
+        job.wanted = None;
+        job.reschedule(now);
+        Some(first)
+    }
+
+    /// When a job is to start next, if no clock is put and nothing else happens.
+    pub fn due(&self) -> Option<DateTime<Z>> {
+        let waiting = self.jobs.iter().filter(|it| !it.is_running);
+        waiting.filter_map(Job::due).min()
+    }
+
+    /// When this job is to start next; while it runs, when it is to start then.
+    pub fn next(&self, job: usize) -> Option<DateTime<Z>> {
+        self.jobs[job].due()
+    }
+
+    /// The folder of a job has changed.
+    pub fn noticed(&mut self, job: usize, now: &DateTime<Z>) {
+        let job = &mut self.jobs[job];
+        job.want(now, job.times.settle);
+    }
+
+    /// A job is to run at once.
+    pub fn asked(&mut self, job: usize, now: &DateTime<Z>) {
+        self.jobs[job].want(now, Duration::ZERO);
+    }
+
+    /// A run has ended.
+    pub fn ended(&mut self, job: usize, left: Left, now: &DateTime<Z>) {
+        let job = &mut self.jobs[job];
+        job.is_running = false;
+        match left {
+            Left::Nothing => job.failures = 0,
+            Left::Unsettled => {
+                job.failures = 0;
+                let settle = job.times.settle;
+                job.want(now, settle);
+            }
+            Left::Failures => {
+                let doublings = job.failures.min(RETRY_DOUBLINGS);
+                job.failures += 1;
+                job.want(now, RETRY_FIRST * 2_u32.pow(doublings));
+            }
+        }
+    }
+}
+
+impl<Z: TimeZone> Job<Z> {
+    fn due(&self) -> Option<DateTime<Z>> {
+        self.scheduled.iter().chain(&self.wanted).min().cloned()
+    }
+
+    fn want(&mut self, now: &DateTime<Z>, after: Duration) {
+        let at = later(now, after);
+        if self.wanted.as_ref().is_none_or(|wanted| *wanted > at) {
+            self.wanted = Some(at);
+        }
+    }
+
+    /// The next time by the schedule.
+    fn reschedule(&mut self, now: &DateTime<Z>) {
+        let last = self.last_start.as_ref().unwrap_or(now);
+        self.reckoned = now.clone();
+        self.scheduled = self.times.schedule.after(last);
+    }
+
+    /// Where the clock was put back, nothing waits for the times that it had shown.
+    fn follow_clock(&mut self, now: &DateTime<Z>) {
+        let is_put_back = |it: &DateTime<Z>| it > now;
+        if is_put_back(&self.reckoned) || self.last_start.as_ref().is_some_and(is_put_back) {
+            self.last_start = self.last_start.take().map(|it| it.min(now.clone()));
+            self.reschedule(now);
+        }
+        let latest = later(now, self.times.settle.max(RETRY_MAX));
+        if self.wanted.as_ref().is_some_and(|it| *it > latest) {
+            self.wanted = Some(latest);
+        }
+    }
+}
+
+fn later<Z: TimeZone>(now: &DateTime<Z>, after: Duration) -> DateTime<Z> {
+    let after = TimeDelta::from_std(after).unwrap_or(TimeDelta::MAX);
+    now.clone()
+        .checked_add_signed(after)
+        .unwrap_or_else(|| now.clone())
+}
+
+/// A run with failures is made again after this time, and after twice as long each time.
+const RETRY_FIRST: Duration = Duration::from_secs(60);
+
+const RETRY_DOUBLINGS: u32 = 5;
+
+const RETRY_MAX: Duration = Duration::from_secs(60 * 32);
+
+#[cfg(test)]
+mod tests {
+    use chrono::Utc;
+
+    use super::*;
+
+    fn at(minutes: f64) -> DateTime<Utc> {
+        let start = DateTime::parse_from_rfc3339("2026-11-25T00:00:00Z").expect("a time");
+        start.to_utc() + TimeDelta::milliseconds((minutes * 60e3) as i64)
+    }
+
+    fn every(minutes: u64) -> Times {
+        Times {
+            schedule: Schedule::Every(Duration::from_secs(60 * minutes)),
+            is_watched: false,
+            settle: Duration::from_secs(10),
+        }
+    }
+
+    fn watched() -> Times {
+        Times {
+            schedule: Schedule::Every(Duration::from_secs(86_400)),
+            is_watched: true,
+            settle: Duration::from_secs(30),
+        }
+    }
+
+    fn cron(text: &str) -> Times {
+        Times {
+            schedule: Schedule::cron(text).expect("cron"),
+            is_watched: false,
+            settle: Duration::ZERO,
+        }
+    }
+
+    /// Minutes at which jobs start until `end`, where each run takes `takes` minutes and leaves nothing.
+    fn starts(table: &mut Timetable<Utc>, from: f64, end: f64, takes: f64) -> Vec<(usize, f64)> {
+        let mut starts = Vec::new();
+        let mut ends: Vec<(f64, usize)> = Vec::new();
+        let mut now = from;
+        while now <= end {
+            ends.retain(|(when, job)| {
+                if *when <= now {
+                    table.ended(*job, Left::Nothing, &at(*when));
+                }
+                *when > now
+            });
+            while let Some(job) = table.poll(&at(now)) {
+                starts.push((job, now));
+                ends.push((now + takes, job));
+            }
+            now += 0.25;
+        }
+        starts
+    }
+
+    #[test]
+    fn an_interval_counts_from_the_last_start_also_over_a_restart() {
+        let mut table = Timetable::new(vec![(every(10), None)], &at(0.0));
+        assert_eq!(
+            starts(&mut table, 0.0, 25.0, 1.0),
+            [(0, 0.0), (0, 10.0), (0, 20.0)]
+        );
+        let mut again = Timetable::new(vec![(every(10), Some(at(20.0)))], &at(26.0));
+        assert_eq!(starts(&mut again, 26.0, 41.0, 1.0), [(0, 30.0), (0, 40.0)]);
+        let mut late = Timetable::new(vec![(every(10), Some(at(20.0)))], &at(95.0));
+        assert_eq!(
+            starts(&mut late, 95.0, 106.0, 1.0),
+            [(0, 95.0), (0, 105.0)],
+            "what was missed is done once"
+        );
+    }
+
+    #[test]
+    fn a_calendar_waits_for_its_time_and_makes_up_for_one_that_passed() {
+        let mut table = Timetable::new(vec![(cron("30 * * * *"), None)], &at(0.0));
+        assert_eq!(starts(&mut table, 0.0, 91.0, 1.0), [(0, 30.0), (0, 90.0)]);
+        let mut late = Timetable::new(vec![(cron("30 * * * *"), Some(at(30.0)))], &at(200.0));
+        assert_eq!(
+            starts(&mut late, 200.0, 211.0, 1.0),
+            [(0, 200.0), (0, 210.0)]
+        );
+    }
+
+    #[test]
+    fn a_run_that_takes_longer_than_the_interval_is_followed_by_the_next_and_not_joined_by_it() {
+        let mut table = Timetable::new(vec![(every(10), None)], &at(0.0));
+        assert_eq!(
+            starts(&mut table, 0.0, 50.0, 15.0),
+            [(0, 0.0), (0, 15.0), (0, 30.0), (0, 45.0)]
+        );
+    }
+
+    #[test]
+    fn a_change_of_the_folder_starts_a_job_when_it_can_have_settled() {
+        let mut table = Timetable::new(vec![(watched(), None)], &at(0.0));
+        assert_eq!(table.poll(&at(0.0)), Some(0), "what is there already");
+        table.ended(0, Left::Nothing, &at(0.0));
+        assert_eq!(table.due(), Some(at(24.0 * 60.0)));
+        table.noticed(0, &at(5.0));
+        table.noticed(0, &at(5.25));
+        assert_eq!(table.due(), Some(at(5.5)));
+        assert_eq!(starts(&mut table, 5.25, 20.0, 1.0), [(0, 5.5)]);
+        let mut again = Timetable::new(vec![(watched(), Some(at(5.5)))], &at(20.0));
+        assert_eq!(
+            again.due(),
+            Some(at(20.0)),
+            "nobody told of what came meanwhile"
+        );
+        assert_eq!(again.poll(&at(20.0)), Some(0));
+        table.noticed(0, &at(21.0));
+        assert_eq!(table.poll(&at(21.5)), Some(0));
+        table.noticed(0, &at(21.6));
+        assert_eq!(table.poll(&at(22.2)), None, "it still runs");
+        table.ended(0, Left::Unsettled, &at(22.3));
+        assert_eq!(
+            table.poll(&at(22.3)),
+            Some(0),
+            "a change while it ran counts"
+        );
+    }
+
+    #[test]
+    fn failures_are_tried_again_ever_more_rarely_and_never_later_than_the_schedule() {
+        let mut table = Timetable::new(vec![(watched(), None)], &at(0.0));
+        let mut now = 0.0;
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            assert_eq!(table.poll(&at(now)), Some(0));
+            table.ended(0, Left::Failures, &at(now));
+            let next = table.due().expect("again");
+            let pause = (next - at(now)).as_seconds_f64() / 60.0;
+            pauses.push(pause);
+            now += pause;
+        }
+        assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0]);
+        let mut table = Timetable::new(vec![(every(10), None)], &at(0.0));
+        assert_eq!(table.poll(&at(0.0)), Some(0));
+        table.ended(0, Left::Failures, &at(9.5));
+        assert_eq!(table.due(), Some(at(10.0)));
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_stops_no_job() {
+        let mut table = Timetable::new(
+            vec![(every(10), Some(at(600.0))), (watched(), None)],
+            &at(0.0),
+        );
+        assert_eq!(table.poll(&at(0.0)), Some(1));
+        table.ended(1, Left::Failures, &at(600.0));
+        let first = starts(&mut table, 0.0, 33.0, 1.0);
+        assert_eq!(first, [(0, 10.0), (0, 20.0), (0, 30.0), (1, 32.0)]);
+    }
+}

@@ -1,0 +1,52 @@
+//! What tells one content of a file from another: its size, and the time of its last change.
+
+use ftp::listing::{Modified, Precision};
+
+/// What tells one content of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// Bytes; `None` where the source does not tell.
+    pub size_bytes: Option<u64>,
+    /// Time of the last change.
+    pub modified: Option<Modified>,
+}
+
+impl Version {
+    /// What was seen of a listed version while it was moved, in the words in which listings will name it again.
+    pub fn seen(self, bytes: u64, modified_unix_s: Option<i64>) -> Self {
+        let is_exact = |it: &Modified| it.precision == Precision::Second;
+        let seen = modified_unix_s.map(|unix_s| Modified {
+            unix_s,
+            precision: Precision::Second,
+        });
+        let modified = match self.modified {
+            Some(listed) if !is_exact(&listed) => Some(listed),
+            listed => seen.or(listed),
+        };
+        Self {
+            size_bytes: Some(bytes),
+            modified,
+        }
+    }
+
+    /// Whether two listings tell of the same content, as far as they tell.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let is_same_size = match (self.size_bytes, other.size_bytes) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => true,
+        };
+        let is_same_time = match (self.modified, other.modified) {
+            (Some(ours), Some(theirs)) => {
+                let unit_s = match ours.precision.max(theirs.precision) {
+                    // Servers cut fractions off, or round them.
+                    Precision::Second => 1,
+                    Precision::Minute => 60,
+                    Precision::Day => 86_400,
+                };
+                (ours.unix_s - theirs.unix_s).abs() <= unit_s
+            }
+            (ours, theirs) => ours.is_none() && theirs.is_none(),
+        };
+        is_same_size && is_same_time
+    }
+}

@@ -1,0 +1,80 @@
+//! What a run has the job's memory write down: files before they move, and files that the destination has.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use crate::plan::{Forgetful, Memory, Note, Planner, Result as Became, Taken, Tally, Task, TaskId};
+
+/// Writes into a job's memory, if the job has one.
+pub(super) struct Record {
+    memory: Option<Arc<dyn Memory>>,
+}
+
+impl Record {
+    pub(super) fn new(memory: Option<Arc<dyn Memory>>) -> Self {
+        Self { memory }
+    }
+
+    /// Writes down which files are about to move, before a lane has them.
+    pub(super) async fn begin(&self, work: &[(usize, TaskId, Task)]) -> Result<(), Forgetful> {
+        let Some(memory) = &self.memory else {
+            return Ok(());
+        };
+        let moves = work.iter().filter_map(|(_, _, task)| match task {
+            Task::Move(file) => Some(file.clone()),
+            _ => None,
+        });
+        let files: Vec<_> = moves.collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let memory = memory.clone();
+        on_disk(move || memory.begin(&files)).await
+    }
+
+    /// Tells what was done, once the memory has it. So a source is not removed before the memory knows of its file.
+    pub(super) async fn drain(
+        &self,
+        planner: &mut Planner,
+        tell: &mut impl FnMut(Option<Note>, Tally),
+    ) -> Result<(), Forgetful> {
+        let mut notes = Vec::new();
+        while let Some(note) = planner.next_note() {
+            notes.push(note);
+        }
+        if let Some(memory) = &self.memory {
+            let taken: Vec<Taken> = notes.iter().filter_map(taken).collect();
+            if !taken.is_empty() {
+                let memory = memory.clone();
+                on_disk(move || memory.took(&taken)).await?;
+            }
+        }
+        for note in notes {
+            tell(Some(note), planner.tally());
+        }
+        tell(None, planner.tally());
+        Ok(())
+    }
+}
+
+fn taken(note: &Note) -> Option<Taken> {
+    let (version, is_moved) = match note.result {
+        Became::Moved(version) => (version, true),
+        Became::Same(version) => (version, false),
+        _ => return None,
+    };
+    Some(Taken {
+        path: note.path.clone(),
+        version,
+        is_moved,
+    })
+}
+
+async fn on_disk(
+    work: impl FnOnce() -> Result<(), Forgetful> + Send + 'static,
+) -> Result<(), Forgetful> {
+    spawn_blocking(work)
+        .await
+        .expect("disk work does not panic")
+}

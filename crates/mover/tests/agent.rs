@@ -1,0 +1,302 @@
+//! An agent over a real FTP server: watched folders, commands for files, restarts.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "waits for what an agent does in real time"
+)]
+
+mod common;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use common::{World, content, write};
+use mover::{
+    agent::{AgentJob, Caller, Making, Schedule, Status, Times, run},
+    job::Job,
+};
+use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+
+/// An agent that runs until it is ended.
+struct Agent {
+    runtime: Runtime,
+    status: Arc<Status>,
+    end: Option<oneshot::Sender<()>>,
+    running: Option<JoinHandle<()>>,
+}
+
+struct Setting {
+    world: Arc<World>,
+    command: Option<&'static str>,
+    removes_source: bool,
+    settle: Duration,
+    timeout: Duration,
+}
+
+impl Setting {
+    fn new() -> Self {
+        Self {
+            world: Arc::new(World::new()),
+            command: None,
+            removes_source: false,
+            settle: Duration::ZERO,
+            timeout: Duration::from_secs(60),
+        }
+    }
+
+    /// A job that uploads `here/out` to `out`.
+    fn upload(&self) -> AgentJob {
+        let world = self.world.clone();
+        let from = world.here("out");
+        fs::create_dir_all(&from).expect("room");
+        let watched = from.clone();
+        self.job("up", Some(watched), move || world.upload(&from, "out"))
+    }
+
+    /// A job that downloads `in` to `here/in`.
+    fn download(&self) -> AgentJob {
+        let world = self.world.clone();
+        fs::create_dir_all(world.at_server("in")).expect("room");
+        let to = world.here("in");
+        self.job("down", None, move || world.download("in", &to))
+    }
+
+    fn job(
+        &self,
+        name: &str,
+        watched: Option<PathBuf>,
+        make: impl Fn() -> Job + Send + Sync + 'static,
+    ) -> AgentJob {
+        let interval = if watched.is_some() { "10 min" } else { "1 s" };
+        let removes_source = self.removes_source;
+        let launcher = ["sh", "-c", LAUNCHER].map(Into::into).to_vec();
+        let log = self.world.here("calls");
+        AgentJob {
+            name: name.to_owned(),
+            times: Times {
+                schedule: Schedule::every(interval).expect("a time"),
+                is_watched: watched.is_some(),
+                settle: self.settle,
+            },
+            watched,
+            from: format!("{name} from"),
+            to: format!("{name} to"),
+            make: Box::new(move || {
+                let mut job = make();
+                job.plan.removes_source = removes_source;
+                Ok(Making {
+                    job,
+                    rate_max: None,
+                })
+            }),
+            caller: self.command.map(|it| Caller {
+                command: vec![
+                    "sh".into(),
+                    "-c".into(),
+                    it.into(),
+                    log.clone().into_os_string(),
+                ],
+                launcher,
+                timeout: self.timeout,
+            }),
+            keep_history: Duration::from_secs(86_400),
+        }
+    }
+
+    fn start(&self, jobs: Vec<AgentJob>) -> Agent {
+        let runtime = Runtime::new().expect("a runtime");
+        let folder = self.world.here("state");
+        let names = jobs
+            .iter()
+            .map(|it| [it.name.clone(), String::new(), String::new()]);
+        let status = Arc::new(Status::new(0, names));
+        let (end, ended) = oneshot::channel::<()>();
+        let told = status.clone();
+        let running = runtime.spawn(async move {
+            let ended = async {
+                // The agent was dropped.
+                let _ = ended.await;
+            };
+            run(jobs, &folder, told, ended).await.expect("an agent");
+        });
+        Agent {
+            runtime,
+            status,
+            end: Some(end),
+            running: Some(running),
+        }
+    }
+
+    /// Files for which the command was called, in the order of the calls.
+    fn calls(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.world.here("calls")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Agent {
+    /// Ends it as a signal does.
+    fn end(mut self) {
+        drop(self.end.take());
+        let running = self.running.take().expect("it runs");
+        self.runtime.block_on(running).expect("it ends");
+    }
+
+    /// Ends it as a kill does.
+    fn kill(mut self) {
+        self.running.take().expect("it runs").abort();
+        // What was held open is free afterwards, as after a kill.
+        self.runtime.shutdown_timeout(PATIENCE);
+    }
+}
+
+#[track_caller]
+fn wait(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what} in {PATIENCE:?}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn has(path: &Path, bytes: &[u8]) -> bool {
+    fs::read(path).is_ok_and(|it| it == bytes)
+}
+
+#[test]
+fn a_watched_folder_is_uploaded_a_file_at_a_time_and_not_before_it_has_settled() {
+    let mut setting = Setting::new();
+    setting.settle = Duration::from_millis(600);
+    let agent = setting.start(vec![setting.upload()]);
+    let file = setting.world.here("out/below/film");
+    let mut bytes = Vec::new();
+    for part in 0..8 {
+        bytes.extend(vec![part; 100_000]);
+        write(&file, &bytes);
+        sleep(Duration::from_millis(200));
+        assert!(!setting.world.at_server("out/below/film").exists());
+    }
+    let there = setting.world.at_server("out/below/film");
+    wait("the file is there", || has(&there, &bytes));
+    let status = &agent.status.snapshot().jobs[0];
+    assert_eq!(status.runs_failed_total, 0, "{status:?}");
+    agent.end();
+}
+
+#[test]
+fn what_was_taken_is_not_taken_again_after_a_restart_though_the_destination_has_lost_it() {
+    let mut setting = Setting::new();
+    setting.command = Some(LOG);
+    write(&setting.world.at_server("in/a"), b"one");
+    write(&setting.world.at_server("in/b"), &content(3_000_000));
+    let here = setting.world.here("in");
+    let agent = setting.start(vec![setting.download()]);
+    wait("both were called for", || setting.calls().len() == 2);
+    assert!(has(&here.join("a"), b"one"));
+    agent.kill();
+    fs::remove_file(here.join("a")).expect("there");
+    let agent = setting.start(vec![setting.download()]);
+    write(&setting.world.at_server("in/c"), b"three");
+    wait("the new one was called for", || setting.calls().len() == 3);
+    assert!(!here.join("a").exists(), "it was taken before");
+    let mut calls = setting.calls();
+    calls.sort();
+    assert_eq!(calls, ["a", "b", "c"]);
+    agent.end();
+    let history = setting.world.here("state/history/down");
+    let day = fs::read_dir(history).expect("there").next().expect("a day");
+    let text = fs::read_to_string(day.expect("a day").path()).expect("read");
+    for expected in [
+        "\"event\":\"copied\",\"path\":\"a\",\"bytes\":3",
+        "\"event\":\"called\",\"path\":\"c\",\"result\":\"done\"",
+        "\"event\":\"run\",\"moved\":2",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}
+
+#[test]
+fn a_source_that_was_taken_is_removed_and_one_that_changed_meanwhile_is_not_lost() {
+    let mut setting = Setting::new();
+    setting.removes_source = true;
+    setting.command = Some(LOG);
+    let file = setting.world.here("out/a");
+    let agent = setting.start(vec![setting.upload()]);
+    write(&file, b"one");
+    wait("the source is gone", || !file.exists());
+    assert!(has(&setting.world.at_server("out/a"), b"one"));
+    write(&file, b"other");
+    let there = setting.world.at_server("out/a");
+    wait("the new content is there", || has(&there, b"other"));
+    wait("the source is gone again", || !file.exists());
+    wait("it was called for twice", || setting.calls() == ["a", "a"]);
+    agent.end();
+}
+
+#[test]
+fn commands_that_hang_hold_up_no_transfer_and_are_killed_in_time() {
+    let mut setting = Setting::new();
+    setting.command = Some("echo \"$LONGHAUL_PATH\" >> \"$0\"; sleep 1000");
+    setting.timeout = Duration::from_secs(2);
+    for number in 0..10 {
+        write(&setting.world.at_server(&format!("in/{number}")), b"x");
+    }
+    let agent = setting.start(vec![setting.download()]);
+    let here = setting.world.here("in");
+    wait("all are here", || {
+        fs::read_dir(&here).is_ok_and(|it| it.count() == 10)
+    });
+    wait("four commands run", || setting.calls().len() == 4);
+    write(&setting.world.at_server("in/late"), b"late");
+    wait("the late one is here", || has(&here.join("late"), b"late"));
+    wait("all were called for", || setting.calls().len() == 11);
+    agent.kill();
+}
+
+#[test]
+fn a_command_reads_the_facts_of_its_file() {
+    let mut setting = Setting::new();
+    setting.command = Some(
+        "{ echo \"$LONGHAUL_JOB $LONGHAUL_PATH $LONGHAUL_BYTES $LONGHAUL_DESTINATION\"; cat; echo; } >> \"$0\"",
+    );
+    write(&setting.world.at_server("in/below/a b"), b"12345");
+    let agent = setting.start(vec![setting.download()]);
+    wait("it was called", || setting.calls().len() == 2);
+    agent.end();
+    let calls = setting.calls();
+    assert_eq!(calls[0], "down below/a b 5 down to/below/a b");
+    let facts: serde_json::Value = serde_json::from_str(&calls[1]).expect("JSON");
+    assert_eq!(facts["path"], "below/a b");
+    assert_eq!(facts["source"], "down from/below/a b");
+    assert_eq!(facts["bytes"], 5);
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_called_when_it_can() {
+    let mut setting = Setting::new();
+    setting.command = Some(LOG);
+    write(&setting.world.at_server("in/a"), b"x");
+    let mut job = setting.download();
+    let caller = job.caller.as_mut().expect("a command");
+    caller.launcher = vec!["/nonexistent".into()];
+    let agent = setting.start(vec![job]);
+    wait("the file is here", || setting.world.here("in/a").exists());
+    sleep(Duration::from_millis(300));
+    agent.kill();
+    assert_eq!(setting.calls(), [""; 0]);
+    let agent = setting.start(vec![setting.download()]);
+    wait("it was called for", || setting.calls() == ["a"]);
+    agent.end();
+}
+
+/// Makes the mark and becomes the command, if the mark is not there.
+const LAUNCHER: &str = "(set -C; : > \"$0\") 2>/dev/null || exit 0; exec \"$@\"";
+
+/// A line for each call.
+const LOG: &str = "echo \"$LONGHAUL_PATH\" >> \"$0\"";
+
+const PATIENCE: Duration = Duration::from_secs(20);
