@@ -53,17 +53,18 @@ pub(crate) async fn serve(
                 .route("/reload", post(reload))
                 .with_state(reloads),
         );
-    serve_router(listener, others, router, refused).await
+    let names = ("[admin]", others);
+    serve_router(listener, names, router, refused).await
 }
 
 /// Serves the pages of `router` until the task is dropped, for requests under the address of the listener, loopback, and
-/// `others`. `refused` hears of each client that used another name, and says whether a log line about it is news.
+/// `others`, which the key `hosts` of the section has. `refused` hears of each client that used another name, and says whether a log line about it is news.
 ///
 /// # Errors
 /// That of the listener.
 pub async fn serve_router(
     listener: TcpListener,
-    others: Vec<Host>,
+    (section, others): (&'static str, Vec<Host>),
     router: Router,
     refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
 ) -> std::io::Result<()> {
@@ -73,6 +74,7 @@ pub async fn serve_router(
     };
     let guard = Arc::new(Guard {
         names,
+        section,
         refused: Box::new(refused),
     });
     let router = router.layer(middleware::from_fn_with_state(guard, check_host));
@@ -117,6 +119,8 @@ pub fn as_metrics(text: String) -> impl IntoResponse {
 /// Lets requests through that are for this gateway.
 struct Guard {
     names: Names,
+    /// Of the configuration.
+    section: &'static str,
     refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
 }
 
@@ -142,12 +146,12 @@ async fn check_host(
     let Err(host) = guard.names.check(&request) else {
         return next.run(request).await;
     };
-    let host = ftp::command::escape(host.as_bytes());
+    let (host, section) = (ftp::command::escape(host.as_bytes()), guard.section);
     if (guard.refused)(client.ip()) {
         warn!(%client, host, "a request to the admin interface under a name that is not its own");
     }
     let text = format!(
-        "The admin interface is not called {host:?}. If it is, add the name to hosts of the configuration.\n"
+        "The admin interface is not called {host:?}. If it is, add the name to hosts in {section}.\n"
     );
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }

@@ -21,7 +21,7 @@ pub async fn serve(listener: TcpListener, hosts: Vec<Host>, status: Arc<Status>)
         .route("/metrics", get(metrics))
         .with_state(status);
     // A wrong name is told to who used it.
-    serve_router(listener, hosts, router, |_| false).await
+    serve_router(listener, ("[agent]", hosts), router, |_| false).await
 }
 
 async fn snapshot(State(status): State<Arc<Status>>) -> Json<Snapshot> {
