@@ -20,6 +20,7 @@ use mover::{
     job::Job,
 };
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+use units::BitRate;
 
 /// An agent that runs until it is ended.
 struct Agent {
@@ -234,6 +235,53 @@ fn a_source_that_was_taken_is_removed_and_one_that_changed_meanwhile_is_not_lost
     wait("the new content is there", || has(&there, b"other"));
     wait("the source is gone again", || !file.exists());
     wait("it was called for twice", || setting.calls() == ["a", "a"]);
+    let time = fs::metadata(&there).expect("there").modified();
+    fs::remove_file(&there).expect("there");
+    let aside = setting.world.here("aside");
+    write(&aside, b"other");
+    let opened = fs::File::options().write(true).open(&aside).expect("there");
+    opened.set_modified(time.expect("a time")).expect("set");
+    fs::rename(&aside, &file).expect("room");
+    wait(
+        "the same file is sent again, since somebody put it there again",
+        || has(&there, b"other"),
+    );
+    wait("it was called for once more", || setting.calls().len() == 3);
+    agent.end();
+}
+
+#[test]
+fn a_run_that_was_interrupted_goes_on_when_the_agent_starts_whatever_the_schedule_says() {
+    let setting = Setting::new();
+    write(&setting.world.at_server("in/a"), &content(5_000_000));
+    let job = |rate_max: Option<BitRate>| {
+        let mut job = setting.download();
+        job.times.schedule = Schedule::every("24 h").expect("a time");
+        let world = setting.world.clone();
+        job.make = Box::new(move || {
+            let mut job = world.download("in", &world.here("in"));
+            job.moving.rate_max = rate_max;
+            Ok(Making { job, rate_max })
+        });
+        job
+    };
+    let agent = setting.start(vec![job(Some("10 Mbit/s".parse().expect("a rate")))]);
+    let status = agent.status.clone();
+    wait("some of it has moved", || {
+        let run = &status.snapshot().jobs[0].run;
+        run.as_ref().is_some_and(|it| it.bytes_moved > 500_000)
+    });
+    agent.end();
+    assert!(!setting.world.here("in/a").exists());
+    let agent = setting.start(vec![job(None)]);
+    wait("it is here", || {
+        has(&setting.world.here("in/a"), &content(5_000_000))
+    });
+    agent.end();
+    write(&setting.world.at_server("in/b"), b"for tomorrow");
+    let agent = setting.start(vec![job(None)]);
+    sleep(Duration::from_millis(500));
+    assert!(!setting.world.here("in/b").exists(), "nothing was left");
     agent.end();
 }
 
@@ -294,7 +342,7 @@ fn a_command_that_cannot_be_started_is_called_when_it_can() {
 }
 
 /// Makes the mark and becomes the command, if the mark is not there.
-const LAUNCHER: &str = "(set -C; : > \"$0\") 2>/dev/null || exit 0; exec \"$@\"";
+const LAUNCHER: &str = "ln \"$0\" \"$1\" 2>/dev/null || exit 0; shift; exec \"$@\"";
 
 /// A line for each call.
 const LOG: &str = "echo \"$LONGHAUL_PATH\" >> \"$0\"";

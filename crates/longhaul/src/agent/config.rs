@@ -189,7 +189,11 @@ fn check_job(
             message: "only a folder of this machine can be watched: use every or cron".to_owned(),
         });
     }
-    let settle_default = if is_watched { SETTLE } else { Duration::ZERO };
+    let is_final = is_watched
+        || ["on_file", "remove_source"]
+            .iter()
+            .any(|it| keys.contains_key(*it));
+    let settle_default = if is_final { SETTLE } else { Duration::ZERO };
     let times = Times {
         schedule: schedule.unwrap_or(Schedule::Every(RESCAN)),
         is_watched,

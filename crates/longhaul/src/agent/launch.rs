@@ -1,9 +1,10 @@
-//! `longhaul launch MARK COMMAND...`: becomes a command, unless another process has become it for the same mark. The agent calls
-//! commands by this, so that it can be killed at any moment and none is called twice.
+//! `longhaul launch FACTS MARK COMMAND...`: becomes a command, unless another process has become it for the same mark, or the
+//! call is over. The agent calls commands by this, so that it can be killed at any moment and none is called twice.
 
 use std::{
     ffi::OsString,
-    fs::{self, OpenOptions},
+    fs,
+    io::ErrorKind,
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{self, ExitCode},
@@ -14,7 +15,9 @@ use std::{
 /// The agent uses this command for itself.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The file that stands for the call
+    /// The file that is there until the call is over
+    facts: PathBuf,
+    /// The file that says that the command was called
     mark: PathBuf,
     /// The program, and its arguments
     #[arg(
@@ -27,15 +30,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    // Of two processes one makes the file.
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&args.mark)
-        .and_then(|it| it.sync_all());
-    match made {
+    // Of two processes one makes the link, and none does after the call.
+    match fs::hard_link(&args.facts, &args.mark) {
         Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+        Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
             return ExitCode::SUCCESS;
         }
         Err(error) => {

@@ -99,7 +99,12 @@ async fn work(config: Config) -> anyhow::Result<()> {
     if let Some(listen) = config.listen {
         let listener = tokio::net::TcpListener::bind(listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
-        tokio::spawn(agent::serve(listener, config.hosts, status.clone()));
+        let served = agent::serve(listener, config.hosts, status.clone());
+        tokio::spawn(async {
+            if let Err(error) = served.await {
+                tracing::error!(%error, "the pages of the agent have ended");
+            }
+        });
     }
     tracing::info!(jobs = jobs.len(), folder = %folder.display(), "the agent runs");
     agent::run(jobs, &folder, status, exit::interrupted()).await?;

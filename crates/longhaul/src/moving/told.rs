@@ -112,6 +112,7 @@ impl Told {
                 tracing::debug!(path, "done");
             }
             Result::Deleted => tracing::info!("deleted: {path}"),
+            Result::Removed => tracing::info!("removed at SRC: {path}"),
             Result::Surplus if self.is_check() => self.say(&format!("only at DST: {path}")),
             Result::Surplus => tracing::info!("only at DST: {path}"),
             Result::Missing => self.say(&format!("missing: {path}")),
@@ -235,6 +236,7 @@ impl Told {
             Result::Missing => ("missing", None, None),
             Result::Surplus => ("only_at_destination", None, None),
             Result::Deleted => ("deleted", None, None),
+            Result::Removed => ("removed", None, None),
         };
         let line = Line::File {
             path,

@@ -8,7 +8,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs, io,
     os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Stdio,
     sync::Arc,
     time::Duration,
@@ -38,8 +38,9 @@ use crate::names::{join, printable};
 pub struct Caller {
     /// The program and its arguments, without a shell.
     pub command: Vec<OsString>,
-    /// A program and its arguments. With the path of a mark and `command` behind them it makes the mark and becomes
-    /// `command`; where the mark is there, it ends; where `command` cannot be started, it removes the mark.
+    /// A program and its arguments. With two paths and `command` behind them it links the first path to the second, the mark,
+    /// and becomes `command`. Where the mark is there, or the first path is not, it ends; where `command` cannot be started, it
+    /// removes the mark.
     pub launcher: Vec<OsString>,
     /// A command that takes longer is killed.
     pub timeout: Duration,
@@ -84,8 +85,8 @@ impl Calls {
     ///
     /// # Errors
     /// [`MemoryError`] if the job's memory cannot be used.
-    pub(super) async fn run(self) -> Result<(), MemoryError> {
-        let calls = Arc::new(self);
+    pub(super) async fn run(self: Arc<Self>) -> Result<(), MemoryError> {
+        let calls = self;
         calls.tidy().await?;
         let mut running = JoinSet::new();
         let mut from = 0;
@@ -127,9 +128,9 @@ impl Calls {
         };
         let number = call.number;
         self.on_disk(move |it| it.called(number)).await?;
-        // Those that stay go when the agent starts.
-        let _ = fs::remove_file(self.mark(number));
+        // Those that stay go when the agent starts. A launcher that comes late finds no facts, and ends.
         let _ = fs::remove_file(self.facts_file(number));
+        let _ = fs::remove_file(self.mark(number));
         let line = Line::Called {
             path: &path,
             result: &result,
@@ -164,7 +165,7 @@ impl Calls {
         })
     }
 
-    fn start(&self, call: &Call, mark: &Path) -> io::Result<Child> {
+    fn start(&self, call: &Call, mark: &PathBuf) -> io::Result<Child> {
         let source = full(&self.from, &call.path);
         let destination = full(&self.to, &call.path);
         let facts = Facts {
@@ -176,11 +177,14 @@ impl Calls {
             modified_unix_s: call.modified_unix_s,
         };
         let input = self.facts_file(call.number);
-        fs::write(&input, serde_json::to_vec(&facts).expect("plain facts"))?;
+        // What an earlier command still reads stays as it is.
+        let written = input.with_extension("new");
+        fs::write(&written, serde_json::to_vec(&facts).expect("plain facts"))?;
+        fs::rename(&written, &input)?;
         let mut command = Command::new(&self.caller.launcher[0]);
         command
             .args(&self.caller.launcher[1..])
-            .arg(mark)
+            .args([&input, mark])
             .args(&self.caller.command)
             .env("LONGHAUL_JOB", &self.job)
             .env("LONGHAUL_PATH", OsStr::from_bytes(&call.path))

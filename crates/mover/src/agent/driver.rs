@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use std::{
 use chrono::{DateTime, Local, TimeZone as _, Utc};
 use tokio::{
     sync::{Notify, watch},
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::sleep,
 };
 use units::BitRate;
@@ -95,6 +95,8 @@ struct Resident {
     /// Parts of files.
     parts: PathBuf,
     status: Arc<Status>,
+    /// When the memory last forgot what is old, in seconds since 1970.
+    forgotten_unix_s: AtomicI64,
     is_ending: watch::Receiver<bool>,
 }
 
@@ -122,18 +124,24 @@ pub async fn run(
     let (end, is_ending) = watch::channel(false);
     let mut residents = Vec::new();
     let mut calls = JoinSet::new();
-    let mut times = Vec::new();
+    let (mut times, mut open) = (Vec::new(), Vec::new());
     for (number, job) in jobs.into_iter().enumerate() {
         let (resident, made) = settle_in(number, job, folder, &status, &is_ending)?;
         if let Some(made) = made {
-            calls.spawn(made.run());
+            calls.spawn(keep_calling(Arc::new(made)));
         }
         let last = resident.memory.last_start_unix_ms()?;
         let last = last.and_then(|it| Local.timestamp_millis_opt(it).single());
         times.push((resident.job.times.clone(), last));
+        if resident.memory.is_open()? {
+            open.push(number);
+        }
         residents.push(Arc::new(resident));
     }
     let mut table = Timetable::new(times, &Local::now());
+    // What was interrupted is gone on with.
+    open.into_iter()
+        .for_each(|job| table.asked(job, &Local::now()));
     let notices = Arc::new(Notices::new(residents.len()));
     let mut watches: Vec<Option<Watch>> = residents.iter().map(|it| it.watch(&notices)).collect();
     let mut runs = JoinSet::new();
@@ -158,17 +166,16 @@ pub async fn run(
                 }
             }
             Some(ended) = runs.join_next() => {
-                let (job, left) = ended.expect("a run does not panic")?;
+                let (job, left) = ended.expect("a run does not panic");
                 table.ended(job, left, &Local::now());
             }
-            Some(failed) = calls.join_next() => failed.expect("calls do not panic")?,
             () = &mut interrupt => break,
         }
     }
     // Nobody receives it where nothing runs.
     let _ = end.send(true);
     while let Some(ended) = runs.join_next().await {
-        ended.expect("a run does not panic")?;
+        ended.expect("a run does not panic");
     }
     Ok(())
 }
@@ -222,6 +229,7 @@ fn settle_in(
         history,
         calls: wake,
         status: status.clone(),
+        forgotten_unix_s: AtomicI64::new(0),
         is_ending: is_ending.clone(),
     };
     Ok((resident, calls))
@@ -263,11 +271,12 @@ impl Resident {
     }
 
     /// Makes one run.
-    async fn run(self: Arc<Self>) -> Result<(usize, Left), AgentError> {
+    async fn run(self: Arc<Self>) -> (usize, Left) {
         let begun = Instant::now();
         let started = Utc::now();
-        self.memory.started(started.timestamp_millis())?;
-        let made = (self.job.make)();
+        let started_unix_ms = started.timestamp_millis();
+        let noted = self.on_disk(move |it| it.started(started_unix_ms)).await;
+        let made = noted.and_then(|()| (self.job.make)());
         let rate_max = made.as_ref().ok().and_then(|it| it.rate_max);
         let progress = Arc::new(Progress::new(rate_max));
         let started_unix_s = started.timestamp();
@@ -275,7 +284,7 @@ impl Resident {
             .begins(self.number, started_unix_s, progress.clone());
         let mut tally = Tally::default();
         let mut is_interrupted = false;
-        let reason;
+        let mut reason;
         match made.and_then(|it| self.prepare(it)) {
             Ok((job, journal)) => {
                 let summary = run::run(
@@ -292,26 +301,21 @@ impl Resident {
             }
             Err(error) => reason = Some(error),
         }
+        let mut left = Left {
+            unsettled: tally.unsettled > 0,
+            failures: tally.failed > 0 || reason.is_some(),
+        };
+        if left.nothing() && !is_interrupted {
+            reason = self.finish(started_unix_s).await.err();
+            left.failures = reason.is_some();
+        }
         if let Some(reason) = &reason {
             tracing::error!(job = self.job.name, reason, "the run failed");
             self.status.fails(self.number, reason);
         }
-        let left = if tally.failed > 0 || reason.is_some() {
-            Left::Failures
-        } else if tally.unsettled > 0 {
-            Left::Unsettled
-        } else {
-            Left::Nothing
-        };
-        if left != Left::Failures && !is_interrupted {
-            let keep_s = i64::try_from(self.job.keep_history.as_secs()).unwrap_or(i64::MAX);
-            let before = started_unix_s.saturating_sub(keep_s);
-            self.memory.forget(before)?;
-        }
         let elapsed_s = begun.elapsed().as_secs_f64();
         self.status.advances(self.number, &tally);
-        self.status
-            .ends(self.number, elapsed_s, left == Left::Failures);
+        self.status.ends(self.number, elapsed_s, left.failures);
         let is_worth_a_line = tally.moved + tally.failed + tally.removed > 0 || reason.is_some();
         if is_worth_a_line {
             self.write(&Line::Run {
@@ -326,7 +330,30 @@ impl Resident {
                 reason: reason.as_deref(),
             });
         }
-        Ok((self.number, left))
+        (self.number, left)
+    }
+
+    /// A run has left nothing. Once a day the memory forgets what is old and gone.
+    async fn finish(&self, now_unix_s: i64) -> Result<(), String> {
+        self.on_disk(JobMemory::ended).await?;
+        let forgotten = self.forgotten_unix_s.load(Ordering::Relaxed);
+        if now_unix_s.abs_diff(forgotten) < DAY_S {
+            return Ok(());
+        }
+        self.forgotten_unix_s.store(now_unix_s, Ordering::Relaxed);
+        let keep_s = i64::try_from(self.job.keep_history.as_secs()).unwrap_or(i64::MAX);
+        let before_unix_s = now_unix_s.saturating_sub(keep_s);
+        self.on_disk(move |it| it.forget(before_unix_s)).await
+    }
+
+    async fn on_disk(
+        &self,
+        work: impl FnOnce(&JobMemory) -> Result<(), MemoryError> + Send + 'static,
+    ) -> Result<(), String> {
+        let memory = self.memory.clone();
+        let done = spawn_blocking(move || work(&memory)).await;
+        let done = done.expect("disk work does not panic");
+        done.map_err(|error| run::chain(&error))
     }
 
     /// What the agent adds to a job.
@@ -380,6 +407,17 @@ impl Resident {
     }
 }
 
+/// Makes a job's calls, and goes on where the memory could not be used for a while.
+async fn keep_calling(calls: Arc<Calls>) {
+    loop {
+        if let Err(error) = calls.clone().run().await {
+            let (job, error) = (&calls.job, run::chain(&error));
+            tracing::error!(job, error, "no commands are called");
+        }
+        sleep(CALLS_PAUSE).await;
+    }
+}
+
 /// Returns at `due`, or before: the clock may be put meanwhile, and the machine may sleep.
 async fn until(due: Option<DateTime<Local>>) {
     let Some(due) = due else {
@@ -388,6 +426,11 @@ async fn until(due: Option<DateTime<Local>>) {
     let left = (due - Local::now()).to_std().unwrap_or_default();
     sleep(left.min(CLOCK_INTERVAL)).await;
 }
+
+const DAY_S: u64 = 86_400;
+
+/// After an error of the memory.
+const CALLS_PAUSE: Duration = Duration::from_secs(60);
 
 /// How often the clock is looked at.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(15);

@@ -90,7 +90,7 @@ impl History {
         })
     }
 
-    /// Writes a line. A disk that takes none costs the line, and is told once a day.
+    /// Writes a line. A disk that takes none costs the line, which the log tells.
     pub fn write(&self, now: DateTime<Utc>, line: &Line<'_>) {
         let dated = Dated {
             at: now.to_rfc3339_opts(SecondsFormat::Millis, true),

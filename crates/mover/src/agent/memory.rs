@@ -13,7 +13,7 @@ use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, T
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::plan::{self, File, Forgetful, Standing, Taken, Version};
+use crate::plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version};
 
 /// The memory of one job.
 #[derive(Debug)]
@@ -153,7 +153,12 @@ impl JobMemory {
             let known = texts.get(IDENTITY)?.map(|it| it.value().to_owned());
             if known.as_deref() != Some(identity) {
                 if known.is_some() {
+                    // Calls for files of another job would name places of this one.
                     transaction.delete_table(FILES)?;
+                    transaction.delete_table(CALLS)?;
+                    let mut numbers = transaction.open_table(NUMBERS)?;
+                    numbers.remove(LAST_START)?;
+                    numbers.remove(IS_OPEN)?;
                 }
                 texts.insert(IDENTITY, identity)?;
             }
@@ -192,8 +197,32 @@ impl JobMemory {
         self.write(|transaction| {
             let mut numbers = transaction.open_table(NUMBERS)?;
             numbers.insert(LAST_START, unix_ms.cast_unsigned())?;
+            numbers.insert(IS_OPEN, 1)?;
             Ok(())
         })
+    }
+
+    /// The job has nothing left to do, until its next time.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if it cannot be written down.
+    pub fn ended(&self) -> Result<(), MemoryError> {
+        self.write(|transaction| {
+            transaction.open_table(NUMBERS)?.remove(IS_OPEN)?;
+            Ok(())
+        })
+    }
+
+    /// Whether the job was started, and had something left to do when the agent was last ended.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read.
+    pub fn is_open(&self) -> Result<bool, MemoryError> {
+        let read = || -> Result<bool, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            Ok(transaction.open_table(NUMBERS)?.get(IS_OPEN)?.is_some())
+        };
+        read().map_err(|error| unusable(&self.name, error))
     }
 
     /// The calls that are still to be made, the first ones first: `most` at most, with numbers from `from` on.
@@ -243,6 +272,10 @@ impl JobMemory {
     /// [`MemoryError`] if it cannot be written down.
     pub fn forget(&self, before_unix_s: i64) -> Result<(), MemoryError> {
         let run = self.run.lock().expect("nobody panics with it");
+        if run.found.is_empty() {
+            // A disk that is not mounted has lost nothing.
+            return Ok(());
+        }
         let is_there = |path: &[u8]| run.found.contains(&xxh3_64(path));
         self.write(|transaction| {
             let mut files = transaction.open_table(FILES)?;
@@ -354,6 +387,17 @@ impl plan::Memory for JobMemory {
             run.settling.remove(&taken.path.to_bytes());
         }
         Ok(())
+    }
+
+    fn removed(&self, paths: &[RelativePath]) -> Result<(), Forgetful> {
+        let removed = self.commit(|transaction| {
+            let mut files = transaction.open_table(FILES)?;
+            for path in paths {
+                files.remove(path.to_bytes().as_slice())?;
+            }
+            Ok(())
+        });
+        removed.map_err(|error| self.forgetful(error))
     }
 }
 
@@ -469,6 +513,7 @@ const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
 
 const IDENTITY: &str = "identity";
 const LAST_START: &str = "last start";
+const IS_OPEN: &str = "open";
 const NEXT_CALL: &str = "next call";
 
 /// Files of a source that are watched until they have settled; some 100 bytes each.

@@ -136,10 +136,13 @@ impl World {
             }
         }
         self.call(job)?;
-        let left = match is_unsettled {
-            true => Left::Unsettled,
-            false => Left::Nothing,
+        let left = Left {
+            unsettled: is_unsettled,
+            failures: false,
         };
+        if left.nothing() {
+            self.agent().memories[job].ended().expect("room");
+        }
         self.agent().table.ended(job, left, &clock);
         Ok(())
     }

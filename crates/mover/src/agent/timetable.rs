@@ -27,14 +27,19 @@ pub struct Times {
 }
 
 /// What a run has left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    /// Nothing.
-    Nothing,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
     /// Files that may still be written.
-    Unsettled,
+    pub unsettled: bool,
     /// Something failed.
-    Failures,
+    pub failures: bool,
+}
+
+impl Left {
+    /// The next run is by the schedule.
+    pub fn nothing(self) -> bool {
+        self == Self::default()
+    }
 }
 
 #[derive(Debug)]
@@ -123,18 +128,16 @@ impl<Z: TimeZone> Timetable<Z> {
     pub fn ended(&mut self, job: usize, left: Left, now: &DateTime<Z>) {
         let job = &mut self.jobs[job];
         job.is_running = false;
-        match left {
-            Left::Nothing => job.failures = 0,
-            Left::Unsettled => {
-                job.failures = 0;
-                let settle = job.times.settle;
-                job.want(now, settle);
-            }
-            Left::Failures => {
-                let doublings = job.failures.min(RETRY_DOUBLINGS);
-                job.failures += 1;
-                job.want(now, RETRY_FIRST * 2_u32.pow(doublings));
-            }
+        if left.unsettled {
+            let settle = job.times.settle;
+            job.want(now, settle);
+        }
+        if left.failures {
+            let doublings = job.failures.min(RETRY_DOUBLINGS);
+            job.failures += 1;
+            job.want(now, RETRY_FIRST * 2_u32.pow(doublings));
+        } else {
+            job.failures = 0;
         }
     }
 }
@@ -160,7 +163,9 @@ impl<Z: TimeZone> Job<Z> {
 
     /// Where the clock was put back, nothing waits for the times that it had shown.
     fn follow_clock(&mut self, now: &DateTime<Z>) {
-        let is_put_back = |it: &DateTime<Z>| it > now;
+        // Clocks that are kept right take small steps.
+        let latest = later(now, CLOCK_STEP);
+        let is_put_back = |it: &DateTime<Z>| *it > latest;
         if is_put_back(&self.reckoned) || self.last_start.as_ref().is_some_and(is_put_back) {
             self.last_start = self.last_start.take().map(|it| it.min(now.clone()));
             self.reschedule(now);
@@ -182,6 +187,9 @@ fn later<Z: TimeZone>(now: &DateTime<Z>, after: Duration) -> DateTime<Z> {
 /// A run with failures is made again after this time, and after twice as long each time.
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 
+/// A clock that was put back by less goes on as if it had not been.
+const CLOCK_STEP: Duration = Duration::from_secs(60);
+
 const RETRY_DOUBLINGS: u32 = 5;
 
 const RETRY_MAX: Duration = Duration::from_secs(60 * 32);
@@ -191,6 +199,15 @@ mod tests {
     use chrono::Utc;
 
     use super::*;
+
+    const UNSETTLED: Left = Left {
+        unsettled: true,
+        failures: false,
+    };
+    const FAILURES: Left = Left {
+        unsettled: false,
+        failures: true,
+    };
 
     fn at(minutes: f64) -> DateTime<Utc> {
         let start = DateTime::parse_from_rfc3339("2026-11-25T00:00:00Z").expect("a time");
@@ -229,7 +246,7 @@ mod tests {
         while now <= end {
             ends.retain(|(when, job)| {
                 if *when <= now {
-                    table.ended(*job, Left::Nothing, &at(*when));
+                    table.ended(*job, Left::default(), &at(*when));
                 }
                 *when > now
             });
@@ -283,7 +300,7 @@ mod tests {
     fn a_change_of_the_folder_starts_a_job_when_it_can_have_settled() {
         let mut table = Timetable::new(vec![(watched(), None)], &at(0.0));
         assert_eq!(table.poll(&at(0.0)), Some(0), "what is there already");
-        table.ended(0, Left::Nothing, &at(0.0));
+        table.ended(0, Left::default(), &at(0.0));
         assert_eq!(table.due(), Some(at(24.0 * 60.0)));
         table.noticed(0, &at(5.0));
         table.noticed(0, &at(5.25));
@@ -300,7 +317,7 @@ mod tests {
         assert_eq!(table.poll(&at(21.5)), Some(0));
         table.noticed(0, &at(21.6));
         assert_eq!(table.poll(&at(22.2)), None, "it still runs");
-        table.ended(0, Left::Unsettled, &at(22.3));
+        table.ended(0, UNSETTLED, &at(22.3));
         assert_eq!(
             table.poll(&at(22.3)),
             Some(0),
@@ -315,7 +332,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..8 {
             assert_eq!(table.poll(&at(now)), Some(0));
-            table.ended(0, Left::Failures, &at(now));
+            table.ended(0, FAILURES, &at(now));
             let next = table.due().expect("again");
             let pause = (next - at(now)).as_seconds_f64() / 60.0;
             pauses.push(pause);
@@ -324,8 +341,23 @@ mod tests {
         assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0]);
         let mut table = Timetable::new(vec![(every(10), None)], &at(0.0));
         assert_eq!(table.poll(&at(0.0)), Some(0));
-        table.ended(0, Left::Failures, &at(9.5));
+        table.ended(0, FAILURES, &at(9.5));
         assert_eq!(table.due(), Some(at(10.0)));
+    }
+
+    #[test]
+    fn a_file_that_fails_does_not_hold_up_one_that_settles() {
+        let mut table = Timetable::new(vec![(watched(), None)], &at(0.0));
+        let left = Left {
+            unsettled: true,
+            failures: true,
+        };
+        for now in 0..8 {
+            let now = f64::from(now) / 2.0;
+            assert_eq!(table.poll(&at(now)), Some(0));
+            table.ended(0, left, &at(now));
+            assert_eq!(table.due(), Some(at(now + 0.5)));
+        }
     }
 
     #[test]
@@ -335,7 +367,7 @@ mod tests {
             &at(0.0),
         );
         assert_eq!(table.poll(&at(0.0)), Some(1));
-        table.ended(1, Left::Failures, &at(600.0));
+        table.ended(1, FAILURES, &at(600.0));
         let first = starts(&mut table, 0.0, 33.0, 1.0);
         assert_eq!(first, [(0, 10.0), (0, 20.0), (0, 30.0), (1, 32.0)]);
     }

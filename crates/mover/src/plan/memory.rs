@@ -23,6 +23,12 @@ pub trait Memory: Debug + Send + Sync {
     /// # Errors
     /// [`Forgetful`] if it cannot be written down: then their sources must not be removed.
     fn took(&self, taken: &[Taken]) -> Result<(), Forgetful>;
+
+    /// Files were removed at the source: another one of the same name, size and time is a new one.
+    ///
+    /// # Errors
+    /// [`Forgetful`] if it cannot be written down.
+    fn removed(&self, paths: &[RelativePath]) -> Result<(), Forgetful>;
 }
 
 /// What a file of the source is to a job that remembers.

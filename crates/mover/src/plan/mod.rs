@@ -325,7 +325,10 @@ impl Planner {
                 self.note(&file, Result::Moved(version));
                 self.remove_source(file, version);
             }
-            (Task::RemoveSource(..), Outcome::Deleted) => self.tally.removed += 1,
+            (Task::RemoveSource(file, _), Outcome::Deleted) => {
+                self.tally.removed += 1;
+                self.note(&file, Result::Removed);
+            }
             (Task::RemoveSource(..), Outcome::Kept) => {}
             (task, outcome) => unreachable!("{outcome:?} is no outcome of {task:?}"),
         }

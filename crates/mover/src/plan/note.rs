@@ -42,6 +42,8 @@ pub enum Result {
     Surplus,
     /// It was deleted at the destination.
     Deleted,
+    /// It was removed at the source, since the destination has it.
+    Removed,
 }
 
 /// What a dry run tells.

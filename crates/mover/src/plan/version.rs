@@ -38,8 +38,8 @@ impl Version {
         let is_same_time = match (self.modified, other.modified) {
             (Some(ours), Some(theirs)) => {
                 let unit_s = match ours.precision.max(theirs.precision) {
-                    // Servers cut fractions off, or round them.
-                    Precision::Second => 1,
+                    // The same source tells the same second.
+                    Precision::Second => 0,
                     Precision::Minute => 60,
                     Precision::Day => 86_400,
                 };

@@ -49,6 +49,13 @@ impl Record {
                 let memory = memory.clone();
                 on_disk(move || memory.took(&taken)).await?;
             }
+            let is_removed = |it: &&Note| it.result == Became::Removed;
+            let removed = notes.iter().filter(is_removed);
+            let removed: Vec<_> = removed.map(|it| it.path.clone()).collect();
+            if !removed.is_empty() {
+                let memory = memory.clone();
+                on_disk(move || memory.removed(&removed)).await?;
+            }
         }
         for note in notes {
             tell(Some(note), planner.tally());
