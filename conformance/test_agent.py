@@ -27,7 +27,7 @@ WORKED_ON_AFTER_S = 8
 ON_FILE = """#!/bin/sh
 echo "$LONGHAUL_JOB $LONGHAUL_PATH" >> {calls}
 case "$LONGHAUL_PATH" in
-    *hang*) exec sleep 1000 ;;
+    *hang*) exec sleep 30 ;;
 esac
 """
 

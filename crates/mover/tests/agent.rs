@@ -288,7 +288,7 @@ fn a_run_that_was_interrupted_goes_on_when_the_agent_starts_whatever_the_schedul
 #[test]
 fn commands_that_hang_hold_up_no_transfer_and_are_killed_in_time() {
     let mut setting = Setting::new();
-    setting.command = Some("echo \"$LONGHAUL_PATH\" >> \"$0\"; sleep 1000");
+    setting.command = Some("echo \"$LONGHAUL_PATH\" >> \"$0\"; exec sleep 6 2> /dev/null");
     setting.timeout = Duration::from_secs(2);
     for number in 0..10 {
         write(&setting.world.at_server(&format!("in/{number}")), b"x");
