@@ -147,13 +147,23 @@ def test_nothing_is_taken_twice_and_nothing_is_missed(world, running, options):
         print(f"| {job.name} | {len(job.put)} | {len(job.taken)} | {len(twice)} | {len(mine)} | {len(called_twice)} |")
         assert not twice and not called_twice, (twice, called_twice)
         assert set(mine) == set(job.put)
-    print(f"{killed} kills in {seconds} s")
+    hung = sum(text.count(f"killed after {HANGS_S} s") for text in history(world.path("state", "history")))
+    print(f"{killed} kills in {seconds} s; {hung} commands that hung were killed")
+    assert hung > 0
     assert killed == KILLS
     assert not os.listdir(here["hot"]), "sources of the hot folder are gone"
     with open(world.path("agent.log"), errors="replace") as log:
         said = log.read()
     assert proftpd.password not in said.replace("netrc", "")
     world.kill("agent")
+
+
+def history(folder):
+    """The texts of all days of all jobs."""
+    for job in os.listdir(folder):
+        for day in os.listdir(os.path.join(folder, job)):
+            with open(os.path.join(folder, job, day)) as file:
+                yield file.read()
 
 
 def called(path):

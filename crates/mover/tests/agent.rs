@@ -132,6 +132,14 @@ impl Setting {
         }
     }
 
+    /// What the agent has written down of a job.
+    fn history(&self, job: &str) -> String {
+        let folder = self.world.here("state/history").join(job);
+        let days = fs::read_dir(folder).into_iter().flatten().flatten();
+        let read = days.map(|it| fs::read_to_string(it.path()).expect("read"));
+        read.collect()
+    }
+
     /// Files for which the command was called, in the order of the calls.
     fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.world.here("calls")).unwrap_or_default();
@@ -208,9 +216,7 @@ fn what_was_taken_is_not_taken_again_after_a_restart_though_the_destination_has_
     calls.sort();
     assert_eq!(calls, ["a", "b", "c"]);
     agent.end();
-    let history = setting.world.here("state/history/down");
-    let day = fs::read_dir(history).expect("there").next().expect("a day");
-    let text = fs::read_to_string(day.expect("a day").path()).expect("read");
+    let text = setting.history("down");
     for expected in [
         "\"event\":\"copied\",\"path\":\"a\",\"bytes\":3",
         "\"event\":\"called\",\"path\":\"c\",\"result\":\"done\"",
@@ -302,7 +308,10 @@ fn commands_that_hang_hold_up_no_transfer_and_are_killed_in_time() {
     write(&setting.world.at_server("in/late"), b"late");
     wait("the late one is here", || has(&here.join("late"), b"late"));
     wait("all were called for", || setting.calls().len() == 11);
-    agent.kill();
+    wait("all were killed", || {
+        setting.history("down").matches("killed after 2 s").count() == 11
+    });
+    agent.end();
 }
 
 #[test]

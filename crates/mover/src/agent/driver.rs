@@ -54,7 +54,7 @@ pub struct AgentJob {
     pub make: Box<dyn Fn() -> Result<Making, String> + Send + Sync>,
     /// What is called for each file that has been moved.
     pub caller: Option<Caller>,
-    /// What was done is told for so long, and what was taken is remembered so long after it is gone from the source.
+    /// What was done is told for so long. What was taken longer ago, and is gone from the source, is forgotten.
     pub keep_history: Duration,
 }
 
@@ -305,7 +305,7 @@ impl Resident {
             unsettled: tally.unsettled > 0,
             failures: tally.failed > 0 || reason.is_some(),
         };
-        if left.nothing() && !is_interrupted {
+        if left.is_nothing() && !is_interrupted {
             reason = self.finish(started_unix_s).await.err();
             left.failures = reason.is_some();
         }

@@ -255,10 +255,8 @@ impl JobMemory {
     }
 
     /// How many files the job remembers.
-    ///
-    /// # Errors
-    /// [`MemoryError`] if the file cannot be read.
-    pub fn files(&self) -> Result<u64, MemoryError> {
+    #[cfg(test)]
+    pub(super) fn files(&self) -> Result<u64, MemoryError> {
         use redb::ReadableTableMetadata as _;
         let read = || -> Result<u64, redb::Error> {
             Ok(self.database.begin_read()?.open_table(FILES)?.len()?)

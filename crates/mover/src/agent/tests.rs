@@ -140,7 +140,7 @@ impl World {
             unsettled: is_unsettled,
             failures: false,
         };
-        if left.nothing() {
+        if left.is_nothing() {
             self.agent().memories[job].ended().expect("room");
         }
         self.agent().table.ended(job, left, &clock);

@@ -37,7 +37,7 @@ pub struct Left {
 
 impl Left {
     /// The next run is by the schedule.
-    pub fn nothing(self) -> bool {
+    pub fn is_nothing(self) -> bool {
         self == Self::default()
     }
 }
