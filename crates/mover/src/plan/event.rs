@@ -51,6 +51,8 @@ pub enum Outcome {
         /// Whether source and destination have the same content.
         is_equal: bool,
     },
+    /// Of [`Task::LookAgain`]: the file that the destination has now.
+    Looked(Option<Entry>),
     /// Of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
     Deleted,
     /// Of [`Task::RemoveSource`]: the source has changed since it was taken, and stays.

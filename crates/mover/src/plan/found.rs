@@ -10,7 +10,7 @@ use ftp::{
 use super::{
     Planner,
     above::Wanted,
-    compare::{Decision, Difference, compare, decide, what_is_there},
+    compare::{Decision, Difference, compare, decide, is_still_there, what_is_there},
     event::Probe,
     limits::{DEPTH_MAX, PATH_BYTES_MAX},
     memory::Standing,
@@ -239,12 +239,11 @@ impl Planner {
         }
         match decide(&file, there, &self.options) {
             Decision::Move => return Some(self.wanted(file)),
-            Decision::Skip => {
-                self.tally.same += 1;
-                let version = file.version();
-                self.note(&file, Result::Same(version));
-                self.remove_source(file, version);
+            // The destination was listed before the source: what was removed there since may have come here anew.
+            Decision::Skip if self.removes_sources() => {
+                self.queue.push(Queued::new(Task::LookAgain(file)));
             }
+            Decision::Skip => self.same(file),
             Decision::KeepNewer => {
                 self.leave_out(file.root, file.path, "the destination's is newer");
             }
@@ -266,9 +265,29 @@ impl Planner {
         file
     }
 
+    /// The destination was looked at again for a file that it had listed.
+    pub(super) fn looked_again(&mut self, file: File, there: Option<&Entry>) {
+        if is_still_there(&file, there) {
+            return self.same(file);
+        }
+        let file = self.wanted(file);
+        self.queue.push(Queued::new(Task::Move(file)));
+    }
+
+    fn same(&mut self, file: File) {
+        self.tally.same += 1;
+        let version = file.version();
+        self.note(&file, Result::Same(version));
+        self.remove_source(file, version);
+    }
+
+    fn removes_sources(&self) -> bool {
+        self.options.removes_source && !self.options.is_dry_run
+    }
+
     /// The destination has the file: its source goes, if the job is to remove sources.
     pub(super) fn remove_source(&mut self, file: File, version: Version) {
-        if self.options.removes_source && !self.options.is_dry_run {
+        if self.removes_sources() {
             self.queue
                 .push(Queued::new(Task::RemoveSource(file, version)));
         }

@@ -325,6 +325,9 @@ impl Planner {
                 self.note(&file, Result::Moved(version));
                 self.remove_source(file, version);
             }
+            (Task::LookAgain(file), Outcome::Looked(there)) => {
+                self.looked_again(file, there.as_ref());
+            }
             (Task::RemoveSource(file, _), Outcome::Deleted) => {
                 self.tally.removed += 1;
                 self.note(&file, Result::Removed);

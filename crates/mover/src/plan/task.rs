@@ -119,6 +119,8 @@ pub enum Task {
     Delete(Place),
     /// Remove an empty directory, at the destination.
     RemoveDirectory(Directory),
+    /// Look whether the destination still has a file that it has listed.
+    LookAgain(File),
     /// Remove a file at the source, if it is still the version that the destination has.
     RemoveSource(File, Version),
 }
@@ -141,9 +143,10 @@ impl Task {
             | Self::ListSurplus(it)
             | Self::ListSource(it)
             | Self::RemoveDirectory(it) => (it.root, it.path.clone()),
-            Self::Move(file) | Self::Compare(file) | Self::RemoveSource(file, _) => {
-                (file.root, file.path.clone())
-            }
+            Self::Move(file)
+            | Self::Compare(file)
+            | Self::LookAgain(file)
+            | Self::RemoveSource(file, _) => (file.root, file.path.clone()),
             Self::Delete(it) => (it.root, it.path.clone()),
         }
     }

@@ -17,6 +17,7 @@ use super::{queue::FILES_AHEAD, *};
 use crate::job::RESUME_LEAST;
 
 mod bounds;
+mod removal;
 mod sync;
 mod trees;
 

@@ -28,6 +28,8 @@ pub(super) struct Trees {
     pub(super) refused: BTreeSet<String>,
     /// Directories whose listing at the source has lines that are not understood.
     pub(super) strange: BTreeSet<String>,
+    /// Paths that somebody removes at the destination as soon as it has listed them.
+    pub(super) vanishing: BTreeSet<String>,
     open: BTreeSet<usize>,
     pub(super) lost: u64,
     pub(super) deleted: Vec<String>,
@@ -67,6 +69,7 @@ impl Trees {
             loss: 0.0,
             refused: BTreeSet::new(),
             strange: BTreeSet::new(),
+            vanishing: BTreeSet::new(),
             open: BTreeSet::new(),
             lost: 0,
             deleted: Vec::new(),
@@ -163,7 +166,13 @@ impl Trees {
                 Outcome::Ended { not_understood }
             }
             Task::ListDestination(_) | Task::ListSurplus(_) => {
-                Outcome::Listed(children_of(&self.destination, path))
+                let entries = children_of(&self.destination, path);
+                let is_in = |it: &str| it.rsplit_once('/').map_or("", |(above, _)| above) == path;
+                let vanishing = self.vanishing.extract_if(.., |it| is_in(it));
+                for path in vanishing {
+                    self.destination.remove(&path);
+                }
+                Outcome::Listed(entries)
             }
             Task::Make(_) | Task::Replace(_) => {
                 let is_replacement = matches!(task, Task::Replace(_));
@@ -207,10 +216,17 @@ impl Trees {
                 self.deleted.push(path.to_owned());
                 Outcome::Deleted
             }
+            Task::LookAgain(_) => {
+                let entries = children_of(&self.destination, parent);
+                let name = path.rsplit('/').next().expect("a name").as_bytes();
+                Outcome::Looked(entries.into_iter().find(|it| it.name == name))
+            }
             Task::RemoveSource(..) => {
-                let there = self.destination.get(path);
-                assert_eq!(there, self.source.get(path), "{path} is there first");
-                self.source.remove(path);
+                // Nobody may have heard that it is gone.
+                if let Some(thing) = self.source.remove(path) {
+                    let there = self.destination.get(path);
+                    assert_eq!(there, Some(&thing), "{path} is there first");
+                }
                 Outcome::Deleted
             }
             Task::MakeAbove { .. } => unreachable!("the root is a directory"),
