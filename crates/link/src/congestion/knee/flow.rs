@@ -135,9 +135,11 @@ impl Flow {
     }
 
     /// Whether a test can tell a queue in front of `capacity` from a longer route. A flow that has never seen the queue
-    /// empty may have begun in one. On a short path the packets of a test would be a queue themselves.
+    /// empty may have begun in one, unless the path jitters so much that it was no queue that drains met. On a short path the
+    /// packets of a test would be a queue themselves.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
-        self.queue.has_emptied && !self.is_short(capacity.max(self.capacity.known))
+        let is_queue_known = self.queue.has_emptied || self.queue.jitters(self.threshold_s());
+        is_queue_known && !self.is_short(capacity.max(self.capacity.known))
     }
 
     /// The time between two packets at the present rate.
@@ -158,6 +160,12 @@ impl Flow {
     /// Packets sent since the last cut show a queue that ends growth.
     pub(super) fn queue_shows(&self) -> bool {
         self.queue.shows(self.threshold_s())
+    }
+
+    /// Packets sent since the last cut show a queue that ends start-up.
+    pub(super) fn queue_shows_in_start(&self) -> bool {
+        let threshold_s = self.queue.start_threshold_s(self.threshold_s());
+        self.queue.shows(threshold_s)
     }
 
     /// Packets sent since the last cut show no queue.

@@ -25,7 +25,9 @@ pub(in super::super) struct Drain {
 impl Drain {
     pub(super) fn begin(capacity: f64, failed: u32, flow: &mut Flow, now_s: f64) -> Self {
         if failed == 0 {
-            flow.company.on_drain(flow.window);
+            // Start-up may have sent far more than the path passes.
+            let passed = capacity * flow.rtt_s();
+            flow.company.on_drain(flow.window.min(passed));
             flow.capacity.known = capacity;
         }
         flow.window = DRAINED * capacity * flow.base_s();
@@ -198,6 +200,18 @@ mod tests {
         flow.queue.delay_s = delay_s;
         flow.queue.sent_s = sent_s;
         flow.queue.is_fresh = true;
+    }
+
+    #[test]
+    fn the_window_to_compete_with_is_no_more_than_what_passed() {
+        let mut flow = Flow::new(Share::Fair, 2e6, None);
+        flow.pretend(0.1, 15e6, 0.0);
+        flow.queue.delay_s = 0.05;
+        for (sent, before) in [(1e6, 1e6), (9e6, 15e6 * 0.15)] {
+            flow.window = sent;
+            Drain::begin(15e6, 0, &mut flow, 1.0);
+            assert!((flow.company.window_before() - before).abs() < 1.0);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use super::{
     super::{
-        capacity::{TRAIN_PACKETS_MAX, Train, packets_to_time},
+        capacity::{TRAIN_PACKETS_MAX, packets_to_time},
         flow::{DRAIN_RATE_MIN, Flow},
     },
     next::{Next, SeemingQueue},
@@ -78,14 +78,14 @@ impl RouteTest {
     }
 
     pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
-        let shown = flow.queue.ramp_rise_s().zip(flow.capacity.trains.newest());
-        if shown.is_none() && !self.is_overdue(flow, now_s) {
+        let rise_s = flow.queue.ramp_rise_s();
+        if rise_s.is_none() && !self.is_overdue(flow, now_s) {
             return Next::Stay;
         }
         if !self.was_sent_at_its_rate() || flow.capacity.trains.lacked_data() {
             return Self::abandon(flow);
         }
-        let is_free = shown.is_some_and(|(rise_s, train)| self.is_free(flow, rise_s, train));
+        let is_free = rise_s.is_some_and(|rise_s| self.is_free(flow, rise_s));
         self.end(flow, is_free, now_s)
     }
 
@@ -101,8 +101,8 @@ impl RouteTest {
         now_s - self.began_s > patience_s
     }
 
-    /// Whether the test found no queue: its delay grew by `rise_s`, and its train showed the line.
-    fn is_free(&self, flow: &Flow, rise_s: f64, train: Train) -> bool {
+    /// Whether the test found no queue: its delay grew by `rise_s`.
+    fn is_free(&self, flow: &Flow, rise_s: f64) -> bool {
         let is_flat = rise_s <= flow.threshold_at_s(self.rate);
         // Our own queue has become shorter since we send less.
         let unmoved = if self.queue.failed <= 1 {
@@ -111,9 +111,18 @@ impl RouteTest {
             UNMOVED
         };
         let is_unmoved = flow.queue.delay_s > unmoved * self.queue.delay_s;
-        // A rate far below what the line passes would show nothing in a queue of others.
-        let is_telling = !train.is_lower_bound && train.rate <= LINE_MAX * self.rate;
-        is_flat && is_unmoved && is_telling && !flow.floor.is_exceeded()
+        is_flat && is_unmoved && self.is_telling(flow) && !flow.floor.is_exceeded()
+    }
+
+    /// A rate far below what the line passes would show nothing in a queue of others.
+    fn is_telling(&self, flow: &Flow) -> bool {
+        match flow.capacity.trains.newest() {
+            Some(train) if train.rate > LINE_MAX * self.rate => false,
+            Some(train) if !train.is_lower_bound => true,
+            // Where jitter spreads each train, none shows the line. That others leave room in one test after the other, and
+            // keep their queue, is no chance.
+            _ => self.queue.failed >= TELLING_WITHOUT_TRAIN,
+        }
     }
 
     fn end(&self, flow: &mut Flow, is_free: bool, now_s: f64) -> Next {
@@ -136,9 +145,12 @@ fn line(flow: &Flow, capacity: f64) -> f64 {
     let peak = flow.capacity.peak().unwrap_or(capacity);
     let known = peak.max(flow.capacity.known).max(capacity);
     // A test before this one has shown whether the line has become slower, too.
-    let newest = flow.capacity.trains.newest();
-    let shown = newest.filter(|train| !train.is_lower_bound);
-    let line = shown.map_or(known, |train| known.min(train.rate));
+    let line = match flow.capacity.trains.newest() {
+        Some(train) if !train.is_lower_bound => known.min(train.rate),
+        // The line passes more than the test before this one sent, which therefore said nothing.
+        Some(train) => known.max(train.rate.min(LINE_GROWTH * known)),
+        None => known,
+    };
     // A train that a stall has stretched must not make the test slower than a drain.
     line.max(capacity * DRAIN_RATE_MIN)
 }
@@ -179,6 +191,10 @@ const TRAIN_PACKETS_MIN: f64 = 16.0;
 /// A test at less than two thirds of the train's rate says nothing: two that share a line leave room as they drain
 /// together.
 const LINE_MAX: f64 = 1.5;
+/// Where a test was too slow to say something, the next one is faster by this factor at most: as start-up grows.
+const LINE_GROWTH: f64 = 2.0;
+/// After so many drains that have failed a test says something without a train.
+const TELLING_WITHOUT_TRAIN: u32 = 2;
 /// A drain leaves less than this part of a queue that is our own. At first our own queue may stand before that of a
 /// longer and slower route.
 const UNMOVED_AT_FIRST: f64 = 0.5;
@@ -230,6 +246,16 @@ mod tests {
     /// Lets a test run on a line that passes `line` bytes a second. Its packets take `delay_s` longer than before, by
     /// the time since the test began.
     fn run_test(knee: &mut Knee, began_s: f64, line: f64, delay_s: impl Fn(f64) -> f64) {
+        run_test_with(knee, began_s, |place| place * 1500.0 / line, delay_s);
+    }
+
+    /// The same, where the train's packets are `behind_s` apart from its first.
+    fn run_test_with(
+        knee: &mut Knee,
+        began_s: f64,
+        behind_s: impl Fn(f64) -> f64,
+        delay_s: impl Fn(f64) -> f64,
+    ) {
         let arrival = |number: u32, since_s: f64, delay_s: f64| Arrival {
             number: 1000 * began_s as u64 + u64::from(number),
             sent_s: began_s + since_s,
@@ -237,10 +263,8 @@ mod tests {
             sent_bytes_before: u64::from(number) * 1500,
             in_train: number < TRAIN,
         };
-        let train = (0..TRAIN).map(|number| {
-            let behind_s = f64::from(number) * 1500.0 / line;
-            arrival(number, 0.0, delay_s(0.0) + behind_s)
-        });
+        let train = (0..TRAIN)
+            .map(|number| arrival(number, 0.0, delay_s(0.0) + behind_s(f64::from(number))));
         let others = (0..200_u32).map(|place| {
             let since_s = f64::from(place) * 0.5e-3;
             arrival(TRAIN + place, since_s, delay_s(since_s))
@@ -307,6 +331,24 @@ mod tests {
         assert_eq!(knee.state(), "compete");
         assert_eq!(knee.flow.window, 2e6);
         assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    #[test]
+    fn where_jitter_spreads_each_train_the_second_test_without_a_queue_shows_a_longer_route() {
+        let mut knee = draining(Share::Fair);
+        for fails in 1..=2_u32 {
+            assert_eq!(knee.state(), "drain");
+            let at_s = 2.0 * f64::from(fails);
+            test_route(&mut knee, fails, at_s);
+            let jitters_s = |place: f64| place * 1500.0 / RATE + place * 0.7 % 1.0 * 5e-3;
+            run_test_with(&mut knee, at_s, jitters_s, |_| 0.1);
+        }
+        assert_eq!(knee.state(), "grow");
+        assert!(
+            (knee.flow.base_s() - 0.2).abs() < 0.011,
+            "{}",
+            knee.flow.base_s()
+        );
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Start {
     }
 
     pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
-        if flow.queue_shows() {
+        if flow.queue_shows_in_start() {
             return drain(flow);
         }
         self.learn_from_first_round(flow, now_s);

@@ -6,7 +6,7 @@
 //! What the excess means is for [`queue`](super) to say.
 
 use super::{
-    super::extremes::{WindowedMin, path_window_s},
+    super::extremes::{WindowedMax, WindowedMin, path_window_s},
     visible_delay_s,
 };
 use crate::{congestion::Arrival, overtakers::Overtakers};
@@ -23,6 +23,10 @@ pub(super) struct Delays {
     bucket: Bucket,
     /// The least delay in the bucket before, in seconds.
     least_before_s: Option<f64>,
+    /// The greatest fall of the recent past, in seconds.
+    fall: WindowedMax,
+    /// The fall in the bucket before, in seconds.
+    fall_before_s: f64,
 }
 
 impl Delays {
@@ -34,6 +38,8 @@ impl Delays {
             newest: 0,
             bucket: Bucket::default(),
             least_before_s: None,
+            fall: WindowedMax::default(),
+            fall_before_s: 0.0,
         }
     }
 
@@ -42,6 +48,7 @@ impl Delays {
         Self {
             base_before_pause_s: self.base.get().or(self.base_before_pause_s),
             overtakers: self.overtakers,
+            fall: self.fall,
             ..Self::new()
         }
     }
@@ -90,15 +97,25 @@ impl Delays {
     }
 
     fn judge_bucket(&mut self, base_rtt_s: f64, now_s: f64) -> Option<f64> {
+        let fall_s = self.bucket.fall_s();
+        let fall_before_s = std::mem::replace(&mut self.fall_before_s, fall_s);
         let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
         let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
         self.least_before_s = Some(least_s);
+        let fallen_twice_s = fall_s.min(fall_before_s);
+        self.fall
+            .insert(fallen_twice_s, now_s, path_window_s(base_rtt_s));
         self.base
             .insert(seen_twice_s, now_s, path_window_s(base_rtt_s));
         let base_s = self.base.get().unwrap_or(least_s);
         self.bucket.clear();
         Some((least_s - base_s).max(0.0))
+    }
+
+    /// By how much delays have fallen within a moment, in seconds. A queue that builds lets none fall: jitter does.
+    pub(super) fn fall_s(&self) -> f64 {
+        self.fall.get().unwrap_or(0.0)
     }
 
     /// A cut: the delays of before it are no word of what comes after it.
@@ -151,6 +168,23 @@ impl Bucket {
             self.first_received_s = arrival.received_s;
         }
         self.delays_s.push(arrival.received_s - arrival.sent_s);
+    }
+
+    /// By how much the delay falls within the bucket, at most: below the fastest quarter it does not, since a few packets
+    /// may have overtaken the others.
+    fn fall_s(&self) -> f64 {
+        let mut sorted_s = self.delays_s.clone();
+        sorted_s.sort_unstable_by(f64::total_cmp);
+        let few = match sorted_s.len() < 2 * FAST_EACH {
+            true => 0,
+            false => sorted_s.len() / FAST_EACH,
+        };
+        let mut longest_s = f64::NEG_INFINITY;
+        let falls_s = self.delays_s.iter().map(|delay_s| {
+            longest_s = longest_s.max(*delay_s);
+            longest_s - delay_s.max(sorted_s[few])
+        });
+        falls_s.fold(0.0, f64::max)
     }
 
     /// The least delay that is not that of the few packets that may have overtaken the others: of many packets the
@@ -251,6 +285,20 @@ mod tests {
             }
         }
         assert!(delays.base_is_known());
+    }
+
+    #[test]
+    fn delays_that_fall_again_and_again_are_jitter_and_a_queue_or_a_hiccup_is_none() {
+        let fall_s = |delay_s: &dyn Fn(u64) -> f64| {
+            let mut delays = Delays::new();
+            insert(&mut delays, (1..200).map(|it| arrival(it, delay_s(it))));
+            delays.fall_s()
+        };
+        assert_eq!(fall_s(&|number| 0.01 + number as f64 * 1e-3), 0.0);
+        let hiccup = |number| if number == 100 { 0.015 } else { 0.01 };
+        assert_eq!(fall_s(&hiccup), 0.0);
+        let jitters = |number| 0.01 + (number % 2) as f64 * 1.5e-3;
+        assert!((fall_s(&jitters) - 1.5e-3).abs() < 1e-9);
     }
 
     #[test]

@@ -174,6 +174,17 @@ impl Queue {
             .min(self.threshold_cap_s)
     }
 
+    /// Whether the path jitters by more than what counts as an empty queue.
+    pub(super) fn jitters(&self, threshold_s: f64) -> bool {
+        self.delays.fall_s() >= EMPTY_PART * threshold_s
+    }
+
+    /// The threshold of start-up, where the usual one is `threshold_s`. The base delay is what a few packets at a low rate had
+    /// at best: on a path that jitters others take longer, the more of them the longer, and wait in no queue.
+    pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
+        threshold_s + self.delays.fall_s().min(JITTER_MAX * self.base_rtt_s())
+    }
+
     /// Whether packets sent since the last cut show a queue beyond the threshold.
     pub(super) fn shows(&self, threshold_s: f64) -> bool {
         self.is_fresh && self.delay_s > threshold_s
@@ -250,6 +261,8 @@ const VISIBLE_MIN_S: f64 = 0.002;
 /// The threshold of queueing delay is this many packets' sending times at least: on a slow line a
 /// queue of a few packets is there by chance. At 10 Mbit/s that makes 7 ms.
 const THRESHOLD_PACKETS: f64 = 6.0;
+/// Start-up leaves this part of the base RTT to jitter at most: twice the usual threshold.
+const JITTER_MAX: f64 = 1.0 / 8.0;
 /// Up to this part of the threshold the queue counts as empty. The rest keeps jitter from turning a drain
 /// that ends into growth that ends.
 const EMPTY_PART: f64 = 0.5;

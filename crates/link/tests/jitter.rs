@@ -1,0 +1,58 @@
+//! Paths whose delay goes up and down, in virtual time.
+
+use std::time::Duration;
+
+use link::{
+    Class, Policy, congestion,
+    sim::{Side, World, WorldConfig},
+};
+use units::{BitRate, ByteCount};
+use wansim::{Jitter, PathConfig};
+
+const RTT: Duration = Duration::from_millis(180);
+
+/// 20 ms of jitter that reorders nothing: a packet takes as long as the slowest that was sent shortly before. So at a low rate
+/// delays are anything from 0 to 20 ms, and at a high one 20 ms nearly always.
+fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
+    let rate = BitRate::mbit(270);
+    let path = PathConfig {
+        rate: Some(rate),
+        queue: PathConfig::default_queue(rate, RTT / 2),
+        delay: RTT / 2,
+        ..PathConfig::default()
+    };
+    let jitters = PathConfig {
+        jitter: Jitter {
+            spread: Duration::from_millis(20),
+            in_order: true,
+        },
+        ..path.clone()
+    };
+    WorldConfig {
+        backward: if is_both_ways { jitters.clone() } else { path },
+        forward: jitters,
+        seed,
+        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
+        memory_max: ByteCount::gibibytes(1),
+        idle_timeout: Duration::from_secs(120),
+    }
+}
+
+/// What a low rate had shown at best counted as the delay without a queue. Start-up took what was more for a queue, and ended
+/// at 17 to 60 Mbit/s of 270; from there it took minutes.
+#[test]
+fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
+    for (seed, is_both_ways) in [(2, false), (8, false), (16, false), (2, true), (10, true)] {
+        let mut world = World::new(&config(seed, is_both_ways));
+        let size = ByteCount::megabytes(50);
+        let ideal = Duration::from_secs_f64(size.bytes() as f64 * 8.0 / 270e6 / 0.95) + RTT;
+        for number in 0..3 {
+            let id = world.send(Side::A, Class::Bulk, size);
+            let took = world.run_to_end(id, Duration::from_secs(100));
+            let share = took.map_or(0.0, |took| ideal.as_secs_f64() / took.as_secs_f64());
+            println!("seed {seed}, both ways {is_both_ways}, transfer {number}: {share:.3}");
+            assert!(share >= 0.45, "{share:.3} of ideal");
+            world.run_for(Duration::from_secs(2));
+        }
+    }
+}
