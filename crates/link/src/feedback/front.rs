@@ -73,7 +73,11 @@ impl Front {
                 }
                 let at = highest.partition_point(|higher| higher.number > arrival.number);
                 if at <= overtakers {
-                    highest[at..].rotate_right(1);
+                    // Where packets arrive in order, nothing is lower.
+                    let end = found.min(overtakers);
+                    if at < end {
+                        highest.copy_within(at..end, at + 1);
+                    }
                     highest[at] = *arrival;
                 }
                 found += 1;

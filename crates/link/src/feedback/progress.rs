@@ -12,6 +12,15 @@ use crate::time::Time;
 #[derive(Debug)]
 pub(super) struct Progress {
     steps: VecDeque<Step>,
+    /// Steps that were forgotten.
+    forgotten: usize,
+}
+
+/// Where the last of several searches for ever later times has ended: the next one mostly ends there, too.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    /// Counts all steps, also those that were forgotten.
+    step: usize,
 }
 
 /// One past the highest number that had arrived at a time.
@@ -28,6 +37,7 @@ impl Progress {
     pub(super) fn new() -> Self {
         Self {
             steps: VecDeque::with_capacity(STEPS_MAX),
+            forgotten: 0,
         }
     }
 
@@ -38,22 +48,43 @@ impl Progress {
             self.steps.pop_back();
         } else if count == STEPS_MAX {
             self.steps.pop_front();
+            self.forgotten += 1;
         }
         self.steps.push_back(Step { at: now, next });
     }
 
     /// One past the highest number that had arrived at `time`, as far back as is remembered: zero if none had.
-    pub(super) fn next_at(&self, time: Time) -> u64 {
-        match self.steps.partition_point(|step| step.at <= time) {
+    pub(super) fn next_at(&self, time: Time, cursor: &mut Cursor) -> u64 {
+        let later = self.later_than(time, cursor.step.wrapping_sub(self.forgotten));
+        cursor.step = later + self.forgotten;
+        match later {
             0 if self.steps.len() < STEPS_MAX => 0,
             0 => self.steps[0].next,
             later => self.steps[later - 1].next,
         }
     }
 
+    /// The place of the first step later than `time`: `guess`, or the one after it, or any.
+    fn later_than(&self, time: Time, guess: usize) -> usize {
+        let is_later = |place: usize| self.steps.get(place).is_none_or(|step| step.at > time);
+        for place in [guess, guess.wrapping_add(1)] {
+            let is_first = place == 0 || !is_later(place.wrapping_sub(1));
+            if place <= self.steps.len() && is_first && is_later(place) {
+                return place;
+            }
+        }
+        self.steps.partition_point(|step| step.at <= time)
+    }
+
     /// When `number` was passed, to the step; `None` before that.
     pub(super) fn passed_at(&self, number: u64) -> Option<Time> {
-        let passed = self.steps.partition_point(|step| step.next <= number);
+        let last = self.steps.len().checked_sub(1)?;
+        // The newest packet was passed in the last step.
+        let is_last = last > 0 && self.steps[last - 1].next <= number;
+        let passed = match is_last && number < self.steps[last].next {
+            true => last,
+            false => self.steps.partition_point(|step| step.next <= number),
+        };
         self.steps.get(passed).map(|step| step.at)
     }
 }
@@ -61,6 +92,11 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One past the highest number that had arrived, by a search from the beginning.
+    fn next_at(progress: &Progress, time: Time) -> u64 {
+        progress.next_at(time, &mut Cursor::default())
+    }
 
     const STEP: Duration = Duration::from_millis(1);
 
@@ -71,14 +107,14 @@ mod tests {
     #[test]
     fn it_is_exact_to_a_step_and_at_the_end_of_a_burst() {
         let mut progress = Progress::new();
-        assert_eq!(progress.next_at(at_us(5)), 0);
+        assert_eq!(next_at(&progress, at_us(5)), 0);
         assert_eq!(progress.passed_at(0), None);
         // A packet each 100 us for 5 ms, a pause, and one packet.
         for number in 0..50 {
             progress.advance(number + 1, at_us(number * 100), STEP);
         }
         progress.advance(51, at_us(1_000_000), STEP);
-        assert_eq!(progress.next_at(at_us(500_000)), 50);
+        assert_eq!(next_at(&progress, at_us(500_000)), 50);
         assert_eq!(progress.passed_at(50), Some(at_us(1_000_000)));
         for number in 0..50 {
             let passed_us = progress
@@ -87,7 +123,7 @@ mod tests {
                 .as_micros();
             let us = number * 100;
             assert!((us..=us + 2000).contains(&passed_us), "{us}: {passed_us}");
-            let next = progress.next_at(at_us(us));
+            let next = next_at(&progress, at_us(us));
             assert!(next <= number + 1 && next + 20 >= number, "{us}: {next}");
         }
     }
@@ -100,7 +136,7 @@ mod tests {
         }
         assert_eq!(progress.steps.len(), STEPS_MAX);
         let oldest = progress.steps[0];
-        assert_eq!(progress.next_at(at_us(0)), oldest.next);
+        assert_eq!(next_at(&progress, at_us(0)), oldest.next);
         assert_eq!(progress.passed_at(0), Some(oldest.at));
     }
 }

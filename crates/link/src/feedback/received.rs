@@ -5,7 +5,11 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{front::Front, progress::Progress, replay_window::ReplayWindow};
+use super::{
+    front::Front,
+    progress::{Cursor, Progress},
+    replay_window::ReplayWindow,
+};
 use crate::{
     time::Time,
     wire::{
@@ -22,6 +26,9 @@ pub(crate) struct ReceivedLog {
     largest_time: Time,
     recent: Front,
     progress: Progress,
+    /// Of the two times between which the neighbours of a packet were sent.
+    neighbours_from: Cursor,
+    neighbours_to: Cursor,
     /// Of the [`NEIGHBOURS`] packets sent before one, the fraction that has arrived before it, moving average.
     company: f64,
     /// Since when only packets without company have arrived.
@@ -57,6 +64,11 @@ pub(crate) struct ReceivedLog {
     /// Time between two reports.
     interval: Duration,
     rtt: Duration,
+    /// The time in which the neighbours of a packet were sent, and how long before it that time ended.
+    around: Duration,
+    lately: Duration,
+    /// Steps in which it is remembered when which number was passed.
+    step: Duration,
     /// The fraction of reports that get lost.
     loss: f64,
     /// Bytes that arrive per second, and bytes of a report: moving averages.
@@ -171,6 +183,8 @@ impl ReceivedLog {
             largest_time: Time::default(),
             recent: Front::new(),
             progress: Progress::new(),
+            neighbours_from: Cursor::default(),
+            neighbours_to: Cursor::default(),
             company: 1.0,
             alone_since: None,
             front: Sample::default(),
@@ -189,6 +203,9 @@ impl ReceivedLog {
             unwritten: Vec::new(),
             interval: Duration::ZERO,
             rtt,
+            around: Duration::ZERO,
+            lately: Duration::ZERO,
+            step: Duration::ZERO,
             loss: 0.0,
             received_per_s: 0.0,
             report_bytes: REPORT_OVERHEAD,
@@ -207,6 +224,9 @@ impl ReceivedLog {
 
     pub(crate) fn set_rtt(&mut self, rtt: Duration) {
         self.rtt = rtt;
+        self.around = (rtt / AROUND).max(AROUND_MIN);
+        self.lately = rtt / WHILE;
+        self.step = self.around / STEPS_AROUND;
         self.set_interval();
     }
 
@@ -280,8 +300,7 @@ impl ReceivedLog {
         if number >= self.window.next() {
             self.measure_gap(number + 1 - self.window.next(), now);
             self.largest_time = now;
-            let apart = self.around() / STEPS_AROUND;
-            self.progress.advance(number + 1, now, apart);
+            self.progress.advance(number + 1, now, self.step);
         } else if self.history.back().is_some_and(|made| number < made.next) {
             let (low, high) = self.late.unwrap_or((number, number + 1));
             self.late = Some((low.min(number), high.max(number + 1)));
@@ -333,11 +352,13 @@ impl ReceivedLog {
     }
 
     /// The packets whose arrival tells whether `number` overtook, as the first and one past the last.
-    fn neighbours(&self, number: u64, now: Time) -> (u64, u64) {
+    fn neighbours(&mut self, number: u64, now: Time) -> (u64, u64) {
         let sent = self.progress.passed_at(number).unwrap_or(now);
-        let lately = sent - self.rtt / WHILE;
-        let lately_from = self.progress.next_at(lately).min(number);
-        let before_from = self.progress.next_at(lately - self.around());
+        let lately = sent - self.lately;
+        let progress = &self.progress;
+        let lately_from = progress.next_at(lately, &mut self.neighbours_to);
+        let lately_from = lately_from.min(number);
+        let before_from = progress.next_at(lately - self.around, &mut self.neighbours_from);
         let sent_lately = number - lately_from;
         let sent_before = lately_from - before_from.min(lately_from);
         // Of the packets before a burst all may have arrived, which says nothing of the packets in the burst.
@@ -350,11 +371,6 @@ impl ReceivedLog {
         };
         let count = count.clamp(NEIGHBOURS_MIN, NEIGHBOURS);
         (high.saturating_sub(count), high)
-    }
-
-    /// The time in which the neighbours of a packet were sent.
-    fn around(&self) -> Duration {
-        (self.rtt / AROUND).max(AROUND_MIN)
     }
 
     /// Samples the present front.
