@@ -91,11 +91,40 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    /// One past the highest number that had arrived, by a search from the beginning.
+    /// What a search for any time finds.
     fn next_at(progress: &Progress, time: Time) -> u64 {
         progress.next_at(time, &mut Cursor::default())
+    }
+
+    proptest! {
+        /// Times go forward and back, by pauses and overtakers.
+        #[test]
+        fn a_search_finds_the_same_wherever_it_begins(
+            arrivals in prop::collection::vec((0..3_000_u64, 1..40_u64, 0..200_000_u64), 1..1000),
+        ) {
+            let mut progress = Progress::new();
+            let mut cursor = Cursor::default();
+            let (mut now_us, mut next) = (0, 0);
+            for (pause_us, packets, back_us) in arrivals {
+                now_us += pause_us;
+                next += packets;
+                progress.advance(next, at_us(now_us), STEP);
+                let time = at_us(now_us.saturating_sub(back_us));
+                let steps = &progress.steps;
+                let is_passed = |step: &&Step| step.at <= time;
+                let passed = steps.iter().filter(is_passed).last().map(|step| step.next);
+                let least = if steps.len() < STEPS_MAX { 0 } else { steps[0].next };
+                prop_assert_eq!(progress.next_at(time, &mut cursor), passed.unwrap_or(least));
+                for number in [next - 1, next - packets, next.saturating_sub(back_us), next] {
+                    let first = steps.iter().find(|step| step.next > number);
+                    prop_assert_eq!(progress.passed_at(number), first.map(|step| step.at));
+                }
+            }
+        }
     }
 
     const STEP: Duration = Duration::from_millis(1);

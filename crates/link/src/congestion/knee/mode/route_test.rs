@@ -4,6 +4,9 @@
 //! apart is to send at nearly the rate of the line for a while. In a queue those packets arrive later and later, or are
 //! dropped. On a longer route they arrive as they were sent.
 //!
+//! A test that is far slower than the line would find no queue beside others, either. The train says whether it is; where
+//! jitter spreads every train, the second test in a row is believed without one.
+//!
 //! In: the delays of those packets, and a train that shows the line's rate. Out: growth at a longer base RTT, or a
 //! drain of what is a queue after all.
 

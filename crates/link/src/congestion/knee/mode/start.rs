@@ -7,6 +7,9 @@
 //! loses far more than the cleanest one drowns, and ends start-up. That round is the only sign in the full queue of others:
 //! start-up takes that queue for part of the path, since it never sees the queue shorter. If an experiment then shows that
 //! the path loses as much by itself, start-up goes on, once.
+//!
+//! A queue must be longer than elsewhere where delays fall now and then, since what builds a queue lets none fall: the base
+//! delay is what a few packets at a low rate had at best, and jitter makes others take longer.
 
 use super::{
     super::{
