@@ -116,7 +116,7 @@ mod tests {
                 let time = at_us(now_us.saturating_sub(back_us));
                 let steps = &progress.steps;
                 let is_passed = |step: &&Step| step.at <= time;
-                let passed = steps.iter().filter(is_passed).last().map(|step| step.next);
+                let passed = steps.iter().rfind(is_passed).map(|step| step.next);
                 let least = if steps.len() < STEPS_MAX { 0 } else { steps[0].next };
                 prop_assert_eq!(progress.next_at(time, &mut cursor), passed.unwrap_or(least));
                 for number in [next - 1, next - packets, next.saturating_sub(back_us), next] {
