@@ -48,16 +48,6 @@ pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> D
     }
 }
 
-/// Whether the destination has a file that it had when its directory was listed. A server may tell times in listings alone.
-pub(super) fn is_still_there(file: &File, there: Option<&Entry>) -> bool {
-    there.is_some_and(|there| {
-        let age = compare_times(file.modified, there.modified);
-        there.kind == Kind::File
-            && there.size_bytes == file.size_bytes
-            && age.is_none_or(|it| it == Age::Equal)
-    })
-}
-
 /// Compares a file with what the destination has under its name, for a check.
 pub(super) fn compare(file: &File, there: &Entry, compares_content: bool) -> Difference {
     if there.kind != Kind::File {

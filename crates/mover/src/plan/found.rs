@@ -10,7 +10,7 @@ use ftp::{
 use super::{
     Planner,
     above::Wanted,
-    compare::{Decision, Difference, compare, decide, is_still_there, what_is_there},
+    compare::{Decision, Difference, compare, decide, what_is_there},
     event::Probe,
     limits::{DEPTH_MAX, PATH_BYTES_MAX},
     memory::Standing,
@@ -240,13 +240,14 @@ impl Planner {
         match decide(&file, there, &self.options) {
             Decision::Move => return Some(self.wanted(file)),
             // The destination was listed before the source: what was removed there since may have come here anew.
-            Decision::Skip if self.removes_sources() => {
-                self.queue.push(Queued::new(Task::LookAgain(file)));
-            }
-            Decision::Skip => self.same(file),
-            Decision::KeepNewer => {
-                self.leave_out(file.root, file.path, "the destination's is newer");
-            }
+            Decision::Skip => match there.filter(|_| self.removes_sources()) {
+                Some(there) => {
+                    let task = Task::LookAgain(file, there.clone());
+                    self.queue.push(Queued::new(task));
+                }
+                None => self.same(file),
+            },
+            Decision::KeepNewer => self.keep_newer(file),
             Decision::Conflict(kind) => match kind {
                 Kind::Symlink { .. } if self.options.is_sync() => return Some(self.wanted(file)),
                 Kind::Directory if self.options.is_sync() && is_below => {
@@ -265,13 +266,27 @@ impl Planner {
         file
     }
 
-    /// The destination was looked at again for a file that it had listed.
-    pub(super) fn looked_again(&mut self, file: File, there: Option<&Entry>) {
-        if is_still_there(&file, there) {
-            return self.same(file);
+    /// The destination, which has listed a file, was looked at again: what it has now.
+    pub(super) fn looked_again(&mut self, file: File, listed: &Entry, now: Option<Entry>) {
+        // Some servers tell a size or a time in listings alone.
+        let now = now.map(|now| Entry {
+            size_bytes: now.size_bytes.or(listed.size_bytes),
+            modified: now.modified.or(listed.modified),
+            ..now
+        });
+        match decide(&file, now.as_ref(), &self.options) {
+            Decision::Skip => self.same(file),
+            Decision::Move => {
+                let file = self.wanted(file);
+                self.move_now(file);
+            }
+            Decision::KeepNewer => self.keep_newer(file),
+            Decision::Conflict(kind) => self.conflict(file.root, file.path, &kind),
         }
-        let file = self.wanted(file);
-        self.queue.push(Queued::new(Task::Move(file)));
+    }
+
+    fn keep_newer(&mut self, file: File) {
+        self.leave_out(file.root, file.path, "the destination's is newer");
     }
 
     fn same(&mut self, file: File) {

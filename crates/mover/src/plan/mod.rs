@@ -325,8 +325,8 @@ impl Planner {
                 self.note(&file, Result::Moved(version));
                 self.remove_source(file, version);
             }
-            (Task::LookAgain(file), Outcome::Looked(there)) => {
-                self.looked_again(file, there.as_ref());
+            (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
+                self.looked_again(file, &listed, now);
             }
             (Task::RemoveSource(file, _), Outcome::Deleted) => {
                 self.tally.removed += 1;

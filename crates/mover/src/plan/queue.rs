@@ -43,7 +43,7 @@ impl Queue {
             Task::ListSource(_) | Task::ListSurplus(_) => self.listings.push_back(queued),
             Task::Move(_)
             | Task::Compare(_)
-            | Task::LookAgain(_)
+            | Task::LookAgain(..)
             | Task::Delete(_)
             | Task::RemoveDirectory(_)
             | Task::RemoveSource(..) => {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use ftp::{command::escape, listing::Modified};
+use ftp::{
+    command::escape,
+    listing::{Entry, Modified},
+};
 
 use super::{limits::RESUME_LEAST, version::Version};
 
@@ -119,8 +122,8 @@ pub enum Task {
     Delete(Place),
     /// Remove an empty directory, at the destination.
     RemoveDirectory(Directory),
-    /// Look whether the destination still has a file that it has listed.
-    LookAgain(File),
+    /// Look what the destination has now of a file, which it has listed so.
+    LookAgain(File, Entry),
     /// Remove a file at the source, if it is still the version that the destination has.
     RemoveSource(File, Version),
 }
@@ -145,7 +148,7 @@ impl Task {
             | Self::RemoveDirectory(it) => (it.root, it.path.clone()),
             Self::Move(file)
             | Self::Compare(file)
-            | Self::LookAgain(file)
+            | Self::LookAgain(file, _)
             | Self::RemoveSource(file, _) => (file.root, file.path.clone()),
             Self::Delete(it) => (it.root, it.path.clone()),
         }

@@ -181,7 +181,7 @@ impl Lane {
             Task::Compare(file) => self.compare(&file).await,
             Task::Delete(place) => self.delete(&place).await,
             Task::RemoveDirectory(directory) => self.remove_directory(&directory).await,
-            Task::LookAgain(file) => {
+            Task::LookAgain(file, _) => {
                 let path = shared.job.destination_path(file.root, &file.path);
                 let there = self.destination.look_for_file(&path).await?;
                 Ok(Outcome::Looked(there))

@@ -1,6 +1,9 @@
 //! Sources that are removed once the destination has them.
 
-use super::{trees::Trees, *};
+use super::{
+    trees::{Thing, Trees},
+    *,
+};
 
 const FILES: [&str; 3] = ["a", "in/b", "in/c"];
 
@@ -11,14 +14,25 @@ fn removing() -> Options {
     }
 }
 
+/// Both ends have all files; as soon as the destination has listed `in/b`, somebody puts `thing` in its place.
+fn changing(thing: Option<Thing>, options: Options) -> Trees {
+    let mut trees = Trees::new(&FILES, &FILES, options);
+    trees.meanwhile.insert("in/b".to_owned(), thing);
+    trees
+}
+
+/// Files that were moved, that the destination had, whose sources were removed, and that failed.
+fn counts(tally: &Tally) -> (u64, u64, u64, u64) {
+    (tally.moved, tally.same, tally.removed, tally.failed)
+}
+
 #[test]
 fn sources_go_when_the_destination_has_them() {
     for there in [&[][..], &["in/b"], &FILES] {
         let mut trees = Trees::new(&FILES, there, removing());
-        let tally = trees.run();
-        let expected = (3 - there.len() as u64, there.len() as u64, 3, 0);
-        let found = (tally.moved, tally.same, tally.removed, tally.failed);
-        assert_eq!(found, expected, "{there:?}");
+        let had = there.len() as u64;
+        assert_eq!(counts(&trees.run()), (3 - had, had, 3, 0), "{there:?}");
+        assert_eq!(trees.looks, had, "one look for each that was listed");
         assert!(FILES.iter().all(|it| trees.destination.contains_key(*it)));
         assert!(!FILES.iter().any(|it| trees.source.contains_key(*it)));
     }
@@ -28,23 +42,56 @@ fn sources_go_when_the_destination_has_them() {
 #[test]
 fn a_file_that_the_destination_has_lost_since_its_listing_is_moved_again() {
     for loss in [0.0, 0.2] {
-        let mut trees = Trees::new(&FILES, &FILES, removing());
-        trees.vanishing.insert("in/b".to_owned());
+        let mut trees = changing(None, removing());
         trees.loss = loss;
-        let tally = trees.run();
-        let found = (tally.moved, tally.same, tally.removed, tally.failed);
-        assert_eq!(found, (1, 2, 3, 0), "{loss}");
+        assert_eq!(counts(&trees.run()), (1, 2, 3, 0), "{loss}");
         assert!(trees.destination.contains_key("in/b"));
     }
 }
 
 #[test]
-fn a_dry_run_looks_at_nothing_again_and_removes_nothing() {
+fn a_file_that_another_one_has_replaced_since_is_moved_or_kept_as_the_job_says() {
+    let newer = Some(Thing::File(4, 2_000, 1));
+    let mut trees = changing(newer, removing());
+    assert_eq!(counts(&trees.run()), (1, 2, 3, 0));
+    assert_eq!(trees.destination["in/b"], Thing::File(4, 1_000, 0));
     let options = Options {
+        keeps_newer: true,
+        ..removing()
+    };
+    let mut trees = changing(newer, options);
+    assert_eq!(counts(&trees.run()), (0, 2, 2, 0));
+    assert_eq!(Some(trees.destination["in/b"]), newer);
+    assert!(trees.source.contains_key("in/b"), "nobody else has it");
+}
+
+#[test]
+fn what_a_look_does_not_tell_is_as_it_was_listed() {
+    let mut trees = Trees::new(&FILES, &FILES, removing());
+    trees.looks_without_time = true;
+    assert_eq!(counts(&trees.run()), (0, 3, 3, 0));
+    let mut trees = changing(Some(Thing::File(5, 1_000, 1)), removing());
+    trees.looks_without_time = true;
+    assert_eq!(counts(&trees.run()), (1, 2, 3, 0), "another size");
+}
+
+#[test]
+fn a_source_stays_where_the_look_is_refused() {
+    let mut trees = Trees::new(&FILES, &FILES, removing());
+    trees.refused.insert("in/b".to_owned());
+    assert_eq!(counts(&trees.run()), (0, 2, 2, 1));
+    assert!(trees.source.contains_key("in/b"));
+}
+
+#[test]
+fn a_job_that_removes_nothing_looks_at_nothing_again() {
+    let dry = Options {
         is_dry_run: true,
         ..removing()
     };
-    let mut trees = Trees::new(&FILES, &FILES, options);
-    assert_eq!((trees.run().same, trees.run().removed), (3, 0));
-    assert_eq!(trees.source.len(), 5);
+    for options in [dry, Options::default()] {
+        let mut trees = Trees::new(&FILES, &FILES, options);
+        assert_eq!(counts(&trees.run()), (0, 3, 0, 0));
+        assert_eq!((trees.source.len(), trees.looks), (5, 0));
+    }
 }

@@ -28,8 +28,11 @@ pub(super) struct Trees {
     pub(super) refused: BTreeSet<String>,
     /// Directories whose listing at the source has lines that are not understood.
     pub(super) strange: BTreeSet<String>,
-    /// Paths that somebody removes at the destination as soon as it has listed them.
-    pub(super) vanishing: BTreeSet<String>,
+    /// What somebody puts in a path's place, or nothing, as soon as the destination has listed it.
+    pub(super) meanwhile: BTreeMap<String, Option<Thing>>,
+    /// A look at a file tells its size alone.
+    pub(super) looks_without_time: bool,
+    pub(super) looks: u64,
     open: BTreeSet<usize>,
     pub(super) lost: u64,
     pub(super) deleted: Vec<String>,
@@ -69,7 +72,9 @@ impl Trees {
             loss: 0.0,
             refused: BTreeSet::new(),
             strange: BTreeSet::new(),
-            vanishing: BTreeSet::new(),
+            meanwhile: BTreeMap::new(),
+            looks_without_time: false,
+            looks: 0,
             open: BTreeSet::new(),
             lost: 0,
             deleted: Vec::new(),
@@ -168,9 +173,11 @@ impl Trees {
             Task::ListDestination(_) | Task::ListSurplus(_) => {
                 let entries = children_of(&self.destination, path);
                 let is_in = |it: &str| it.rsplit_once('/').map_or("", |(above, _)| above) == path;
-                let vanishing = self.vanishing.extract_if(.., |it| is_in(it));
-                for path in vanishing {
-                    self.destination.remove(&path);
+                for (path, thing) in self.meanwhile.extract_if(.., |it, _| is_in(it)) {
+                    match thing {
+                        Some(thing) => self.destination.insert(path, thing),
+                        None => self.destination.remove(&path),
+                    };
                 }
                 Outcome::Listed(entries)
             }
@@ -216,10 +223,15 @@ impl Trees {
                 self.deleted.push(path.to_owned());
                 Outcome::Deleted
             }
-            Task::LookAgain(_) => {
+            Task::LookAgain(..) => {
+                self.looks += 1;
                 let entries = children_of(&self.destination, parent);
                 let name = path.rsplit('/').next().expect("a name").as_bytes();
-                Outcome::Looked(entries.into_iter().find(|it| it.name == name))
+                let mut entry = entries.into_iter().find(|it| it.name == name);
+                if self.looks_without_time {
+                    entry.iter_mut().for_each(|it| it.modified = None);
+                }
+                Outcome::Looked(entry)
             }
             Task::RemoveSource(..) => {
                 // Nobody may have heard that it is gone.
