@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Class,
     sim::{Side, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -11,31 +11,24 @@ use wansim::{Jitter, PathConfig};
 
 const RTT: Duration = Duration::from_millis(180);
 
-/// 20 ms of jitter that reorders nothing: a packet takes as long as the slowest that was sent shortly before. So at a low rate
-/// delays are anything from 0 to 20 ms, and at a high one 20 ms nearly always.
+/// 20 ms of jitter to either side that reorders nothing: a packet takes as long as the slowest that was sent shortly before.
+/// So at a low rate delays are anything within 40 ms, and at a high one next to the longest nearly always.
 fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     let rate = BitRate::mbit(270);
     let path = PathConfig {
-        rate: Some(rate),
         queue: PathConfig::default_queue(rate, RTT / 2),
-        delay: RTT / 2,
-        ..PathConfig::default()
+        ..PathConfig::line(rate, RTT)
     };
-    let jitters = PathConfig {
-        jitter: Jitter {
-            spread: Duration::from_millis(20),
-            in_order: true,
-        },
-        ..path.clone()
+    let mut config = WorldConfig::symmetric(path, seed);
+    let jitter = Jitter {
+        spread: Duration::from_millis(20),
+        in_order: true,
     };
-    WorldConfig {
-        backward: if is_both_ways { jitters.clone() } else { path },
-        forward: jitters,
-        seed,
-        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
-        memory_max: ByteCount::gibibytes(1),
-        idle_timeout: Duration::from_secs(120),
+    config.forward.jitter = jitter;
+    if is_both_ways {
+        config.backward.jitter = jitter;
     }
+    config
 }
 
 /// What a low rate had shown at best counted as the delay without a queue. Start-up took what was more for a queue, and ended
@@ -54,5 +47,7 @@ fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
             assert!(share >= 0.45, "{share:.3} of ideal");
             world.run_for(Duration::from_secs(2));
         }
+        let base = world.view(Side::A).base_rtt.unwrap_or_default();
+        assert!(base.abs_diff(RTT) > Duration::from_micros(500), "{base:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Class,
     sim::{Side, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -14,21 +14,12 @@ const RTT: Duration = Duration::from_millis(180);
 fn config(seed: u64, change: impl Fn(&mut PathConfig)) -> WorldConfig {
     let rate = BitRate::mbit(270);
     let path = PathConfig {
-        rate: Some(rate),
         queue: PathConfig::default_queue(rate, RTT / 2),
-        delay: RTT / 2,
-        ..PathConfig::default()
+        ..PathConfig::line(rate, RTT)
     };
-    let mut forward = path.clone();
-    change(&mut forward);
-    WorldConfig {
-        forward,
-        backward: path,
-        seed,
-        controller: |memory, rate_max| congestion::for_policy(Policy::Fair, memory, rate_max),
-        memory_max: ByteCount::gibibytes(1),
-        idle_timeout: Duration::from_secs(120),
-    }
+    let mut config = WorldConfig::symmetric(path, seed);
+    change(&mut config.forward);
+    config
 }
 
 /// Moves 50 MB `transfers` times; each must reach 0.85 of the ideal, the first one 0.6.

@@ -145,13 +145,14 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
         let id = world.send(Side::A, Class::Bulk, ENDLESS);
         judge(&mut world, id)
     };
-    // In use 0.96 on average and 0.71 at least; idle 0.91 and 0.70. At one moment of 16 the route still counts as a queue.
+    // In use 0.97 on average and 0.86 at least; idle 0.95 and 0.81. At one moment of 16 the route still counts as a queue.
+    // Idle it was 0.79 and 0.34 where a test waited for room: its train came late, and counted as a queue.
     let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
     for judged in &judged {
         println!("{judged:.3?}");
         let mean = judged.iter().map(|(used, _)| used).sum::<f64>() / judged.len() as f64;
-        assert!(mean >= 0.78, "{judged:.3?}");
-        assert!(judged.iter().all(|(used, _)| *used >= 0.5), "{judged:.3?}");
+        assert!(mean >= 0.9, "{judged:.3?}");
+        assert!(judged.iter().all(|(used, _)| *used >= 0.7), "{judged:.3?}");
     }
     let found = judged.iter().flatten().filter(|(_, is_found)| *is_found);
     assert!(found.count() >= 14, "{judged:.3?}");

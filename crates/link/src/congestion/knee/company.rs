@@ -20,7 +20,7 @@ pub(super) struct Company {
     share: Share,
     /// Up with each drain that failed, down with each that emptied the queue at the first try.
     score: f64,
-    /// The window before the present series of drains, in bytes.
+    /// The window to compete with, in bytes: what passed before the present series of drains.
     window_before: f64,
 }
 
@@ -38,14 +38,14 @@ impl Company {
         self.share == Share::Background
     }
 
-    /// Drains begin, from this window.
+    /// Drains begin; this window of bytes passed.
     pub(super) fn on_drain(&mut self, window: f64) {
         if self.score < SCORE_OF_DOUBT {
             self.window_before = window;
         }
     }
 
-    /// The window before the present series of drains, in bytes.
+    /// The window that passed before the present series of drains, in bytes.
     pub(super) fn window_before(&self) -> f64 {
         self.window_before
     }

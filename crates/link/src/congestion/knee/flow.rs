@@ -30,7 +30,9 @@ pub(super) struct Flow {
     /// The last cut was for loss: growth is gentle.
     pub(super) is_gentle: bool,
     round_began_s: f64,
-    /// Bytes sent until the last report.
+    /// Bytes in flight as the last report came.
+    pub(super) in_flight: f64,
+    /// Bytes sent until then.
     bytes_sent: u64,
     /// When it came.
     reported_s: f64,
@@ -50,6 +52,7 @@ impl Flow {
             packet: PACKET_GUESS,
             is_gentle: false,
             round_began_s: 0.0,
+            in_flight: 0.0,
             bytes_sent: 0,
             reported_s: 0.0,
         }
@@ -72,6 +75,7 @@ impl Flow {
             }
         }
         self.capacity.on_report(digest, base_s);
+        self.in_flight = digest.bytes_in_flight as f64;
         self.bytes_sent = digest.bytes_sent;
         self.reported_s = now_s;
         match digest.rtt_s {
@@ -135,8 +139,8 @@ impl Flow {
     }
 
     /// Whether a test can tell a queue in front of `capacity` from a longer route. A flow that has never seen the queue
-    /// empty may have begun in one, unless the path jitters so much that it was no queue that drains met. On a short path the
-    /// packets of a test would be a queue themselves.
+    /// empty may have begun in a queue of others, unless the path jitters: then drains may have failed for jitter alone.
+    /// On a short path the packets of a test would be a queue themselves.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
         let is_queue_known = self.queue.has_emptied || self.queue.jitters(self.threshold_s());
         is_queue_known && !self.is_short(capacity.max(self.capacity.known))
@@ -255,6 +259,7 @@ const ROUND_MIN_S: f64 = 0.010;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::Arrival;
 
     fn flow() -> Flow {
         let mut flow = Flow::new(Share::Fair, 1_500_000.0, None);
@@ -270,6 +275,28 @@ mod tests {
         assert!((flow.round_s() - 0.8).abs() < 1e-9);
         flow.floor.learn_experiment(0.5, 3000.0);
         assert!((flow.round_s() - 1.6).abs() < 1e-9, "half of them arrive");
+    }
+
+    #[test]
+    fn a_flow_that_never_saw_the_queue_empty_can_test_its_route_only_if_delays_jitter() {
+        let can_test = |delay_s: &dyn Fn(u64) -> f64| {
+            let mut flow = flow();
+            for number in 1..400 {
+                let sent_s = number as f64 * 1e-3;
+                let arrival = Arrival {
+                    number,
+                    sent_s,
+                    received_s: sent_s + delay_s(number),
+                    sent_bytes_before: number * 1500,
+                    in_train: false,
+                };
+                flow.queue.on_arrival(&arrival, 0.1, sent_s);
+            }
+            flow.can_test_route(15e6)
+        };
+        assert!(!can_test(&|_| 0.06));
+        assert!(!can_test(&|number| 0.3 - number as f64 * 5e-4));
+        assert!(can_test(&|number| 0.06 + (number % 2) as f64 * 0.01));
     }
 
     #[test]

@@ -76,9 +76,15 @@ impl Trains {
         self.is_waiting() || self.is_short && !shows
     }
 
+    /// Whether as many packets of the newest train have arrived as show something, if anything does.
+    pub(in super::super) fn newest_is_seen(&self) -> bool {
+        self.arrivals.len() >= SEEN_MIN
+    }
+
     /// What an earlier train showed may be the line before a change of route.
     pub(in super::super) fn forget_newest(&mut self) {
         self.newest = None;
+        self.arrivals.clear();
     }
 
     /// The arrivals of a train may be spread over several reports: it is measured anew with each.
@@ -166,6 +172,8 @@ pub(in super::super) const TRAIN_PACKETS_MAX: f64 = 256.0;
 /// Two packets of a train are compared if their numbers are so far apart at least: the receiver's timer may bring
 /// fewer at once.
 const APART_MIN: u64 = 8;
+/// Two arrivals show no rate, since either may have overtaken the other.
+const SEEN_MIN: usize = 3;
 /// Arrivals of a train that are looked at: each with each of the others.
 const ARRIVALS_MAX: usize = 48;
 /// A spread shorter than this is the receiver's timer, not the path.

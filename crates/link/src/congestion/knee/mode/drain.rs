@@ -6,15 +6,15 @@
 
 use super::{
     super::flow::{DRAIN_RATE_MIN, DRAINED, Flow},
-    next::{Next, SeemingQueue},
+    next::{Finding, Next, SeemingQueue, Series},
 };
 
 #[derive(Debug)]
 pub(in super::super) struct Drain {
     /// What the path passes, in bytes per second in the sending domain.
     capacity: f64,
-    /// Drains of the same series that have failed before this one.
-    failed: u32,
+    /// The drains before this one.
+    pub(super) series: Series,
     cut_s: f64,
     /// The longest queueing delay since the cut.
     queue_max_s: f64,
@@ -23,8 +23,8 @@ pub(in super::super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn begin(capacity: f64, failed: u32, flow: &mut Flow, now_s: f64) -> Self {
-        if failed == 0 {
+    pub(super) fn begin(capacity: f64, series: Series, flow: &mut Flow, now_s: f64) -> Self {
+        if series.failed == 0 {
             // Start-up may have sent far more than the path passes.
             let passed = capacity * flow.rtt_s();
             flow.company.on_drain(flow.window.min(passed));
@@ -36,7 +36,7 @@ impl Drain {
         flow.mark_cut(now_s);
         Self {
             capacity,
-            failed,
+            series,
             cut_s: now_s,
             queue_max_s: flow.queue.delay_s,
             emptied_s: None,
@@ -89,7 +89,7 @@ impl Drain {
         if !flow.floor.is_exceeded() {
             flow.floor.learn_expected();
         }
-        if self.failed == 0 {
+        if self.series.failed == 0 {
             flow.company.on_emptied_queue();
         }
         flow.window = self.capacity * flow.base_s();
@@ -98,17 +98,22 @@ impl Drain {
 
     /// The queue has not emptied: if it can be told from a longer route, it is.
     fn fail(&self, flow: &Flow) -> Next {
-        let failed = self.failed + 1;
-        // Who leaves everything to others tests once, since its drains fail for as long as others are there.
-        let is_due = !flow.company.comes_first() || failed == 1;
+        let series = Series {
+            failed: self.series.failed + 1,
+            ..self.series
+        };
+        // Who leaves everything to others goes on only if no test met a queue, since its drains fail for as long as others
+        // are there.
+        let met_queue = series.tested == Some(Finding::Queue);
+        let is_due = !(flow.company.comes_first() && met_queue);
         if is_due && flow.can_test_route(self.capacity) {
             Next::TestRoute(SeemingQueue {
                 capacity: self.capacity,
                 delay_s: self.queue_max_s,
-                failed,
+                series,
             })
         } else {
-            Next::DrainFailed { failed }
+            Next::DrainFailed(series)
         }
     }
 
@@ -142,9 +147,9 @@ fn hold_is_over(flow: &Flow, empty_s: f64) -> bool {
     empty_s > HOLD_ROUNDS * flow.round_s()
 }
 
-/// What comes after so many drains that failed: others fill the queue, or a drain to less, by as much as the queue
+/// What comes after drains that failed: others fill the queue, or a drain to less, by as much as the queue
 /// that is left exceeds the base RTT.
-pub(super) fn after_failure(failed: u32, flow: &mut Flow) -> Next {
+pub(super) fn after_failure(series: Series, flow: &mut Flow) -> Next {
     if flow.company.on_failed_drain() {
         return Next::Compete {
             window: flow.company.window_before().max(flow.window),
@@ -155,7 +160,7 @@ pub(super) fn after_failure(failed: u32, flow: &mut Flow) -> Next {
     let target = flow.window.min(flow.capacity() * base_s) * part.max(AGAIN_MIN);
     Next::Drain {
         capacity: (target / base_s).max(flow.packet / base_s),
-        failed,
+        series,
     }
 }
 
@@ -191,7 +196,7 @@ mod tests {
         let mut flow = Flow::new(Share::Fair, 2e6, None);
         flow.pretend(0.1, 15e6, 0.0);
         flow.queue.delay_s = 0.05;
-        let drain = Drain::begin(15e6, 0, &mut flow, 1.0);
+        let drain = Drain::begin(15e6, Series::default(), &mut flow, 1.0);
         (drain, flow)
     }
 
@@ -209,7 +214,7 @@ mod tests {
         flow.queue.delay_s = 0.05;
         for (sent, before) in [(1e6, 1e6), (9e6, 15e6 * 0.15)] {
             flow.window = sent;
-            Drain::begin(15e6, 0, &mut flow, 1.0);
+            Drain::begin(15e6, Series::default(), &mut flow, 1.0);
             assert!((flow.company.window_before() - before).abs() < 1.0);
         }
     }
@@ -224,6 +229,23 @@ mod tests {
         flow.floor.update(&resolved_at(1.1, 200, |_| false), &[]);
         assert_eq!(drain.step(&mut flow, false, 1.3), Next::Grow);
         assert_eq!(flow.window, 1.5e6);
+    }
+
+    #[test]
+    fn who_leaves_everything_to_others_tests_the_route_until_a_test_has_met_a_queue() {
+        let is_tested = |share, tested| {
+            let mut flow = Flow::new(share, 2e6, None);
+            flow.pretend(0.1, 15e6, 0.0);
+            flow.queue.has_emptied = true;
+            let series = Series { failed: 1, tested };
+            let drain = Drain::begin(15e6, series, &mut flow, 1.0);
+            matches!(drain.fail(&flow), Next::TestRoute(_))
+        };
+        for tested in [None, Some(Finding::NoQueue), Some(Finding::Queue)] {
+            let met_queue = tested == Some(Finding::Queue);
+            assert_eq!(is_tested(Share::Background, tested), !met_queue);
+            assert!(is_tested(Share::Fair, tested));
+        }
     }
 
     #[test]
@@ -259,10 +281,12 @@ mod tests {
         assert_eq!(drain.step(&mut flow, false, 1.3), Next::Stay);
         see_queue(&mut flow, 0.05, 1.3);
         let next = drain.step(&mut flow, false, 1.4);
-        assert_eq!(next, Next::DrainFailed { failed: 1 });
-        let Next::Drain { capacity, failed } = after_failure(1, &mut flow) else {
+        let Next::DrainFailed(series) = next else {
+            panic!("no test can tell: {next:?}");
+        };
+        let Next::Drain { capacity, series } = after_failure(series, &mut flow) else {
             panic!("one drain that fails is no company");
         };
-        assert!(capacity < 15e6 && failed == 1, "{capacity}");
+        assert!(capacity < 15e6 && series.failed == 1, "{capacity}");
     }
 }

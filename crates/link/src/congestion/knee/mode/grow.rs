@@ -5,7 +5,7 @@
 
 use super::{
     super::flow::Flow,
-    next::{LossySign, Next, SeemingQueue},
+    next::{LossySign, Next, SeemingQueue, Series},
 };
 
 #[derive(Debug)]
@@ -100,12 +100,12 @@ fn meet_queue(flow: &mut Flow) -> Next {
         Next::TestRoute(SeemingQueue {
             capacity,
             delay_s: flow.queue.delay_s,
-            failed: 0,
+            series: Series::default(),
         })
     } else {
         Next::Drain {
             capacity,
-            failed: 0,
+            series: Series::default(),
         }
     }
 }

@@ -54,11 +54,11 @@ impl Mode {
                 Self::Policed(Policed)
             }
             Next::Grow | Next::Resume => Self::Grow(Grow::begin(flow, now_s)),
-            Next::Drain { capacity, failed } => {
-                Self::Drain(Drain::begin(capacity, failed, flow, now_s))
+            Next::Drain { capacity, series } => {
+                Self::Drain(Drain::begin(capacity, series, flow, now_s))
             }
-            Next::DrainFailed { failed } => {
-                let next = drain::after_failure(failed, flow);
+            Next::DrainFailed(series) => {
+                let next = drain::after_failure(series, flow);
                 return Self::after(next, flow, now_s);
             }
             Next::TestRoute(queue) => Self::RouteTest(RouteTest::begin(queue, flow, now_s)),
@@ -141,8 +141,10 @@ impl Mode {
 
     /// A train that was wanted begins.
     pub(super) fn on_train_begun(&mut self, now_s: f64) {
-        if let Self::Start(start) = self {
-            start.on_train_begun(now_s);
+        match self {
+            Self::Start(start) => start.on_train_begun(now_s),
+            Self::RouteTest(test) => test.on_train_begun(now_s),
+            _ => {}
         }
     }
 
@@ -158,7 +160,7 @@ impl Mode {
     /// Bytes that may be in flight beside what the window allows.
     pub(super) fn extra_bytes(&self) -> f64 {
         match self {
-            Self::RouteTest(test) => test.bytes(),
+            Self::RouteTest(test) => test.extra_bytes(),
             _ => 0.0,
         }
     }

@@ -13,17 +13,35 @@ pub(in super::super) enum Next {
     Grow,
     /// Grow by CUBIC's law where a limit is known that drops instead of queueing; otherwise until a queue shows.
     Resume,
-    /// Empty the queue in front of `capacity` bytes per second in the sending domain. So many drains of the same
-    /// series have failed.
-    Drain { capacity: f64, failed: u32 },
-    /// So many drains in a row have not emptied the queue, and it is one.
-    DrainFailed { failed: u32 },
+    /// Empty the queue in front of `capacity` bytes per second in the sending domain.
+    Drain { capacity: f64, series: Series },
+    /// The drains of a series have not emptied the queue, and it is one.
+    DrainFailed(Series),
     /// Find out whether the queue is a longer route.
     TestRoute(SeemingQueue),
     /// Cut the window for an excess of losses, and find out whether the cut helps.
     CutForLoss(LossySign),
     /// Compete with those who keep the queue full, beginning with `window` bytes.
     Compete { window: f64 },
+}
+
+/// Drains one after the other in front of the same queue, so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(in super::super) struct Series {
+    /// Drains that have not emptied the queue.
+    pub(in super::super) failed: u32,
+    /// What the last test of the route has found, if there was one.
+    pub(in super::super) tested: Option<Finding>,
+}
+
+/// What a test of the route has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Finding {
+    /// A queue, or no word.
+    Queue,
+    /// No queue; what the line passes is not known.
+    NoQueue,
+    LongerRoute,
 }
 
 /// What is a queue or a longer route.
@@ -33,8 +51,7 @@ pub(in super::super) struct SeemingQueue {
     pub(in super::super) capacity: f64,
     /// Queueing delay before the drain that failed, or before the test if there was none.
     pub(in super::super) delay_s: f64,
-    /// Drains of the same series that have failed.
-    pub(in super::super) failed: u32,
+    pub(in super::super) series: Series,
 }
 
 /// What the mode knows of an excess of losses.

@@ -5,7 +5,7 @@
 
 use super::{
     super::flow::Flow,
-    next::{LossySign, Next},
+    next::{LossySign, Next, Series},
 };
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Policed {
         if flow.queue_shows() {
             return Next::Drain {
                 capacity: flow.capacity(),
-                failed: 0,
+                series: Series::default(),
             };
         }
         if flow.floor.begins_to_be_exceeded() || flow.floor.is_exceeded() {

@@ -4,8 +4,8 @@
 //! apart is to send at nearly the rate of the line for a while. In a queue those packets arrive later and later, or are
 //! dropped. On a longer route they arrive as they were sent.
 //!
-//! A test that is far slower than the line would find no queue beside others, either. The train says whether it is; where
-//! jitter spreads every train, the second test in a row is believed without one.
+//! A test that is far slower than the line would find no queue beside others, either. The train says whether it is. Where
+//! jitter spreads the train a test that finds no queue is believed if the test before it found none, either.
 //!
 //! In: the delays of those packets, and a train that shows the line's rate. Out: growth at a longer base RTT, or a
 //! drain of what is a queue after all.
@@ -15,7 +15,7 @@ use super::{
         capacity::{TRAIN_PACKETS_MAX, packets_to_time},
         flow::{DRAIN_RATE_MIN, Flow},
     },
-    next::{Next, SeemingQueue},
+    next::{Finding, Next, SeemingQueue, Series},
 };
 
 #[derive(Debug)]
@@ -26,18 +26,22 @@ pub(in super::super) struct RouteTest {
     /// Bytes that are sent at that rate, and those of them that are still to be sent.
     bytes: f64,
     bytes_left: f64,
+    /// Bytes that may be in flight beside what the window allows, so that nothing holds the test up.
+    extra_bytes: f64,
     began_s: f64,
+    train_begun_s: Option<f64>,
     /// When the last of them was sent.
     sent_s: Option<f64>,
 }
 
 impl RouteTest {
     pub(super) fn begin(queue: SeemingQueue, flow: &mut Flow, now_s: f64) -> Self {
-        let rate = TEST_RATE * line(flow, queue.capacity);
+        let rate = TEST_RATE * line(flow, &queue);
         let train = train_packets(flow, rate);
-        // No more than half of what was in flight before.
+        // The line may turn out slower than the test, and what was in flight before is what it bore.
+        let line_max = rate.min(flow.capacity.known.max(queue.capacity));
         let in_flight = flow.window.max(flow.company.window_before());
-        let watched = (rate * flow.base_s()).min(in_flight) * TEST_LENGTH;
+        let watched = (line_max * flow.base_s()).min(in_flight) * TEST_LENGTH;
         let watched = watched.max(TEST_PACKETS * flow.packet);
         let bytes = train as f64 * flow.packet + watched;
         flow.mark_cut(now_s);
@@ -49,7 +53,9 @@ impl RouteTest {
             rate,
             bytes,
             bytes_left: bytes,
+            extra_bytes: flow.in_flight + bytes,
             began_s: now_s,
+            train_begun_s: None,
             sent_s: None,
         }
     }
@@ -62,9 +68,8 @@ impl RouteTest {
         }
     }
 
-    /// Bytes that are sent for the sake of the test.
-    pub(super) fn bytes(&self) -> f64 {
-        self.bytes
+    pub(super) fn extra_bytes(&self) -> f64 {
+        self.extra_bytes
     }
 
     pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
@@ -72,6 +77,10 @@ impl RouteTest {
         if self.bytes_left <= 0.0 {
             self.sent_s.get_or_insert(now_s);
         }
+    }
+
+    pub(super) fn on_train_begun(&mut self, now_s: f64) {
+        self.train_begun_s.get_or_insert(now_s);
     }
 
     /// Ends the test without a word on the route.
@@ -82,14 +91,27 @@ impl RouteTest {
 
     pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
         let rise_s = flow.queue.ramp_rise_s();
-        if rise_s.is_none() && !self.is_overdue(flow, now_s) {
+        let is_heard = rise_s.is_some() && self.train_is_heard(flow, now_s);
+        if !is_heard && !self.is_overdue(flow, now_s) {
             return Next::Stay;
         }
         if !self.was_sent_at_its_rate() || flow.capacity.trains.lacked_data() {
             return Self::abandon(flow);
         }
-        let is_free = rise_s.is_some_and(|rise_s| self.is_free(flow, rise_s));
-        self.end(flow, is_free, now_s)
+        let finding = match rise_s {
+            Some(rise_s) if self.is_flat(flow, rise_s) => self.judge_by_train(flow),
+            _ => Finding::Queue,
+        };
+        self.end(flow, finding, now_s)
+    }
+
+    /// Whether there is word of the train, which may have waited for room, or should have been.
+    fn train_is_heard(&self, flow: &Flow, now_s: f64) -> bool {
+        let patience_s = TRAIN_ROUND_TRIPS * flow.rtt_s();
+        let is_overdue = self
+            .train_begun_s
+            .is_none_or(|begun_s| now_s - begun_s > patience_s);
+        is_overdue || flow.capacity.trains.newest_is_seen()
     }
 
     /// Whether the application, or the peer's credit, left no gap in the test. What is sent later does not matter.
@@ -105,50 +127,56 @@ impl RouteTest {
     }
 
     /// Whether the test found no queue: its delay grew by `rise_s`.
-    fn is_free(&self, flow: &Flow, rise_s: f64) -> bool {
-        let is_flat = rise_s <= flow.threshold_at_s(self.rate);
+    fn is_flat(&self, flow: &Flow, rise_s: f64) -> bool {
         // Our own queue has become shorter since we send less.
-        let unmoved = if self.queue.failed <= 1 {
+        let unmoved = if self.queue.series.failed <= 1 {
             UNMOVED_AT_FIRST
         } else {
             UNMOVED
         };
-        let is_unmoved = flow.queue.delay_s > unmoved * self.queue.delay_s;
-        is_flat && is_unmoved && self.is_telling(flow) && !flow.floor.is_exceeded()
+        rise_s <= flow.threshold_at_s(self.rate)
+            && flow.queue.delay_s > unmoved * self.queue.delay_s
+            && !flow.floor.is_exceeded()
     }
 
-    /// A rate far below what the line passes would show nothing in a queue of others.
-    fn is_telling(&self, flow: &Flow) -> bool {
+    /// What a test says that found no queue. A rate far below what the line passes would find none in a queue of others.
+    fn judge_by_train(&self, flow: &Flow) -> Finding {
         match flow.capacity.trains.newest() {
-            Some(train) if train.rate > LINE_MAX * self.rate => false,
-            Some(train) if !train.is_lower_bound => true,
-            // Where jitter spreads each train, none shows the line. That others leave room in one test after the other, and
-            // keep their queue, is no chance.
-            _ => self.queue.failed >= TELLING_WITHOUT_TRAIN,
+            Some(train) if train.rate > LINE_MAX * self.rate => Finding::Queue,
+            Some(train) if !train.is_lower_bound => Finding::LongerRoute,
+            _ if !flow.capacity.trains.newest_is_seen() => Finding::Queue,
+            // Jitter has spread the train. That others leave room in two tests in a row, and keep their queue, is no chance.
+            _ if self.queue.series.tested == Some(Finding::NoQueue) => Finding::LongerRoute,
+            _ => Finding::NoQueue,
         }
     }
 
-    fn end(&self, flow: &mut Flow, is_free: bool, now_s: f64) -> Next {
+    fn end(&self, flow: &mut Flow, finding: Finding, now_s: f64) -> Next {
         flow.queue.forget_ramp();
-        let failed = self.queue.failed;
-        if is_free {
+        let series = Series {
+            tested: Some(finding),
+            ..self.queue.series
+        };
+        if finding == Finding::LongerRoute {
             adopt_longer_route(flow, self.rate, now_s);
             Next::Grow
-        } else if failed == 0 {
+        } else if series.failed == 0 {
             let capacity = flow.capacity().min(self.queue.capacity);
-            Next::Drain { capacity, failed }
+            Next::Drain { capacity, series }
         } else {
-            Next::DrainFailed { failed }
+            Next::DrainFailed(series)
         }
     }
 }
 
-/// What the line seems to pass, in bytes per second, if `capacity` is what we get of it.
-fn line(flow: &Flow, capacity: f64) -> f64 {
+/// What the line seems to pass, in bytes per second.
+fn line(flow: &Flow, queue: &SeemingQueue) -> f64 {
+    let capacity = queue.capacity;
     let peak = flow.capacity.peak().unwrap_or(capacity);
     let known = peak.max(flow.capacity.known).max(capacity);
-    // A test before this one has shown whether the line has become slower, too.
-    let line = match flow.capacity.trains.newest() {
+    // A test before this one has shown whether the line has become slower, too. A train of start-up has not.
+    let train = flow.capacity.trains.newest();
+    let line = match train.filter(|_| queue.series.tested.is_some()) {
         Some(train) if !train.is_lower_bound => known.min(train.rate),
         // The line passes more than the test before this one sent, which therefore said nothing.
         Some(train) => known.max(train.rate.min(LINE_GROWTH * known)),
@@ -175,12 +203,12 @@ fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
     flow.mark_cut(now_s);
 }
 
-/// A test sends at this fraction of the capacity: a free line passes that without a queue, and in a line that
-/// others fill it makes the delay grow by a good part of the test's own length.
+/// A test sends at this fraction of what the line seems to pass: a free line passes that without a queue, and in a line
+/// that others fill it makes the delay grow by a good part of the test's own length.
 const TEST_RATE: f64 = 0.9;
-/// A test takes this part of the base RTT. Over two thirds of that a queue grows by 0.3 RTT where others use all of
-/// the line, and by more than the threshold as long as they use 0.3 of it; at the most it adds half of a
-/// bandwidth-delay product.
+/// A test takes this part of the base RTT, and less where it is faster than what is known of the line. Over two thirds of
+/// that a queue grows by 0.3 RTT where others use all of the line, and by more than the threshold as long as they use 0.3
+/// of it. Its packets are half of the known bandwidth-delay product at the most.
 const TEST_LENGTH: f64 = 0.5;
 /// ... and this many packets at least, nearly three times the packets of the threshold.
 const TEST_PACKETS: f64 = 16.0;
@@ -194,10 +222,9 @@ const TRAIN_PACKETS_MIN: f64 = 16.0;
 /// A test at less than two thirds of the train's rate says nothing: two that share a line leave room as they drain
 /// together.
 const LINE_MAX: f64 = 1.5;
-/// Where a test was too slow to say something, the next one is faster by this factor at most: as start-up grows.
+/// Where a test was too slow to say something, the next one sends at this multiple of the known line at most, as start-up
+/// grows in a round trip.
 const LINE_GROWTH: f64 = 2.0;
-/// After so many drains that have failed a test says something without a train.
-const TELLING_WITHOUT_TRAIN: u32 = 2;
 /// A drain leaves less than this part of a queue that is our own. At first our own queue may stand before that of a
 /// longer and slower route.
 const UNMOVED_AT_FIRST: f64 = 0.5;
@@ -205,6 +232,8 @@ const UNMOVED: f64 = 0.9;
 /// The packets of a test take this multiple of their time, and this much longer, at most: a burst waits for a timer.
 const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;
+/// The packets of a train have arrived, or never will, after so many round trips.
+const TRAIN_ROUND_TRIPS: f64 = 1.25;
 /// Without a word of the packets of a test for this many round trips, and this much longer, it has failed.
 const PATIENCE_ROUND_TRIPS: f64 = 3.0;
 const PATIENCE_S: f64 = 0.3;
@@ -214,7 +243,7 @@ mod tests {
     use super::*;
     use crate::congestion::{
         Arrival, Controller, Digest,
-        knee::{Knee, Share},
+        knee::{Knee, Share, mode::Mode},
     };
 
     const BASE_S: f64 = 0.1;
@@ -230,18 +259,22 @@ mod tests {
         knee.flow.queue.delay_s = 0.1;
         let drain = Next::Drain {
             capacity: RATE,
-            failed: 0,
+            series: Series::default(),
         };
         knee.follow(drain, 1.0);
         knee
     }
 
-    /// Begins a test after so many drains that failed.
+    /// Begins a test after so many drains that failed, and what tests among them have found.
     fn test_route(knee: &mut Knee, failed: u32, now_s: f64) {
+        let tested = match &knee.mode {
+            Mode::Drain(drain) => drain.series.tested,
+            _ => None,
+        };
         let queue = SeemingQueue {
             capacity: RATE,
             delay_s: 0.1,
-            failed,
+            series: Series { failed, tested },
         };
         knee.follow(Next::TestRoute(queue), now_s);
     }
@@ -249,13 +282,20 @@ mod tests {
     /// Lets a test run on a line that passes `line` bytes a second. Its packets take `delay_s` longer than before, by
     /// the time since the test began.
     fn run_test(knee: &mut Knee, began_s: f64, line: f64, delay_s: impl Fn(f64) -> f64) {
-        run_test_with(knee, began_s, |place| place * 1500.0 / line, delay_s);
+        let behind_s = |place| place * 1500.0 / line;
+        run_test_with(knee, began_s, TRAIN, behind_s, delay_s);
     }
 
-    /// The same, where the train's packets are `behind_s` apart from its first.
+    /// How far a packet of a train comes in behind the first, where jitter spreads it.
+    fn jitters_s(place: f64) -> f64 {
+        place * 1500.0 / RATE + place * 0.7 % 1.0 * 5e-3
+    }
+
+    /// The same, where only so many packets of the train arrive, `behind_s` after its first.
     fn run_test_with(
         knee: &mut Knee,
         began_s: f64,
+        seen: u32,
         behind_s: impl Fn(f64) -> f64,
         delay_s: impl Fn(f64) -> f64,
     ) {
@@ -266,7 +306,7 @@ mod tests {
             sent_bytes_before: u64::from(number) * 1500,
             in_train: number < TRAIN,
         };
-        let train = (0..TRAIN)
+        let train = (0..seen)
             .map(|number| arrival(number, 0.0, delay_s(0.0) + behind_s(f64::from(number))));
         let others = (0..200_u32).map(|place| {
             let since_s = f64::from(place) * 0.5e-3;
@@ -343,8 +383,9 @@ mod tests {
             assert_eq!(knee.state(), "drain");
             let at_s = 2.0 * f64::from(fails);
             test_route(&mut knee, fails, at_s);
-            let jitters_s = |place: f64| place * 1500.0 / RATE + place * 0.7 % 1.0 * 5e-3;
-            run_test_with(&mut knee, at_s, jitters_s, |_| 0.1);
+            run_test_with(&mut knee, at_s, TRAIN, jitters_s, |_| 0.1);
+            let train = knee.flow.capacity.trains.newest();
+            assert!(train.is_some_and(|train| train.is_lower_bound));
         }
         assert_eq!(knee.state(), "grow");
         assert!(
@@ -352,6 +393,100 @@ mod tests {
             "{}",
             knee.flow.base_s()
         );
+    }
+
+    #[test]
+    fn without_a_train_one_test_that_finds_no_queue_after_one_that_found_one_shows_nothing() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 1, 2.0);
+        run_test_with(&mut knee, 2.0, TRAIN, jitters_s, |since_s| {
+            0.1 + 0.5 * since_s
+        });
+        test_route(&mut knee, 2, 4.0);
+        run_test_with(&mut knee, 4.0, TRAIN, jitters_s, |_| 0.1);
+        assert_eq!(knee.state(), "drain");
+        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_test_whose_train_is_lost_shows_no_longer_route() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 1, 2.0);
+        run_test_with(&mut knee, 2.0, TRAIN, jitters_s, |_| 0.1);
+        test_route(&mut knee, 2, 4.0);
+        run_test_with(&mut knee, 4.0, 2, jitters_s, |_| 0.1);
+        assert_eq!(knee.state(), "drain");
+    }
+
+    #[test]
+    fn a_test_waits_for_word_of_a_train_that_began_late() {
+        let mut knee = draining(Share::Fair);
+        test_route(&mut knee, 1, 2.0);
+        let report = |knee: &mut Knee, arrivals: &[Arrival], now_s| {
+            let digest = Digest {
+                arrivals,
+                rtt_s: Some(BASE_S + 0.1),
+                bytes_in_flight: 1_000_000,
+                ..Digest::default()
+            };
+            knee.on_report(&digest, now_s);
+        };
+        let arrival = |number: u32, sent_s: f64, behind_s| Arrival {
+            number: u64::from(number),
+            sent_s,
+            received_s: sent_s + BASE_S / 2.0 + 0.1 + behind_s,
+            sent_bytes_before: u64::from(number) * 1500,
+            in_train: number >= 200,
+        };
+        for number in 0..1000 {
+            knee.on_sent(number, 1500, 2.0);
+        }
+        knee.on_train_begun(TRAIN as usize, 2.1);
+        let others: Vec<Arrival> = (0..200_u32)
+            .map(|place| arrival(place, 2.0 + f64::from(place) * 0.5e-3, 0.0))
+            .collect();
+        report(&mut knee, &others, 2.3);
+        assert_eq!(knee.state(), "route test");
+        let train: Vec<Arrival> = (0..TRAIN)
+            .map(|place| arrival(200 + place, 2.1, f64::from(place) * 1500.0 / RATE))
+            .collect();
+        report(&mut knee, &train, 2.31);
+        assert_eq!(knee.state(), "grow");
+    }
+
+    /// On a longer route more is in flight than the window of a drain.
+    #[test]
+    fn a_test_waits_for_no_room() {
+        let mut knee = draining(Share::Fair);
+        let in_flight = 3_000_000;
+        let digest = Digest {
+            rtt_s: Some(BASE_S + 0.1),
+            bytes_in_flight: in_flight,
+            ..Digest::default()
+        };
+        knee.on_report(&digest, 1.9);
+        test_route(&mut knee, 1, 2.0);
+        let room = knee.window_bytes() - in_flight as f64;
+        assert!(knee.train_wanted(room) > 0);
+    }
+
+    /// A train that arrives at once shows a line much faster than the test.
+    #[test]
+    fn a_test_that_was_too_slow_is_followed_by_one_twice_as_fast_that_sends_no_more() {
+        let mut knee = draining(Share::Fair);
+        let bytes = |knee: &Knee| match &knee.mode {
+            Mode::RouteTest(test) => test.bytes,
+            _ => f64::NAN,
+        };
+        test_route(&mut knee, 1, 2.0);
+        let before = bytes(&knee);
+        run_test_with(&mut knee, 2.0, TRAIN, |_| 0.0, |_| 0.1);
+        assert_eq!(knee.state(), "drain");
+        test_route(&mut knee, 2, 4.0);
+        let rate = knee.rate_bytes_per_s();
+        assert!((rate / (TEST_RATE * LINE_GROWTH * RATE) - 1.0).abs() < 0.01);
+        let now = bytes(&knee);
+        assert!(now < 1.2 * before, "{now} bytes after {before}");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! start-up takes that queue for part of the path, since it never sees the queue shorter. If an experiment then shows that
 //! the path loses as much by itself, start-up goes on, once.
 //!
-//! A queue must be longer than elsewhere where delays fall now and then, since what builds a queue lets none fall: the base
+//! A queue must be longer than elsewhere where delays jitter: the base
 //! delay is what a few packets at a low rate had at best, and jitter makes others take longer.
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
         floor::{Cleanest, EXCESS_RUNS, Tally},
         flow::{Flow, PACKET_GUESS},
     },
-    next::{LossySign, Next},
+    next::{LossySign, Next, Series},
 };
 
 #[derive(Debug)]
@@ -228,7 +228,7 @@ fn drain(flow: &Flow) -> Next {
     let sent_max = SENT_MAX * flow.capacity.trains.shown_max();
     Next::Drain {
         capacity: flow.capacity_at(flow.rate().min(sent_max)),
-        failed: 0,
+        series: Series::default(),
     }
 }
 

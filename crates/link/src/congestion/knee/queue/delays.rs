@@ -1,7 +1,7 @@
 //! How much longer do packets take than the least of the recent past?
 //!
-//! In: arrivals. Out: which of them speak for the path, and for each bucket of them the least delay beyond the base
-//! delay. The fastest few of a bucket may have overtaken the others and are set aside, so of 16 packets and more *least*
+//! In: arrivals. Out: which of them speak for the path, for each bucket of them the least delay beyond the base
+//! delay, and by how much delays jitter. The fastest few of a bucket may have overtaken the others and are set aside, so of 16 packets and more *least*
 //! means the first quartile. All delays are one-way, by clocks that need not agree.
 //! What the excess means is for [`queue`](super) to say.
 
@@ -23,10 +23,10 @@ pub(super) struct Delays {
     bucket: Bucket,
     /// The least delay in the bucket before, in seconds.
     least_before_s: Option<f64>,
-    /// The greatest fall of the recent past, in seconds.
-    fall: WindowedMax,
-    /// The fall in the bucket before, in seconds.
-    fall_before_s: f64,
+    /// The greatest jitter of the recent past, in seconds.
+    jitter: WindowedMax,
+    /// The jitter in the bucket before, in seconds.
+    jitter_before_s: f64,
 }
 
 impl Delays {
@@ -38,8 +38,8 @@ impl Delays {
             newest: 0,
             bucket: Bucket::default(),
             least_before_s: None,
-            fall: WindowedMax::default(),
-            fall_before_s: 0.0,
+            jitter: WindowedMax::default(),
+            jitter_before_s: 0.0,
         }
     }
 
@@ -48,7 +48,7 @@ impl Delays {
         Self {
             base_before_pause_s: self.base.get().or(self.base_before_pause_s),
             overtakers: self.overtakers,
-            fall: self.fall,
+            jitter: self.jitter,
             ..Self::new()
         }
     }
@@ -93,19 +93,24 @@ impl Delays {
         let count = self.bucket.delays_s.len();
         let is_full = count >= BUCKET_COUNT && span_s >= BUCKET_SPAN * base_rtt_s
             || count >= BUCKET_COUNT_MAX;
-        is_full.then(|| self.judge_bucket(base_rtt_s, now_s))?
+        is_full.then(|| self.judge_bucket(span_s, base_rtt_s, now_s))?
     }
 
-    fn judge_bucket(&mut self, base_rtt_s: f64, now_s: f64) -> Option<f64> {
-        let fall_s = self.bucket.fall_s();
-        let fall_before_s = std::mem::replace(&mut self.fall_before_s, fall_s);
+    fn judge_bucket(&mut self, span_s: f64, base_rtt_s: f64, now_s: f64) -> Option<f64> {
         let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
+        let least_before_s = self.least_before_s.replace(least_s).unwrap_or(least_s);
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
-        let seen_twice_s = least_s.max(self.least_before_s.unwrap_or(least_s));
-        self.least_before_s = Some(least_s);
-        let fallen_twice_s = fall_s.min(fall_before_s);
-        self.fall
-            .insert(fallen_twice_s, now_s, path_window_s(base_rtt_s));
+        let seen_twice_s = least_s.max(least_before_s);
+        // What a queue falls by as it drains, the least delay falls by, too. Over more than a round trip a queue comes and goes.
+        let jitter_s = if span_s <= base_rtt_s {
+            self.bucket.fall_s(least_s) - (least_before_s - least_s).max(0.0)
+        } else {
+            0.0
+        };
+        let jitter_before_s = std::mem::replace(&mut self.jitter_before_s, jitter_s);
+        let jittered_twice_s = jitter_s.min(jitter_before_s).max(0.0);
+        self.jitter
+            .insert(jittered_twice_s, now_s, path_window_s(base_rtt_s));
         self.base
             .insert(seen_twice_s, now_s, path_window_s(base_rtt_s));
         let base_s = self.base.get().unwrap_or(least_s);
@@ -113,9 +118,10 @@ impl Delays {
         Some((least_s - base_s).max(0.0))
     }
 
-    /// By how much delays have fallen within a moment, in seconds. A queue that builds lets none fall: jitter does.
-    pub(super) fn fall_s(&self) -> f64 {
-        self.fall.get().unwrap_or(0.0)
+    /// By how much delays have fallen within a moment and risen again, in seconds. A queue that builds lets none fall, and one
+    /// that drains lets none rise: jitter does both.
+    pub(super) fn jitter_s(&self) -> f64 {
+        self.jitter.get().unwrap_or(0.0)
     }
 
     /// A cut: the delays of before it are no word of what comes after it.
@@ -128,6 +134,8 @@ impl Delays {
     pub(super) fn forget_base(&mut self) {
         self.base = WindowedMin::default();
         self.least_before_s = None;
+        self.jitter = WindowedMax::default();
+        self.jitter_before_s = 0.0;
     }
 
     pub(super) fn base_is_known(&self) -> bool {
@@ -170,27 +178,20 @@ impl Bucket {
         self.delays_s.push(arrival.received_s - arrival.sent_s);
     }
 
-    /// By how much the delay falls within the bucket, at most: below the fastest quarter it does not, since a few packets
-    /// may have overtaken the others.
-    fn fall_s(&self) -> f64 {
-        let mut sorted_s = self.delays_s.clone();
-        sorted_s.sort_unstable_by(f64::total_cmp);
-        let few = match sorted_s.len() < 2 * FAST_EACH {
-            true => 0,
-            false => sorted_s.len() / FAST_EACH,
-        };
+    /// By how much the delay falls within the bucket, at most, and to no less than `least_s`.
+    fn fall_s(&self, least_s: f64) -> f64 {
         let mut longest_s = f64::NEG_INFINITY;
         let falls_s = self.delays_s.iter().map(|delay_s| {
             longest_s = longest_s.max(*delay_s);
-            longest_s - delay_s.max(sorted_s[few])
+            longest_s - delay_s.max(least_s)
         });
         falls_s.fold(0.0, f64::max)
     }
 
     /// The least delay that is not that of the few packets that may have overtaken the others: of many packets the
     /// fastest quarter, of others those of that quarter that are ahead of as many again by `ahead_s` or more.
-    fn least_s(&mut self, ahead_s: f64) -> Option<f64> {
-        let delays_s = &mut self.delays_s;
+    fn least_s(&self, ahead_s: f64) -> Option<f64> {
+        let mut delays_s = self.delays_s.clone();
         delays_s.sort_unstable_by(f64::total_cmp);
         let few = delays_s.len() / FAST_EACH;
         let is_shared = |place: &usize| delays_s[place + few] - delays_s[*place] < ahead_s;
@@ -287,18 +288,68 @@ mod tests {
         assert!(delays.base_is_known());
     }
 
+    /// The jitter of 200 packets, one a millisecond.
+    fn jitter_s(delay_s: impl Fn(u64) -> f64) -> f64 {
+        let mut delays = Delays::new();
+        insert(&mut delays, (1..200).map(|it| arrival(it, delay_s(it))));
+        delays.jitter_s()
+    }
+
     #[test]
-    fn delays_that_fall_again_and_again_are_jitter_and_a_queue_or_a_hiccup_is_none() {
-        let fall_s = |delay_s: &dyn Fn(u64) -> f64| {
-            let mut delays = Delays::new();
-            insert(&mut delays, (1..200).map(|it| arrival(it, delay_s(it))));
-            delays.fall_s()
-        };
-        assert_eq!(fall_s(&|number| 0.01 + number as f64 * 1e-3), 0.0);
-        let hiccup = |number| if number == 100 { 0.015 } else { 0.01 };
-        assert_eq!(fall_s(&hiccup), 0.0);
+    fn delays_that_rise_and_fall_again_and_again_are_jitter() {
         let jitters = |number| 0.01 + (number % 2) as f64 * 1.5e-3;
-        assert!((fall_s(&jitters) - 1.5e-3).abs() < 1e-9);
+        assert!((jitter_s(jitters) - 1.5e-3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_queue_that_grows_or_drains_and_a_hiccup_are_no_jitter() {
+        assert_eq!(jitter_s(|number| 0.01 + number as f64 * 1e-4), 0.0);
+        assert_eq!(jitter_s(|number| 0.05 - number as f64 * 1e-4), 0.0);
+        let comes_and_goes = |number: u64| 0.05 - number.abs_diff(100) as f64 * 1e-4;
+        assert_eq!(jitter_s(comes_and_goes), 0.0);
+        let hiccup = |number| if number == 100 { 0.015 } else { 0.01 };
+        assert_eq!(jitter_s(hiccup), 0.0);
+    }
+
+    #[test]
+    fn a_queue_that_comes_and_goes_within_a_slow_bucket_is_no_jitter() {
+        let mut delays = Delays::new();
+        let arrivals = (1..200).map(|number| {
+            let slow = arrival(10 * number, 0.0);
+            let delay_s = 0.01 + (number % 4) as f64 * 2e-3;
+            Arrival {
+                received_s: slow.sent_s + delay_s,
+                ..slow
+            }
+        });
+        insert(&mut delays, arrivals);
+        assert_eq!(delays.jitter_s(), 0.0);
+    }
+
+    #[test]
+    fn a_fast_quarter_of_a_bucket_is_no_fall() {
+        let fall_ms = |fast: u64| {
+            let delay_s = |number: u64| if number % 16 < fast { 0.008 } else { 0.01 };
+            let mut bucket = Bucket::default();
+            for number in 1..=16 {
+                bucket.push(&arrival(number, delay_s(number)));
+            }
+            let least_s = bucket.least_s(4e-3).expect("it has packets");
+            (bucket.fall_s(least_s) * 1e3).round()
+        };
+        assert_eq!(fall_ms(4), 0.0);
+        assert_eq!(fall_ms(5), 2.0);
+    }
+
+    #[test]
+    fn jitter_is_known_after_a_pause_and_not_on_another_route() {
+        let mut delays = Delays::new();
+        let jitters = |number| arrival(number, 0.01 + (number % 2) as f64 * 1.5e-3);
+        insert(&mut delays, (1..200).map(jitters));
+        let mut delays = delays.after_pause();
+        assert!(delays.jitter_s() > 1e-3);
+        delays.forget_base();
+        assert_eq!(delays.jitter_s(), 0.0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How long is the queue now, is it empty, does it show, and what is the base RTT?
 //!
 //! In: round-trip times, arrivals, and the times of cuts. Out: the queueing delay, whether it was measured on packets
-//! sent since the last cut, and how it compares with the threshold that ends growth. What to do about a queue is for
+//! sent since the last cut, how it compares with the threshold that ends growth, and whether the path jitters. What to do about a queue is for
 //! the [`mode`](super::mode) to say.
 //!
 //! The queueing delay is the least one-way delay of the newest few packets, less the least of the recent past, where the
@@ -176,13 +176,13 @@ impl Queue {
 
     /// Whether the path jitters by more than what counts as an empty queue.
     pub(super) fn jitters(&self, threshold_s: f64) -> bool {
-        self.delays.fall_s() >= EMPTY_PART * threshold_s
+        self.delays.jitter_s() >= EMPTY_PART * threshold_s
     }
 
     /// The threshold of start-up, where the usual one is `threshold_s`. The base delay is what a few packets at a low rate had
     /// at best: on a path that jitters others take longer, the more of them the longer, and wait in no queue.
     pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
-        threshold_s + self.delays.fall_s().min(JITTER_MAX * self.base_rtt_s())
+        threshold_s + self.delays.jitter_s().min(JITTER_MAX * self.base_rtt_s())
     }
 
     /// Whether packets sent since the last cut show a queue beyond the threshold.
@@ -375,6 +375,16 @@ mod tests {
         assert!((queue.threshold_s(15e6, 1500.0) - 0.001_5).abs() < 1e-6);
         queue.raise_threshold();
         assert!(queue.threshold_s(15e6, 1500.0) > 0.001_5);
+    }
+
+    #[test]
+    fn start_up_leaves_an_eighth_of_the_base_rtt_to_jitter_at_most() {
+        let added_ms = |jitter_ms: f64| {
+            let queue = queue(1000, |number| 10.0 + (number % 2) as f64 * jitter_ms);
+            (queue.start_threshold_s(0.0) * 1e3 * 100.0).round() / 100.0
+        };
+        assert_eq!(added_ms(1.5), 1.5);
+        assert_eq!(added_ms(4.0), 2.5);
     }
 
     #[test]
