@@ -162,7 +162,7 @@ fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
 }
 
 /// The commands of a session come before its data. They used up the first train: the worst of these transfers took
-/// 1.82 s. About half of them take 1.2 s and the others a round trip more, so that the mean counts, and not the median.
+/// 1.82 s, and the median 1.32 s.
 #[test]
 fn commands_before_the_data_do_not_use_up_the_first_train() {
     let mut path = PathConfig::line(BitRate::mbit(270), Duration::from_millis(180));
@@ -178,11 +178,11 @@ fn commands_before_the_data_do_not_use_up_the_first_train() {
         assert!(world.path_counters(Side::A).reordered > 0, "seed {seed}");
         took.as_secs_f64()
     };
-    let took_s: Vec<f64> = (1..=60).map(took_s).collect();
-    let mean_s = took_s.iter().sum::<f64>() / 60.0;
-    let worst_s = took_s.into_iter().fold(0.0, f64::max);
-    println!("mean {mean_s:.3} s, worst {worst_s:.2} s");
-    assert!(mean_s < 1.32 && worst_s < 1.25 / 0.75);
+    let mut took_s: Vec<f64> = (1..=60).map(took_s).collect();
+    took_s.sort_by(f64::total_cmp);
+    let (median_s, worst_s) = (took_s[30], took_s[59]);
+    println!("median {median_s:.2} s, worst {worst_s:.2} s");
+    assert!(median_s < 1.25 && worst_s < median_s / 0.75);
 }
 
 /// No file fills the whole train that the known rate asks for: a shorter one has to do.

@@ -305,9 +305,10 @@ const GAIN_DOUBLING: f64 = 1.386;
 /// A measured train is believed up to this fraction of its word at once; growth does the rest.
 const LEAP: f64 = 0.5;
 /// Growth where the window has reached what a train shows, and how much faster for each multiple beyond: an
-/// estimate that was too low is outgrown, the sooner the more wrong it proves.
+/// estimate that was too low is outgrown, the sooner the more wrong it proves. Growth twice as fast overflows a queue of
+/// half a bandwidth-delay product before the first report of it comes.
 const GAIN_AT_SHOWN: f64 = 0.1;
-const GAIN_BEYOND: f64 = 0.7;
+const GAIN_BEYOND: f64 = 0.35;
 /// A window beyond this multiple of what a train and the arrivals since show is a guess that they disprove: where
 /// the window doubles each round trip, arrivals are at half of its rate or more.
 const DISPROVEN: f64 = 3.0;
