@@ -41,13 +41,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    moving::run(&Order {
-        locations: &[args.source.clone(), args.destination.clone()],
+    moving::run(&[Order {
+        sources: std::slice::from_ref(&args.source),
+        destination: &args.destination,
         purpose: Purpose::Check {
             compares_content: args.checksum,
         },
         common: &args.common,
         writing: None,
         makes_empty_directories: args.empty_dirs,
-    })
+    }])
 }

@@ -4,7 +4,10 @@ use std::{ffi::OsString, process::ExitCode};
 
 use mover::plan::Purpose;
 
-use crate::moving::{self, Common, Order, Writing};
+use crate::{
+    exit,
+    moving::{self, Common, Order, Writing},
+};
 
 /// Copy files and directories to or from FTP servers
 ///
@@ -16,23 +19,33 @@ use crate::moving::{self, Common, Order, Writing};
 /// if that is a directory or ends in a slash. Of several sources each goes into DST. Files that DST
 /// has with the same size and time are not copied again.
 ///
+/// With --to the sources go to several destinations at the same time. Each has its own result; one that
+/// is slow or down holds no other up.
+///
 /// A file has the suffix .part until it is whole. A run that was interrupted is gone on with by the
 /// same command.
 #[derive(clap::Args)]
+#[command(override_usage = "\
+longhaul copy [OPTIONS] SRC... DST
+       longhaul copy [OPTIONS] SRC... --to DST --to DST...")]
 #[command(after_help = "\
 Examples:
   longhaul copy film.mxf ftp://me@ftp.example.com/incoming/
   longhaul copy ftp://ftp.example.com//pub/data ./data --gateway 10.0.0.7:2121
   longhaul copy takes/ ftpes://me@10.20.0.5/takes --peer 'KEY@203.0.113.9:4810'
+  longhaul copy card/ --to ftp://a.example/day1 --to ftp://b.example/day1 --to /mnt/backup/day1
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
 LONGHAUL_PASSWORD.
 
 Exit codes: 0 all is there; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {
-    /// Files and directories to copy, and where to: at last the destination
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
+    /// Files and directories to copy, and where to: at last the destination, unless --to names it
+    #[arg(required = true, num_args = 1.., value_name = "SRC... DST")]
     locations: Vec<OsString>,
+    /// Copy to this destination, and to each other one that is named so
+    #[arg(long, value_name = "DST")]
+    to: Vec<OsString>,
     #[command(flatten)]
     writing: Writing,
     /// Make directories also where nothing is in them
@@ -43,9 +56,23 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn order(&self) -> Order<'_> {
+    /// One for each destination.
+    pub(crate) fn orders(&self) -> anyhow::Result<Vec<Order<'_>>> {
+        let (sources, destinations) = match self.locations.split_last() {
+            _ if !self.to.is_empty() => (&self.locations[..], &self.to[..]),
+            Some((destination, sources)) if !sources.is_empty() => {
+                (sources, std::slice::from_ref(destination))
+            }
+            _ => return Err(exit::misuse("the destination is missing")),
+        };
+        let orders = destinations.iter();
+        Ok(orders.map(|it| self.order(sources, it)).collect())
+    }
+
+    fn order<'a>(&'a self, sources: &'a [OsString], destination: &'a OsString) -> Order<'a> {
         Order {
-            locations: &self.locations,
+            sources,
+            destination,
             purpose: Purpose::Copy,
             common: &self.common,
             writing: Some(&self.writing),
@@ -55,5 +82,5 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    moving::run(&args.order())
+    moving::run(&args.orders()?)
 }

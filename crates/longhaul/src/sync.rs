@@ -64,11 +64,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         takes_excluded: args.delete_excluded,
         trusts_empty: args.trust_empty,
     });
-    moving::run(&Order {
-        locations: &[args.source.clone(), args.destination.clone()],
+    moving::run(&[Order {
+        sources: std::slice::from_ref(&args.source),
+        destination: &args.destination,
         purpose: Purpose::Sync { deletion },
         common: &args.common,
         writing: Some(&args.writing),
         makes_empty_directories: true,
-    })
+    }])
 }

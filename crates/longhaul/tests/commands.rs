@@ -1,32 +1,19 @@
 //! The command line as a whole: its definition, help texts, JSON and exit codes.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
+mod common;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
-    path::PathBuf,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
 
+use common::{Folder, assert_ends};
 use serde_json::{Value, json};
-
-fn longhaul(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.args(arguments).output().expect("the program")
-}
-
-#[track_caller]
-fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String {
-    let output = longhaul(arguments);
-    let [said, printed] =
-        [output.stderr, output.stdout].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-    assert!(said.contains(words), "{arguments:?}: {said}");
-    printed
-}
 
 /// The one object of JSON that a command prints.
 #[track_caller]
@@ -36,28 +23,6 @@ fn object(arguments: &[&str], code: i32) -> Value {
     assert_eq!(value["schema"], 1, "{arguments:?}: {printed}");
     assert_eq!(printed.lines().count(), 1, "an object is a line");
     value
-}
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Self {
-        let name = format!("longhaul-commands-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("a folder");
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A program that goes with the test.
@@ -394,144 +359,6 @@ fn a_running_gateway_takes_on_its_changed_file() {
     gateway.kill().expect("it runs until now");
     gateway.wait().expect("it has ended");
     assert_ends(&["reload", "--admin", &at], 1, "no gateway answers");
-}
-
-#[test]
-fn a_copy_says_what_is_wrong_with_its_command_line() {
-    let folder = Folder::new("copy");
-    let (from, to) = (folder.path("from"), folder.path("to"));
-    fs::write(&from, b"content").expect("room");
-    let cases: [(&[&str], &str); 6] = [
-        (
-            &["ftp://me:secret@localhost/x"],
-            "must not contain a password",
-        ),
-        (&["sftp://localhost/x"], "\"sftp\" is no scheme"),
-        (&["ftp://localhost:70000/x"], "is no server"),
-        (
-            &["ftp://localhost/x", "--gateway", "nowhere"],
-            "is no gateway",
-        ),
-        (&["ftp://localhost/x", "--peer", "nowhere"], "is no peer"),
-        (
-            &[&to, "--gateway", "localhost:1"],
-            "both ends are on this machine",
-        ),
-    ];
-    for (arguments, expected) in cases {
-        let said = assert_ends(&[&["copy", &from], arguments].concat(), 2, expected);
-        assert!(!said.contains("secret"), "{said}");
-    }
-    assert_ends(&["copy", &from, &to, "-q"], 0, "");
-    assert_eq!(fs::read(&to).expect("copied"), b"content");
-    assert_ends(&["copy", "/nonexistent", &to], 1, "there is no such file");
-}
-
-#[test]
-fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
-    let folder = Folder::new("sync");
-    let (from, to) = (folder.path("from"), folder.path("to"));
-    for path in ["from/a", "from/sub/b", "from/cache/c", "to/old"] {
-        let path = folder.path(path);
-        fs::create_dir_all(std::path::Path::new(&path).parent().expect("a folder")).expect("room");
-        fs::write(path, b"content").expect("room");
-    }
-    let said = |arguments: Vec<&str>, code: i32, words: &str| {
-        let done = longhaul(&arguments);
-        let said = [done.stdout, done.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        assert_eq!(done.status.code(), Some(code), "{arguments:?}: {said}");
-        assert!(said.contains(words), "{arguments:?}: {said}");
-        said
-    };
-    let sync = |more: &[&str], code, words: &str| {
-        let arguments = [
-            "sync",
-            &from,
-            &to,
-            "--exclude",
-            "cache/",
-            "--resume",
-            "never",
-        ];
-        said([&arguments[..], more].concat(), code, words)
-    };
-    let check = |more: &[&str], code, words: &str| {
-        said([&["check", &from, &to][..], more].concat(), code, words)
-    };
-    check(&[], 1, "3 missing at DST; 1 only at DST");
-    let dry = sync(
-        &["-n"],
-        0,
-        "2 files would be copied, 14 B; 1 only at DST; 1 left out",
-    );
-    assert!(dry.contains(&format!("would copy {from}/sub/b")), "{dry}");
-    assert!(!std::path::Path::new(&folder.path("to/a")).exists());
-    sync(
-        &["--delete"],
-        1,
-        "--max-delete 10% does not allow that: nothing is deleted",
-    );
-    let done = sync(&["--delete", "--max-delete", "50%"], 0, "1 deleted");
-    assert!(done.contains("2 there already"), "{done}");
-    check(&["--exclude", "cache/"], 0, "2 files are the same");
-    check(&["--json"], 1, r#""result":"missing"#);
-    fs::write(folder.path("to/a"), b"CONTENT").expect("room");
-    check(&["--checksum"], 1, "the content");
-    for (arguments, expected) in [
-        (&["--max-delete", "5"][..], "--delete"),
-        (&["--delete", "--max-delete", "x"], "neither a number"),
-        (&["--include", "a**"], "alone between slashes"),
-    ] {
-        sync(arguments, 2, expected);
-    }
-    assert_ends(
-        &["sync", &folder.path("from/sub"), &from],
-        2,
-        "one within it",
-    );
-    assert_ends(&["check", "/nonexistent", &to], 1, "there is no such file");
-}
-
-#[test]
-fn a_listing_is_sorted_filtered_and_says_what_fails() {
-    let folder = Folder::new("ls");
-    for path in ["b.txt", "a.txt", "cache/x", "sub/deep/z.bak"] {
-        let path = folder.path(path);
-        fs::create_dir_all(std::path::Path::new(&path).parent().expect("a folder")).expect("room");
-        fs::write(path, b"content").expect("room");
-    }
-    fs::write(folder.path("line\nbreak"), b"").expect("room");
-    let top = folder.path("");
-    let names = assert_ends(&["ls", "-1", &top], 0, "");
-    assert_eq!(names, "a.txt\nb.txt\ncache/\nline\\nbreak\nsub/\n");
-    let long = assert_ends(&["ls", &top, "--include", "a*"], 0, "");
-    let first = long.lines().next().expect("a line");
-    assert!(
-        first.trim_start().starts_with("7  20") && first.ends_with("  a.txt"),
-        "{long}"
-    );
-    let below = assert_ends(
-        &["ls", "-R1", &top, "--exclude=/cache/", "--exclude=*.txt"],
-        0,
-        "",
-    );
-    assert_eq!(below, "line\\nbreak\nsub/\nsub/deep/\nsub/deep/z.bak\n");
-    let one = assert_ends(&["ls", "-1", &folder.path("a.txt")], 0, "");
-    assert_eq!(one, "a.txt\n");
-    let json = assert_ends(&["ls", "--json", &folder.path("sub/deep")], 0, "");
-    let entry = r#"{"schema":1,"event":"entry","path":"z.bak","kind":"file","bytes":7,"#;
-    assert!(json.starts_with(entry), "{json}");
-    assert_ends(&["ls", &folder.path("nothing")], 1, "there is no such file");
-    assert_ends(
-        &["ls", &top, "--gateway", "localhost:1"],
-        2,
-        "no gateway is of use",
-    );
-    let rules = folder.path("rules");
-    fs::write(&rules, "- a\nb\n").expect("room");
-    let place = "rules: line 2, column 1: a rule begins with +";
-    assert_ends(&["ls", &top, "--filter-from", &rules], 2, place);
 }
 
 #[test]

@@ -5,7 +5,12 @@ use std::sync::OnceLock;
 use units::BitRate;
 
 pub use crate::plan::RESUME_LEAST;
-use crate::{names::join, plan, server::Dial};
+use crate::{
+    location::{Location, Remote},
+    names::{join, local},
+    plan,
+    server::Dial,
+};
 
 /// What is to be copied, and how.
 #[derive(Debug)]
@@ -29,6 +34,18 @@ pub enum Site {
     Local,
     /// An FTP server.
     Server(Box<Dial>),
+}
+
+impl Site {
+    fn location(&self, path: Vec<u8>) -> Location {
+        match self {
+            Self::Local => Location::Local(local(&path)),
+            Self::Server(dial) => Location::Remote(Remote {
+                server: dial.server.clone(),
+                path,
+            }),
+        }
+    }
 }
 
 /// A file or directory, and what becomes of it.
@@ -120,6 +137,17 @@ impl Target {
 }
 
 impl Job {
+    /// The source of a file: a path of this machine or a URL.
+    pub fn source(&self, root: usize, below: &plan::RelativePath) -> Location {
+        self.source.location(self.source_path(root, below))
+    }
+
+    /// The destination of a file: a path of this machine or a URL.
+    pub fn destination(&self, root: usize, below: &plan::RelativePath) -> Location {
+        let path = self.destination_path(root, below);
+        self.destination.location(path)
+    }
+
     /// The source's path of something below a root.
     pub fn source_path(&self, root: usize, below: &plan::RelativePath) -> Vec<u8> {
         let root = &self.roots[root].source;

@@ -5,6 +5,7 @@
 //! and [`run`] drives both as the plan says.
 
 pub mod agent;
+pub mod command;
 pub mod credentials;
 mod disk;
 pub mod filter;

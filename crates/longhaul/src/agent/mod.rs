@@ -19,7 +19,12 @@ use mover::{
 };
 
 use self::config::{Config, JobConfig};
-use crate::{exit, filters::now_unix_s, moving::Settings, output};
+use crate::{
+    exit,
+    filters::now_unix_s,
+    moving::{Order, Settings},
+    output,
+};
 
 /// Copy files on schedules, and when they come into watched folders
 ///
@@ -64,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot work in {}", folder.display()))?;
     }
     for job in &config.jobs {
-        Settings::read(&job.copy.order())
+        Settings::read(&job.order())
             .map_err(|error| exit::misuse(format!("{}: {error:#}", job.at)))?;
     }
     if args.check {
@@ -116,7 +121,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
 }
 
 fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
-    let order = config.copy.order();
+    let order = config.order();
     let mut settings = Settings::read(&order)?;
     let (mut sources, to) = settings.ends();
     let from = sources.pop().expect("a job has one source");
@@ -137,7 +142,7 @@ fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
         keep_history: config.keep_history,
         // Accounts and rules of filters may have changed since the last run.
         make: Box::new(move || {
-            let order = config.copy.order();
+            let order = config.order();
             let mut settings = Settings::read(&order).map_err(|it| format!("{it:#}"))?;
             if let Some(door) = &door {
                 settings.access.go_through(door.clone());
@@ -179,6 +184,14 @@ fn start_near(
     let door = near.door();
     nears.insert(id, near);
     Ok(Some(door))
+}
+
+impl JobConfig {
+    fn order(&self) -> Order<'_> {
+        let orders = self.copy.orders().ok();
+        let order = orders.and_then(|mut orders| orders.pop());
+        order.expect("the file is read as a command line with a source and a destination")
+    }
 }
 
 impl std::fmt::Display for JobConfig {

@@ -1,22 +1,26 @@
-//! What `copy`, `sync` and `check` share: flags, the job that they make, and how it runs.
+//! What `copy`, `sync` and `check` share: flags, the jobs that they make, and how these run.
 
+mod calls;
 mod settings;
 mod told;
 
-use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
+use std::{collections::HashSet, ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use gateway::config::LogLevel;
+use indicatif::MultiProgress;
 use mover::{
+    job::Job,
     journal::{Journal, JournalError},
-    plan::Purpose,
-    run::Progress,
+    location::Scheme,
+    plan::{Note, Purpose},
+    run::{Progress, Summary},
 };
 use units::{BitRate, parse_duration};
 
 pub(crate) use self::settings::Settings;
-use self::told::Told;
+use self::{calls::Calls, told::Told};
 use crate::{exit, filters::Filters, logging, output, way::Way};
 
 /// Flags of every command that works on files at two places.
@@ -29,6 +33,9 @@ pub(crate) struct Common {
     /// Work on so many files at a time, each by a connection of its own
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     transfers: u16,
+    /// Have no more connections to any server than this
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    connections: Option<u16>,
     /// Send and receive no faster than this
     #[arg(long, value_name = "RATE")]
     pub(crate) bwlimit: Option<BitRate>,
@@ -69,12 +76,16 @@ pub(crate) struct Writing {
     /// Go on with what an earlier run has left
     #[arg(long, value_enum, default_value_t = Resume::Auto, value_name = "WHEN")]
     resume: Resume,
+    /// Call this program for each file that was moved; no shell. It has the file's facts in its environment, and as JSON
+    /// on its standard input
+    #[arg(long, value_name = "CMD")]
+    on_file: Option<String>,
 }
 
-/// What a command line asks for.
+/// What a command line asks for, to one destination.
 pub(crate) struct Order<'a> {
-    /// Sources, and at last the destination.
-    pub(crate) locations: &'a [OsString],
+    pub(crate) sources: &'a [OsString],
+    pub(crate) destination: &'a OsString,
     pub(crate) purpose: Purpose,
     pub(crate) common: &'a Common,
     /// `None`: nothing is written.
@@ -112,51 +123,143 @@ impl Order<'_> {
     }
 }
 
-/// Does what a command line asks for, and returns the exit code.
-pub(crate) fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
-    let settings = Settings::read(order)?;
+/// A job that is to run, and what it tells.
+struct Ready {
+    job: Arc<Job>,
+    calls: Option<Calls>,
+    journal: Option<Journal>,
+    progress: Arc<Progress>,
+    told: Told,
+}
+
+/// Does what a command line asks for, to all destinations at the same time, and returns the exit code.
+pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
+    let settings = read(orders)?;
     // Who copies does not run a gateway, also where one is in the process.
     logging::follow(Some(LogLevel::Error));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let code = runtime.block_on(work(order, settings))?;
+    let code = runtime.block_on(work(orders, settings))?;
     // A name that is being looked up would hold the program up.
     runtime.shutdown_background();
     Ok(code)
 }
 
-async fn work(order: &Order<'_>, mut settings: Settings) -> anyhow::Result<ExitCode> {
-    let scheme = settings.servers().next().map(|it| it.scheme);
-    let near = settings.access.start_near(scheme)?;
-    let name = settings.name();
-    let job = settings.job(order);
-    let journal = if order.resumes() {
-        open_journal(&name)?
-    } else {
-        None
-    };
-    let progress = Arc::new(Progress::new(order.common.bwlimit));
-    let mut told = Told::new(order.common.json, &job, progress.clone());
-    let interrupted = exit::interrupted();
-    let summary = mover::run::run(job, journal, progress, interrupted, |note, tally| {
-        told.hear(note, tally);
-    })
-    .await;
+/// The settings of each order. No two orders may write to the same place.
+fn read(orders: &[Order<'_>]) -> anyhow::Result<Vec<Settings>> {
+    let settings = orders.iter().map(Settings::read);
+    let mut settings: Vec<Settings> = settings.collect::<Result<_, _>>()?;
+    settings::share_connections(&mut settings, orders)?;
+    let mut destinations = HashSet::new();
+    for one in &settings {
+        let (_, destination) = one.ends();
+        let twice = format!("{destination} is a destination twice");
+        exit::ensure(destinations.insert(destination), &twice)?;
+    }
+    let servers = settings.iter().flat_map(Settings::servers);
+    let schemes: Vec<Scheme> = servers.map(|it| it.scheme).collect();
+    let has_peer = orders.iter().any(|it| it.common.way.has_peer());
+    exit::ensure(
+        !has_peer || schemes.windows(2).all(|it| it[0] == it[1]),
+        "with --peer all servers must have the same scheme",
+    )?;
+    Ok(settings)
+}
+
+async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<ExitCode> {
+    let server = settings.iter().flat_map(Settings::servers).next();
+    let scheme = server.map(|it| it.scheme);
+    let near = settings[0].access.start_near(scheme)?;
+    if let Some(near) = &near {
+        for one in &mut settings {
+            one.access.go_through(near.door());
+        }
+    }
+    let bars = MultiProgress::new();
+    let first = Progress::new(orders[0].common.bwlimit);
+    let is_alone = orders.len() == 1;
+    let jobs = orders.iter().zip(settings).map(|(order, settings)| {
+        let name = settings.name();
+        let to = (!is_alone).then(|| settings.ends().1);
+        let words = settings.on_file.clone();
+        let job = Arc::new(settings.job(order));
+        let calls = words.map(|words| Calls::new(words, job.clone()));
+        let journal = match order.resumes() {
+            true => open_journal(&name)?,
+            false => None,
+        };
+        let progress = Arc::new(first.beside());
+        let told = Told::new(order.common.json, &job, to, progress.clone(), &bars);
+        Ok(Ready {
+            job,
+            calls,
+            journal,
+            progress,
+            told,
+        })
+    });
+    let jobs: Vec<Ready> = jobs.collect::<anyhow::Result<_>>()?;
+    let running: Vec<_> = jobs.into_iter().map(|it| tokio::spawn(it.run())).collect();
+    let mut ends = Vec::new();
+    for job in running {
+        ends.push(job.await.context("a job broke off")??);
+    }
     if let Some(near) = near {
         near.end().await;
     }
-    told.end(&summary)?;
-    let tally = summary.tally;
-    let is_other = order.writing.is_none() && tally.differing + tally.missing + tally.surplus > 0;
-    Ok(if summary.is_interrupted {
+    let is_check = orders.iter().any(|it| it.writing.is_none());
+    Ok(code(&ends, is_check))
+}
+
+/// What a job came to.
+struct End {
+    summary: Summary,
+    /// Commands that have failed.
+    failed_calls: u64,
+}
+
+impl Ready {
+    async fn run(self) -> anyhow::Result<End> {
+        let (mut told, mut calls) = (self.told, self.calls);
+        let tell = |note: Option<Note>, tally| {
+            if let (Some(calls), Some(note)) = (&mut calls, &note) {
+                calls.hear(note);
+            }
+            told.hear(note, tally);
+        };
+        let interrupted = exit::interrupted();
+        let running = mover::run::run(self.job, self.journal, self.progress, interrupted, tell);
+        let summary = running.await;
+        let mut failed_calls = 0;
+        while let Some(calls) = &mut calls
+            && let Some(call) = calls.next().await
+        {
+            failed_calls += u64::from(call.failure.is_some());
+            told.called(&call);
+        }
+        told.end(&summary)?;
+        Ok(End {
+            summary,
+            failed_calls,
+        })
+    }
+}
+
+fn code(ends: &[End], is_check: bool) -> ExitCode {
+    let has_failed = |end: &End| {
+        let tally = end.summary.tally;
+        let is_other = is_check && tally.differing + tally.missing + tally.surplus > 0;
+        tally.failed > 0 || end.failed_calls > 0 || is_other
+    };
+    if ends.iter().any(|it| it.summary.is_interrupted) {
         ExitCode::from(exit::INTERRUPTED)
-    } else if tally.failed > 0 || is_other {
+    } else if ends.iter().any(has_failed) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
-    })
+    }
 }
 
 /// The journal; none where the home folder takes none, which costs resumption alone.

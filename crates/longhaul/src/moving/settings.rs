@@ -1,6 +1,11 @@
 //! What a command line means.
 
-use std::{collections::HashSet, ffi::OsStr, path::Path, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    path::Path,
+    sync::Arc,
+};
 
 use mover::{
     filter::Filter,
@@ -11,7 +16,7 @@ use mover::{
 };
 use units::BitRate;
 
-use super::{Order, Writing};
+use super::{Order, Writing, calls::Words};
 use crate::{exit, filters::now_unix_s, way::Access};
 
 /// A checked command line.
@@ -19,6 +24,8 @@ pub(crate) struct Settings {
     sources: Vec<Location>,
     destination: Location,
     filter: Filter,
+    lanes_max: u16,
+    pub(super) on_file: Option<Words>,
     pub(crate) access: Access,
 }
 
@@ -35,12 +42,10 @@ impl Settings {
             "--stall-timeout must be more than nothing",
         )?;
         let way = &order.common.way;
-        let locations = order.locations.iter().map(|it| Location::parse(it));
-        let locations: Result<Vec<Location>, _> = locations.collect();
-        let mut sources = locations.map_err(exit::wrong_use)?;
-        let destination = sources
-            .pop()
-            .expect("the command line has two locations at least");
+        let sources = order.sources.iter().map(|it| Location::parse(it));
+        let sources: Result<Vec<Location>, _> = sources.collect();
+        let sources = sources.map_err(exit::wrong_use)?;
+        let destination = Location::parse(order.destination).map_err(exit::wrong_use)?;
         let of = Location::server;
         let first = of(&sources[0]);
         exit::ensure(
@@ -69,12 +74,24 @@ impl Settings {
             !way.has_peer() || schemes.windows(2).all(|it| it[0] == it[1]),
             "with --peer both servers must have the same scheme",
         )?;
-        Ok(Self {
+        let on_file = order.writing.and_then(|it| it.on_file.as_deref());
+        let mut settings = [Self {
             sources,
             destination,
             filter: order.common.filters.read()?,
+            lanes_max: order.common.transfers,
+            on_file: on_file.map(Words::read).transpose()?,
             access: way.read(order.common.stall_timeout)?,
-        })
+        }];
+        share_connections(&mut settings, std::slice::from_ref(order))?;
+        let [settings] = settings;
+        Ok(settings)
+    }
+
+    /// The servers of both ends. A lane has a connection to each.
+    fn ends_at_servers(&self) -> impl Iterator<Item = &Server> {
+        let ends = [self.sources.first(), Some(&self.destination)];
+        ends.into_iter().flatten().filter_map(Location::server)
     }
 
     /// What the job is: two commands with the same name do the same.
@@ -126,7 +143,7 @@ impl Settings {
             destination: self.access.site(&self.destination),
             plan: plan::Options {
                 purpose: order.purpose.clone(),
-                lanes_max: usize::from(common.transfers),
+                lanes_max: usize::from(self.lanes_max),
                 retries: common.retries,
                 keeps_newer: order.writing.is_some_and(|it| it.update),
                 makes_empty_directories: order.makes_empty_directories,
@@ -142,6 +159,30 @@ impl Settings {
             },
         }
     }
+}
+
+/// Gives each job as many lanes as `--connections` allows, so that all jobs together have no more connections to any server.
+pub(super) fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
+    let mut uses: HashMap<(String, u16), u16> = HashMap::new();
+    let place = |server: &Server| (server.host.clone(), server.port);
+    for server in jobs.iter().flat_map(Settings::ends_at_servers) {
+        *uses.entry(place(server)).or_default() += 1;
+    }
+    for (job, order) in jobs.iter_mut().zip(orders) {
+        let Some(connections) = order.common.connections else {
+            continue;
+        };
+        let most = job
+            .ends_at_servers()
+            .map(|it| connections / uses[&place(it)]);
+        let most = most.min().unwrap_or(u16::MAX);
+        exit::ensure(
+            most > 0,
+            "--connections are too few: each destination needs one to each server, and two to a server that is both ends",
+        )?;
+        job.lanes_max = job.lanes_max.min(most);
+    }
+    Ok(())
 }
 
 fn moving(writing: &Writing) -> Moving {
@@ -204,4 +245,42 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
 fn last_name(path: &[u8]) -> Vec<u8> {
     let mut names = path.split(|it| *it == b'/').filter(|it| !it.is_empty());
     names.next_back().unwrap_or_default().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        copy: crate::copy::Args,
+    }
+
+    #[test]
+    fn jobs_share_the_connections_to_a_server() {
+        let lanes = |line: &str| {
+            let words = line
+                .split(' ')
+                .chain(["--netrc", "/nonexistent", "--transfers", "8"]);
+            let line = Line::parse_from(["copy"].into_iter().chain(words));
+            let orders = line.copy.orders().expect("it has destinations");
+            let settings = orders
+                .iter()
+                .map(|it| Settings::read(it).expect("it is right"));
+            let mut settings: Vec<Settings> = settings.collect();
+            share_connections(&mut settings, &orders).expect("there are enough");
+            let lanes = settings.iter().map(|it| it.lanes_max);
+            lanes.collect::<Vec<u16>>()
+        };
+        assert_eq!(lanes("/a ftp://h/b"), [8]);
+        assert_eq!(lanes("/a ftp://h/b --connections 3"), [3]);
+        assert_eq!(lanes("ftp://h/a ftp://h/b --connections 5"), [2]);
+        let two = "/a --to ftp://h/b --to ftp://other/c --connections 4";
+        assert_eq!(lanes(two), [4, 4]);
+        let from_one = "ftp://h/a --to /b --to ftp://other/c --connections 4";
+        assert_eq!(lanes(from_one), [2, 2]);
+    }
 }

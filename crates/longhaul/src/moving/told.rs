@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mover::{
     job::Job,
     names::printable,
@@ -13,11 +13,14 @@ use mover::{
 use serde::Serialize;
 use units::{BitRate, ByteCount};
 
+use super::calls::Call;
 use crate::output;
 
 /// Hears what becomes of each file.
 pub(super) struct Told {
     is_json: bool,
+    /// The destination, where there are several.
+    to: Option<String>,
     bar: ProgressBar,
     progress: Arc<Progress>,
     begun: Instant,
@@ -34,6 +37,8 @@ pub(super) struct Told {
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Line<'a> {
     File {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<&'a str>,
         path: &'a str,
         result: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +46,16 @@ enum Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
+    Called {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<&'a str>,
+        path: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        failure: Option<&'a str>,
+    },
     Result {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<&'a str>,
         moved: u64,
         same: u64,
         left_out: u64,
@@ -59,11 +73,20 @@ enum Line<'a> {
 }
 
 impl Told {
-    pub(super) fn new(is_json: bool, job: &Job, progress: Arc<Progress>) -> Self {
+    /// `to` is the destination, where there are several.
+    pub(super) fn new(
+        is_json: bool,
+        job: &Job,
+        to: Option<String>,
+        progress: Arc<Progress>,
+        bars: &MultiProgress,
+    ) -> Self {
         let bar = if is_json || !super::is_seen() {
             ProgressBar::hidden()
         } else {
-            ProgressBar::new(0).with_style(style())
+            let to = to.as_ref().map(|to| format!("{to}: "));
+            let bar = ProgressBar::new(0).with_style(style());
+            bars.add(bar.with_prefix(to.unwrap_or_default()))
         };
         let roots = job.roots.iter();
         let roots = roots.map(|it| printable(&it.source));
@@ -71,6 +94,7 @@ impl Told {
         let destinations = destinations.map(|it| printable(it.destination.directory()));
         Self {
             is_json,
+            to,
             bar,
             progress,
             begun: Instant::now(),
@@ -89,9 +113,12 @@ impl Told {
         let Some(note) = note else {
             return;
         };
-        let path = self.path(&note);
+        let mut path = self.path(&note);
         if self.is_json {
             return self.say_json(&path, &note.result);
+        }
+        if let Some(to) = &self.to {
+            path = format!("{path} -> {to}");
         }
         match &note.result {
             Result::Failed(reason) => self.bar.suspend(|| eprintln!("failed: {path}: {reason}")),
@@ -123,6 +150,23 @@ impl Told {
         }
     }
 
+    /// A command was called for a file.
+    pub(super) fn called(&self, call: &Call) {
+        if self.is_json {
+            let line = Line::Called {
+                to: self.to.as_deref(),
+                path: &call.path,
+                failure: call.failure.as_deref(),
+            };
+            // A reader that has gone away is no reason to stop.
+            let _ = output::print(&output::json(&line));
+        } else if let Some(failure) = &call.failure {
+            let path = &call.path;
+            self.bar
+                .suspend(|| eprintln!("failed: --on-file for {path}: {failure}"));
+        }
+    }
+
     fn is_check(&self) -> bool {
         matches!(self.purpose, Purpose::Check { .. })
     }
@@ -140,6 +184,7 @@ impl Told {
         let bytes = ByteCount::new(self.progress.moved_bytes());
         if self.is_json {
             return output::print(&output::json(&Line::Result {
+                to: self.to.as_deref(),
                 moved: tally.moved,
                 same: tally.same,
                 left_out: tally.left_out,
@@ -193,6 +238,9 @@ impl Told {
         if summary.is_interrupted {
             text += "; interrupted: the same command goes on";
         }
+        if let Some(to) = &self.to {
+            text = format!("{to}: {text}");
+        }
         output::print(&(text + "\n"))
     }
 
@@ -239,6 +287,7 @@ impl Told {
             Result::Removed => ("removed", None, None),
         };
         let line = Line::File {
+            to: self.to.as_deref(),
             path,
             result,
             bytes,
@@ -250,6 +299,6 @@ impl Told {
 }
 
 fn style() -> ProgressStyle {
-    let style = "{bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left; {msg}";
+    let style = "{prefix}{bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left; {msg}";
     ProgressStyle::with_template(style).expect("the template is right")
 }

@@ -4,22 +4,9 @@
 //! becomes the command. Where the mark is there already, an earlier agent has called the command, and the launcher ends. What
 //! commands do, and how long that takes, holds up no transfer.
 
-use std::{
-    ffi::{OsStr, OsString},
-    fs, io,
-    os::unix::ffi::OsStrExt as _,
-    path::PathBuf,
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::Utc;
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
-use serde::Serialize;
 use tokio::{
     process::{Child, Command},
     sync::Notify,
@@ -31,7 +18,10 @@ use super::{
     history::{History, Line},
     memory::{Call, JobMemory, MemoryError},
 };
-use crate::names::{join, printable};
+use crate::{
+    command::{CALLS_AT_ONCE, FileFacts, kill},
+    names::{join, printable},
+};
 
 /// How commands are called.
 #[derive(Debug, Clone)]
@@ -59,17 +49,6 @@ pub(super) struct Calls {
     pub(super) to: Vec<u8>,
     /// There may be calls to be made.
     pub(super) wake: Arc<Notify>,
-}
-
-/// What a command reads from its standard input.
-#[derive(Serialize)]
-struct Facts<'a> {
-    job: &'a str,
-    path: String,
-    source: String,
-    destination: String,
-    bytes: Option<u64>,
-    modified_unix_s: Option<i64>,
 }
 
 /// What became of a call.
@@ -168,40 +147,26 @@ impl Calls {
     fn start(&self, call: &Call, mark: &PathBuf) -> io::Result<Child> {
         let source = full(&self.from, &call.path);
         let destination = full(&self.to, &call.path);
-        let facts = Facts {
-            job: &self.job,
-            path: printable(&call.path),
-            source: printable(&source),
-            destination: printable(&destination),
-            bytes: call.size_bytes,
+        let facts = FileFacts {
+            job: Some(&self.job),
+            path: &call.path,
+            source: &source,
+            destination: &destination,
+            size_bytes: call.size_bytes,
             modified_unix_s: call.modified_unix_s,
         };
         let input = self.facts_file(call.number);
         // What an earlier command still reads stays as it is.
         let written = input.with_extension("new");
-        fs::write(&written, serde_json::to_vec(&facts).expect("plain facts"))?;
+        fs::write(&written, facts.json())?;
         fs::rename(&written, &input)?;
         let mut command = Command::new(&self.caller.launcher[0]);
         command
             .args(&self.caller.launcher[1..])
             .args([&input, mark])
             .args(&self.caller.command)
-            .env("LONGHAUL_JOB", &self.job)
-            .env("LONGHAUL_PATH", OsStr::from_bytes(&call.path))
-            .env("LONGHAUL_SOURCE", OsStr::from_bytes(&source))
-            .env("LONGHAUL_DESTINATION", OsStr::from_bytes(&destination))
-            // The password of a server is no business of the command.
-            .env_remove("LONGHAUL_PASSWORD")
-            .stdin(fs::File::open(&input)?)
-            // A reader of our own output gets no one else's.
-            .stdout(Stdio::null())
-            .process_group(0);
-        if let Some(bytes) = call.size_bytes {
-            command.env("LONGHAUL_BYTES", bytes.to_string());
-        }
-        if let Some(unix_s) = call.modified_unix_s {
-            command.env("LONGHAUL_MODIFIED", unix_s.to_string());
-        }
+            .stdin(fs::File::open(&input)?);
+        facts.tell(&mut command);
         command.spawn()
     }
 
@@ -247,15 +212,6 @@ impl Calls {
     }
 }
 
-/// Kills a command and what it has started.
-fn kill(child: &Child) {
-    let Some(id) = child.id().and_then(|it| i32::try_from(it).ok()) else {
-        return;
-    };
-    // It may have ended meanwhile.
-    let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
-}
-
 /// A path below a root; the root itself where it is a file.
 fn full(root: &[u8], path: &[u8]) -> Vec<u8> {
     match path {
@@ -268,9 +224,6 @@ fn full(root: &[u8], path: &[u8]) -> Vec<u8> {
 fn now() -> chrono::DateTime<Utc> {
     Utc::now()
 }
-
-/// Commands of a job that run at a time.
-const CALLS_AT_ONCE: usize = 4;
 
 const RETRY_FIRST: Duration = Duration::from_secs(10);
 

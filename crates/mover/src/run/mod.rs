@@ -55,12 +55,13 @@ pub struct Summary {
 /// Runs a job to its end, or until `interrupt` resolves. `tell` hears of each file as it is done, and how far the
 /// job is, several times a second.
 pub async fn run(
-    job: Job,
+    job: impl Into<Arc<Job>>,
     journal: Option<Journal>,
     progress: Arc<Progress>,
     interrupt: impl Future<Output = ()>,
     mut tell: impl FnMut(Option<Note>, Tally),
 ) -> Summary {
+    let job: Arc<Job> = job.into();
     let mut planner = Planner::new(job.roots.len(), job.plan.clone());
     let record = Record::new(job.plan.memory.clone());
     let shared = Arc::new(Shared {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -11,10 +11,16 @@ use std::{
 use tokio::time::sleep_until;
 use units::{BitRate, ByteCount};
 
-/// Bytes that all lanes have moved, and the bound on their rate.
+/// Bytes that all lanes of a job have moved, and the bound on their rate.
 #[derive(Debug)]
 pub struct Progress {
     moved_bytes: AtomicU64,
+    pace: Arc<Pace>,
+}
+
+/// A bound on a rate, which several jobs may share.
+#[derive(Debug)]
+struct Pace {
     rate_max: Option<BitRate>,
     /// When the line that the bound allows is free again.
     free_at: Mutex<Option<Instant>>,
@@ -23,10 +29,21 @@ pub struct Progress {
 impl Progress {
     /// Nothing has moved.
     pub fn new(rate_max: Option<BitRate>) -> Self {
-        Self {
-            moved_bytes: AtomicU64::new(0),
+        Self::at(Arc::new(Pace {
             rate_max,
             free_at: Mutex::new(None),
+        }))
+    }
+
+    /// Nothing has moved of another job. Both together keep the bound.
+    pub fn beside(&self) -> Self {
+        Self::at(self.pace.clone())
+    }
+
+    fn at(pace: Arc<Pace>) -> Self {
+        Self {
+            moved_bytes: AtomicU64::new(0),
+            pace,
         }
     }
 
@@ -43,28 +60,30 @@ impl Progress {
 
     /// Bytes of one read, so that a low rate does not let the connection rest for long.
     pub(super) fn step_bytes(&self) -> usize {
-        let rate_bytes = self
-            .rate_max
-            .map(|it| it.as_bytes_per_s() * STEP.as_secs_f64());
+        let rate_max = self.pace.rate_max;
+        let rate_bytes = rate_max.map(|it| it.as_bytes_per_s() * STEP.as_secs_f64());
         rate_bytes.map_or(STEP_BYTES_MAX, |it| (it as usize).clamp(1, STEP_BYTES_MAX))
     }
 
     /// Bytes have been read or written that do not count; returns when more may.
     pub(super) async fn pace(&self, bytes: usize) {
-        let Some(rate_max) = self.rate_max else {
-            return;
-        };
-        let takes = rate_max.time_to_send(ByteCount::new(bytes as u64));
-        let free_at = {
-            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            // Time that nobody used is not saved up.
-            let begins = free_at.map_or(now, |it| it.max(now));
-            let ends = begins + takes;
-            *free_at = Some(ends);
-            ends
-        };
-        sleep_until(free_at.into()).await;
+        if let Some(free_at) = self.pace.take(bytes) {
+            sleep_until(free_at.into()).await;
+        }
+    }
+}
+
+impl Pace {
+    /// Takes the line for so many bytes. Returns when it is free again.
+    fn take(&self, bytes: usize) -> Option<Instant> {
+        let takes = self.rate_max?.time_to_send(ByteCount::new(bytes as u64));
+        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        // Time that nobody used is not saved up.
+        let begins = free_at.map_or(now, |it| it.max(now));
+        let ends = begins + takes;
+        *free_at = Some(ends);
+        Some(ends)
     }
 }
 

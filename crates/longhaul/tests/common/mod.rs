@@ -1,0 +1,50 @@
+//! Runs the program, in folders that go again.
+#![allow(
+    dead_code,
+    clippy::disallowed_methods,
+    reason = "each test file uses a part; tests run programs"
+)]
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+pub(crate) fn longhaul(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.args(arguments).output().expect("the program")
+}
+
+/// Asserts the exit code, and that the words are on standard error. Returns what was printed.
+#[track_caller]
+pub(crate) fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String {
+    let output = longhaul(arguments);
+    let [said, printed] =
+        [output.stderr, output.stdout].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.contains(words), "{arguments:?}: {said}");
+    printed
+}
+
+/// A folder that goes with the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(test: &str) -> Self {
+        let name = format!("longhaul-commands-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a folder");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,328 @@
+//! `longhaul copy`, `sync`, `check` and `ls`: exit codes, and what they say.
+#![allow(clippy::disallowed_methods, reason = "runs programs")]
+
+mod common;
+
+use std::{fs, net::TcpListener, path::Path};
+
+use common::{Folder, assert_ends, longhaul};
+use serde_json::Value;
+
+#[test]
+fn a_copy_says_what_is_wrong_with_its_command_line() {
+    let folder = Folder::new("copy");
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    fs::write(&from, b"content").expect("room");
+    let cases: [(&[&str], &str); 6] = [
+        (
+            &["ftp://me:secret@localhost/x"],
+            "must not contain a password",
+        ),
+        (&["sftp://localhost/x"], "\"sftp\" is no scheme"),
+        (&["ftp://localhost:70000/x"], "is no server"),
+        (
+            &["ftp://localhost/x", "--gateway", "nowhere"],
+            "is no gateway",
+        ),
+        (&["ftp://localhost/x", "--peer", "nowhere"], "is no peer"),
+        (
+            &[&to, "--gateway", "localhost:1"],
+            "both ends are on this machine",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let said = assert_ends(&[&["copy", &from], arguments].concat(), 2, expected);
+        assert!(!said.contains("secret"), "{said}");
+    }
+    assert_ends(&["copy", &from, &to, "-q"], 0, "");
+    assert_eq!(fs::read(&to).expect("copied"), b"content");
+    assert_ends(&["copy", "/nonexistent", &to], 1, "there is no such file");
+}
+
+#[test]
+fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
+    let folder = Folder::new("sync");
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    for path in ["from/a", "from/sub/b", "from/cache/c", "to/old"] {
+        let path = folder.path(path);
+        fs::create_dir_all(Path::new(&path).parent().expect("a folder")).expect("room");
+        fs::write(path, b"content").expect("room");
+    }
+    let said = |arguments: Vec<&str>, code: i32, words: &str| {
+        let done = longhaul(&arguments);
+        let said = [done.stdout, done.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        said
+    };
+    let sync = |more: &[&str], code, words: &str| {
+        let arguments = [
+            "sync",
+            &from,
+            &to,
+            "--exclude",
+            "cache/",
+            "--resume",
+            "never",
+        ];
+        said([&arguments[..], more].concat(), code, words)
+    };
+    let check = |more: &[&str], code, words: &str| {
+        said([&["check", &from, &to][..], more].concat(), code, words)
+    };
+    check(&[], 1, "3 missing at DST; 1 only at DST");
+    let dry = sync(
+        &["-n"],
+        0,
+        "2 files would be copied, 14 B; 1 only at DST; 1 left out",
+    );
+    assert!(dry.contains(&format!("would copy {from}/sub/b")), "{dry}");
+    assert!(!Path::new(&folder.path("to/a")).exists());
+    sync(
+        &["--delete"],
+        1,
+        "--max-delete 10% does not allow that: nothing is deleted",
+    );
+    let done = sync(&["--delete", "--max-delete", "50%"], 0, "1 deleted");
+    assert!(done.contains("2 there already"), "{done}");
+    check(&["--exclude", "cache/"], 0, "2 files are the same");
+    check(&["--json"], 1, r#""result":"missing"#);
+    fs::write(folder.path("to/a"), b"CONTENT").expect("room");
+    check(&["--checksum"], 1, "the content");
+    for (arguments, expected) in [
+        (&["--max-delete", "5"][..], "--delete"),
+        (&["--delete", "--max-delete", "x"], "neither a number"),
+        (&["--include", "a**"], "alone between slashes"),
+    ] {
+        sync(arguments, 2, expected);
+    }
+    assert_ends(
+        &["sync", &folder.path("from/sub"), &from],
+        2,
+        "one within it",
+    );
+    assert_ends(&["check", "/nonexistent", &to], 1, "there is no such file");
+}
+
+#[test]
+fn a_listing_is_sorted_filtered_and_says_what_fails() {
+    let folder = Folder::new("ls");
+    for path in ["b.txt", "a.txt", "cache/x", "sub/deep/z.bak"] {
+        let path = folder.path(path);
+        fs::create_dir_all(Path::new(&path).parent().expect("a folder")).expect("room");
+        fs::write(path, b"content").expect("room");
+    }
+    fs::write(folder.path("line\nbreak"), b"").expect("room");
+    let top = folder.path("");
+    let names = assert_ends(&["ls", "-1", &top], 0, "");
+    assert_eq!(names, "a.txt\nb.txt\ncache/\nline\\nbreak\nsub/\n");
+    let long = assert_ends(&["ls", &top, "--include", "a*"], 0, "");
+    let first = long.lines().next().expect("a line");
+    assert!(
+        first.trim_start().starts_with("7  20") && first.ends_with("  a.txt"),
+        "{long}"
+    );
+    let below = assert_ends(
+        &["ls", "-R1", &top, "--exclude=/cache/", "--exclude=*.txt"],
+        0,
+        "",
+    );
+    assert_eq!(below, "line\\nbreak\nsub/\nsub/deep/\nsub/deep/z.bak\n");
+    let one = assert_ends(&["ls", "-1", &folder.path("a.txt")], 0, "");
+    assert_eq!(one, "a.txt\n");
+    let json = assert_ends(&["ls", "--json", &folder.path("sub/deep")], 0, "");
+    let entry = r#"{"schema":1,"event":"entry","path":"z.bak","kind":"file","bytes":7,"#;
+    assert!(json.starts_with(entry), "{json}");
+    assert_ends(&["ls", &folder.path("nothing")], 1, "there is no such file");
+    assert_ends(
+        &["ls", &top, "--gateway", "localhost:1"],
+        2,
+        "no gateway is of use",
+    );
+    let rules = folder.path("rules");
+    fs::write(&rules, "- a\nb\n").expect("room");
+    let place = "rules: line 2, column 1: a rule begins with +";
+    assert_ends(&["ls", &top, "--filter-from", &rules], 2, place);
+}
+
+/// Writes files of 7 bytes.
+fn write(folder: &Folder, paths: &[&str]) {
+    for path in paths {
+        let path = folder.path(path);
+        fs::create_dir_all(Path::new(&path).parent().expect("a folder")).expect("room");
+        fs::write(path, b"content").expect("room");
+    }
+}
+
+#[test]
+fn a_copy_to_several_destinations_has_a_result_for_each() {
+    let folder = Folder::new("several");
+    write(&folder, &["from/a", "from/sub/b", "second/sub/b"]);
+    let from = folder.path("from");
+    let [first, second] = ["first", "second"].map(|it| folder.path(it));
+    let said = assert_ends(
+        &["copy", &from, "--to", &first, "--to", &second, "-v"],
+        0,
+        "",
+    );
+    assert!(
+        said.contains(&format!("{first}: 2 files copied, 14 B")),
+        "{said}"
+    );
+    for destination in [&first, &second] {
+        for path in ["a", "sub/b"] {
+            let there = fs::read(Path::new(destination).join(path)).expect("there");
+            assert_eq!(there, b"content");
+        }
+    }
+    let refuses = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = refuses.local_addr().expect("bound");
+    drop(refuses);
+    let url = format!("ftp://{address}/x");
+    let third = folder.path("third");
+    let done = longhaul(&[
+        "copy",
+        &from,
+        "--to",
+        &url,
+        "--to",
+        &third,
+        "--retries",
+        "0",
+    ]);
+    let said = [done.stdout, done.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("-> {url}")), "{said}");
+    assert!(said.contains(&format!("{third}: 2 files copied")), "{said}");
+    assert!(Path::new(&third).join("sub/b").exists(), "{said}");
+}
+
+#[test]
+fn a_destination_that_does_not_answer_holds_no_other_up() {
+    let folder = Folder::new("silent");
+    write(&folder, &["from/a"]);
+    // Takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("ftp://{}/x", silent.local_addr().expect("bound"));
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    let arguments = [
+        "copy",
+        &from,
+        "--to",
+        &url,
+        "--to",
+        &to,
+        "--json",
+        "--retries",
+        "0",
+        "--stall-timeout",
+        "2s",
+    ];
+    let said = assert_ends(&arguments, 1, "");
+    let lines = said
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let results: Vec<Value> = lines.filter(|it: &Value| it["event"] == "result").collect();
+    let [first, second] = &results[..] else {
+        panic!("two results: {said}");
+    };
+    assert_eq!(
+        (&first["to"], &first["moved"]),
+        (&to.into(), &1.into()),
+        "{said}"
+    );
+    assert!(
+        first["elapsed_s"].as_f64().is_some_and(|it| it < 1.5),
+        "{said}"
+    );
+    assert_eq!(
+        (&second["to"], &second["failed"]),
+        (&url.into(), &1.into()),
+        "{said}"
+    );
+}
+
+#[test]
+fn destinations_are_named_once_and_one_at_least() {
+    let folder = Folder::new("named");
+    write(&folder, &["from/a"]);
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    assert_ends(&["copy", &from], 2, "the destination is missing");
+    let slash = format!("{to}/");
+    assert_ends(&["copy", &from, "--to", &to, "--to", &slash], 2, "twice");
+    assert_ends(
+        &["copy", &from, "--to", &folder.path("from/sub")],
+        2,
+        "into itself",
+    );
+    let servers = ["--to", "ftp://a.example/", "--to", "ftpes://b.example/"];
+    let peer = ["--peer", "KEY@localhost:1"];
+    let arguments = [&["copy", &from][..], &servers, &peer].concat();
+    assert_ends(&arguments, 2, "the same scheme");
+}
+
+#[test]
+fn a_command_is_called_for_each_file_that_was_moved() {
+    let folder = Folder::new("on-file");
+    write(&folder, &["from/a", "from/sub/b c", "to/a"]);
+    let [from, to, out] = ["from", "to", "out"].map(|it| folder.path(it));
+    fs::create_dir(&out).expect("room");
+    let script = folder.path("script");
+    let text =
+        format!("cat > \"{out}/$(basename \"$LONGHAUL_PATH\")\"; test \"$1\" = 'an argument'\n");
+    fs::write(&script, text).expect("room");
+    let command = format!("sh {script} 'an argument'");
+    assert_ends(&["copy", &from, &to, "--on-file", &command], 0, "");
+    let facts: Value =
+        serde_json::from_slice(&fs::read(format!("{out}/b c")).expect("called")).expect("JSON");
+    assert_eq!(facts["path"], "sub/b c");
+    assert_eq!(facts["source"], format!("{from}/sub/b c"));
+    assert_eq!(facts["destination"], format!("{to}/sub/b c"));
+    assert_eq!(facts["bytes"], 7);
+    assert!(facts["modified_unix_s"].is_i64() && facts.get("job").is_none());
+
+    let other = folder.path("other");
+    let arguments = ["copy", &from, &other, "--on-file", "false"];
+    let done = longhaul(&arguments);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("failed: --on-file for sub/b c: exit status: 1"),
+        "{said}"
+    );
+    let arguments = [
+        "copy",
+        &from,
+        &folder.path("third"),
+        "--on-file",
+        "/nonexistent",
+        "--json",
+    ];
+    let said = assert_ends(&arguments, 1, "");
+    assert!(
+        said.contains(r#""event":"called","path":"a","failure":"No such file"#),
+        "{said}"
+    );
+    assert_ends(
+        &["copy", &from, &to, "--on-file", "a 'b"],
+        2,
+        "a quote is open",
+    );
+}
+
+#[test]
+fn a_server_that_all_destinations_share_has_no_more_connections_than_allowed() {
+    let folder = Folder::new("connections");
+    write(&folder, &["from/a"]);
+    let from = folder.path("from");
+    let servers = ["--to", "ftp://localhost:1/a", "--to", "ftp://localhost:1/b"];
+    let arguments = [&["copy", &from, "--connections", "1"][..], &servers].concat();
+    assert_ends(&arguments, 2, "--connections are too few");
+    assert_ends(
+        &["copy", &from, &folder.path("to"), "--connections", "1"],
+        0,
+        "",
+    );
+}
