@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class,
+    Class, Policy, congestion,
     sim::{Side, TransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -145,17 +145,36 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
         let id = world.send(Side::A, Class::Bulk, ENDLESS);
         judge(&mut world, id)
     };
-    // In use 0.97 on average and 0.86 at least; idle 0.95 and 0.81. At one moment of 16 the route still counts as a queue.
+    // In use 0.92 on average and 0.84 at least; idle 0.91 and 0.80. At two moments of 16 the route still counts as a queue.
     // Idle it was 0.79 and 0.34 where a test waited for room: its train came late, and counted as a queue.
     let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
     for judged in &judged {
         println!("{judged:.3?}");
         let mean = judged.iter().map(|(used, _)| used).sum::<f64>() / judged.len() as f64;
-        assert!(mean >= 0.9, "{judged:.3?}");
+        assert!(mean >= 0.85, "{judged:.3?}");
         assert!(judged.iter().all(|(used, _)| *used >= 0.7), "{judged:.3?}");
     }
     let found = judged.iter().flatten().filter(|(_, is_found)| *is_found);
     assert!(found.count() >= 14, "{judged:.3?}");
+}
+
+/// It tests a route less often than others. Where it tested once, it used 0.51, and its base RTT stayed at 40 ms.
+#[test]
+fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
+    let rate = BitRate::mbit(20);
+    let [before, after] = [40, 600].map(Duration::from_millis);
+    let path = PathConfig::line(RATE, before);
+    let mut world = World::new(&WorldConfig {
+        controller: |memory, rate_max| congestion::for_policy(Policy::Background, memory, rate_max),
+        ..WorldConfig::symmetric(path, 640)
+    });
+    let id = world.send(Side::A, Class::Bulk, ENDLESS);
+    world.run_for(Duration::from_secs(15));
+    world.change_paths(|config| *config = PathConfig::line(rate, after));
+    let used = used_after_change(&mut world, id, rate, after);
+    let base = world.view(Side::A).base_rtt.unwrap_or_default();
+    println!("{used:.3}, base RTT {base:?}");
+    assert!(used > 0.75 && base > after, "{used:.3}, {base:?}");
 }
 
 /// Only the keep-alives of one side cross an idle link, and both sides measure it.

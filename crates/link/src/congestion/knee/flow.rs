@@ -30,9 +30,9 @@ pub(super) struct Flow {
     /// The last cut was for loss: growth is gentle.
     pub(super) is_gentle: bool,
     round_began_s: f64,
-    /// Bytes in flight as the last report came.
+    /// Bytes in flight, as far as reports tell.
     pub(super) in_flight: f64,
-    /// Bytes sent until then.
+    /// Bytes sent until the last report.
     bytes_sent: u64,
     /// When it came.
     reported_s: f64,
@@ -95,6 +95,7 @@ impl Flow {
 
     /// A packet of so many bytes was sent.
     pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
+        self.in_flight += bytes as f64;
         let is_first = self.reports.on_sent(now_s);
         if is_first {
             self.begin_round(now_s);

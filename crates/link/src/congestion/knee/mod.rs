@@ -166,10 +166,11 @@ impl Controller for Knee {
         let base_s = flow.base_s();
         let reordered = flow.reports.reordered(base_s);
         let slack = 1.0 + IN_FLIGHT_FOR_LOSS * flow.floor.loss() + reordered;
-        self.mode.extra_bytes()
+        let spare = IN_FLIGHT_SPARE_PACKETS * flow.packet;
+        let window = self.mode.extra_bytes()
             + IN_FLIGHT_MAX * flow.window * slack
-            + IN_FLIGHT_SPARE_PACKETS * flow.packet
-            + self.mode.rate(flow) * self.mode.silence_s(flow)
+            + self.mode.rate(flow) * self.mode.silence_s(flow);
+        window.max(self.mode.in_flight_min()) + spare
     }
 
     fn train_wanted(&self, room_bytes: f64) -> usize {

@@ -6,7 +6,7 @@
 
 use super::{
     super::flow::{DRAIN_RATE_MIN, DRAINED, Flow},
-    next::{Finding, Next, SeemingQueue, Series},
+    next::{Next, SeemingQueue, Series},
 };
 
 #[derive(Debug)]
@@ -98,14 +98,13 @@ impl Drain {
 
     /// The queue has not emptied: if it can be told from a longer route, it is.
     fn fail(&self, flow: &Flow) -> Next {
+        let failed = self.series.failed + 1;
         let series = Series {
-            failed: self.series.failed + 1,
+            failed,
             ..self.series
         };
-        // Who leaves everything to others goes on only if no test met a queue, since its drains fail for as long as others
-        // are there.
-        let met_queue = series.tested == Some(Finding::Queue);
-        let is_due = !(flow.company.comes_first() && met_queue);
+        // The drains of who leaves everything to others fail for as long as others are there: it tests more and more rarely.
+        let is_due = !flow.company.comes_first() || failed.is_power_of_two();
         if is_due && flow.can_test_route(self.capacity) {
             Next::TestRoute(SeemingQueue {
                 capacity: self.capacity,
@@ -232,20 +231,23 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_everything_to_others_tests_the_route_until_a_test_has_met_a_queue() {
-        let is_tested = |share, tested| {
-            let mut flow = Flow::new(share, 2e6, None);
-            flow.pretend(0.1, 15e6, 0.0);
-            flow.queue.has_emptied = true;
-            let series = Series { failed: 1, tested };
-            let drain = Drain::begin(15e6, series, &mut flow, 1.0);
-            matches!(drain.fail(&flow), Next::TestRoute(_))
+    fn who_leaves_everything_to_others_tests_the_route_more_and_more_rarely() {
+        let tests = |share| {
+            let is_tested = |failed: &u32| {
+                let mut flow = Flow::new(share, 2e6, None);
+                flow.pretend(0.1, 15e6, 0.0);
+                flow.queue.has_emptied = true;
+                let series = Series {
+                    failed: failed - 1,
+                    tested: None,
+                };
+                let drain = Drain::begin(15e6, series, &mut flow, 1.0);
+                matches!(drain.fail(&flow), Next::TestRoute(_))
+            };
+            (1..=9).filter(is_tested).collect::<Vec<u32>>()
         };
-        for tested in [None, Some(Finding::NoQueue), Some(Finding::Queue)] {
-            let met_queue = tested == Some(Finding::Queue);
-            assert_eq!(is_tested(Share::Background, tested), !met_queue);
-            assert!(is_tested(Share::Fair, tested));
-        }
+        assert_eq!(tests(Share::Background), [1, 2, 4, 8]);
+        assert_eq!(tests(Share::Fair), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
     #[test]

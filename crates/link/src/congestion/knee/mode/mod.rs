@@ -141,10 +141,8 @@ impl Mode {
 
     /// A train that was wanted begins.
     pub(super) fn on_train_begun(&mut self, now_s: f64) {
-        match self {
-            Self::Start(start) => start.on_train_begun(now_s),
-            Self::RouteTest(test) => test.on_train_begun(now_s),
-            _ => {}
+        if let Self::Start(start) = self {
+            start.on_train_begun(now_s);
         }
     }
 
@@ -160,7 +158,15 @@ impl Mode {
     /// Bytes that may be in flight beside what the window allows.
     pub(super) fn extra_bytes(&self) -> f64 {
         match self {
-            Self::RouteTest(test) => test.extra_bytes(),
+            Self::RouteTest(test) => test.bytes(),
+            _ => 0.0,
+        }
+    }
+
+    /// Bytes that may be in flight whatever the window is.
+    pub(super) fn in_flight_min(&self) -> f64 {
+        match self {
+            Self::RouteTest(test) => test.in_flight_min(),
             _ => 0.0,
         }
     }

@@ -37,11 +37,10 @@ pub(in super::super) struct Series {
 /// What a test of the route has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Finding {
-    /// A queue, or no word.
+    /// A queue, or no word: it was too slow, or nothing was heard of it.
     Queue,
     /// No queue; what the line passes is not known.
     NoQueue,
-    LongerRoute,
 }
 
 /// What is a queue or a longer route.

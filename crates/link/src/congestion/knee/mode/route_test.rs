@@ -26,10 +26,9 @@ pub(in super::super) struct RouteTest {
     /// Bytes that are sent at that rate, and those of them that are still to be sent.
     bytes: f64,
     bytes_left: f64,
-    /// Bytes that may be in flight beside what the window allows, so that nothing holds the test up.
-    extra_bytes: f64,
+    /// Bytes in flight before the test, which may be more than the window.
+    in_flight_before: f64,
     began_s: f64,
-    train_begun_s: Option<f64>,
     /// When the last of them was sent.
     sent_s: Option<f64>,
 }
@@ -38,10 +37,10 @@ impl RouteTest {
     pub(super) fn begin(queue: SeemingQueue, flow: &mut Flow, now_s: f64) -> Self {
         let rate = TEST_RATE * line(flow, &queue);
         let train = train_packets(flow, rate);
-        // The line may turn out slower than the test, and what was in flight before is what it bore.
-        let line_max = rate.min(flow.capacity.known.max(queue.capacity));
-        let in_flight = flow.window.max(flow.company.window_before());
-        let watched = (line_max * flow.base_s()).min(in_flight) * TEST_LENGTH;
+        // No more than half of what the path has borne before.
+        let known = flow.capacity.known.max(queue.capacity);
+        let borne = flow.window.max(flow.company.window_before());
+        let watched = (rate.min(known) * flow.base_s()).min(borne) * TEST_LENGTH;
         let watched = watched.max(TEST_PACKETS * flow.packet);
         let bytes = train as f64 * flow.packet + watched;
         flow.mark_cut(now_s);
@@ -53,9 +52,8 @@ impl RouteTest {
             rate,
             bytes,
             bytes_left: bytes,
-            extra_bytes: flow.in_flight + bytes,
+            in_flight_before: flow.in_flight,
             began_s: now_s,
-            train_begun_s: None,
             sent_s: None,
         }
     }
@@ -68,8 +66,15 @@ impl RouteTest {
         }
     }
 
-    pub(super) fn extra_bytes(&self) -> f64 {
-        self.extra_bytes
+    /// Bytes that are sent for the sake of the test.
+    pub(super) fn bytes(&self) -> f64 {
+        self.bytes
+    }
+
+    /// Bytes that may be in flight whatever the window is: the test waits for no room, since its train would come late
+    /// and count as a queue.
+    pub(super) fn in_flight_min(&self) -> f64 {
+        self.in_flight_before + self.bytes
     }
 
     pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
@@ -77,10 +82,6 @@ impl RouteTest {
         if self.bytes_left <= 0.0 {
             self.sent_s.get_or_insert(now_s);
         }
-    }
-
-    pub(super) fn on_train_begun(&mut self, now_s: f64) {
-        self.train_begun_s.get_or_insert(now_s);
     }
 
     /// Ends the test without a word on the route.
@@ -91,8 +92,7 @@ impl RouteTest {
 
     pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
         let rise_s = flow.queue.ramp_rise_s();
-        let is_heard = rise_s.is_some() && self.train_is_heard(flow, now_s);
-        if !is_heard && !self.is_overdue(flow, now_s) {
+        if rise_s.is_none() && !self.is_overdue(flow, now_s) {
             return Next::Stay;
         }
         if !self.was_sent_at_its_rate() || flow.capacity.trains.lacked_data() {
@@ -100,18 +100,9 @@ impl RouteTest {
         }
         let finding = match rise_s {
             Some(rise_s) if self.is_flat(flow, rise_s) => self.judge_by_train(flow),
-            _ => Finding::Queue,
+            _ => Some(Finding::Queue),
         };
         self.end(flow, finding, now_s)
-    }
-
-    /// Whether there is word of the train, which may have waited for room, or should have been.
-    fn train_is_heard(&self, flow: &Flow, now_s: f64) -> bool {
-        let patience_s = TRAIN_ROUND_TRIPS * flow.rtt_s();
-        let is_overdue = self
-            .train_begun_s
-            .is_none_or(|begun_s| now_s - begun_s > patience_s);
-        is_overdue || flow.capacity.trains.newest_is_seen()
     }
 
     /// Whether the application, or the peer's credit, left no gap in the test. What is sent later does not matter.
@@ -129,38 +120,41 @@ impl RouteTest {
     /// Whether the test found no queue: its delay grew by `rise_s`.
     fn is_flat(&self, flow: &Flow, rise_s: f64) -> bool {
         // Our own queue has become shorter since we send less.
-        let unmoved = if self.queue.series.failed <= 1 {
-            UNMOVED_AT_FIRST
-        } else {
-            UNMOVED
-        };
+        let is_first = self.queue.series.failed <= 1 && !self.found_no_queue_before();
+        let unmoved = if is_first { UNMOVED_AT_FIRST } else { UNMOVED };
         rise_s <= flow.threshold_at_s(self.rate)
             && flow.queue.delay_s > unmoved * self.queue.delay_s
             && !flow.floor.is_exceeded()
     }
 
-    /// What a test says that found no queue. A rate far below what the line passes would find none in a queue of others.
-    fn judge_by_train(&self, flow: &Flow) -> Finding {
+    fn found_no_queue_before(&self) -> bool {
+        self.queue.series.tested == Some(Finding::NoQueue)
+    }
+
+    /// What a test says in which the delay did not grow; `None`: the route is longer. A rate far below what the line passes
+    /// would let no delay grow in a queue of others.
+    fn judge_by_train(&self, flow: &Flow) -> Option<Finding> {
         match flow.capacity.trains.newest() {
-            Some(train) if train.rate > LINE_MAX * self.rate => Finding::Queue,
-            Some(train) if !train.is_lower_bound => Finding::LongerRoute,
-            _ if !flow.capacity.trains.newest_is_seen() => Finding::Queue,
+            Some(train) if train.rate > LINE_MAX * self.rate => Some(Finding::Queue),
+            Some(train) if !train.is_lower_bound => None,
+            _ if !flow.capacity.trains.newest_is_seen() => Some(Finding::Queue),
             // Jitter has spread the train. That others leave room in two tests in a row, and keep their queue, is no chance.
-            _ if self.queue.series.tested == Some(Finding::NoQueue) => Finding::LongerRoute,
-            _ => Finding::NoQueue,
+            _ if self.found_no_queue_before() => None,
+            _ => Some(Finding::NoQueue),
         }
     }
 
-    fn end(&self, flow: &mut Flow, finding: Finding, now_s: f64) -> Next {
+    fn end(&self, flow: &mut Flow, finding: Option<Finding>, now_s: f64) -> Next {
         flow.queue.forget_ramp();
+        let Some(finding) = finding else {
+            adopt_longer_route(flow, self.rate, now_s);
+            return Next::Grow;
+        };
         let series = Series {
             tested: Some(finding),
             ..self.queue.series
         };
-        if finding == Finding::LongerRoute {
-            adopt_longer_route(flow, self.rate, now_s);
-            Next::Grow
-        } else if series.failed == 0 {
+        if series.failed == 0 {
             let capacity = flow.capacity().min(self.queue.capacity);
             Next::Drain { capacity, series }
         } else {
@@ -177,6 +171,7 @@ fn line(flow: &Flow, queue: &SeemingQueue) -> f64 {
     // A test before this one has shown whether the line has become slower, too. A train of start-up has not.
     let train = flow.capacity.trains.newest();
     let line = match train.filter(|_| queue.series.tested.is_some()) {
+        // What an overflowing queue lets through of a train seems faster than the line.
         Some(train) if !train.is_lower_bound => known.min(train.rate),
         // The line passes more than the test before this one sent, which therefore said nothing.
         Some(train) => known.max(train.rate.min(LINE_GROWTH * known)),
@@ -195,10 +190,10 @@ fn train_packets(flow: &Flow, rate: f64) -> usize {
         .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
 }
 
-/// The path passes `rate` without a queue, and takes longer than before.
+/// The path passes `rate` without a queue, or what the train shows if that is less, and takes longer than before.
 fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
     flow.queue.adopt_longer_route(now_s);
-    flow.window = rate * flow.base_s();
+    flow.window = rate.min(flow.capacity.trains.shown_max()) * flow.base_s();
     flow.company.forget();
     flow.mark_cut(now_s);
 }
@@ -206,9 +201,9 @@ fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
 /// A test sends at this fraction of what the line seems to pass: a free line passes that without a queue, and in a line
 /// that others fill it makes the delay grow by a good part of the test's own length.
 const TEST_RATE: f64 = 0.9;
-/// A test takes this part of the base RTT, and less where it is faster than what is known of the line. Over two thirds of
-/// that a queue grows by 0.3 RTT where others use all of the line, and by more than the threshold as long as they use 0.3
-/// of it. Its packets are half of the known bandwidth-delay product at the most.
+/// A test takes this part of the base RTT. Over two thirds of that a queue grows by 0.3 RTT where others use all of the
+/// line, and by more than the threshold as long as they use 0.3 of it. A test that is twice as fast takes half as long.
+/// Beside its train it adds half of the known bandwidth-delay product at the most.
 const TEST_LENGTH: f64 = 0.5;
 /// ... and this many packets at least, nearly three times the packets of the threshold.
 const TEST_PACKETS: f64 = 16.0;
@@ -232,8 +227,6 @@ const UNMOVED: f64 = 0.9;
 /// The packets of a test take this multiple of their time, and this much longer, at most: a burst waits for a timer.
 const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;
-/// The packets of a train have arrived, or never will, after so many round trips.
-const TRAIN_ROUND_TRIPS: f64 = 1.25;
 /// Without a word of the packets of a test for this many round trips, and this much longer, it has failed.
 const PATIENCE_ROUND_TRIPS: f64 = 3.0;
 const PATIENCE_S: f64 = 0.3;
@@ -418,47 +411,24 @@ mod tests {
         assert_eq!(knee.state(), "drain");
     }
 
+    /// Grow's own test comes before the first drain.
     #[test]
-    fn a_test_waits_for_word_of_a_train_that_began_late() {
-        let mut knee = draining(Share::Fair);
-        test_route(&mut knee, 1, 2.0);
-        let report = |knee: &mut Knee, arrivals: &[Arrival], now_s| {
-            let digest = Digest {
-                arrivals,
-                rtt_s: Some(BASE_S + 0.1),
-                bytes_in_flight: 1_000_000,
-                ..Digest::default()
-            };
-            knee.on_report(&digest, now_s);
-        };
-        let arrival = |number: u32, sent_s: f64, behind_s| Arrival {
-            number: u64::from(number),
-            sent_s,
-            received_s: sent_s + BASE_S / 2.0 + 0.1 + behind_s,
-            sent_bytes_before: u64::from(number) * 1500,
-            in_train: number >= 200,
-        };
-        for number in 0..1000 {
-            knee.on_sent(number, 1500, 2.0);
+    fn the_second_test_without_a_train_believes_only_a_queue_that_stays() {
+        for (delay_s, state) in [(0.06, "drain"), (0.1, "grow")] {
+            let mut knee = draining(Share::Fair);
+            test_route(&mut knee, 0, 2.0);
+            run_test_with(&mut knee, 2.0, TRAIN, jitters_s, |_| 0.1);
+            test_route(&mut knee, 1, 4.0);
+            run_test_with(&mut knee, 4.0, TRAIN, jitters_s, |_| delay_s);
+            assert_eq!(knee.state(), state, "{delay_s}");
         }
-        knee.on_train_begun(TRAIN as usize, 2.1);
-        let others: Vec<Arrival> = (0..200_u32)
-            .map(|place| arrival(place, 2.0 + f64::from(place) * 0.5e-3, 0.0))
-            .collect();
-        report(&mut knee, &others, 2.3);
-        assert_eq!(knee.state(), "route test");
-        let train: Vec<Arrival> = (0..TRAIN)
-            .map(|place| arrival(200 + place, 2.1, f64::from(place) * 1500.0 / RATE))
-            .collect();
-        report(&mut knee, &train, 2.31);
-        assert_eq!(knee.state(), "grow");
     }
 
     /// On a longer route more is in flight than the window of a drain.
     #[test]
     fn a_test_waits_for_no_room() {
         let mut knee = draining(Share::Fair);
-        let in_flight = 3_000_000;
+        let in_flight = 8_000_000;
         let digest = Digest {
             rtt_s: Some(BASE_S + 0.1),
             bytes_in_flight: in_flight,
@@ -468,6 +438,14 @@ mod tests {
         test_route(&mut knee, 1, 2.0);
         let room = knee.window_bytes() - in_flight as f64;
         assert!(knee.train_wanted(room) > 0);
+        let Mode::RouteTest(test) = &knee.mode else {
+            panic!("it has begun");
+        };
+        let rest = room - test.bytes();
+        assert!(
+            (0.0..10_000.0).contains(&rest),
+            "{rest} bytes more than the test sends"
+        );
     }
 
     /// A train that arrives at once shows a line much faster than the test.
@@ -475,12 +453,12 @@ mod tests {
     fn a_test_that_was_too_slow_is_followed_by_one_twice_as_fast_that_sends_no_more() {
         let mut knee = draining(Share::Fair);
         let bytes = |knee: &Knee| match &knee.mode {
-            Mode::RouteTest(test) => test.bytes,
+            Mode::RouteTest(test) => test.bytes(),
             _ => f64::NAN,
         };
         test_route(&mut knee, 1, 2.0);
         let before = bytes(&knee);
-        run_test_with(&mut knee, 2.0, TRAIN, |_| 0.0, |_| 0.1);
+        run_test(&mut knee, 2.0, f64::INFINITY, |_| 0.1);
         assert_eq!(knee.state(), "drain");
         test_route(&mut knee, 2, 4.0);
         let rate = knee.rate_bytes_per_s();

@@ -48,7 +48,6 @@ impl Delays {
         Self {
             base_before_pause_s: self.base.get().or(self.base_before_pause_s),
             overtakers: self.overtakers,
-            jitter: self.jitter,
             ..Self::new()
         }
     }
@@ -342,11 +341,10 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_known_after_a_pause_and_not_on_another_route() {
+    fn jitter_is_not_known_on_another_route() {
         let mut delays = Delays::new();
         let jitters = |number| arrival(number, 0.01 + (number % 2) as f64 * 1.5e-3);
         insert(&mut delays, (1..200).map(jitters));
-        let mut delays = delays.after_pause();
         assert!(delays.jitter_s() > 1e-3);
         delays.forget_base();
         assert_eq!(delays.jitter_s(), 0.0);

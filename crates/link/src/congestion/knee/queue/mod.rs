@@ -174,8 +174,9 @@ impl Queue {
             .min(self.threshold_cap_s)
     }
 
-    /// Whether the path jitters by more than what counts as an empty queue.
+    /// Whether the path jitters by more than what counts as an empty queue, however shallow queues are.
     pub(super) fn jitters(&self, threshold_s: f64) -> bool {
+        let threshold_s = threshold_s.max(visible_delay_s(self.base_rtt_s()));
         self.delays.jitter_s() >= EMPTY_PART * threshold_s
     }
 
