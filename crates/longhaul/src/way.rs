@@ -10,7 +10,7 @@ use gateway::tls::{Fingerprint, Verify as VerifyTls};
 use mover::{
     credentials::Credentials,
     job::Site,
-    location::{Location, Remote, Scheme},
+    location::{Location, Remote, Scheme, Server},
     near::{Near, Peer},
     server::{Dial, Door, Password, Route},
 };
@@ -164,6 +164,11 @@ impl Access {
     /// Goes through the door of a near gateway that runs already.
     pub(crate) fn go_through(&mut self, door: Door) {
         self.door = Some(door);
+    }
+
+    /// The account on a server.
+    pub(crate) fn user(&self, server: &Server) -> String {
+        self.credentials.account(server).user
     }
 
     /// The place of a location.

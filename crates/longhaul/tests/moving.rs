@@ -3,9 +3,20 @@
 
 mod common;
 
-use std::{fs, net::TcpListener, path::Path};
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
 use common::{Folder, assert_ends, longhaul};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 
 #[test]
@@ -250,8 +261,17 @@ fn destinations_are_named_once_and_one_at_least() {
     write(&folder, &["from/a"]);
     let (from, to) = (folder.path("from"), folder.path("to"));
     assert_ends(&["copy", &from], 2, "the destination is missing");
-    let slash = format!("{to}/");
-    assert_ends(&["copy", &from, "--to", &to, "--to", &slash], 2, "twice");
+    let link = folder.path("link");
+    std::os::unix::fs::symlink(folder.path(""), &link).expect("room");
+    for same in [
+        format!("{to}/"),
+        format!("{link}/to"),
+        format!("{link}/./to"),
+    ] {
+        assert_ends(&["copy", &from, "--to", &to, "--to", &same], 2, "twice");
+    }
+    let same = ["--to", "ftp://anonymous@host/x", "--to", "ftpes://HOST/x/"];
+    assert_ends(&[&["copy", &from][..], &same].concat(), 2, "twice");
     assert_ends(
         &["copy", &from, "--to", &folder.path("from/sub")],
         2,
@@ -289,7 +309,9 @@ fn a_command_is_called_for_each_file_that_was_moved() {
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert_eq!(done.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("failed: --on-file for sub/b c: exit status: 1"),
+        said.contains(&format!(
+            "failed: --on-file for {from}/sub/b c: exit status: 1"
+        )),
         "{said}"
     );
     let arguments = [
@@ -302,7 +324,9 @@ fn a_command_is_called_for_each_file_that_was_moved() {
     ];
     let said = assert_ends(&arguments, 1, "");
     assert!(
-        said.contains(r#""event":"called","path":"a","failure":"No such file"#),
+        said.contains(&format!(
+            r#""event":"called","path":"{from}/a","failure":"No such file"#
+        )),
         "{said}"
     );
     assert_ends(
@@ -324,5 +348,69 @@ fn a_server_that_all_destinations_share_has_no_more_connections_than_allowed() {
         &["copy", &from, &folder.path("to"), "--connections", "1"],
         0,
         "",
+    );
+}
+
+#[test]
+fn a_destination_of_this_machine_may_stand_beside_one_behind_a_gateway() {
+    let folder = Folder::new("beside");
+    write(&folder, &["from/a"]);
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    let gateway = ["--gateway", "127.0.0.1:1", "--retries", "0"];
+    let servers = ["--to", "ftp://a.example/x", "--to", &to];
+    assert_ends(
+        &[&["copy", &from][..], &servers, &gateway].concat(),
+        1,
+        "cannot connect to 127.0.0.1",
+    );
+    assert!(Path::new(&to).join("a").exists());
+}
+
+#[test]
+fn commands_for_files_hear_their_names_and_none_is_called_after_an_interruption() {
+    let folder = Folder::new("interrupted");
+    let names = ["a", "b", "c", "d", "e", "f"];
+    write(&folder, &names);
+    let sources = names.map(|it| folder.path(it));
+    let (to, called) = (folder.path("to/"), folder.path("called"));
+    fs::create_dir(&called).expect("room");
+    let script = folder.path("script");
+    let text = format!("touch {called}/$LONGHAUL_PATH; exec sleep 5\n");
+    fs::write(&script, text).expect("room");
+    let command = format!("sh {script}");
+    let mut copy = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    copy.env("HOME", folder.path("")).arg("copy").args(&sources);
+    copy.args([&to, "--on-file", &command, "--transfers", "1"]);
+    // A pipe would be open for as long as a command is.
+    let errors = folder.path("errors");
+    let file = fs::File::create(&errors).expect("room");
+    let mut copy = copy.stderr(Stdio::from(file)).spawn().expect("the program");
+    let count = || fs::read_dir(&called).expect("a folder").count();
+    for _ in 0..500 {
+        if count() == 4 && Path::new(&folder.path("to/f")).exists() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let begun = Instant::now();
+    let id = i32::try_from(copy.id()).expect("a process");
+    kill(Pid::from_raw(id), Signal::SIGINT).expect("it runs");
+    let ended = copy.wait().expect("it has run");
+    let said = fs::read_to_string(&errors).expect("text");
+    assert_eq!(ended.code(), Some(3), "{said}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "it waits for no command"
+    );
+    assert_eq!(said.matches("not called: interrupted").count(), 2, "{said}");
+    let mut heard: Vec<_> = fs::read_dir(&called)
+        .expect("a folder")
+        .map(|it| it.expect("an entry").file_name())
+        .collect();
+    heard.sort();
+    assert_eq!(heard.len(), 4);
+    assert!(
+        heard.iter().all(|it| names.iter().any(|name| it == name)),
+        "{heard:?}"
     );
 }

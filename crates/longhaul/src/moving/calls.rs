@@ -1,18 +1,16 @@
 //! `--on-file`: a command that is called for each file that has been moved.
 
-use std::{ffi::OsString, io, process::Stdio, sync::Arc, time::Duration};
+use std::{collections::VecDeque, ffi::OsString, io, process::Stdio, sync::Arc, time::Duration};
 
 use mover::{
     command::{CALLS_AT_ONCE, FileFacts, kill},
     job::Job,
     location::Location,
-    names::printable,
     plan::{Note, Result as Became, Version},
 };
-use tokio::{
-    io::AsyncWriteExt as _, process::Command, sync::Semaphore, task::JoinSet, time::timeout,
-};
+use tokio::{io::AsyncWriteExt as _, process::Command, task::JoinSet, time::timeout};
 
+use super::settings::last_name;
 use crate::exit;
 
 /// A command without a shell: the program and its arguments.
@@ -23,15 +21,15 @@ pub(super) struct Words(Vec<OsString>);
 pub(super) struct Calls {
     words: Arc<Words>,
     job: Arc<Job>,
-    room: Arc<Semaphore>,
+    waiting: VecDeque<Moved>,
     running: JoinSet<Call>,
 }
 
 /// What became of a call.
 pub(super) struct Call {
-    /// The file, below the source.
+    /// The file, as the user knows it.
     pub(super) path: String,
-    /// Why the command has failed.
+    /// Why the command has failed, or was not called.
     pub(super) failure: Option<String>,
 }
 
@@ -53,46 +51,83 @@ impl Calls {
         Self {
             words: Arc::new(words),
             job,
-            room: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
+            waiting: VecDeque::new(),
             running: JoinSet::new(),
         }
     }
 
-    /// Calls the command, if the note is that of a moved file.
-    pub(super) fn hear(&mut self, note: &Note) {
+    /// Calls the command, if the note is that of a moved file, which the user knows by `shown`.
+    pub(super) fn hear(&mut self, note: &Note, shown: String) {
         let Became::Moved(version) = note.result else {
             return;
         };
-        let text = |location: Location| match location {
-            Location::Local(path) => path.into_os_string().into_encoded_bytes(),
-            Location::Remote(remote) => remote.to_string().into_bytes(),
+        let source = self.job.source(note.root, &note.path);
+        let path = match note.path.names() {
+            [] => last_name(&source.path()),
+            _ => note.path.to_bytes(),
         };
-        let file = Moved {
-            path: note.path.to_bytes(),
-            source: text(self.job.source(note.root, &note.path)),
+        self.waiting.push_back(Moved {
+            shown,
+            path,
+            source: text(source),
             destination: text(self.job.destination(note.root, &note.path)),
             version,
-        };
-        let (words, room) = (self.words.clone(), self.room.clone());
-        self.running.spawn(async move {
-            let _turn = room.acquire().await.expect("nobody closes it");
-            let called = call(&words, &file).await;
-            Call {
-                path: printable(&file.path),
-                failure: called.unwrap_or_else(|error| Some(error.to_string())),
-            }
         });
+        self.start();
     }
 
-    /// The next call that has ended; `None` once all have.
+    fn start(&mut self) {
+        while self.running.len() < CALLS_AT_ONCE
+            && let Some(file) = self.waiting.pop_front()
+        {
+            let words = self.words.clone();
+            self.running.spawn(async move {
+                let called = call(&words, &file).await;
+                Call {
+                    path: file.shown,
+                    failure: called.unwrap_or_else(|error| Some(error.to_string())),
+                }
+            });
+        }
+    }
+
+    /// A call that has ended, if there is one.
+    pub(super) fn ended(&mut self) -> Option<Call> {
+        let call = self.running.try_join_next()?;
+        self.start();
+        Some(call.expect("a call does not panic"))
+    }
+
+    /// The next call that ends; `None` once all have.
     pub(super) async fn next(&mut self) -> Option<Call> {
         let call = self.running.join_next().await?;
+        self.start();
         Some(call.expect("a call does not panic"))
+    }
+
+    /// The calls that will not be made.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Call> {
+        self.waiting.drain(..).map(|file| Call {
+            path: file.shown,
+            failure: Some("not called: interrupted".to_owned()),
+        })
+    }
+}
+
+/// A location, whatever the working directory is.
+fn text(location: Location) -> Vec<u8> {
+    match location {
+        Location::Local(path) => std::path::absolute(&path)
+            .unwrap_or(path)
+            .into_os_string()
+            .into_encoded_bytes(),
+        Location::Remote(remote) => remote.to_string().into_bytes(),
     }
 }
 
 /// A file that was moved.
 struct Moved {
+    shown: String,
     path: Vec<u8>,
     source: Vec<u8>,
     destination: Vec<u8>,
@@ -114,10 +149,14 @@ async fn call(words: &Words, file: &Moved) -> io::Result<Option<String>> {
     facts.tell(&mut command);
     let mut child = command.spawn()?;
     let mut input = child.stdin.take().expect("it is piped");
-    // The facts fit the pipe. A command that does not read them is none the worse.
-    let _ = input.write_all(&facts.json()).await;
-    drop(input);
-    let Ok(ended) = timeout(PATIENCE, child.wait()).await else {
+    let json = facts.json();
+    let end = async {
+        // A command that does not read the facts is none the worse.
+        let _ = input.write_all(&json).await;
+        drop(input);
+        child.wait().await
+    };
+    let Ok(ended) = timeout(PATIENCE, end).await else {
         kill(&child);
         child.wait().await?;
         return Ok(Some(format!("killed after {} s", PATIENCE.as_secs())));

@@ -4,7 +4,7 @@ mod calls;
 mod settings;
 mod told;
 
-use std::{collections::HashSet, ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
+use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -13,7 +13,6 @@ use indicatif::MultiProgress;
 use mover::{
     job::Job,
     journal::{Journal, JournalError},
-    location::Scheme,
     plan::{Note, Purpose},
     run::{Progress, Summary},
 };
@@ -134,7 +133,7 @@ struct Ready {
 
 /// Does what a command line asks for, to all destinations at the same time, and returns the exit code.
 pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
-    let settings = read(orders)?;
+    let settings = Settings::read_all(orders)?;
     // Who copies does not run a gateway, also where one is in the process.
     logging::follow(Some(LogLevel::Error));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -145,27 +144,6 @@ pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     // A name that is being looked up would hold the program up.
     runtime.shutdown_background();
     Ok(code)
-}
-
-/// The settings of each order. No two orders may write to the same place.
-fn read(orders: &[Order<'_>]) -> anyhow::Result<Vec<Settings>> {
-    let settings = orders.iter().map(Settings::read);
-    let mut settings: Vec<Settings> = settings.collect::<Result<_, _>>()?;
-    settings::share_connections(&mut settings, orders)?;
-    let mut destinations = HashSet::new();
-    for one in &settings {
-        let (_, destination) = one.ends();
-        let twice = format!("{destination} is a destination twice");
-        exit::ensure(destinations.insert(destination), &twice)?;
-    }
-    let servers = settings.iter().flat_map(Settings::servers);
-    let schemes: Vec<Scheme> = servers.map(|it| it.scheme).collect();
-    let has_peer = orders.iter().any(|it| it.common.way.has_peer());
-    exit::ensure(
-        !has_peer || schemes.windows(2).all(|it| it[0] == it[1]),
-        "with --peer all servers must have the same scheme",
-    )?;
-    Ok(settings)
 }
 
 async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<ExitCode> {
@@ -180,34 +158,28 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     let bars = MultiProgress::new();
     let first = Progress::new(orders[0].common.bwlimit);
     let is_alone = orders.len() == 1;
-    let jobs = orders.iter().zip(settings).map(|(order, settings)| {
-        let name = settings.name();
+    let mut running = Vec::new();
+    let mut broken = None;
+    for (order, settings) in orders.iter().zip(settings) {
         let to = (!is_alone).then(|| settings.ends().1);
-        let words = settings.on_file.clone();
-        let job = Arc::new(settings.job(order));
-        let calls = words.map(|words| Calls::new(words, job.clone()));
-        let journal = match order.resumes() {
-            true => open_journal(&name)?,
-            false => None,
-        };
-        let progress = Arc::new(first.beside());
-        let told = Told::new(order.common.json, &job, to, progress.clone(), &bars);
-        Ok(Ready {
-            job,
-            calls,
-            journal,
-            progress,
-            told,
-        })
-    });
-    let jobs: Vec<Ready> = jobs.collect::<anyhow::Result<_>>()?;
-    let running: Vec<_> = jobs.into_iter().map(|it| tokio::spawn(it.run())).collect();
+        match Ready::new(order, settings, to, first.beside(), &bars) {
+            Ok(ready) => running.push(tokio::spawn(ready.run())),
+            Err(error) => broken = Some(error),
+        }
+    }
+    // What breaks one job off ends no other.
     let mut ends = Vec::new();
     for job in running {
-        ends.push(job.await.context("a job broke off")??);
+        match job.await.context("a job broke off") {
+            Ok(Ok(end)) => ends.push(end),
+            Ok(Err(error)) | Err(error) => broken = Some(error),
+        }
     }
     if let Some(near) = near {
         near.end().await;
+    }
+    if let Some(error) = broken {
+        return Err(error);
     }
     let is_check = orders.iter().any(|it| it.writing.is_none());
     Ok(code(&ends, is_check))
@@ -216,33 +188,73 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
 /// What a job came to.
 struct End {
     summary: Summary,
-    /// Commands that have failed.
+    /// Commands that have failed, or were not called.
     failed_calls: u64,
+    is_interrupted: bool,
 }
 
 impl Ready {
+    fn new(
+        order: &Order<'_>,
+        settings: Settings,
+        to: Option<String>,
+        progress: Progress,
+        bars: &MultiProgress,
+    ) -> anyhow::Result<Self> {
+        let journal = match order.resumes() {
+            true => open_journal(&settings.name())?,
+            false => None,
+        };
+        let words = settings.on_file.clone();
+        let job = Arc::new(settings.job(order));
+        let progress = Arc::new(progress);
+        Ok(Self {
+            calls: words.map(|words| Calls::new(words, job.clone())),
+            told: Told::new(order.common.json, &job, to, progress.clone(), bars),
+            job,
+            journal,
+            progress,
+        })
+    }
+
     async fn run(self) -> anyhow::Result<End> {
         let (mut told, mut calls) = (self.told, self.calls);
+        let mut interrupted = std::pin::pin!(exit::interrupted());
         let tell = |note: Option<Note>, tally| {
-            if let (Some(calls), Some(note)) = (&mut calls, &note) {
-                calls.hear(note);
+            if let Some(calls) = &mut calls {
+                if let Some(note) = &note {
+                    calls.hear(note, told.path(note));
+                }
+                while let Some(call) = calls.ended() {
+                    told.called(&call);
+                }
             }
             told.hear(note, tally);
         };
-        let interrupted = exit::interrupted();
-        let running = mover::run::run(self.job, self.journal, self.progress, interrupted, tell);
-        let summary = running.await;
-        let mut failed_calls = 0;
-        while let Some(calls) = &mut calls
-            && let Some(call) = calls.next().await
-        {
-            failed_calls += u64::from(call.failure.is_some());
-            told.called(&call);
+        let (progress, interrupt) = (self.progress, interrupted.as_mut());
+        let summary = mover::run::run(self.job, self.journal, progress, interrupt, tell).await;
+        told.moved();
+        let mut is_interrupted = summary.is_interrupted;
+        if let Some(calls) = &mut calls {
+            while !is_interrupted {
+                tokio::select! {
+                    call = calls.next() => match call {
+                        Some(call) => told.called(&call),
+                        None => break,
+                    },
+                    () = interrupted.as_mut() => is_interrupted = true,
+                }
+            }
+            // Commands under way go on by themselves.
+            for call in calls.give_up() {
+                told.called(&call);
+            }
         }
         told.end(&summary)?;
         Ok(End {
             summary,
-            failed_calls,
+            failed_calls: told.failed_calls(),
+            is_interrupted,
         })
     }
 }
@@ -253,7 +265,7 @@ fn code(ends: &[End], is_check: bool) -> ExitCode {
         let is_other = is_check && tally.differing + tally.missing + tally.surplus > 0;
         tally.failed > 0 || end.failed_calls > 0 || is_other
     };
-    if ends.iter().any(|it| it.summary.is_interrupted) {
+    if ends.iter().any(|it| it.is_interrupted) {
         ExitCode::from(exit::INTERRUPTED)
     } else if ends.iter().any(has_failed) {
         ExitCode::FAILURE

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsStr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -32,6 +32,38 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads the command line, the netrc file and the environment.
     pub(crate) fn read(order: &Order<'_>) -> anyhow::Result<Self> {
+        let mut all = Self::read_all(std::slice::from_ref(order))?;
+        Ok(all.pop().expect("an order has settings"))
+    }
+
+    /// The same for several orders of one command line. No two may write to the same place.
+    pub(crate) fn read_all(orders: &[Order<'_>]) -> anyhow::Result<Vec<Self>> {
+        let all = orders.iter().map(Self::read_one);
+        let mut all: Vec<Self> = all.collect::<Result<_, _>>()?;
+        let schemes: HashSet<Scheme> = all
+            .iter()
+            .flat_map(Self::servers)
+            .map(|it| it.scheme)
+            .collect();
+        let way = &orders[0].common.way;
+        exit::ensure(
+            !schemes.is_empty() || way.is_direct(),
+            "both ends are on this machine: no gateway is of use",
+        )?;
+        exit::ensure(
+            !way.has_peer() || schemes.len() < 2,
+            "with --peer all servers must have the same scheme",
+        )?;
+        let mut places = HashSet::new();
+        for one in &all {
+            let twice = format!("{} is a destination twice", one.ends().1);
+            exit::ensure(places.insert(one.place()), &twice)?;
+        }
+        share_connections(&mut all, orders)?;
+        Ok(all)
+    }
+
+    fn read_one(order: &Order<'_>) -> anyhow::Result<Self> {
         let is_zero = |rate: BitRate| rate.as_bytes_per_s() == 0.0;
         exit::ensure(
             !order.common.bwlimit.is_some_and(is_zero),
@@ -41,7 +73,6 @@ impl Settings {
             !order.common.stall_timeout.is_zero(),
             "--stall-timeout must be more than nothing",
         )?;
-        let way = &order.common.way;
         let sources = order.sources.iter().map(|it| Location::parse(it));
         let sources: Result<Vec<Location>, _> = sources.collect();
         let sources = sources.map_err(exit::wrong_use)?;
@@ -51,10 +82,6 @@ impl Settings {
         exit::ensure(
             sources.iter().all(|it| of(it) == first),
             "the sources must all be on this machine, or all on one server",
-        )?;
-        exit::ensure(
-            first.is_some() || of(&destination).is_some() || way.is_direct(),
-            "both ends are on this machine: no gateway is of use",
         )?;
         check_names(&sources)?;
         exit::ensure(
@@ -66,26 +93,39 @@ impl Settings {
             !is_sync || !sources.iter().any(|it| is_within(&destination, it)),
             "a directory cannot become as one within it is",
         )?;
-        let schemes: Vec<Scheme> = [&sources[0], &destination]
-            .into_iter()
-            .filter_map(|it| of(it).map(|it| it.scheme))
-            .collect();
-        exit::ensure(
-            !way.has_peer() || schemes.windows(2).all(|it| it[0] == it[1]),
-            "with --peer both servers must have the same scheme",
-        )?;
         let on_file = order.writing.and_then(|it| it.on_file.as_deref());
-        let mut settings = [Self {
+        Ok(Self {
             sources,
             destination,
             filter: order.common.filters.read()?,
             lanes_max: order.common.transfers,
             on_file: on_file.map(Words::read).transpose()?,
-            access: way.read(order.common.stall_timeout)?,
-        }];
-        share_connections(&mut settings, std::slice::from_ref(order))?;
-        let [settings] = settings;
-        Ok(settings)
+            access: order.common.way.read(order.common.stall_timeout)?,
+        })
+    }
+
+    /// Where the destination is, whatever it is called: host, port, account and path, or a path of this machine.
+    fn place(&self) -> (Option<(String, u16, String)>, Vec<u8>) {
+        let trimmed = |mut path: Vec<u8>| {
+            while path.len() > 1 && path.ends_with(b"/") {
+                path.pop();
+            }
+            path
+        };
+        match &self.destination {
+            Location::Local(path) => {
+                let resolved = resolved(path).unwrap_or_else(|_| path.clone());
+                (
+                    None,
+                    trimmed(resolved.into_os_string().into_encoded_bytes()),
+                )
+            }
+            Location::Remote(Remote { server, path }) => {
+                let host = server.host.to_ascii_lowercase();
+                let user = self.access.user(server);
+                (Some((host, server.port, user)), trimmed(path.clone()))
+            }
+        }
     }
 
     /// The servers of both ends. A lane has a connection to each.
@@ -162,7 +202,7 @@ impl Settings {
 }
 
 /// Gives each job as many lanes as `--connections` allows, so that all jobs together have no more connections to any server.
-pub(super) fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
+fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
     let mut uses: HashMap<(String, u16), u16> = HashMap::new();
     let place = |server: &Server| (server.host.clone(), server.port);
     for server in jobs.iter().flat_map(Settings::ends_at_servers) {
@@ -220,13 +260,22 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is not there yet cannot be resolved as a whole: what is above it can.
+fn resolved(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let mut above = path.ancestors();
+    let found = above.find_map(|it| Some((it.canonicalize().ok()?, path.strip_prefix(it).ok()?)));
+    Ok(match found {
+        Some((above, below)) => above.join(below),
+        None => path,
+    })
+}
+
 /// Whether `inner` is below the directory `outer`, in the same place.
 fn is_within(outer: &Location, inner: &Location) -> bool {
     let below = |outer: &Path, inner: &Path| inner != outer && inner.starts_with(outer);
     match (outer, inner) {
         (Location::Local(outer), Location::Local(inner)) => {
-            // What is not there yet cannot be resolved.
-            let resolved = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
             match (resolved(outer), resolved(inner)) {
                 (Ok(outer), Ok(inner)) => outer.is_dir() && below(&outer, &inner),
                 _ => false,
@@ -242,7 +291,7 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
 }
 
 /// The name that a file has, whatever is in front of it.
-fn last_name(path: &[u8]) -> Vec<u8> {
+pub(super) fn last_name(path: &[u8]) -> Vec<u8> {
     let mut names = path.split(|it| *it == b'/').filter(|it| !it.is_empty());
     names.next_back().unwrap_or_default().to_vec()
 }
@@ -267,11 +316,7 @@ mod tests {
                 .chain(["--netrc", "/nonexistent", "--transfers", "8"]);
             let line = Line::parse_from(["copy"].into_iter().chain(words));
             let orders = line.copy.orders().expect("it has destinations");
-            let settings = orders
-                .iter()
-                .map(|it| Settings::read(it).expect("it is right"));
-            let mut settings: Vec<Settings> = settings.collect();
-            share_connections(&mut settings, &orders).expect("there are enough");
+            let settings = Settings::read_all(&orders).expect("it is right");
             let lanes = settings.iter().map(|it| it.lanes_max);
             lanes.collect::<Vec<u16>>()
         };

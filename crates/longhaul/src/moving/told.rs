@@ -1,7 +1,10 @@
 //! What a running job tells: a progress line on a terminal, a line for each failure, JSON for programs.
 #![allow(clippy::disallowed_methods, reason = "measures how long a copy takes")]
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mover::{
@@ -24,6 +27,9 @@ pub(super) struct Told {
     bar: ProgressBar,
     progress: Arc<Progress>,
     begun: Instant,
+    /// How long files have moved, once none does.
+    took: Option<Duration>,
+    failed_calls: u64,
     purpose: Purpose,
     is_dry_run: bool,
     /// Paths of the roots, in front of paths below them.
@@ -65,6 +71,8 @@ enum Line<'a> {
         surplus: u64,
         doomed: u64,
         deleted: u64,
+        #[serde(skip_serializing_if = "is_zero")]
+        failed_calls: u64,
         dry_run: bool,
         bytes: u64,
         elapsed_s: f64,
@@ -98,6 +106,8 @@ impl Told {
             bar,
             progress,
             begun: Instant::now(),
+            took: None,
+            failed_calls: 0,
             purpose: job.plan.purpose.clone(),
             is_dry_run: job.plan.is_dry_run,
             roots: roots.collect(),
@@ -113,13 +123,11 @@ impl Told {
         let Some(note) = note else {
             return;
         };
-        let mut path = self.path(&note);
+        let path = self.path(&note);
         if self.is_json {
             return self.say_json(&path, &note.result);
         }
-        if let Some(to) = &self.to {
-            path = format!("{path} -> {to}");
-        }
+        let path = self.named(&path);
         match &note.result {
             Result::Failed(reason) => self.bar.suspend(|| eprintln!("failed: {path}: {reason}")),
             Result::Retried(reason) => tracing::info!("again: {path}: {reason}"),
@@ -150,8 +158,26 @@ impl Told {
         }
     }
 
-    /// A command was called for a file.
-    pub(super) fn called(&self, call: &Call) {
+    /// No file moves any more.
+    pub(super) fn moved(&mut self) {
+        self.took = Some(self.begun.elapsed());
+    }
+
+    pub(super) fn failed_calls(&self) -> u64 {
+        self.failed_calls
+    }
+
+    /// A path, and the destination where there are several.
+    fn named(&self, path: &str) -> String {
+        match &self.to {
+            Some(to) => format!("{path} -> {to}"),
+            None => path.to_owned(),
+        }
+    }
+
+    /// A command was called for a file, or will not be.
+    pub(super) fn called(&mut self, call: &Call) {
+        self.failed_calls += u64::from(call.failure.is_some());
         if self.is_json {
             let line = Line::Called {
                 to: self.to.as_deref(),
@@ -161,7 +187,7 @@ impl Told {
             // A reader that has gone away is no reason to stop.
             let _ = output::print(&output::json(&line));
         } else if let Some(failure) = &call.failure {
-            let path = &call.path;
+            let path = self.named(&call.path);
             self.bar
                 .suspend(|| eprintln!("failed: --on-file for {path}: {failure}"));
         }
@@ -180,7 +206,7 @@ impl Told {
     pub(super) fn end(&mut self, summary: &Summary) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         let tally = summary.tally;
-        let elapsed = self.begun.elapsed();
+        let elapsed = self.took.unwrap_or_else(|| self.begun.elapsed());
         let bytes = ByteCount::new(self.progress.moved_bytes());
         if self.is_json {
             return output::print(&output::json(&Line::Result {
@@ -194,6 +220,7 @@ impl Told {
                 surplus: tally.surplus,
                 doomed: tally.doomed,
                 deleted: tally.deleted,
+                failed_calls: self.failed_calls,
                 dry_run: self.is_dry_run,
                 bytes: bytes.bytes(),
                 elapsed_s: elapsed.as_secs_f64(),
@@ -230,6 +257,7 @@ impl Told {
             (tally.deleted, "deleted"),
             (tally.left_out, "left out"),
             (tally.failed, "failed"),
+            (self.failed_calls, "commands failed"),
         ] {
             if count > 0 {
                 text += &format!("; {count} {what}");
@@ -241,10 +269,11 @@ impl Told {
         if let Some(to) = &self.to {
             text = format!("{to}: {text}");
         }
-        output::print(&(text + "\n"))
+        self.bar.suspend(|| output::print(&(text + "\n")))
     }
 
-    fn path(&self, note: &Note) -> String {
+    /// The path that a note is about, below the source or the destination that the user has named.
+    pub(super) fn path(&self, note: &Note) -> String {
         let is_theirs = matches!(
             note.result,
             Result::Deleted
@@ -296,6 +325,14 @@ impl Told {
         // A reader that has gone away is no reason to stop copying.
         let _ = output::print(&output::json(&line));
     }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn style() -> ProgressStyle {

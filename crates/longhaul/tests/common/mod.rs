@@ -13,6 +13,10 @@ use std::{
 
 pub(crate) fn longhaul(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    // Neither reads our accounts nor leaves journals with us.
+    command
+        .env("HOME", env!("CARGO_TARGET_TMPDIR"))
+        .env_remove("XDG_STATE_HOME");
     command.args(arguments).output().expect("the program")
 }
 
