@@ -43,6 +43,9 @@ fn the_first_transfer_takes_four_round_trips_more_and_two_where_the_last_run_kne
         let config = config(seed);
         let mut world = World::new(&config);
         let unknown = surplus_rtts(&mut world);
+        // What little comes after a transfer says nothing of the path: it was what was known, and the second start was as slow
+        // as the first.
+        exchange_commands(&mut world);
         world.restart(Side::A, &config);
         world.restart(Side::B, &config);
         let known = surplus_rtts(&mut world);
@@ -51,7 +54,7 @@ fn the_first_transfer_takes_four_round_trips_more_and_two_where_the_last_run_kne
             unknown <= 4.0,
             "{unknown:.2} RTT, seed {seed}, path unknown"
         );
-        assert!(known <= 2.0, "{known:.2} RTT, seed {seed}, path known");
+        assert!(known <= 1.75, "{known:.2} RTT, seed {seed}, path known");
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::{net::UdpSocket, time::Duration};
+use std::{fs, net::UdpSocket, path::Path, time::Duration};
 
 use bytes::Bytes;
 use common::{config, socket};
@@ -91,6 +91,23 @@ async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
     // The snapshot lags by a tenth of a second.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(matches!(a.snapshot().peers[0].state, PeerState::Up { .. }));
+}
+
+/// Whoever shuts a link down ends the process next. What the next start should know was lost then: each run took the path
+/// for an unknown one.
+#[tokio::test]
+async fn what_is_remembered_is_on_the_disk_when_a_link_has_shut_down() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for round in 0..20 {
+        let path = folder.join(format!("memory-{}-{round}", std::process::id()));
+        let mut config = config(1, 2, None);
+        config.memory_file = Some(path.clone());
+        let link = Link::start(socket(), config).expect("a link");
+        assert_eq!(link.shutdown(Duration::ZERO).await, 0);
+        let text = fs::read_to_string(&path).expect("it is there");
+        assert!(text.ends_with("end\n"), "{text}");
+        fs::remove_file(&path).expect("it is ours");
+    }
 }
 
 /// A reader of dense traffic waits for more, and not for ever.

@@ -103,7 +103,8 @@ struct Waiting {
 struct Stopping {
     deadline: Instant,
     reply: Option<oneshot::Sender<usize>>,
-    is_closing: bool,
+    /// Connections are being closed, which has cut so many streams short.
+    cut_short: Option<usize>,
 }
 
 /// A longer sleep is ended by the alarm.
@@ -214,8 +215,12 @@ impl Driver {
             self.sleep();
         }
         self.remember(self.clock.now());
-        if let Some(reply) = self.stopping.take().and_then(|stopping| stopping.reply) {
-            let _ = reply.send(self.streams.len());
+        // The process may end at the reply: what is remembered must be on the disk by then.
+        drop(self.memory_file.take());
+        if let Some(stopping) = self.stopping.take()
+            && let Some(reply) = stopping.reply
+        {
+            let _ = reply.send(stopping.cut_short.unwrap_or(0));
         }
     }
 
@@ -250,7 +255,7 @@ impl Driver {
                     self.stopping = Some(Stopping {
                         deadline,
                         reply,
-                        is_closing: false,
+                        cut_short: None,
                     });
                 }
                 #[cfg(test)]
@@ -261,7 +266,7 @@ impl Driver {
                         self.stopping = Some(Stopping {
                             deadline,
                             reply: None,
-                            is_closing: false,
+                            cut_short: None,
                         });
                     }
                 }
@@ -448,14 +453,11 @@ impl Driver {
         let Some(stopping) = &mut self.stopping else {
             return false;
         };
-        if stopping.is_closing {
+        if stopping.cut_short.is_some() {
             return self.endpoint.is_idle() || now >= stopping.deadline;
         }
         if self.streams.is_empty() || now >= stopping.deadline {
-            if let Some(reply) = stopping.reply.take() {
-                let _ = reply.send(self.streams.len());
-            }
-            stopping.is_closing = true;
+            stopping.cut_short = Some(self.streams.len());
             stopping.deadline = now + CLOSE_PATIENCE;
             self.endpoint.close();
         }

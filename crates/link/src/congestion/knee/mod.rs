@@ -186,7 +186,7 @@ impl Controller for Knee {
     }
 
     fn memory(&self) -> Option<PathMemory> {
-        let capacity = self.flow.capacity.measured?;
+        let capacity = self.flow.capacity.lasting()?;
         (!self.mode.is_start()).then_some(PathMemory {
             capacity_bytes_per_s: capacity.min(REMEMBERED_MAX * self.rate_bytes_per_s()),
             loss_floor: self.flow.floor.loss(),

@@ -112,7 +112,7 @@ fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
     driver.stopping = Some(Stopping {
         deadline: sooner,
         reply: None,
-        is_closing: false,
+        cut_short: None,
     });
     assert_eq!(driver.wake(None, now), sooner);
 }

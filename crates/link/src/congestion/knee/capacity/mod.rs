@@ -106,6 +106,16 @@ impl Capacity {
         }
     }
 
+    /// What is worth to be known by another connection: what the path passed when it was last full. What little traffic shows
+    /// since is the application's rate.
+    pub(super) fn lasting(&self) -> Option<f64> {
+        if self.known > 0.0 {
+            Some(self.known)
+        } else {
+            self.measured
+        }
+    }
+
     /// The highest capacity of the recent past.
     pub(super) fn peak(&self) -> Option<f64> {
         self.peak.get()
@@ -164,6 +174,17 @@ const AFTER_PAUSE_MAX: f64 = 0.9;
 mod tests {
     use super::*;
     use crate::congestion::knee::resolved_at;
+
+    #[test]
+    fn what_a_path_passed_when_it_was_full_outlasts_what_little_traffic_shows() {
+        let mut capacity = Capacity {
+            measured: Some(1e5),
+            ..Capacity::default()
+        };
+        assert_eq!(capacity.lasting(), Some(1e5), "it was never full");
+        capacity.known = 15e6;
+        assert_eq!(capacity.lasting(), Some(15e6));
+    }
 
     /// Packets of 1500 bytes, one each `spacing_s`, of which each third was lost.
     fn measured(spacing_s: f64) -> Capacity {
