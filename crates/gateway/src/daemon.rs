@@ -150,7 +150,9 @@ pub async fn run(
     }
     drop(interception);
     registry.transfer_log().flush(CUT_PATIENCE).await;
-    cut_short.streams = link.shutdown(CUT_PATIENCE).await;
+    // A disk that does not write what is remembered holds nobody up.
+    let closed = timeout(CLOSE_PATIENCE, link.shutdown(CUT_PATIENCE)).await;
+    cut_short.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
     side_tasks.shutdown().await;
     Ok(cut_short)
@@ -192,5 +194,7 @@ fn warn_about_buffers(link: &Link) {
     }
 }
 
-/// Time for cut sessions to inform their clients, and for the link to close.
+/// Time for cut sessions to inform their clients, and for streams of the link to end.
 const CUT_PATIENCE: Duration = Duration::from_secs(2);
+/// Time for the link to close.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);

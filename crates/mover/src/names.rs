@@ -24,6 +24,12 @@ pub fn parent(path: &[u8]) -> Option<&[u8]> {
     Some(if slash == 0 { b"/" } else { &path[..slash] })
 }
 
+/// The name that a file has, whatever is in front of it.
+pub fn last_name(path: &[u8]) -> Vec<u8> {
+    let mut names = path.split(|it| *it == b'/').filter(|it| !it.is_empty());
+    names.next_back().unwrap_or_default().to_vec()
+}
+
 /// A path of this machine.
 pub fn local(path: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(path))

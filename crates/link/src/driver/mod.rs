@@ -183,8 +183,8 @@ impl Link {
             .clone()
     }
 
-    /// Opens and accepts nothing more, waits up to `drain` for open streams to end, and closes the
-    /// connections. Returns how many streams were cut short.
+    /// Opens and accepts nothing more, waits up to `drain` for open streams to end, closes the
+    /// connections, and writes what the next start should know. Returns how many streams were cut short.
     pub async fn shutdown(&self, drain: Duration) -> usize {
         let (reply, answer) = oneshot::channel();
         self.handle.bell.command(Command::Shutdown { drain, reply });

@@ -6,11 +6,11 @@ use mover::{
     command::{CALLS_AT_ONCE, FileFacts, kill},
     job::Job,
     location::Location,
+    names::last_name,
     plan::{Note, Result as Became, Version},
 };
 use tokio::{io::AsyncWriteExt as _, process::Command, task::JoinSet, time::timeout};
 
-use super::settings::last_name;
 use crate::exit;
 
 /// A command without a shell: the program and its arguments.

@@ -11,7 +11,7 @@ use mover::{
     filter::Filter,
     job::{Job, Moving, Root, Target, Verify},
     location::{Location, Remote, Scheme, Server},
-    names::join,
+    names::{join, last_name},
     plan::{self, Purpose},
 };
 use units::BitRate;
@@ -288,12 +288,6 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
         }
         _ => false,
     }
-}
-
-/// The name that a file has, whatever is in front of it.
-pub(super) fn last_name(path: &[u8]) -> Vec<u8> {
-    let mut names = path.split(|it| *it == b'/').filter(|it| !it.is_empty());
-    names.next_back().unwrap_or_default().to_vec()
 }
 
 #[cfg(test)]
