@@ -54,11 +54,7 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
 fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
     let folder = Folder::new("sync");
     let (from, to) = (folder.path("from"), folder.path("to"));
-    for path in ["from/a", "from/sub/b", "from/cache/c", "to/old"] {
-        let path = folder.path(path);
-        fs::create_dir_all(Path::new(&path).parent().expect("a folder")).expect("room");
-        fs::write(path, b"content").expect("room");
-    }
+    write(&folder, &["from/a", "from/sub/b", "from/cache/c", "to/old"]);
     let said = |arguments: Vec<&str>, code: i32, words: &str| {
         let done = longhaul(&arguments);
         let said = [done.stdout, done.stderr].concat();
@@ -119,11 +115,7 @@ fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
 #[test]
 fn a_listing_is_sorted_filtered_and_says_what_fails() {
     let folder = Folder::new("ls");
-    for path in ["b.txt", "a.txt", "cache/x", "sub/deep/z.bak"] {
-        let path = folder.path(path);
-        fs::create_dir_all(Path::new(&path).parent().expect("a folder")).expect("room");
-        fs::write(path, b"content").expect("room");
-    }
+    write(&folder, &["b.txt", "a.txt", "cache/x", "sub/deep/z.bak"]);
     fs::write(folder.path("line\nbreak"), b"").expect("room");
     let top = folder.path("");
     let names = assert_ends(&["ls", "-1", &top], 0, "");
@@ -413,4 +405,34 @@ fn commands_for_files_hear_their_names_and_none_is_called_after_an_interruption(
         heard.iter().all(|it| names.iter().any(|name| it == name)),
         "{heard:?}"
     );
+}
+
+/// As when the copy to one of them was begun before.
+#[test]
+fn a_destination_to_which_another_process_copies_ends_no_other_job() {
+    let folder = Folder::new("busy");
+    write(&folder, &["from/a"]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("ftp://{}/x", silent.local_addr().expect("bound"));
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    let program = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command
+            .env("HOME", folder.path(""))
+            .env_remove("XDG_STATE_HOME");
+        command.stderr(Stdio::piped()).arg("copy").arg(&from);
+        command
+    };
+    let mut first = program().arg(&url).spawn().expect("the program");
+    // It has its journal by then.
+    silent.accept().expect("it connects");
+    let second = program().args(["--to", &url, "--to", &to]).output();
+    let second = second.expect("the program");
+    first.kill().expect("it waits");
+    first.wait().expect("it has ended");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    let words = format!("{url}: another process does the same job");
+    assert!(said.contains(&words), "{said}");
+    assert!(Path::new(&to).join("a").exists(), "{said}");
 }

@@ -159,30 +159,35 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     let first = Progress::new(orders[0].common.bwlimit);
     let is_alone = orders.len() == 1;
     let mut running = Vec::new();
-    let mut broken = None;
+    let mut broken = Vec::new();
     for (order, settings) in orders.iter().zip(settings) {
-        let to = (!is_alone).then(|| settings.ends().1);
+        let destination = settings.ends().1;
+        let to = (!is_alone).then(|| destination.clone());
         match Ready::new(order, settings, to, first.beside(), &bars) {
-            Ok(ready) => running.push(tokio::spawn(ready.run())),
-            Err(error) => broken = Some(error),
+            Ok(ready) => running.push((destination, tokio::spawn(ready.run()))),
+            Err(error) => broken.push((destination, error)),
         }
     }
     // What breaks one job off ends no other.
     let mut ends = Vec::new();
-    for job in running {
+    for (destination, job) in running {
         match job.await.context("a job broke off") {
             Ok(Ok(end)) => ends.push(end),
-            Ok(Err(error)) | Err(error) => broken = Some(error),
+            Ok(Err(error)) | Err(error) => broken.push((destination, error)),
         }
     }
     if let Some(near) = near {
         near.end().await;
     }
-    if let Some(error) = broken {
-        return Err(error);
-    }
     let is_check = orders.iter().any(|it| it.writing.is_none());
-    Ok(code(&ends, is_check))
+    let is_broken = !broken.is_empty();
+    for (destination, error) in broken {
+        if is_alone {
+            return Err(error);
+        }
+        eprintln!("longhaul: {destination}: {error:#}");
+    }
+    Ok(code(&ends, is_check, is_broken))
 }
 
 /// What a job came to.
@@ -259,7 +264,7 @@ impl Ready {
     }
 }
 
-fn code(ends: &[End], is_check: bool) -> ExitCode {
+fn code(ends: &[End], is_check: bool, is_broken: bool) -> ExitCode {
     let has_failed = |end: &End| {
         let tally = end.summary.tally;
         let is_other = is_check && tally.differing + tally.missing + tally.surplus > 0;
@@ -267,7 +272,7 @@ fn code(ends: &[End], is_check: bool) -> ExitCode {
     };
     if ends.iter().any(|it| it.is_interrupted) {
         ExitCode::from(exit::INTERRUPTED)
-    } else if ends.iter().any(has_failed) {
+    } else if is_broken || ends.iter().any(has_failed) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS

@@ -204,7 +204,7 @@ impl Settings {
 /// Gives each job as many lanes as `--connections` allows, so that all jobs together have no more connections to any server.
 fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
     let mut uses: HashMap<(String, u16), u16> = HashMap::new();
-    let place = |server: &Server| (server.host.clone(), server.port);
+    let place = |server: &Server| (server.host.to_ascii_lowercase(), server.port);
     for server in jobs.iter().flat_map(Settings::ends_at_servers) {
         *uses.entry(place(server)).or_default() += 1;
     }
@@ -316,7 +316,7 @@ mod tests {
         };
         assert_eq!(lanes("/a ftp://h/b"), [8]);
         assert_eq!(lanes("/a ftp://h/b --connections 3"), [3]);
-        assert_eq!(lanes("ftp://h/a ftp://h/b --connections 5"), [2]);
+        assert_eq!(lanes("ftp://h/a ftp://H/b --connections 5"), [2]);
         let two = "/a --to ftp://h/b --to ftp://other/c --connections 4";
         assert_eq!(lanes(two), [4, 4]);
         let from_one = "ftp://h/a --to /b --to ftp://other/c --connections 4";

@@ -8,8 +8,8 @@
 //! start-up takes that queue for part of the path, since it never sees the queue shorter. If an experiment then shows that
 //! the path loses as much by itself, start-up goes on, once.
 //!
-//! A queue must be longer than elsewhere where delays jitter: the base
-//! delay is what a few packets at a low rate had at best, and jitter makes others take longer.
+//! A queue must be longer than elsewhere where delays jitter: the base delay is what a few packets at a low rate had at
+//! best, and jitter makes others take longer.
 
 use super::{
     super::{

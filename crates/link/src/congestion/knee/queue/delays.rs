@@ -1,8 +1,8 @@
 //! How much longer do packets take than the least of the recent past?
 //!
-//! In: arrivals. Out: which of them speak for the path, for each bucket of them the least delay beyond the base
-//! delay, and by how much delays jitter. The fastest few of a bucket may have overtaken the others and are set aside, so of 16 packets and more *least*
-//! means the first quartile. All delays are one-way, by clocks that need not agree.
+//! In: arrivals. Out: which of them speak for the path, for each bucket of them the least delay beyond the base delay, and
+//! by how much delays jitter. The fastest few of a bucket may have overtaken the others and are set aside, so of 16 packets
+//! and more *least* means the first quartile. All delays are one-way, by clocks that need not agree.
 //! What the excess means is for [`queue`](super) to say.
 
 use super::{

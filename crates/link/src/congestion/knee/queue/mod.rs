@@ -1,8 +1,8 @@
 //! How long is the queue now, is it empty, does it show, and what is the base RTT?
 //!
 //! In: round-trip times, arrivals, and the times of cuts. Out: the queueing delay, whether it was measured on packets
-//! sent since the last cut, how it compares with the threshold that ends growth, and whether the path jitters. What to do about a queue is for
-//! the [`mode`](super::mode) to say.
+//! sent since the last cut, how it compares with the threshold that ends growth, and whether the path jitters. What to do
+//! about a queue is for the [`mode`](super::mode) to say.
 //!
 //! The queueing delay is the least one-way delay of the newest few packets, less the least of the recent past, where the
 //! fastest of the few are set aside ([`delays`]).
