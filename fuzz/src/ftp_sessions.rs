@@ -340,19 +340,23 @@ impl World {
             result.is_ok() || self.logons > 1,
             "the near half keeps to the limit"
         );
-        let (mut listening, mut tls) = (false, false);
+        let (mut listening, mut tls, mut spools) = (false, false, false);
         while let Some(output) = far.poll() {
             match &output {
                 far::Output::ToServer { line, .. } => assert!(!line.contains(&b'\n')),
                 far::Output::Connect { port, .. } => assert_ne!(*port, 0),
                 far::Output::Listen(_) => listening = true,
                 far::Output::BeginTls => tls = true,
+                far::Output::Spool(_) => spools = true,
                 _ => {}
             }
             self.to_near.push_back(output);
         }
         if tls {
             self.far(far::Input::TlsBegun);
+        }
+        if spools {
+            self.far(far::Input::Spooled("502 gateway: there is no spool"));
         }
         if listening {
             self.lines += 1;

@@ -15,3 +15,4 @@ pub mod listing;
 pub mod logon;
 pub mod reply;
 pub mod session;
+pub mod spool;

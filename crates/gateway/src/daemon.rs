@@ -29,6 +29,7 @@ use crate::{
     limits::Usage,
     reload::Reloader,
     shared::Shared,
+    spool::Spools,
     status::{Registry, TransferStatus},
     transfer_log::{self, TransferLog},
 };
@@ -100,6 +101,7 @@ pub async fn run(
         pairing: Arc::default(),
         tls13_only: Arc::default(),
         truncations: Arc::default(),
+        spools: config.spool.clone().map(Spools::new),
         own: parts.addresses().chain(at_admin).collect(),
         next_session: Arc::new(AtomicU64::new(first_session())),
         cut: cut_seen,

@@ -33,6 +33,7 @@ pub(crate) async fn join(
         connect: Box::pin(async { Ok(Leg::plain(tcp)) }),
         secure: None,
         stream: StreamSource::Open(Stream { send, recv, first }),
+        spool: None,
         orders,
         tell: Box::new(|event: Infallible| match event {}),
         truncation: None,

@@ -21,6 +21,7 @@ mod pump;
 pub mod reload;
 mod shared;
 mod socket;
+pub mod spool;
 pub mod status;
 pub mod target;
 mod time;

@@ -14,7 +14,7 @@ use std::{io, os::fd::AsFd, pin::Pin, sync::Arc, time::Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
-use link::{RecvStream, SendStream, StreamError};
+use link::{SendStream, StreamError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -26,6 +26,7 @@ use tracing::info;
 use crate::{
     pairing::Stream,
     socket::{self, PacedBuffer},
+    spool::{Place, Source, SourceError, Tap},
     status::{Meter, Transfer},
     tls::{Leg, Reader, Writer},
     truncation::Truncation,
@@ -54,6 +55,8 @@ pub(crate) struct Parts<M: Machine> {
     pub(crate) connect: Boxed<Result<Leg, Input>>,
     pub(crate) secure: Option<Secure>,
     pub(crate) stream: StreamSource,
+    /// The leg is given the bytes of a spool, and what the stream brings goes there.
+    pub(crate) spool: Option<Place>,
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
     /// Hears the events of the machine.
     pub(crate) tell: Box<dyn FnMut(M::Event) + Send>,
@@ -80,6 +83,7 @@ pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
         awaited,
         leg: None,
         stream: None,
+        spool: parts.spool,
         outbound: Outbound::default(),
         inbound: Inbound::default(),
         telling: None,
@@ -110,7 +114,8 @@ struct Pump<M: Machine> {
     secure: Option<Secure>,
     awaited: Option<oneshot::Receiver<Stream>>,
     leg: Option<(Reader, Writer)>,
-    stream: Option<(SendStream, RecvStream)>,
+    stream: Option<(SendStream, Source)>,
+    spool: Option<Place>,
     outbound: Outbound,
     inbound: Inbound,
     telling: Option<Boxed<Result<(), String>>>,
@@ -182,8 +187,14 @@ impl<M: Machine> Pump<M> {
 
     fn stream_opened(&mut self, stream: Stream) {
         let Stream { send, recv, first } = stream;
-        self.stream = Some((send, recv));
-        self.inbound.unwritten = first;
+        let source = match self.spool.take() {
+            Some(place) => Source::Spool(Tap::new(place, recv, first)),
+            None => {
+                self.inbound.unwritten = first;
+                Source::Stream(recv)
+            }
+        };
+        self.stream = Some((send, source));
         self.handle(Input::StreamOpened);
     }
 
@@ -429,7 +440,7 @@ impl Inbound {
         &mut self,
         task: Task,
         leg: Option<&mut Writer>,
-        recv: Option<&mut RecvStream>,
+        recv: Option<&mut Source>,
         meter: &Meter,
         truncation: Option<&Truncation>,
     ) -> Input {
@@ -437,17 +448,17 @@ impl Inbound {
             (Task::Relay, Some(leg), Some(recv)) => {
                 match self.move_to_leg(recv, leg, meter).await {
                     Ok(()) => Input::StreamEnded,
-                    Err(Broken::Leg(error)) => {
+                    Err(Undelivered::Leg(error)) => {
                         Input::WriteFailed(format!("TCP connection: {error}"))
                     }
-                    Err(Broken::Stream(error)) => Input::StreamBroken(format!("link: {error}")),
+                    Err(Undelivered::Source(error)) => Input::StreamBroken(error.to_string()),
                 }
             }
             (Task::Discard, _, Some(recv)) => loop {
                 match recv.read().await {
                     Ok(Some(_)) => {}
                     Ok(None) => return Input::StreamEnded,
-                    Err(error) => return Input::StreamBroken(format!("link: {error}")),
+                    Err(error) => return Input::StreamBroken(error.to_string()),
                 }
             },
             (Task::End, Some(leg), _) => {
@@ -478,10 +489,10 @@ impl Inbound {
 
     async fn move_to_leg(
         &mut self,
-        recv: &mut RecvStream,
+        recv: &mut Source,
         leg: &mut Writer,
         meter: &Meter,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Undelivered> {
         loop {
             meter.waits_for_tcp();
             while !self.unwritten.is_empty() {
@@ -512,6 +523,15 @@ enum Broken {
     Leg(#[from] io::Error),
     #[error("link: {0}")]
     Stream(#[from] StreamError),
+}
+
+/// What went wrong on the way to the leg.
+#[derive(Debug, thiserror::Error)]
+enum Undelivered {
+    #[error("TCP connection: {0}")]
+    Leg(#[from] io::Error),
+    #[error(transparent)]
+    Source(#[from] SourceError),
 }
 
 async fn next<T>(orders: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {

@@ -15,6 +15,7 @@ use crate::{
     config::Config,
     limits::Usage,
     pairing::Pairing,
+    spool::Spools,
     status::Registry,
     target::Host,
     time,
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) pairing: Arc<Pairing>,
     pub(crate) tls13_only: Arc<Tls13Only>,
     pub(crate) truncations: Arc<Truncations>,
+    pub(crate) spools: Option<Arc<Spools>>,
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,

@@ -20,12 +20,13 @@ use crate::exit;
 /// How servers are reached.
 #[derive(clap::Args)]
 pub(crate) struct Way {
-    /// Go through the front door of this gateway
+    /// Go through the front door of this gateway. Given as often as --to, the first one leads to the first destination, and
+    /// so on
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peer")]
-    gateway: Option<String>,
-    /// Be the near gateway, and go through this far one
+    gateway: Vec<String>,
+    /// Be the near gateway, and go through this far one. Given as often as --to, one leads to each destination
     #[arg(long, value_name = "KEY@HOST:PORT")]
-    peer: Option<String>,
+    peer: Vec<String>,
     /// With --peer: our private key, made by longhaul keygen [default: ~/.config/longhaul/key]
     #[arg(long, value_name = "FILE", requires = "peer")]
     key: Option<PathBuf>,
@@ -55,28 +56,45 @@ pub(crate) struct Access {
     door: Option<Door>,
     /// The far gateway, and our key.
     peer: Option<(Peer, PathBuf)>,
+    /// Which of several gateways this one is.
+    gateway: Option<String>,
     is_active: bool,
     patience: Duration,
 }
 
 impl Way {
     pub(crate) fn is_direct(&self) -> bool {
-        self.gateway.is_none() && self.peer.is_none()
+        self.gateway.is_empty() && self.peer.is_empty()
     }
 
     /// Whether a far gateway is named.
     pub(crate) fn has_peer(&self) -> bool {
-        self.peer.is_some()
+        !self.peer.is_empty()
     }
 
     /// Reads the flags, the netrc file and the environment. `patience` is the longest wait for a reply, and the longest
     /// time in which nothing of a transfer moves.
     pub(crate) fn read(&self, patience: Duration) -> anyhow::Result<Access> {
+        self.read_one(0, 1, patience)
+    }
+
+    /// The same for the destination with this number of so many.
+    pub(crate) fn read_one(
+        &self,
+        number: usize,
+        count: usize,
+        patience: Duration,
+    ) -> anyhow::Result<Access> {
+        let gateway = one_of(&self.gateway, "--gateway", number, count)?;
+        let peer = one_of(&self.peer, "--peer", number, count)?;
+        let is_one_of_several = self.gateway.len().max(self.peer.len()) > 1;
+        let named = gateway.or(peer).filter(|_| is_one_of_several);
         Ok(Access {
             credentials: self.credentials()?,
             verify_tls: self.verify_tls()?,
-            door: self.gateway()?,
-            peer: self.peer()?,
+            door: gateway.map(door).transpose()?,
+            peer: peer.map(|it| self.peer(it)).transpose()?,
+            gateway: named.map(str::to_owned),
             is_active: self.active,
             patience,
         })
@@ -111,49 +129,91 @@ impl Way {
         }
     }
 
-    fn gateway(&self) -> anyhow::Result<Option<Door>> {
-        let Some(text) = &self.gateway else {
-            return Ok(None);
-        };
-        let wrong = || exit::misuse(format!("{text:?} is no gateway: expected HOST:PORT"));
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = port.parse().map_err(|_| wrong())?;
-        exit::ensure(!host.is_empty() && port > 0, "a gateway is HOST:PORT")?;
-        Ok(Some(Door {
-            host: host.to_owned(),
-            port,
-            has_tls: false,
-        }))
-    }
-
-    fn peer(&self) -> anyhow::Result<Option<(Peer, PathBuf)>> {
-        let Some(text) = &self.peer else {
-            return Ok(None);
-        };
+    fn peer(&self, text: &str) -> anyhow::Result<(Peer, PathBuf)> {
         let peer = Peer::parse(text).map_err(exit::wrong_use)?;
         let home = env::var_os("HOME").unwrap_or_default();
         let key = Path::new(&home).join(".config/longhaul/key");
-        Ok(Some((peer, self.key.clone().unwrap_or(key))))
+        Ok((peer, self.key.clone().unwrap_or(key)))
     }
+}
+
+/// The value of a flag for the destination with this number of so many.
+fn one_of<'a>(
+    values: &'a [String],
+    flag: &str,
+    number: usize,
+    count: usize,
+) -> anyhow::Result<Option<&'a str>> {
+    let wrong = match count {
+        1 => format!("{flag} may be given once"),
+        _ => format!("{flag} must be given once, or as often as --to: {count} times"),
+    };
+    exit::ensure(values.len() <= 1 || values.len() == count, &wrong)?;
+    Ok(values.get(number).or(values.first()).map(String::as_str))
+}
+
+fn door(text: &str) -> anyhow::Result<Door> {
+    let wrong = || exit::misuse(format!("{text:?} is no gateway: expected HOST:PORT"));
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = port.parse().map_err(|_| wrong())?;
+    exit::ensure(!host.is_empty() && port > 0, "a gateway is HOST:PORT")?;
+    Ok(Door {
+        host: host.to_owned(),
+        port,
+        has_tls: false,
+    })
+}
+
+/// Starts the near gateway in this process, if far ones are named, and has each go through its own from now on. `scheme` is
+/// that of the servers, if there are any.
+pub(crate) fn start_near(
+    all: &mut [&mut Access],
+    scheme: Option<Scheme>,
+) -> anyhow::Result<Option<Near>> {
+    let mut peers: Vec<Peer> = Vec::new();
+    for (peer, _) in all.iter().filter_map(|it| it.peer.as_ref()) {
+        if !peers.contains(peer) {
+            peers.push(peer.clone());
+        }
+    }
+    let named = all
+        .iter()
+        .find_map(|it| Some((&it.peer.as_ref()?.1, &it.verify_tls)));
+    let Some((key, verify_tls)) = named else {
+        return Ok(None);
+    };
+    let scheme = scheme.unwrap_or(Scheme::Ftp);
+    let near = Near::start(&peers, key, scheme, verify_tls).map_err(exit::wrong_use)?;
+    for access in all {
+        let number = peers
+            .iter()
+            .position(|it| access.peer.as_ref().is_some_and(|(own, _)| own == it));
+        access.door = number.map(|it| near.door(it));
+    }
+    Ok(Some(near))
 }
 
 impl Access {
     /// Starts the near gateway in this process, if a far one is named, and goes through it from now on. `scheme` is that of
     /// the servers, if there are any.
     pub(crate) fn start_near(&mut self, scheme: Option<Scheme>) -> anyhow::Result<Option<Near>> {
-        let Some((peer, key)) = &self.peer else {
-            return Ok(None);
-        };
-        let scheme = scheme.unwrap_or(Scheme::Ftp);
-        let near = Near::start(peer, key, scheme, &self.verify_tls).map_err(exit::wrong_use)?;
-        self.door = Some(near.door());
-        Ok(Some(near))
+        start_near(&mut [self], scheme)
     }
 
     /// The far gateway and our key, if this process is to be a near gateway.
     pub(crate) fn peer(&self) -> Option<&(Peer, PathBuf)> {
         self.peer.as_ref()
+    }
+
+    /// Which of several gateways leads to the servers: behind each, an address may be another server.
+    pub(crate) fn gateway(&self) -> Option<&str> {
+        self.gateway.as_deref()
+    }
+
+    /// The front door of the gateway through which servers are reached.
+    pub(crate) fn door(&self) -> Option<&Door> {
+        self.door.as_ref()
     }
 
     /// How certificates of servers are verified.

@@ -273,6 +273,19 @@ fn destinations_are_named_once_and_one_at_least() {
     let peer = ["--peer", "KEY@localhost:1"];
     let arguments = [&["copy", &from][..], &servers, &peer].concat();
     assert_ends(&arguments, 2, "the same scheme");
+    let servers = ["--to", "ftp://a.example/", "--to", "ftp://b.example/"];
+    let three = ["--gateway", "a:1", "--gateway", "b:1", "--gateway", "c:1"];
+    let arguments = [&["copy", &from][..], &servers, &three].concat();
+    assert_ends(
+        &arguments,
+        2,
+        "--gateway must be given once, or as often as --to: 2 times",
+    );
+    assert_ends(
+        &[&["ls", "ftp://a.example/"][..], &three].concat(),
+        2,
+        "--gateway may be given once",
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A job: what is to be copied, and how.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use units::BitRate;
 
@@ -10,6 +10,7 @@ use crate::{
     names::{join, local},
     plan,
     server::Dial,
+    sharing::Sharing,
 };
 
 /// What is to be copied, and how.
@@ -25,6 +26,8 @@ pub struct Job {
     pub plan: plan::Options,
     /// How files are moved.
     pub moving: Moving,
+    /// What other jobs move through the same gateway.
+    pub sharing: Option<Arc<Sharing>>,
 }
 
 /// A place with files.

@@ -17,7 +17,7 @@ pub struct Journal {
 }
 
 /// The source of a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
     /// Bytes of the file.
     pub size_bytes: u64,

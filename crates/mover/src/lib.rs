@@ -18,3 +18,4 @@ pub mod plan;
 pub mod remedy;
 pub mod run;
 pub mod server;
+pub mod sharing;

@@ -1,4 +1,4 @@
-//! The mover as its own near gateway: a front door on loopback, and a link to the far gateway.
+//! The mover as its own near gateway: a link to far gateways, and a front door on loopback for each of them.
 #![allow(
     clippy::disallowed_methods,
     reason = "locks the key file for as long as the link is used"
@@ -35,7 +35,8 @@ pub struct Peer {
 /// A near gateway within this process.
 #[derive(Debug)]
 pub struct Near {
-    door: SocketAddr,
+    /// In the order of the peers.
+    doors: Vec<SocketAddr>,
     manner: (Scheme, Verify),
     end: oneshot::Sender<()>,
     running: JoinHandle<Result<daemon::CutShort, RunError>>,
@@ -102,13 +103,12 @@ impl Peer {
 }
 
 impl Near {
-    /// Starts a near gateway whose only peer is `peer`. The far one has TLS with servers as `scheme` says, and verifies them
-    /// by `verify`.
+    /// Starts a near gateway with these peers. They have TLS with servers as `scheme` says, and verify them by `verify`.
     ///
     /// # Errors
     /// [`NearError`] if the key or the peer cannot be used.
     pub fn start(
-        peer: &Peer,
+        peers: &[Peer],
         key_file: &Path,
         scheme: Scheme,
         verify: &Verify,
@@ -116,14 +116,11 @@ impl Near {
         let key = lock(key_file)?;
         // It is found where the process began, not where this text seems to be.
         let key_path = key_file.canonicalize()?;
-        let config = Config::parse(&text(peer, &key_path, scheme, verify), Path::new("--peer"));
+        let config = Config::parse(&text(peers, &key_path, scheme, verify), Path::new("--peer"));
         let config = config.map_err(NearError::Config)?;
         let bound = Bound::bind(&config)?;
-        let door = bound
-            .ftp
-            .first()
-            .expect("the text has a door")
-            .local_addr()?;
+        let doors = bound.ftp.iter().map(|door| door.local_addr());
+        let doors = doors.collect::<Result<_, _>>()?;
         let (end, ended) = oneshot::channel();
         let shutdown = async {
             // A dropped sender ends it, too.
@@ -138,7 +135,7 @@ impl Near {
         };
         let running = tokio::spawn(daemon::run(config, bound, reloads, shutdown));
         Ok(Self {
-            door,
+            doors,
             manner: (scheme, verify.clone()),
             end,
             running,
@@ -147,11 +144,15 @@ impl Near {
         })
     }
 
-    /// The front door, for the log-in.
-    pub fn door(&self) -> Door {
+    /// The front door that leads to the peer with this number, for the log-in.
+    ///
+    /// # Panics
+    /// If there are not so many peers.
+    pub fn door(&self, peer: usize) -> Door {
+        let door = self.doors[peer];
         Door {
-            host: self.door.ip().to_string(),
-            port: self.door.port(),
+            host: door.ip().to_string(),
+            port: door.port(),
             has_tls: true,
         }
     }
@@ -193,10 +194,9 @@ fn lock(path: &Path) -> Result<File, NearError> {
 }
 
 /// The configuration of such a gateway.
-fn text(peer: &Peer, key_file: &Path, scheme: Scheme, verify: &Verify) -> String {
+fn text(peers: &[Peer], key_file: &Path, scheme: Scheme, verify: &Verify) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     let key_file = quoted(&key_file.to_string_lossy());
-    let (public_key, endpoint) = (quoted(&peer.public_key), quoted(&peer.endpoint));
     let verify = match verify {
         Verify::Roots(_) => String::new(),
         Verify::Pin(pin) => format!(", pin = \"{pin}\""),
@@ -207,13 +207,19 @@ fn text(peer: &Peer, key_file: &Path, scheme: Scheme, verify: &Verify) -> String
         Scheme::Explicit => format!("server_tls = {{ mode = \"explicit\"{verify} }}\n"),
         Scheme::Implicit => format!("server_tls = {{ mode = \"implicit\"{verify} }}\n"),
     };
-    format!(
+    let mut text = format!(
         "[identity]\nkey_file = {key_file}\n\
          [link]\nlisten = \"0.0.0.0:0\"\ndrain_max = \"1s\"\n\
-         [admin]\nlisten = \"127.0.0.1:0\"\n\
-         [[peer]]\nname = \"far\"\npublic_key = {public_key}\nendpoint = {endpoint}\n\
-         [[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.1/32\"]\n{server_tls}"
-    )
+         [admin]\nlisten = \"127.0.0.1:0\"\n"
+    );
+    for (number, peer) in peers.iter().enumerate() {
+        let (public_key, endpoint) = (quoted(&peer.public_key), quoted(&peer.endpoint));
+        text += &format!(
+            "[[peer]]\nname = \"far{number}\"\npublic_key = {public_key}\nendpoint = {endpoint}\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.1/32\"]\nvia = \"far{number}\"\n{server_tls}"
+        );
+    }
+    text
 }
 
 #[cfg(test)]
@@ -250,12 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn the_far_gateway_verifies_servers_as_we_would() {
+    fn far_gateways_verify_servers_as_we_would() {
         let folder = tempfile::tempdir().expect("room");
         let key = folder.path().join("key");
         link::Identity::generate().write_new(&key).expect("room");
-        let far = link::Identity::generate().public_key().to_string();
-        let peer = Peer::parse(&format!("{far}@far.example:4810")).expect("a peer");
+        let peers = ["a", "b"].map(|name| {
+            let far = link::Identity::generate().public_key().to_string();
+            Peer::parse(&format!("{far}@{name}.example:4810")).expect("a peer")
+        });
         let verifies = [
             Verify::Roots(None),
             Verify::Pin(Fingerprint([7; 32])),
@@ -263,12 +271,15 @@ mod tests {
         ];
         for verify in verifies {
             for scheme in [Scheme::Ftp, Scheme::Explicit, Scheme::Implicit] {
-                let text = text(&peer, &key, scheme, &verify);
+                let text = text(&peers, &key, scheme, &verify);
                 let config = Config::parse(&text, Path::new("--peer")).expect("a configuration");
-                let door = config.ftp.first().expect("a door");
-                let verified = door.server_tls.as_ref().map(|it| it.verify.clone());
-                let expected = (scheme != Scheme::Ftp).then(|| verify.clone());
-                assert_eq!(verified, expected, "{text}");
+                assert_eq!(config.ftp.len(), 2);
+                for (number, door) in config.ftp.iter().enumerate() {
+                    assert_eq!(door.via, Some(number), "{text}");
+                    let verified = door.server_tls.as_ref().map(|it| it.verify.clone());
+                    let expected = (scheme != Scheme::Ftp).then(|| verify.clone());
+                    assert_eq!(verified, expected, "{text}");
+                }
             }
         }
     }

@@ -276,7 +276,7 @@ impl World {
                         far.orders.push(now, rng, order);
                     }
                 }
-                far::Output::BeginTls | far::Output::Refuse(_) => {}
+                far::Output::BeginTls | far::Output::Refuse(_) | far::Output::Spool(_) => {}
                 far::Output::Close => {
                     self.far_closed = true;
                     for far in self.conns.values_mut().filter_map(|c| c.far.as_mut()) {

@@ -13,8 +13,8 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer, check_limits, check_log, check_pass_through, check_tls,
-    check_transparent,
+    Config, Forward, FtpDoor, Peer, check_limits, check_log, check_pass_through, check_spool,
+    check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
     file::{AdminSection, File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     problem::{Problem, problem},
@@ -73,6 +73,7 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         admin_hosts: admin_hosts(file.admin.as_ref())?,
         drain_max: file.link.drain_max.map_or(DRAIN_MAX, Spanned::into_inner),
         log_level: check_log::level(&file.log)?,
+        spool: check_spool::spool(file.spool.as_ref(), folder)?,
         transfer_log: check_log::transfer_log(&file.log, folder)?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
         admin_explicit,

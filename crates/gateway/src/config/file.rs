@@ -33,6 +33,7 @@ pub(super) struct File {
     pub(super) far: FarSection,
     #[serde(default)]
     pub(super) limits: LimitsSection,
+    pub(super) spool: Option<SpoolSection>,
     #[serde(default)]
     pub(super) log: LogSection,
     pub(super) admin: Option<AdminSection>,
@@ -144,6 +145,13 @@ pub(super) struct LimitsSection {
     pub(super) idle_timeout: Option<Spanned<Duration>>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) stall_timeout: Option<Spanned<Duration>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SpoolSection {
+    pub(super) folder: Spanned<PathBuf>,
+    pub(super) size_max: Option<Spanned<ByteCount>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

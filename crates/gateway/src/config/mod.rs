@@ -6,6 +6,7 @@ mod check;
 mod check_limits;
 mod check_log;
 mod check_pass_through;
+mod check_spool;
 mod check_tls;
 mod check_transparent;
 mod door_keys;
@@ -31,6 +32,7 @@ pub(crate) use self::{
 
 use crate::{
     limits::Limits,
+    spool,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{self, CertSource, ServerTls},
     transfer_log,
@@ -57,6 +59,8 @@ pub struct Config {
     pub forwards: Vec<Forward>,
     /// Limits on what clients use.
     pub limits: Limits,
+    /// Where files wait that several servers are to have, if this gateway is to keep some.
+    pub spool: Option<spool::Settings>,
     /// The transfer log, if there is to be one.
     pub transfer_log: Option<transfer_log::Settings>,
     /// What is logged, unless the command line or the environment says so.
@@ -351,6 +355,14 @@ impl fmt::Display for Config {
         }
         if let Some(log) = &self.transfer_log {
             writeln!(f, "transfer log in {}", log.path.display())?;
+        }
+        if let Some(spool) = &self.spool {
+            writeln!(
+                f,
+                "spool in {}, at most {}",
+                spool.folder.display(),
+                spool.size_max
+            )?;
         }
         write!(f, "admin on {}", self.admin_listen)
     }

@@ -79,6 +79,9 @@ listen = "127.0.0.1:6201"
 target = "10.20.0.5:873"
 [far]
 allow = ["10.20.0.0/16:21", "ftp.example.com:21", "[2001:db8::/32]:21"]
+[spool]
+folder = "."
+size_max = "1 GiB"
 [log]
 level = "debug"
 transfer_log = "transfers.log"
@@ -96,6 +99,8 @@ listen = "127.0.0.1:9811"
         1,
         "the peer's own list replaces far.allow"
     );
+    let spool = config.spool.as_ref().expect("a spool");
+    assert_eq!(spool.size_max.bytes(), 1 << 30);
     assert_eq!(config.drain_max.as_secs(), 30);
     assert_eq!(config.log_level, Some(LogLevel::Debug));
     let log = config.transfer_log.as_ref().expect("a transfer log");
@@ -121,6 +126,15 @@ fn an_error_names_line_column_and_what_was_expected() {
     let (line, _, message) = folder.error(&format!("{IDENTITY}[link]\nrate_max = \"9 MB/s\"\n"));
     assert_eq!(line, 4);
     assert!(message.contains("300 Mbit/s"), "{message}");
+
+    let (line, column, message) =
+        folder.error(&format!("{IDENTITY}[spool]\nfolder = \"nowhere\"\n"));
+    assert_eq!((line, column), (4, 10));
+    assert!(message.ends_with("nowhere is no folder"), "{message}");
+    let small = "[spool]\nfolder = \".\"\nsize_max = \"1 MiB\"\n";
+    let (line, _, message) = folder.error(&format!("{IDENTITY}{small}"));
+    assert_eq!(line, 5);
+    assert!(message.contains("64 MiB at least"), "{message}");
 
     let (line, _, message) = folder.error("[identity]\n[link]\n");
     assert_eq!(line, 1);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use ftp::{
+    command::Command,
     line::{Line, REPLY_MAX},
     session::{
         PIPELINED_MAX, TransferId,
@@ -19,6 +20,7 @@ use ftp::{
         },
         far::{FarSession, Input, Manner, Opening, Output, SERVER_PATIENCE, ServerTls as TlsWay},
     },
+    spool::SpoolRequest,
 };
 use link::{PeerId, RecvStream, SendStream, StreamError};
 use socket2::SockRef;
@@ -39,6 +41,7 @@ use crate::{
     pump::{self, Boxed, Parts, Secure, StreamSource},
     shared::Shared,
     socket,
+    spool::Place,
     status::Transfer,
     target::Endpoint,
     tls::{self, Connector, Kind, Leg},
@@ -99,6 +102,8 @@ struct Session<'a> {
     data: BTreeMap<TransferId, Data>,
     /// Streams whose data connection the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
+    /// For the next data connection.
+    spool: Option<Place>,
     /// The latest data connection that was started.
     latest: TransferId,
     events: mpsc::UnboundedSender<(TransferId, Event)>,
@@ -144,6 +149,7 @@ async fn run(
         send: opened.send,
         data: BTreeMap::new(),
         early: BTreeMap::new(),
+        spool: None,
         latest: TransferId(0),
         events,
         closing: false,
@@ -331,6 +337,10 @@ impl Session<'_> {
                     let at = self.listen(transfer);
                     self.far.handle(Input::Listening(at))?;
                 }
+                Output::Spool(request) => {
+                    let said = self.find_spool(&request);
+                    self.far.handle(Input::Spooled(&said))?;
+                }
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Order(transfer, order) => self.order(transfer, order),
                 Output::UploadEnded { transfer, is_whole } => {
@@ -345,7 +355,12 @@ impl Session<'_> {
     }
 
     async fn tell_server(&mut self, mut line: Vec<u8>, synch: bool) -> io::Result<()> {
-        debug!(command = %ftp::command::Command::parse(&line), "to the server");
+        let command = Command::parse(&line);
+        debug!(%command, "to the server");
+        if !PRECEDES_DATA.contains(&command.verb()) {
+            // The upload for which a spool was asked did not come.
+            self.spool = None;
+        }
         // Under TLS nothing can be urgent.
         let clear = self
             .control
@@ -389,13 +404,34 @@ impl Session<'_> {
         }
     }
 
+    /// Has the next data connection take its bytes from a spool. Returns what the client is told.
+    fn find_spool(&mut self, request: &SpoolRequest) -> String {
+        // The one before, of an upload that did not come, has no reader any more.
+        self.spool = None;
+        let Some(spools) = &self.shared.spools else {
+            return "502 gateway: there is no spool here".to_owned();
+        };
+        match spools.place(self.peer, request) {
+            Ok((place, answer)) => {
+                self.spool = Some(place);
+                answer.to_string()
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
     fn start_data(&mut self, id: TransferId, leg: ServerLeg) {
         let (name, peer) = (self.target.to_string(), self.shared.peer_name(self.peer));
         let transfer = self
             .shared
             .registry
             .transfer("ftp", false, self.session, peer, "", &name);
-        let reader = leg.reader();
+        let spool = self.spool.take();
+        let reader = match &spool {
+            // Not the server is what takes the bytes.
+            Some(_) => SPOOL,
+            None => leg.reader(),
+        };
         let (orders, ordered) = mpsc::unbounded_channel();
         let (sender, stream) = oneshot::channel();
         let open = Arc::downgrade(&transfer);
@@ -419,6 +455,7 @@ impl Session<'_> {
             stream: StreamSource::Awaited(stream),
             connect: Box::pin(data::connect(leg, self.local.ip())),
             secure: self.tls.clone().map(|tls| self.secure(tls)),
+            spool,
             orders: ordered,
             // The session may be gone; then nobody needs to know.
             tell: Box::new(move |event| {
@@ -532,6 +569,12 @@ const TELNET_DATA_MARK: &[u8] = &[0xf2];
 /// Streams kept for data connections that the server has not announced: as many as a client may have
 /// asked for ahead.
 const EARLY_MAX: usize = PIPELINED_MAX;
+
+/// What may come between a request for a spool and the data connection.
+const PRECEDES_DATA: [&str; 6] = ["PASV", "EPSV", "TYPE", "REST", "PBSZ", "PROT"];
+
+/// Name of all spools as a reader of streams.
+const SPOOL: u64 = 0;
 
 /// Interval of reports of a transfer's bottleneck to the near gateway.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);

@@ -177,11 +177,11 @@ fn start_near(
             "{at}: another job goes through the same far gateway with another kind of TLS: give this job a key of its own"
         );
         exit::ensure(is_same, &otherwise)?;
-        return Ok(Some(near.door()));
+        return Ok(Some(near.door(0)));
     }
     let near = settings.access.start_near(scheme)?;
     let near = near.expect("a far gateway is named");
-    let door = near.door();
+    let door = near.door(0);
     nears.insert(id, near);
     Ok(Some(door))
 }

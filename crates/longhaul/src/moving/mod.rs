@@ -19,8 +19,13 @@ use mover::{
 use units::{BitRate, parse_duration};
 
 pub(crate) use self::settings::Settings;
-use self::{calls::Calls, told::Told};
-use crate::{exit, filters::Filters, logging, output, way::Way};
+use self::{calls::Calls, settings::share_gateways, told::Told};
+use crate::{
+    exit,
+    filters::Filters,
+    logging, output,
+    way::{Way, start_near},
+};
 
 /// Flags of every command that works on files at two places.
 #[derive(clap::Args)]
@@ -149,12 +154,9 @@ pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
 async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<ExitCode> {
     let server = settings.iter().flat_map(Settings::servers).next();
     let scheme = server.map(|it| it.scheme);
-    let near = settings[0].access.start_near(scheme)?;
-    if let Some(near) = &near {
-        for one in &mut settings {
-            one.access.go_through(near.door());
-        }
-    }
+    let mut ways: Vec<_> = settings.iter_mut().map(|it| &mut it.access).collect();
+    let near = start_near(&mut ways, scheme)?;
+    share_gateways(&mut settings);
     let bars = MultiProgress::new();
     let first = Progress::new(orders[0].common.bwlimit);
     let is_alone = orders.len() == 1;

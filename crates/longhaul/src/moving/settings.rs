@@ -13,6 +13,7 @@ use mover::{
     location::{Location, Remote, Scheme, Server},
     names::{join, last_name},
     plan::{self, Purpose},
+    sharing::Sharing,
 };
 use units::BitRate;
 
@@ -27,6 +28,16 @@ pub(crate) struct Settings {
     lanes_max: u16,
     pub(super) on_file: Option<Words>,
     pub(crate) access: Access,
+    /// What other jobs move through the same gateway.
+    sharing: Option<Arc<Sharing>>,
+}
+
+/// What tells a server from others: behind another gateway its address may be that of another one.
+#[derive(PartialEq, Eq, Hash)]
+struct ServerName {
+    gateway: Option<String>,
+    host: String,
+    port: u16,
 }
 
 impl Settings {
@@ -38,7 +49,8 @@ impl Settings {
 
     /// The same for several orders of one command line. No two may write to the same place.
     pub(crate) fn read_all(orders: &[Order<'_>]) -> anyhow::Result<Vec<Self>> {
-        let all = orders.iter().map(Self::read_one);
+        let all = orders.iter().enumerate();
+        let all = all.map(|(number, order)| Self::read_one(order, number, orders.len()));
         let mut all: Vec<Self> = all.collect::<Result<_, _>>()?;
         let schemes: HashSet<Scheme> = all
             .iter()
@@ -63,7 +75,7 @@ impl Settings {
         Ok(all)
     }
 
-    fn read_one(order: &Order<'_>) -> anyhow::Result<Self> {
+    fn read_one(order: &Order<'_>, number: usize, count: usize) -> anyhow::Result<Self> {
         let is_zero = |rate: BitRate| rate.as_bytes_per_s() == 0.0;
         exit::ensure(
             !order.common.bwlimit.is_some_and(is_zero),
@@ -94,18 +106,20 @@ impl Settings {
             "a directory cannot become as one within it is",
         )?;
         let on_file = order.writing.and_then(|it| it.on_file.as_deref());
+        let (way, patience) = (&order.common.way, order.common.stall_timeout);
         Ok(Self {
             sources,
             destination,
             filter: order.common.filters.read()?,
             lanes_max: order.common.transfers,
             on_file: on_file.map(Words::read).transpose()?,
-            access: order.common.way.read(order.common.stall_timeout)?,
+            access: way.read_one(number, count, patience)?,
+            sharing: None,
         })
     }
 
     /// Where the destination is, whatever it is called: host, port, account and path, or a path of this machine.
-    fn place(&self) -> (Option<(String, u16, String)>, Vec<u8>) {
+    fn place(&self) -> (Option<(ServerName, String)>, Vec<u8>) {
         let trimmed = |mut path: Vec<u8>| {
             while path.len() > 1 && path.ends_with(b"/") {
                 path.pop();
@@ -121,10 +135,21 @@ impl Settings {
                 )
             }
             Location::Remote(Remote { server, path }) => {
-                let host = server.host.to_ascii_lowercase();
                 let user = self.access.user(server);
-                (Some((host, server.port, user)), trimmed(path.clone()))
+                (
+                    Some((self.server_name(server), user)),
+                    trimmed(path.clone()),
+                )
             }
+        }
+    }
+
+    /// What tells a server from others.
+    fn server_name(&self, server: &Server) -> ServerName {
+        ServerName {
+            gateway: self.access.gateway().map(str::to_owned),
+            host: server.host.to_ascii_lowercase(),
+            port: server.port,
         }
     }
 
@@ -137,7 +162,11 @@ impl Settings {
     /// What the job is: two commands with the same name do the same.
     pub(super) fn name(&self) -> String {
         let (sources, destination) = self.ends();
-        format!("{}\n{destination}", sources.join("\n"))
+        let name = format!("{}\n{destination}", sources.join("\n"));
+        match self.access.gateway() {
+            Some(gateway) => format!("{name}\n{gateway}"),
+            None => name,
+        }
     }
 
     /// The sources and the destination, whatever the working directory is.
@@ -197,16 +226,36 @@ impl Settings {
                 rate_max: common.bwlimit,
                 ..order.writing.map(moving).unwrap_or_default()
             },
+            sharing: self.sharing,
+        }
+    }
+}
+
+/// Has jobs to several servers behind one gateway send each file there once.
+pub(super) fn share_gateways(jobs: &mut [Settings]) {
+    let mut behind: HashMap<(String, u16), Vec<&mut Settings>> = HashMap::new();
+    for job in jobs {
+        let door = job.access.door().map(|it| (it.host.clone(), it.port));
+        if let (Some(door), Some(_)) = (door, job.destination.server()) {
+            behind.entry(door).or_default().push(job);
+        }
+    }
+    for jobs in behind.into_values().filter(|it| it.len() > 1) {
+        let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+        let sharing = Arc::new(Sharing::new(count));
+        for job in jobs {
+            job.sharing = Some(sharing.clone());
         }
     }
 }
 
 /// Gives each job as many lanes as `--connections` allows, so that all jobs together have no more connections to any server.
 fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
-    let mut uses: HashMap<(String, u16), u16> = HashMap::new();
-    let place = |server: &Server| (server.host.to_ascii_lowercase(), server.port);
-    for server in jobs.iter().flat_map(Settings::ends_at_servers) {
-        *uses.entry(place(server)).or_default() += 1;
+    let mut uses: HashMap<ServerName, u16> = HashMap::new();
+    for job in jobs.iter() {
+        for server in job.ends_at_servers() {
+            *uses.entry(job.server_name(server)).or_default() += 1;
+        }
     }
     for (job, order) in jobs.iter_mut().zip(orders) {
         let Some(connections) = order.common.connections else {
@@ -214,7 +263,7 @@ fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Res
         };
         let most = job
             .ends_at_servers()
-            .map(|it| connections / uses[&place(it)]);
+            .map(|it| connections / uses[&job.server_name(it)]);
         let most = most.min().unwrap_or(u16::MAX);
         exit::ensure(
             most > 0,

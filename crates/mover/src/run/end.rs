@@ -320,6 +320,17 @@ impl Writer<'_> {
             }
         }
     }
+
+    /// Ends an upload that takes its bytes from a spool at the gateway, which takes as long as the server needs.
+    pub(super) async fn finish_from_spool(self) -> Result<(), TaskError> {
+        match self {
+            Self::Local(..) => self.finish().await,
+            Self::Remote(transfer) => {
+                transfer.finish_from_spool().await?;
+                Ok(())
+            }
+        }
+    }
 }
 
 fn remote_entry(

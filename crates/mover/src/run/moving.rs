@@ -1,5 +1,7 @@
 //! One file from the source to the destination: whole under its name, or not at all.
 
+mod spooled;
+
 use std::sync::Arc;
 
 use ftp::listing::Precision;
@@ -193,8 +195,10 @@ impl Mover<'_> {
         facts: &Facts,
         journal: Option<&Arc<Journal>>,
     ) -> Result<u64, TaskError> {
-        let begin = overlap.length - overlap.bytes.len() as u64;
-        let mut reader = self.source.read(&names.source, begin).await?;
+        if let Some(size_bytes) = self.copy_by_spool(names, overlap, facts).await? {
+            return Ok(size_bytes);
+        }
+        let mut reader = self.source.read(&names.source, overlap.begin()).await?;
         if !overlap.bytes.is_empty() {
             let mut bytes = vec![0; overlap.bytes.len()];
             let is_whole = read_exactly(&mut reader, &mut bytes, self.shared).await?;
@@ -320,6 +324,13 @@ impl Facts {
 struct Overlap {
     length: u64,
     bytes: Vec<u8>,
+}
+
+impl Overlap {
+    /// Where the bytes begin.
+    fn begin(&self) -> u64 {
+        self.length - self.bytes.len() as u64
+    }
 }
 
 /// Fills `bytes`; false if the file ends before.

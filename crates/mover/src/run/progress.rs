@@ -58,6 +58,11 @@ impl Progress {
         self.pace(bytes).await;
     }
 
+    /// Bytes are there that others have moved.
+    pub(super) fn arrived(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Bytes of one read, so that a low rate does not let the connection rest for long.
     pub(super) fn step_bytes(&self) -> usize {
         let rate_max = self.pace.rate_max;

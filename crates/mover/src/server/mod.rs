@@ -13,6 +13,7 @@ mod dial;
 mod error;
 mod files;
 mod session;
+mod spool;
 mod transfer;
 
 pub use self::{
@@ -21,5 +22,6 @@ pub use self::{
     error::ServerError,
     files::{Facts, Lister},
     session::Session,
+    spool::Spooled,
     transfer::{Ended, Transfer, Verb},
 };

@@ -227,7 +227,25 @@ impl Transfer<'_> {
     ///
     /// # Errors
     /// [`ServerError`] with what the server says, or if it says nothing.
-    pub async fn finish(mut self) -> Result<Ended, ServerError> {
+    pub async fn finish(self) -> Result<Ended, ServerError> {
+        let patience = self.session.dial.patience;
+        let patience = match self.verb {
+            Verb::Store => patience.max(STORED_PATIENCE),
+            _ => patience,
+        };
+        self.finish_within(patience).await
+    }
+
+    /// The same for an upload that takes its bytes from a spool at the gateway. Nobody here sees whether they move: the
+    /// gateway gives up a server that takes none.
+    ///
+    /// # Errors
+    /// [`ServerError`] with what the server or the gateway says.
+    pub async fn finish_from_spool(self) -> Result<Ended, ServerError> {
+        self.finish_within(SPOOLED_PATIENCE).await
+    }
+
+    async fn finish_within(mut self, patience: Duration) -> Result<Ended, ServerError> {
         let stall_max = self.session.dial.stall_max;
         let ended = match timeout(stall_max, self.leg.shutdown()).await {
             Ok(result) => result.map_err(ServerError::Data),
@@ -248,10 +266,6 @@ impl Transfer<'_> {
             early,
             ..
         } = self;
-        let patience = match is_upload {
-            true => session.dial.patience.max(STORED_PATIENCE),
-            false => session.dial.patience,
-        };
         let reply = match early {
             Some(reply) => reply,
             None if is_upload => {
@@ -336,6 +350,9 @@ impl Verb {
 
 /// How long a broken data connection waits for the reply that explains it.
 const REASON_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an upload from a spool waits for its success: a slow server may take that long for a large file.
+const SPOOLED_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// How long an upload waits for its success, at least. Bytes that we have sent are still on their way through the gateways;
 /// some servers look at what they got, or copy it elsewhere, before they answer.

@@ -188,6 +188,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Jo
         }],
         plan: Options::default(),
         moving: Moving::default(),
+        sharing: None,
     }
 }
 

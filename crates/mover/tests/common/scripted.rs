@@ -30,6 +30,8 @@ pub(crate) struct Manners {
     pub(crate) leaves_at_once: bool,
     /// Each upload is followed by a reply that nothing asked for.
     pub(crate) babbles: bool,
+    /// Takes nothing of an upload for so long.
+    pub(crate) stalls: Duration,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
 }
@@ -50,6 +52,8 @@ pub(crate) struct State {
     /// Transfers behind which another one was commanded already.
     pub(crate) ahead: usize,
     pub(crate) connections: usize,
+    /// The next upload is broken off after so many bytes.
+    pub(crate) breaks_after: Option<usize>,
 }
 
 impl Scripted {
@@ -306,7 +310,11 @@ impl Connection {
             thread::sleep(Duration::from_millis(200));
             return;
         }
-        let is_whole = data.read_to_end(&mut content).is_ok();
+        thread::sleep(self.manners.stalls);
+        let breaks_after = self.state().breaks_after.take();
+        let mut taken = (&data).take(breaks_after.unwrap_or(usize::MAX) as u64);
+        let is_whole = taken.read_to_end(&mut content).is_ok() && breaks_after.is_none();
+        drop(data);
         self.state()
             .files
             .insert(path, (content, "20200101000000".to_owned()));

@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 
 use super::protection::ServerTls;
-use crate::session::{
-    CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId,
-    data::far::{Event, Order},
+use crate::{
+    session::{
+        CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId,
+        data::far::{Event, Order},
+    },
+    spool::SpoolRequest,
 };
 
 /// What happened.
@@ -35,6 +38,8 @@ pub enum Input<'a> {
     TlsBegun,
     /// The server can be told to connect here; `None`: no listener could be opened.
     Listening(Option<SocketAddr>),
+    /// The answer to [`Output::Spool`], as a line.
+    Spooled(&'a str),
     /// The near half gave a data connection up.
     Abandon(TransferId),
     /// The client closed its control connection in an orderly way.
@@ -90,6 +95,8 @@ pub enum Output {
         /// The port that the server announced.
         port: u16,
     },
+    /// Attach a spool to the next data connection, and say what the client is answered.
+    Spool(SpoolRequest),
     /// Begin TLS with the server; what it has sent already is not TLS, and ends the session.
     BeginTls,
     /// An order for a data connection.

@@ -38,7 +38,10 @@ use super::{
     data::far::{Event, Order},
     refusal,
 };
-use crate::command::{Command, Kind};
+use crate::{
+    command::{Command, Kind},
+    spool::SpoolRequest,
+};
 
 /// One session beside the server.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub struct FarSession {
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
     unbound: Option<(CommandId, TransferId, bool)>,
+    /// A request for a spool that the caller is to answer.
+    spooling: Option<CommandId>,
     /// The client takes the transfer type for another than it is: why.
     type_refusal: Option<String>,
     /// The server has not let the session begin.
@@ -89,6 +94,7 @@ impl FarSession {
             protection: Protection::new(manner.tls),
             account: None,
             unbound: None,
+            spooling: None,
             type_refusal: None,
             server_refused: false,
             client_gone: false,
@@ -136,6 +142,11 @@ impl FarSession {
                 self.protect(next);
             }
             Input::Listening(at) => self.listening(at),
+            Input::Spooled(text) => {
+                if let Some(id) = self.spooling.take() {
+                    self.answer(id, None, text);
+                }
+            }
             Input::Abandon(transfer) => {
                 self.prepared.abandon(transfer);
                 self.abort(transfer);
@@ -256,6 +267,7 @@ impl FarSession {
     fn may_send_next(&self) -> bool {
         self.protection.is_done()
             && self.unbound.is_none()
+            && self.spooling.is_none()
             && (self.in_flight.is_empty()
                 || self.in_flight.transfer_is_first() && self.queue.next_may_overtake())
     }
@@ -286,6 +298,14 @@ impl FarSession {
         let command = Command::parse(&line);
         if let Some(text) = refusal(&command) {
             return self.answer(id, None, text);
+        }
+        match SpoolRequest::of(&command) {
+            Some(Ok(request)) => {
+                self.spooling = Some(id);
+                return self.out.push_back(Output::Spool(request));
+            }
+            Some(Err(wrong)) => return self.answer(id, None, &format!("501 gateway: {wrong}")),
+            None => {}
         }
         if let Some(text) = self.wrong_type(&command) {
             if let Some(transfer) = self.prepared.give_up() {

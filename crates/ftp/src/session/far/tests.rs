@@ -1,5 +1,6 @@
 mod active;
 mod fast;
+mod spool;
 mod tls;
 mod transfers;
 
@@ -45,6 +46,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 let answer = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
                 format!("{subject:?} {answer:?} {last}")
             }
+            Output::Spool(request) => format!("spool from {}", request.offset_bytes),
             Output::BeginTls => "tls".to_owned(),
             Output::Order(transfer, order) => match order {
                 Order::Commanded(Some(direction)) => format!("{direction:?} {}", transfer.0),

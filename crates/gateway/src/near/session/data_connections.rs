@@ -127,6 +127,7 @@ impl Session {
                 recv,
                 first: Bytes::new(),
             }),
+            spool: None,
             orders: ordered,
             // The session may be gone; then nobody needs to know.
             tell: Box::new(move |event| {

@@ -1,0 +1,151 @@
+"""`longhaul copy --to ... --to ...`: one file for five servers behind two far gateways. It crosses the WAN once for each
+gateway, a server that stalls delays no other one, and each destination has its own result.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+import servers
+from world import ADDRESS_B, Path
+
+PATH = Path(rate="1 Gbit/s", rtt="40ms", loss="0.1%")
+SIZE, SIZE_QUICK = 1_000_000_000, 100_000_000
+STALL_S = 60
+# The mover's key; the second far gateway, its name, its port, and the address of its status.
+KEY, OTHER, OTHER_PORT, OTHER_ADMIN = "mover", "c", 4811, "127.0.0.1:4899"
+# Headers take 52 of the 1500 bytes of a packet: 1448 are the file's. One packet in a thousand is lost.
+CROSSED_MAX = 1.05
+
+
+@pytest.fixture(scope="module")
+def running(world):
+    """Three servers behind one far gateway, two behind another, and the addresses of these gateways."""
+    all_of_them = servers.start_all(world, names=["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"])
+    last = servers.start_vsftpd(world, "vsftpd-too", 2206)
+    behind_b = [all_of_them[name] for name in ("vsftpd", "ProFTPD", "Pure-FTPd")]
+    behind_c = [all_of_them["pyftpdlib"], last]
+    key = world.keygen(KEY)
+    spool = os.path.join(world.folder, "spool")
+    os.makedirs(spool)
+    peer = f'[[peer]]\nname = "{KEY}"\npublic_key = "{key}"\n[spool]\nfolder = "{spool}"\n'
+    world.allowed += [server.place() for server in [*behind_b, *behind_c]]
+    world.gateway("b", peer)
+    other = world.keygen(OTHER)
+    allowed = ", ".join(json.dumps(place) for place in world.allowed)
+    with open(world.path(f"{OTHER}.toml"), "w") as config:
+        config.write(f'[identity]\nkey_file = "{OTHER}.key"\n[link]\nlisten = "0.0.0.0:{OTHER_PORT}"\n'
+                     f'[admin]\nlisten = "{OTHER_ADMIN}"\n[far]\nallow = [{allowed}]\n{peer}')
+    world.start(f"gateway-{OTHER}", "b", world.longhaul, "gateway", "--config", world.path(f"{OTHER}.toml"))
+    ways = {4810: f"{world.keys['b']}@{ADDRESS_B}:4810", OTHER_PORT: f"{other}@{ADDRESS_B}:{OTHER_PORT}"}
+    yield [(server, ways[4810]) for server in behind_b] + [(server, ways[OTHER_PORT]) for server in behind_c]
+    for name in (f"gateway-{OTHER}", "gateway-b"):
+        world.stop(name)
+
+
+@pytest.fixture(scope="module")
+def film(world, options):
+    path = world.path("film.mxf")
+    with open(path, "wb") as file:
+        for _ in range((SIZE_QUICK if options.quick else SIZE) // 1_000_000):
+            file.write(os.urandom(1_000_000))
+    return path
+
+
+def crossed_bytes(world):
+    """Bytes that have been put on the WAN from site a, by the emulator's counters."""
+    shown = subprocess.run([world.longhaul, "wan", "--name", world.name, "show", "--json"], check=True,
+                           capture_output=True, text=True)
+    return json.loads(shown.stdout)["a_to_b"]["counters"]["bytes_in"]
+
+
+def processes_below(pid):
+    """A process and all that it has started."""
+    found = [pid]
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as children:
+            for child in children.read().split():
+                found += processes_below(int(child))
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def copy(world, film, running, folder):
+    """Copies the film to all servers. Returns the result of each, by URL, with when it came."""
+    places = {f"ftp://{server.user}@{server.place()}/{server.folder}/{folder}{number}/": (server, way)
+              for number, (server, way) in enumerate(running)}
+    arguments = [word for url, (_, way) in places.items() for word in ("--to", url, "--peer", way)]
+    with open(world.path("netrc"), "w") as netrc:
+        for login, password in {(server.user, server.password) for server, _ in running}:
+            netrc.write(f"machine {ADDRESS_B} login {login} password {password}\n")
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        world.inside("a", world.longhaul, "copy", film, *arguments, "--json", "--key", world.path(f"{KEY}.key"),
+                     "--netrc", world.path("netrc")),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "HOME": world.path("home")})
+    results = {}
+    for line in process.stdout:
+        said = json.loads(line)
+        if said["event"] == "result":
+            results[said["to"]] = (said, time.monotonic() - begun)
+        elif said.get("result") not in ("copied",):
+            print(line.strip())
+    assert process.wait() == 0, process.stderr.read()
+    with open(film, "rb") as file:
+        expected = hashlib.file_digest(file, "sha256").hexdigest()
+    for number, (server, _) in enumerate(running):
+        with open(server.file(f"{folder}{number}/film.mxf"), "rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == expected, server.name
+    assert len(results) == len(running)
+    assert all(said["moved"] == 1 and said["failed"] == 0 for said, _ in results.values()), results
+    return {url.rstrip("/"): time for url, (_, time) in results.items()}
+
+
+def report(world, film, before, times):
+    size = os.path.getsize(film)
+    crossed = (crossed_bytes(world) - before) / size
+    for url, took in times.items():
+        print(f"{url}: {took:.1f} s")
+    print(f"{crossed:.4f} times the file on the WAN, for two gateways")
+    assert 2 <= crossed <= 2 * CROSSED_MAX
+
+
+def test_a_file_crosses_the_wan_once_for_each_gateway(world, film, running):
+    before = crossed_bytes(world)
+    times = copy(world, film, running, "all")
+    report(world, film, before, times)
+
+
+@pytest.mark.parametrize("stalled", range(3), ids=["vsftpd", "ProFTPD", "Pure-FTPd"])
+def test_a_server_that_stalls_delays_no_other(world, film, running, options, stalled):
+    name = ["vsftpd", "proftpd", "pure-ftpd"][stalled]
+    stall_s = STALL_S / 4 if options.quick else STALL_S
+    stopped = []
+
+    def stall():
+        # In the midst of the transfer.
+        time.sleep(0.5 if options.quick else 4)
+        stopped.extend(processes_below(world.processes[name].pid))
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(stall_s)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+    stalling = threading.Thread(target=stall)
+    before = crossed_bytes(world)
+    stalling.start()
+    times = copy(world, film, running, f"stalled{stalled}-")
+    stalling.join()
+    assert len(stopped) > 1, "the server had a session"
+    report(world, film, before, times)
+    slow = [took for number, took in enumerate(times.values()) if number == stalled]
+    others = [took for number, took in enumerate(times.values()) if number != stalled]
+    assert max(others) < stall_s <= max(slow)

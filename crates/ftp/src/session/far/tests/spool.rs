@@ -1,0 +1,45 @@
+//! Requests for a spool: answered beside the server, in their turn.
+
+use super::*;
+
+const REQUEST: &str = "SITE LONGHAUL SPOOL 00112233445566778899aabbccddeeff 100 7 2";
+
+fn spooled(far: &mut FarSession, text: &str) -> Vec<String> {
+    far.handle(Input::Spooled(text)).expect("no limit is hit");
+    drain(far)
+}
+
+#[test]
+fn a_request_for_a_spool_is_answered_by_the_gateway() {
+    let mut far = session();
+    assert_eq!(client(&mut far, 1, REQUEST), ["spool from 7"]);
+    let waits = client(&mut far, 2, "STOR x");
+    assert!(
+        waits.is_empty(),
+        "what follows waits for the answer: {waits:?}"
+    );
+    assert_eq!(
+        spooled(&mut far, "200 LONGHAUL SPOOL 0"),
+        ["> 200 LONGHAUL SPOOL 0", "< STOR x"]
+    );
+}
+
+#[test]
+fn a_request_waits_for_the_answers_to_earlier_commands() {
+    let mut far = session();
+    assert_eq!(client(&mut far, 1, "CWD x"), ["< CWD x"]);
+    assert!(client(&mut far, 2, REQUEST).is_empty());
+    assert_eq!(server(&mut far, "250 ok"), ["> 250 ok", "spool from 7"]);
+}
+
+#[test]
+fn a_wrong_request_goes_to_no_server() {
+    let mut far = session();
+    let said = client(&mut far, 1, "SITE LONGHAUL SPOOL 1 2 3");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("> 501 gateway: expected SITE LONGHAUL SPOOL"),
+        "{said:?}"
+    );
+    assert_eq!(client(&mut far, 2, "SITE HELP"), ["< SITE HELP"]);
+}

@@ -1,0 +1,182 @@
+//! `SITE LONGHAUL SPOOL`: one upload's bytes for several servers behind the same far gateway.
+//!
+//! The command comes before the data connection of an upload, and is answered by the far gateway: no server sees it.
+//! The server of that upload is given the bytes of a spool. What the data connection itself carries goes into the
+//! spool, and through it to all servers whose uploads name it. So it is enough that one of these data connections
+//! carries the bytes, and the others end at once.
+//!
+//! ```text
+//! SITE LONGHAUL SPOOL id size offset readers
+//! 200 LONGHAUL SPOOL have
+//! ```
+//!
+//! A data connection that carries bytes begins with the number of the first one: eight bytes, the most significant
+//! first. The numbers count from the beginning of the file.
+
+use std::fmt;
+
+use crate::command::Command;
+
+/// A spool that an upload takes its bytes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpoolRequest {
+    /// Names the spool. The client draws it at random, so that nobody else can name it.
+    pub id: u128,
+    /// Size of the file.
+    pub size_bytes: u64,
+    /// Where in the file this upload begins.
+    pub offset_bytes: u64,
+    /// Number of uploads that take the file. The spool is given up once so many have all of it.
+    pub readers: u32,
+}
+
+/// A text is no request, or no answer to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected SITE LONGHAUL SPOOL, then 32 hexadecimal digits, a size, an offset within it, and a number of uploads"
+)]
+pub struct NoSpoolRequest;
+
+impl SpoolRequest {
+    /// Reads a command; `None` for one that is for the server.
+    ///
+    /// # Errors
+    /// [`NoSpoolRequest`] if it begins as a request and does not go on as one.
+    pub fn of(command: &Command<'_>) -> Option<Result<Self, NoSpoolRequest>> {
+        if command.verb() != "SITE" {
+            return None;
+        }
+        let text = std::str::from_utf8(command.argument()).ok()?;
+        let mut words = text.split_ascii_whitespace();
+        let is_ours = NAME.split(' ').all(|name| {
+            let word = words.next();
+            word.is_some_and(|word| word.eq_ignore_ascii_case(name))
+        });
+        is_ours.then(|| Self::read(words).ok_or(NoSpoolRequest))
+    }
+
+    fn read<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let id = words.next().filter(|it| it.len() == ID_DIGITS)?;
+        let request = Self {
+            id: number(id, 16)?,
+            size_bytes: number(words.next()?, 10)?.try_into().ok()?,
+            offset_bytes: number(words.next()?, 10)?.try_into().ok()?,
+            readers: number(words.next()?, 10)?.try_into().ok()?,
+        };
+        let is_possible = request.offset_bytes <= request.size_bytes && request.readers > 0;
+        (words.next().is_none() && is_possible).then_some(request)
+    }
+
+    /// The argument of `SITE`.
+    pub fn argument(&self) -> String {
+        let Self {
+            id,
+            size_bytes,
+            offset_bytes,
+            readers,
+        } = self;
+        format!("{NAME} {id:032x} {size_bytes} {offset_bytes} {readers}")
+    }
+}
+
+/// The answer: how much of the file the spool has had, from its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpoolAnswer {
+    /// The number of the first byte that it has not had.
+    pub have_bytes: u64,
+}
+
+impl SpoolAnswer {
+    /// Reads the line of a reply; `None` for that of a server which takes the command for something else.
+    pub fn of(line: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(line).ok()?;
+        let have = text.strip_prefix("200 ")?.strip_prefix(NAME)?;
+        let have_bytes = number(have.strip_prefix(' ')?, 10)?.try_into().ok()?;
+        Some(Self { have_bytes })
+    }
+}
+
+impl fmt::Display for SpoolAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "200 {NAME} {}", self.have_bytes)
+    }
+}
+
+/// Digits alone: no sign.
+fn number(text: &str, radix: u32) -> Option<u128> {
+    let is_number = !text.is_empty() && text.chars().all(|it| it.is_digit(radix));
+    is_number.then(|| u128::from_str_radix(text, radix).ok())?
+}
+
+const NAME: &str = "LONGHAUL SPOOL";
+
+const ID_DIGITS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(line: &str) -> Option<Result<SpoolRequest, NoSpoolRequest>> {
+        SpoolRequest::of(&Command::parse(line.as_bytes()))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            id in any::<u128>(),
+            size_bytes in any::<u64>(),
+            share in 0.0..=1.0,
+            readers in 1..=u32::MAX,
+        ) {
+            let offset_bytes = (size_bytes as f64 * share) as u64;
+            let request = SpoolRequest { id, size_bytes, offset_bytes: offset_bytes.min(size_bytes), readers };
+            prop_assert_eq!(read(&format!("SITE {}", request.argument())), Some(Ok(request)));
+            let answer = SpoolAnswer { have_bytes: size_bytes };
+            prop_assert_eq!(SpoolAnswer::of(answer.to_string().as_bytes()), Some(answer));
+        }
+
+        #[test]
+        fn any_line_can_be_read(line in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = SpoolRequest::of(&Command::parse(&line));
+            let _ = SpoolAnswer::of(&line);
+        }
+    }
+
+    #[test]
+    fn a_server_keeps_its_own_commands() {
+        for line in [
+            "SITE CHMOD 600 x",
+            "SITE LONGHAUL",
+            "SITE LONGHAUL HELP",
+            "STOR LONGHAUL SPOOL",
+            "SITE",
+        ] {
+            assert_eq!(read(line), None, "{line}");
+        }
+        assert_eq!(SpoolAnswer::of(b"200 SITE command okay"), None);
+        assert_eq!(SpoolAnswer::of(b"250 LONGHAUL SPOOL 1"), None);
+    }
+
+    #[test]
+    fn a_wrong_request_is_no_command_for_a_server() {
+        let id = "00112233445566778899aabbccddeeff";
+        let right = format!("site longhaul spool {id} 10 10 1");
+        assert!(read(&right).is_some_and(|it| it.is_ok()), "{right}");
+        for rest in [
+            String::new(),
+            "1 10 0 1".to_owned(),
+            format!("{id} 10 11 1"),
+            format!("{id} 10 0 0"),
+            format!("{id} 10 0"),
+            format!("{id} 10 0 1 1"),
+            format!("{id} +10 0 1"),
+            format!("{id} 18446744073709551616 0 1"),
+            format!("{id} 10 0 4294967296"),
+        ] {
+            let line = format!("SITE LONGHAUL SPOOL {rest}");
+            assert_eq!(read(&line), Some(Err(NoSpoolRequest)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Bytes of a file on the disk: the last ones, as many as there is room for.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+
+/// A file without a name that holds a window of another, longer one.
+#[derive(Debug)]
+pub(super) struct Ring {
+    file: File,
+    room_bytes: u64,
+}
+
+impl Ring {
+    /// Takes the room at once, so that the disk cannot be full later.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn new(folder: &Path, room_bytes: u64) -> io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let mut options = File::options();
+        options.read(true).write(true).mode(0o600);
+        options.custom_flags(nix::libc::O_TMPFILE);
+        let file = options.open(folder)?;
+        let length = i64::try_from(room_bytes).map_err(io::Error::other)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, length) {
+            // Some file systems cannot; a full disk then shows when it is written.
+            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(Self { file, room_bytes }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.room_bytes
+    }
+
+    /// Writes bytes whose first one has the number `at`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn write(&self, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let (place, room) = self.place(at, bytes.len());
+            self.file.write_all_at(&bytes[..room], place)?;
+            bytes = &bytes[room..];
+            at += room as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads bytes whose first one has the number `at`; they have been written.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn read(&self, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let (place, room) = self.place(at, bytes.len());
+            self.file.read_exact_at(&mut bytes[..room], place)?;
+            bytes = &mut bytes[room..];
+            at += room as u64;
+        }
+        Ok(())
+    }
+
+    /// Where a byte is, and how many of `count` fit from there on.
+    fn place(&self, at: u64, count: usize) -> (u64, usize) {
+        let place = at % self.room_bytes;
+        let room = usize::try_from(self.room_bytes - place).unwrap_or(usize::MAX);
+        (place, count.min(room))
+    }
+}

@@ -1,0 +1,106 @@
+//! A file that goes to several servers behind one gateway: its bytes cross the WAN once.
+
+use ftp::spool::SpoolAnswer;
+
+use super::{End, Facts, Mover, Names, Overlap, ServerError, TaskError, read_exactly};
+use crate::{job::RESUME_LEAST, server::Spooled, sharing::Share};
+
+impl Mover<'_> {
+    /// Copies what the part lacks by a spool at the gateway. Returns the size of the file; `None` where it has no spool.
+    pub(super) async fn copy_by_spool(
+        &mut self,
+        names: &Names,
+        overlap: &Overlap,
+        facts: &Facts,
+    ) -> Result<Option<u64>, TaskError> {
+        let job = self.shared.job.clone();
+        // To look at its overlap, a server would be asked for the file twice.
+        let is_simple = overlap.length == 0 || matches!(self.source, End::Local);
+        let origin = facts
+            .origin()
+            .filter(|it| it.size_bytes >= RESUME_LEAST.bytes());
+        let (Some(sharing), Some(origin), true) = (&job.sharing, origin, is_simple) else {
+            return Ok(None);
+        };
+        let Some(share) = sharing.share(&names.source, origin) else {
+            return Ok(None);
+        };
+        self.check_overlap(names, overlap).await?;
+        let End::Remote(session) = &mut *self.destination else {
+            return Ok(None);
+        };
+        match session.spool(&share.request(overlap.length)).await? {
+            Spooled::Yes(answer) => {
+                let size_bytes = origin.size_bytes;
+                self.upload_by_spool(names, (overlap.length, size_bytes), &share, answer)
+                    .await?;
+                share.done();
+                Ok(Some(size_bytes))
+            }
+            Spooled::No => Ok(None),
+            Spooled::Never => {
+                sharing.refused();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the part that is there is of this source.
+    async fn check_overlap(&mut self, names: &Names, overlap: &Overlap) -> Result<(), TaskError> {
+        if overlap.bytes.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = vec![0; overlap.bytes.len()];
+        let mut reader = self.source.read(&names.source, overlap.begin()).await?;
+        let is_whole = read_exactly(&mut reader, &mut bytes, self.shared).await?;
+        match is_whole && bytes == overlap.bytes {
+            true => Ok(()),
+            false => Err(TaskError::Overlap),
+        }
+    }
+
+    /// Uploads from `begin` to `end`. Brings the bytes to the spool, unless another job does.
+    async fn upload_by_spool(
+        &mut self,
+        names: &Names,
+        (begin, end): (u64, u64),
+        share: &Share<'_>,
+        answer: SpoolAnswer,
+    ) -> Result<(), TaskError> {
+        let progress = &self.shared.progress;
+        let mut writer = self.destination.write(&names.part, begin).await?;
+        let Some(fill) = share.claim(answer.have_bytes) else {
+            writer.finish_from_spool().await?;
+            *self.moved_bytes += end - begin;
+            progress.arrived(end - begin);
+            return Ok(());
+        };
+        let mut at = answer.have_bytes;
+        let mut reader = self.source.read(&names.source, at).await?;
+        writer.write(&at.to_be_bytes()).await?;
+        let mut bytes = vec![0; progress.step_bytes()];
+        loop {
+            let count = reader.read(&mut bytes).await?;
+            at += count as u64;
+            if at > end {
+                return Err(TaskError::Changed);
+            }
+            if count == 0 {
+                break;
+            }
+            writer.write(&bytes[..count]).await?;
+            *self.moved_bytes += count as u64;
+            progress.moved(count).await;
+        }
+        let is_sure = reader.finish().await?;
+        if at < end {
+            return Err(match is_sure {
+                true => TaskError::Changed,
+                false => ServerError::Cut.into(),
+            });
+        }
+        writer.finish_from_spool().await?;
+        fill.done();
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! Several destinations behind one far gateway: a file crosses the link once, and every server has it whole.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests own sockets, and wait for real ones"
+)]
+
+mod common;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use common::{
+    World, content,
+    scripted::{Manners, Scripted},
+};
+use gateway::{
+    config::Config,
+    daemon::{self, Bound, Reloads},
+    tls::Verify,
+};
+use link::Identity;
+use mover::{
+    job::Job,
+    location::Scheme,
+    near::{Near, Peer},
+    run::{Progress, Summary, run},
+    server::Route,
+    sharing::Sharing,
+};
+use tokio::sync::mpsc;
+
+/// A far gateway, and the mover's own near one. Both end with the runtime.
+struct Gateways {
+    near: Near,
+    far_admin: SocketAddr,
+    _orders: mpsc::Sender<()>,
+}
+
+impl Gateways {
+    fn start(folder: &Path, spool: &str) -> Self {
+        let key = |name: &str| {
+            let path = folder.join(name);
+            let identity = Identity::generate();
+            identity.write_new(&path).expect("room");
+            (path, identity.public_key())
+        };
+        let ((far_key, far), (near_key, near)) = (key("far.key"), key("near.key"));
+        let text = format!(
+            "[identity]\nkey_file = {far_key:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [link]\nlisten = \"127.0.0.1:0\"\ndrain_max = \"1 s\"\n\
+             [[peer]]\nname = \"near\"\npublic_key = \"{near}\"\n\
+             [far]\nallow = [\"127.0.0.0/8:1-65535\"]\n{spool}"
+        );
+        let config = Config::parse(&text, &folder.join("far.toml")).expect("a configuration");
+        let bound = Bound::bind(&config).expect("free ports");
+        let endpoint = bound.link.local_addr().expect("bound");
+        let admin = bound.admin.as_ref().expect("an admin address");
+        let far_admin = admin.local_addr().expect("bound");
+        let (orders, ordered) = mpsc::channel(1);
+        let same = config.clone();
+        let reloads = Reloads {
+            orders: ordered,
+            load: Box::new(move || Ok(same.clone())),
+            taken: Box::new(|_| {}),
+        };
+        tokio::spawn(daemon::run(config, bound, reloads, std::future::pending()));
+        let peer = Peer::parse(&format!("{far}@{endpoint}")).expect("a peer");
+        let near = Near::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
+        Self {
+            near: near.expect("a near gateway"),
+            far_admin,
+            _orders: orders,
+        }
+    }
+
+    /// Payload that the far gateway has received.
+    fn crossed_bytes(&self) -> u64 {
+        let mut stream = TcpStream::connect(self.far_admin).expect("the admin address");
+        write!(stream, "GET /status.json HTTP/1.0\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+        let status: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        let peers = status["peers"].as_array().expect("peers");
+        let received = peers.iter().map(|it| it["received_payload_bytes"].as_u64());
+        received.flatten().sum()
+    }
+
+    /// Jobs that upload `from` to each server, through the gateways.
+    fn jobs(&self, world: &World, from: &Path, servers: &[&Scripted]) -> Vec<Job> {
+        let sharing = Arc::new(Sharing::new(servers.len() as u32));
+        let jobs = servers.iter().map(|server| {
+            let mut dial = server.dial();
+            dial.route = Route::Gateway(self.near.door(0));
+            dial.patience = Duration::from_secs(20);
+            let mut job = world.upload_by(dial, from, "film");
+            job.sharing = Some(sharing.clone());
+            job
+        });
+        jobs.collect()
+    }
+}
+
+/// Runs jobs at the same time; returns what each came to, and how long it took.
+async fn run_all(jobs: Vec<Job>) -> Vec<(Summary, Duration)> {
+    let begun = Instant::now();
+    let running: Vec<_> = jobs
+        .into_iter()
+        .map(|job| {
+            tokio::spawn(async move {
+                let progress = Arc::new(Progress::new(None));
+                let ended = run(job, None, progress, std::future::pending(), |note, _| {
+                    if let Some(note) = note {
+                        println!("{note:?}");
+                    }
+                });
+                (ended.await, begun.elapsed())
+            })
+        })
+        .collect();
+    let mut ended = Vec::new();
+    for job in running {
+        ended.push(job.await.expect("no panic"));
+    }
+    ended
+}
+
+fn spool(folder: &Path) -> String {
+    format!("[spool]\nfolder = {folder:?}\n")
+}
+
+const SIZE: usize = 12 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_file_for_three_servers_crosses_once_and_a_stalled_one_delays_nobody() {
+    let world = World::new();
+    let film = content(SIZE);
+    fs::write(world.here("film"), &film).expect("room");
+    let gateways = Gateways::start(&world.here(""), &spool(&world.here("")));
+    let stalled = Scripted::start(Manners {
+        stalls: Duration::from_secs(8),
+        ..Manners::default()
+    });
+    let others = [(); 2].map(|()| Scripted::start(Manners::default()));
+    let servers = [&stalled, &others[0], &others[1]];
+    let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
+    for (server, (summary, took)) in servers.iter().zip(&ended) {
+        assert_eq!(summary.tally.moved, 1, "{summary:?}");
+        assert!(server.content("film").is_some_and(|it| it == film));
+        println!("{took:?}");
+    }
+    assert!(ended[0].1 >= Duration::from_secs(8), "{ended:?}");
+    assert!(ended[1].1 < Duration::from_secs(6), "{ended:?}");
+    assert!(ended[2].1 < Duration::from_secs(6), "{ended:?}");
+    let crossed = gateways.crossed_bytes() as f64 / SIZE as f64;
+    assert!((1.0..1.05).contains(&crossed), "{crossed} times the file");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn where_the_sending_job_breaks_off_another_one_goes_on() {
+    let world = World::new();
+    let film = content(SIZE);
+    fs::write(world.here("film"), &film).expect("room");
+    let gateways = Gateways::start(&world.here(""), &spool(&world.here("")));
+    let servers = [(); 3].map(|()| Scripted::start(Manners::default()));
+    // Whichever sends: it is one of these.
+    for server in &servers {
+        server.state().breaks_after = Some(SIZE / 2);
+    }
+    let servers: Vec<&Scripted> = servers.iter().collect();
+    let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
+    for (server, (summary, _)) in servers.iter().zip(&ended) {
+        assert_eq!(summary.tally.moved, 1, "{summary:?}");
+        assert!(server.content("film").is_some_and(|it| it == film));
+    }
+    let crossed = gateways.crossed_bytes() as f64 / SIZE as f64;
+    println!("{crossed} times the file");
+    assert!((1.0..2.0).contains(&crossed), "{crossed} times the file");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn without_a_spool_each_job_sends_by_itself() {
+    let world = World::new();
+    let film = content(SIZE);
+    fs::write(world.here("film"), &film).expect("room");
+    let gateways = Gateways::start(&world.here(""), "");
+    let servers = [(); 2].map(|()| Scripted::start(Manners::default()));
+    let servers: Vec<&Scripted> = servers.iter().collect();
+    let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
+    for (server, (summary, _)) in servers.iter().zip(&ended) {
+        assert_eq!(summary.tally.moved, 1, "{summary:?}");
+        assert!(server.content("film").is_some_and(|it| it == film));
+        let verbs = server.state().verbs.clone();
+        assert!(!verbs.contains(&"SITE".to_owned()), "{verbs:?}");
+    }
+    assert!(gateways.crossed_bytes() > 2 * SIZE as u64);
+}
