@@ -321,6 +321,14 @@ impl Writer<'_> {
         }
     }
 
+    /// Waits until a server has said that an upload begins.
+    pub(super) async fn begun(&mut self) -> Result<(), TaskError> {
+        match self {
+            Self::Local(..) => Ok(()),
+            Self::Remote(transfer) => Ok(transfer.begun().await?),
+        }
+    }
+
     /// Ends an upload that takes its bytes from a spool at the gateway, which takes as long as the server needs.
     pub(super) async fn finish_from_spool(self) -> Result<(), TaskError> {
         match self {

@@ -30,6 +30,14 @@ pub struct Transfer<'a> {
     verb: Verb,
     leg: Leg,
     sent: Sent,
+    replies: Replies,
+}
+
+/// What the server has said of a transfer while it is under way.
+#[derive(Debug, Default)]
+struct Replies {
+    /// It has begun.
+    has_begun: bool,
     /// The final reply, where it came before the end of the data.
     early: Option<Reply>,
 }
@@ -79,14 +87,14 @@ impl Session {
             Err(error) => Err(error),
         };
         match opened {
-            Ok((leg, early)) => {
+            Ok((leg, replies)) => {
                 self.has_met = true;
                 Ok(Transfer {
                     session: self,
                     verb,
                     leg,
                     sent,
-                    early,
+                    replies,
                 })
             }
             Err(error) => Err(self.reason(sent, error).await),
@@ -115,16 +123,16 @@ impl Session {
         verb: Verb,
         meeting: Meeting,
         sent: Sent,
-    ) -> Result<(Leg, Option<Reply>), ServerError> {
+    ) -> Result<(Leg, Replies), ServerError> {
         self.control.flush().await?;
         let dial = self.data_dial();
         let mut opening = std::pin::pin!(dial.open(meeting));
-        let mut early = None;
+        let mut replies = Replies::default();
         loop {
             tokio::select! {
-                leg = &mut opening => return Ok((leg?, early)),
-                reply = self.control.next_reply(sent), if early.is_none() => {
-                    note(reply?, verb, sent, &mut early)?;
+                leg = &mut opening => return Ok((leg?, replies)),
+                reply = self.control.next_reply(sent), if replies.early.is_none() => {
+                    replies.note(reply?, verb, sent)?;
                 }
             }
         }
@@ -170,15 +178,15 @@ impl Transfer<'_> {
         let Self {
             session,
             leg,
-            early,
+            replies,
             ..
         } = self;
         let reading = timeout(stall_max, async {
             loop {
                 tokio::select! {
                     read = leg.read(bytes) => return read.map_err(ServerError::Data),
-                    reply = session.control.next_reply(sent), if early.is_none() => {
-                        note(reply?, verb, sent, early)?;
+                    reply = session.control.next_reply(sent), if replies.early.is_none() => {
+                        replies.note(reply?, verb, sent)?;
                     }
                 }
             }
@@ -187,6 +195,29 @@ impl Transfer<'_> {
             .await
             .unwrap_or(Err(ServerError::Stalled(stall_max)));
         self.explained(read).await
+    }
+
+    /// Waits until the server has said that an upload begins.
+    ///
+    /// # Errors
+    /// [`ServerError`] if it says otherwise, or nothing.
+    pub async fn begun(&mut self) -> Result<(), ServerError> {
+        let stall_max = self.session.dial.stall_max;
+        let (verb, sent) = (self.verb, self.sent);
+        let Self {
+            session, replies, ..
+        } = self;
+        let beginning = timeout(stall_max, async {
+            while !replies.has_begun {
+                let reply = session.control.next_reply(sent).await?;
+                replies.note(reply, verb, sent)?;
+            }
+            Ok(())
+        });
+        let begun = beginning
+            .await
+            .unwrap_or(Err(ServerError::Stalled(stall_max)));
+        self.explained(begun).await
     }
 
     /// Writes data.
@@ -201,15 +232,15 @@ impl Transfer<'_> {
             let Self {
                 session,
                 leg,
-                early,
+                replies,
                 ..
             } = self;
             let writing = timeout(stall_max, async {
                 loop {
                     tokio::select! {
                         written = leg.write(rest) => return written.map_err(ServerError::Data),
-                        reply = session.control.next_reply(sent), if early.is_none() => {
-                            note(reply?, verb, sent, early)?;
+                        reply = session.control.next_reply(sent), if replies.early.is_none() => {
+                            replies.note(reply?, verb, sent)?;
                         }
                     }
                 }
@@ -263,10 +294,10 @@ impl Transfer<'_> {
             session,
             mut leg,
             sent,
-            early,
+            replies,
             ..
         } = self;
-        let reply = match early {
+        let reply = match replies.early {
             Some(reply) => reply,
             None if is_upload => {
                 // A reset after our end says that not all was taken. The server may say so, too, or wait for the rest.
@@ -297,7 +328,7 @@ impl Transfer<'_> {
     async fn explained<T>(&mut self, result: Result<T, ServerError>) -> Result<T, ServerError> {
         match result {
             Err(error @ (ServerError::Data(_) | ServerError::Refused { .. }))
-                if self.early.is_none() =>
+                if self.replies.early.is_none() =>
             {
                 Err(self.session.reason(self.sent, error).await)
             }
@@ -317,22 +348,22 @@ async fn broken(leg: &mut Leg) -> io::Error {
     }
 }
 
-/// A reply came while data moves. A failure ends the transfer. A success may be ahead of the last data that we read; of an
-/// upload it means that the server has not waited for all.
-fn note(
-    reply: Reply,
-    verb: Verb,
-    sent: Sent,
-    early: &mut Option<Reply>,
-) -> Result<(), ServerError> {
-    match reply.class() {
-        Class::Preliminary => Ok(()),
-        Class::Completed if verb == Verb::Store => Err(ServerError::TooEarly(reply)),
-        Class::Completed => {
-            *early = Some(reply);
-            Ok(())
+impl Replies {
+    /// A reply came while data moves. A failure ends the transfer. A success may be ahead of the last data that we read; of an
+    /// upload it means that the server has not waited for all.
+    fn note(&mut self, reply: Reply, verb: Verb, sent: Sent) -> Result<(), ServerError> {
+        match reply.class() {
+            Class::Preliminary => {
+                self.has_begun = true;
+                Ok(())
+            }
+            Class::Completed if verb == Verb::Store => Err(ServerError::TooEarly(reply)),
+            Class::Completed => {
+                self.early = Some(reply);
+                Ok(())
+            }
+            Class::Intermediate | Class::Failed => Err(sent.refused(reply)),
         }
-        Class::Intermediate | Class::Failed => Err(sent.refused(reply)),
     }
 }
 

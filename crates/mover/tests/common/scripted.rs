@@ -30,8 +30,10 @@ pub(crate) struct Manners {
     pub(crate) leaves_at_once: bool,
     /// Each upload is followed by a reply that nothing asked for.
     pub(crate) babbles: bool,
-    /// Takes nothing of an upload for so long.
+    /// Takes nothing of an upload for so long,
     pub(crate) stalls: Duration,
+    /// and names no port for as long.
+    pub(crate) stalls_before: Duration,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
 }
@@ -243,6 +245,7 @@ impl Connection {
     }
 
     fn listen(&mut self, verb: &str) {
+        thread::sleep(self.manners.stalls_before);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         self.passive = Some(listener);

@@ -69,6 +69,8 @@ impl Mover<'_> {
     ) -> Result<(), TaskError> {
         let progress = &self.shared.progress;
         let mut writer = self.destination.write(&names.part, begin).await?;
+        // One whose server is not there yet would keep the bytes from the others.
+        writer.begun().await?;
         let Some(fill) = share.claim(answer.have_bytes) else {
             writer.finish_from_spool().await?;
             *self.moved_bytes += end - begin;
