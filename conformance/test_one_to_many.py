@@ -2,6 +2,7 @@
 gateway, a server that stalls delays no other one, and each destination has its own result.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,8 +21,9 @@ SIZE, SIZE_QUICK = 1_000_000_000, 100_000_000
 STALL_S = 60
 # The mover's key; the second far gateway, its name, its port, and the address of its status.
 KEY, OTHER, OTHER_PORT, OTHER_ADMIN = "mover", "c", 4811, "127.0.0.1:4899"
-# Headers take 52 of the 1500 bytes of a packet: 1448 are the file's. One packet in a thousand is lost.
-CROSSED_MAX = 1.20
+# Headers take 52 of the 1500 bytes of a packet: 1448 are the file's, a factor of 1.036. What start-up sends in vain weighs more
+# where the file is small.
+CROSSED_MAX, CROSSED_MAX_QUICK = 1.06, 1.12
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,24 @@ def processes_below(pid):
     return found
 
 
+def most(options):
+    return CROSSED_MAX_QUICK if options.quick else CROSSED_MAX
+
+
+def has_begun(folder):
+    """Whether a file in a folder has bytes."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(entry.stat().st_size > 0 for entry in os.scandir(folder))
+    return False
+
+
+def send(pids, what):
+    for pid in pids:
+        # One may have ended by itself.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, what)
+
+
 def copy(world, film, running, folder):
     """Copies the film to all servers. Returns the seconds until each had its result."""
     places = {f"ftp://{server.user}@{server.place()}/{server.folder}/{folder}{number}/": (server, way)
@@ -108,43 +128,41 @@ def copy(world, film, running, folder):
     return [results[url.rstrip("/").replace(":21/", "/")][1] for url in places]
 
 
-def report(world, film, running, before, times):
+def report(world, film, running, before, times, crossed_max):
     size = os.path.getsize(film)
     crossed = (crossed_bytes(world) - before) / size
     for (server, _), took in zip(running, times):
         print(f"{server.name}: {took:.1f} s")
     print(f"{crossed:.4f} times the file on the WAN, for two gateways")
-    assert 2 <= crossed <= 2 * CROSSED_MAX
+    assert 2 <= crossed <= 2 * crossed_max
 
 
-def test_a_file_crosses_the_wan_once_for_each_gateway(world, film, running):
+def test_a_file_crosses_the_wan_once_for_each_gateway(world, film, running, options):
     before = crossed_bytes(world)
     times = copy(world, film, running, "all")
-    report(world, film, running, before, times)
+    report(world, film, running, before, times, most(options))
 
 
-@pytest.mark.parametrize("stalled", range(3), ids=["vsftpd", "ProFTPD", "Pure-FTPd"])
+# A vsftpd that was stopped does not go on.
+@pytest.mark.parametrize("stalled", [1, 2, 3], ids=["ProFTPD", "Pure-FTPd", "pyftpdlib"])
 def test_a_server_that_stalls_delays_no_other(world, film, running, options, stalled):
-    name = ["vsftpd", "proftpd", "pure-ftpd"][stalled]
+    name = running[stalled][0].name.lower()
     stall_s = STALL_S / 4 if options.quick else STALL_S
-    stopped = []
+    stopped, folder = [], f"stalled{stalled}-"
 
     def stall():
-        # In the midst of the transfer.
-        time.sleep(0.5 if options.quick else 4)
+        world.wait(lambda: has_begun(running[stalled][0].file(f"{folder}{stalled}")), "an upload", 60)
         stopped.extend(processes_below(world.processes[name].pid))
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        send(stopped, signal.SIGSTOP)
         time.sleep(stall_s)
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        send(stopped, signal.SIGCONT)
 
     stalling = threading.Thread(target=stall)
     before = crossed_bytes(world)
     stalling.start()
-    times = copy(world, film, running, f"stalled{stalled}-")
+    times = copy(world, film, running, folder)
     stalling.join()
-    assert len(stopped) > 1, "the server had a session"
-    report(world, film, running, before, times)
+    assert stopped
+    report(world, film, running, before, times, most(options))
     slow = times.pop(stalled)
     assert max(times) < stall_s <= slow
