@@ -36,7 +36,7 @@ Examples:
   longhaul copy card/ --to ftp://a.example/day1 --to ftp://b.example/day1 --to /mnt/backup/day1
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD.
+LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
 
 Exit codes: 0 all is there; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {

@@ -41,7 +41,7 @@ Examples:
   longhaul ls -R --include '*.mxf' ftpes://me@10.20.0.5/takes --gateway 10.0.0.7:2121
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD.
+LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
 
 Exit codes: 0 all is listed; 1 something could not be listed, and is named; 2 wrong use; 3
 interrupted.")]
@@ -105,6 +105,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn list(args: &Args, location: Location, filter: Filter) -> anyhow::Result<ExitCode> {
     let mut access = args.way.read(args.stall_timeout)?;
+    if let Some(server) = location.server() {
+        access.ask_password(server)?;
+    }
     let near = access.start_near(location.server().map(|it| it.scheme))?;
     let site = access.site(&location);
     let mut told = Told::new(args.json, args.names);

@@ -24,7 +24,7 @@ Examples:
   longhaul sync --delete --max-delete 50 --exclude 'cache/' site/ ftpes://me@10.20.0.5/site
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD.
+LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
 
 Exit codes: 0 done; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use gateway::tls::{Fingerprint, Verify as VerifyTls};
 use mover::{
-    credentials::Credentials,
+    credentials::{Credentials, Entry},
     job::Site,
     location::{Location, Remote, Scheme, Server},
     near::{Near, Peer},
@@ -229,6 +230,32 @@ impl Access {
     /// The account on a server.
     pub(crate) fn user(&self, server: &Server) -> String {
         self.credentials.account(server).user
+    }
+
+    /// Asks for the password of an account that has none, if somebody is there to be asked.
+    pub(crate) fn ask_password(&mut self, server: &Server) -> anyhow::Result<()> {
+        use std::io::IsTerminal as _;
+        let account = self.credentials.account(server);
+        let is_seen = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if account.password.is_some() || !is_seen {
+            return Ok(());
+        }
+        let question = format!("Password of {} at {}: ", account.user, server.host);
+        let password = rpassword::prompt_password(question).context("cannot read a password")?;
+        self.credentials.netrc.insert(
+            0,
+            Entry {
+                machine: Some(server.host.clone()),
+                login: Some(account.user),
+                password: Some(Password(password.into_bytes())),
+            },
+        );
+        Ok(())
+    }
+
+    /// Takes over what another one has been told.
+    pub(crate) fn know_as(&mut self, other: &Self) {
+        self.credentials.clone_from(&other.credentials);
     }
 
     /// The place of a location.

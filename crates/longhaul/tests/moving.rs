@@ -449,3 +449,68 @@ fn a_destination_to_which_another_process_copies_ends_no_other_job() {
     assert!(said.contains(&words), "{said}");
     assert!(Path::new(&to).join("a").exists(), "{said}");
 }
+
+#[test]
+fn links_are_left_out_followed_or_copied() {
+    let folder = Folder::new("links");
+    let from = folder.path("from");
+    write(&folder, &["from/a", "from/sub/b", "elsewhere/c"]);
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, folder.path(name)).expect("room");
+    };
+    link("../elsewhere", "from/there");
+    link("a", "from/same");
+    link("nowhere", "from/dangling");
+    link("..", "from/sub/circle");
+    let copy = |to: &str, links: &str, words: &str| {
+        let arguments = ["copy", &from, &folder.path(to), "--links", links, "-v"];
+        let said = assert_ends(&arguments, 0, "");
+        assert!(said.contains(words), "{said}");
+    };
+    copy("skipped", "skip", "2 files copied, 14 B");
+    assert!(!Path::new(&folder.path("skipped/same")).exists());
+    copy("followed", "follow", "4 files copied, 28 B");
+    for name in ["same", "there/c"] {
+        let path = folder.path(&format!("followed/{name}"));
+        let found = fs::symlink_metadata(&path).expect("it was copied");
+        assert!(found.is_file(), "{name}");
+    }
+    copy("copied", "copy", "6 files copied, 14 B");
+    for (name, target) in [
+        ("dangling", "nowhere"),
+        ("sub/circle", ".."),
+        ("there", "../elsewhere"),
+    ] {
+        let led = fs::read_link(folder.path(&format!("copied/{name}"))).expect("a link");
+        assert_eq!(led, Path::new(target));
+    }
+    copy("copied", "copy", "0 files copied, 0 B");
+    let remote = ["copy", &from, "ftp://localhost/x", "--links", "copy"];
+    assert_ends(&remote, 2, "FTP cannot carry symbolic links");
+}
+
+#[test]
+fn a_copy_compares_content_and_leaves_out_what_may_still_be_written() {
+    let folder = Folder::new("checksum");
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    write(&folder, &["from/a", "from/b", "to/a", "to/b"]);
+    fs::write(folder.path("to/b"), b"CONTENT").expect("room");
+    let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+    for name in ["from/a", "from/b"] {
+        let file = fs::File::options().write(true).open(folder.path(name));
+        file.and_then(|it| it.set_modified(old)).expect("a time");
+    }
+    let copy = |more: &[&str], words: &str| {
+        let said = assert_ends(&[&["copy", &from, &to, "-v"][..], more].concat(), 0, "");
+        assert!(said.contains(words), "{said}");
+        said
+    };
+    let json = copy(&["--checksum", "--json", "--verify", "hash"], "");
+    assert!(json.contains(r#""moved":1,"same":1"#), "{json}");
+    assert!(json.contains(r#""proof":"content""#), "{json}");
+    assert_eq!(fs::read(folder.path("to/b")).expect("there"), b"content");
+    write(&folder, &["from/new"]);
+    copy(&["--settle", "10min"], "1 left out");
+    assert!(!Path::new(&folder.path("to/new")).exists());
+    copy(&[], "1 files copied");
+}

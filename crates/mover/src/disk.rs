@@ -55,11 +55,16 @@ pub(crate) fn look(path: &Path) -> io::Result<Option<Entry>> {
     }
 }
 
-/// Hands the entries of a directory to `take`, some at a time, until it says that it wants no more.
+/// Hands the entries of a directory to `take`, some at a time, until it says that it wants no more. With `follows_links` a
+/// symbolic link is what it leads to, unless that is nothing, or a directory above it.
 ///
 /// # Errors
 /// Those of the file system. A file that vanishes meanwhile is none.
-pub(crate) fn list(path: &Path, mut take: impl FnMut(Vec<Entry>) -> bool) -> io::Result<()> {
+pub(crate) fn list(
+    path: &Path,
+    follows_links: bool,
+    mut take: impl FnMut(Vec<Entry>) -> bool,
+) -> io::Result<()> {
     let mut entries = Vec::new();
     for entry_there in std::fs::read_dir(path)? {
         let entry_there = entry_there?;
@@ -69,12 +74,52 @@ pub(crate) fn list(path: &Path, mut take: impl FnMut(Vec<Entry>) -> bool) -> io:
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        entries.push(entry(name.as_bytes(), &metadata));
+        let mut found = entry(name.as_bytes(), &metadata);
+        if metadata.is_symlink() {
+            let link = entry_there.path();
+            match follows_links.then(|| led_to(path, &link)).flatten() {
+                Some(metadata) => found = entry(name.as_bytes(), &metadata),
+                None => {
+                    let target = std::fs::read_link(&link).ok();
+                    let target = target.map(|it| it.into_os_string().into_encoded_bytes());
+                    found.kind = Kind::Symlink { target };
+                }
+            }
+        }
+        entries.push(found);
         if entries.len() == ENTRIES_AT_ONCE && !take(std::mem::take(&mut entries)) {
             return Ok(());
         }
     }
     take(entries);
+    Ok(())
+}
+
+/// What a link in `directory` leads to; `None` for nothing, and for a directory that the link is in.
+fn led_to(directory: &Path, link: &Path) -> Option<Metadata> {
+    let metadata = std::fs::metadata(link).ok()?;
+    if metadata.is_dir() {
+        let (above, target) = (directory.canonicalize().ok()?, link.canonicalize().ok()?);
+        if above.starts_with(target) {
+            return None;
+        }
+    }
+    Some(metadata)
+}
+
+/// Makes a symbolic link, in the place of another one if there is one.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn make_link(target: &Path, part: &Path, path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(part) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::os::unix::fs::symlink(target, part)?;
+    if part != path {
+        std::fs::rename(part, path)?;
+    }
     Ok(())
 }
 

@@ -91,6 +91,8 @@ pub enum Verify {
     None,
     /// The size, and that the source is still what it was.
     Size,
+    /// The content, by hashes that both ends make; read back where they make none.
+    Hash,
     /// The content, read back from the destination.
     ReadBack,
 }

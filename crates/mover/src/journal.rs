@@ -7,8 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use redb::{Database, DatabaseError, ReadableDatabase as _, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
+
+use crate::plan::Piece;
 
 /// The parts of one job.
 #[derive(Debug)]
@@ -40,6 +42,15 @@ pub struct Part {
     /// and the start of this machine during which the others were written.
     #[serde(default)]
     pub boot: Option<u64>,
+}
+
+/// What is there of a file that comes in pieces.
+#[derive(Debug, Serialize, Deserialize)]
+struct Done {
+    #[serde(flatten)]
+    origin: Origin,
+    /// Begin and end of each.
+    done: Vec<(u64, u64)>,
 }
 
 impl Part {
@@ -142,6 +153,82 @@ impl Journal {
         Ok(record.and_then(|it| serde_json::from_slice(it.value()).ok()))
     }
 
+    /// A file is begun that comes in pieces. On return this outlives a power cut.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn begin_pieces(&self, name: &[u8], origin: Origin) -> Result<(), redb::Error> {
+        let done = Vec::new();
+        self.write_pieces(name, |_| Some(Done { origin, done }))
+    }
+
+    /// A piece of a file is there, and on the disk. On return this outlives a power cut.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn add_piece(&self, name: &[u8], piece: Piece) -> Result<(), redb::Error> {
+        self.write_pieces(name, |known| {
+            let mut known = known?;
+            let begins = |it: &&mut (u64, u64)| it.0 == piece.begin;
+            match known.done.iter_mut().find(begins) {
+                Some((_, end)) => *end = piece.end.max(*end),
+                None => known.done.push((piece.begin, piece.end)),
+            }
+            Some(known)
+        })
+    }
+
+    /// A file does not come in pieces any more.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn end_pieces(&self, name: &[u8]) -> Result<(), redb::Error> {
+        self.write_pieces(name, |_| None)
+    }
+
+    /// What is there of a file that comes in pieces, and of which source.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn pieces(&self, name: &[u8]) -> Result<Option<(Origin, Vec<Piece>)>, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let table = match transaction.open_table(PIECES) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let record = table.get(name)?;
+        let known: Option<Done> = record.and_then(|it| serde_json::from_slice(it.value()).ok());
+        Ok(known.map(|it| {
+            let pieces = it.done.into_iter();
+            let pieces = pieces.map(|(begin, end)| Piece { begin, end });
+            (it.origin, pieces.collect())
+        }))
+    }
+
+    fn write_pieces(
+        &self,
+        name: &[u8],
+        change: impl FnOnce(Option<Done>) -> Option<Done>,
+    ) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut table = transaction.open_table(PIECES)?;
+            let record = table.get(name)?;
+            let known = record.and_then(|it| serde_json::from_slice(it.value()).ok());
+            match change(known) {
+                Some(done) => {
+                    let record = serde_json::to_vec(&done).expect("plain numbers");
+                    table.insert(name, record.as_slice())?;
+                }
+                None => {
+                    table.remove(name)?;
+                }
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
     /// A part is none any more.
     ///
     /// # Errors
@@ -152,6 +239,8 @@ impl Journal {
         Ok(transaction.commit()?)
     }
 }
+
+const PIECES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pieces");
 
 const PARTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("parts");
 
@@ -183,5 +272,27 @@ mod tests {
         assert_eq!(other.part(b"x.part").expect("read"), None);
         journal.end(b"x.part").expect("written");
         assert_eq!(journal.part(b"x.part").expect("read"), None);
+    }
+
+    #[test]
+    fn pieces_grow_and_end() {
+        let folder = tempfile::tempdir().expect("room");
+        let journal = Journal::open(folder.path(), "a").expect("a journal");
+        let origin = Origin {
+            size_bytes: 50,
+            modified_unix_s: 7,
+            modified_ns: 0,
+        };
+        let piece = |begin, end| Piece { begin, end };
+        let known = || journal.pieces(b"x").expect("read");
+        journal.add_piece(b"x", piece(0, 5)).expect("written");
+        assert_eq!(known(), None, "it has not begun");
+        journal.begin_pieces(b"x", origin).expect("written");
+        for (begin, end) in [(10, 12), (0, 5), (10, 20)] {
+            journal.add_piece(b"x", piece(begin, end)).expect("written");
+        }
+        assert_eq!(known(), Some((origin, vec![piece(10, 20), piece(0, 5)])));
+        journal.end_pieces(b"x").expect("written");
+        assert_eq!(known(), None);
     }
 }

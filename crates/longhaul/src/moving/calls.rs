@@ -58,7 +58,7 @@ impl Calls {
 
     /// Calls the command, if the note is that of a moved file, which the user knows by `shown`.
     pub(super) fn hear(&mut self, note: &Note, shown: String) {
-        let Became::Moved(version) = note.result else {
+        let Became::Moved(version, _) = note.result else {
             return;
         };
         let source = self.job.source(note.root, &note.path);

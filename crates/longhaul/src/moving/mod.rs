@@ -19,7 +19,11 @@ use mover::{
 use units::{BitRate, parse_duration};
 
 pub(crate) use self::settings::Settings;
-use self::{calls::Calls, settings::share_gateways, told::Told};
+use self::{
+    calls::Calls,
+    settings::{ask_passwords, share_gateways},
+    told::{Manner, Told},
+};
 use crate::{
     exit,
     filters::Filters,
@@ -49,6 +53,9 @@ pub(crate) struct Common {
     /// Try so often again before a file counts as failed
     #[arg(long, default_value_t = 5, value_name = "N")]
     retries: u32,
+    /// Show progress also where standard error is no terminal: a line every five seconds
+    #[arg(short = 'P', long)]
+    progress: bool,
     /// Print a line of JSON for each file, and one with the result
     #[arg(long)]
     json: bool,
@@ -63,6 +70,15 @@ pub(crate) struct Writing {
     /// Keep files of the destination that are newer
     #[arg(long)]
     update: bool,
+    /// Read files that both ends have with the same size, and copy those whose content differs; times do not count
+    #[arg(long)]
+    checksum: bool,
+    /// What becomes of symbolic links below SRC
+    #[arg(long, value_enum, default_value_t = Links::Skip, value_name = "WHAT")]
+    links: Links,
+    /// Leave out files that were changed within this time: they may still be written
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    settle: Option<Duration>,
     /// What is compared once a file is there
     #[arg(long, value_enum, default_value_t = Verify::Size, value_name = "HOW")]
     verify: Verify,
@@ -103,8 +119,20 @@ enum Verify {
     None,
     /// The size, and that the source did not change meanwhile
     Size,
+    /// The content: by hashes where the server makes them, else it is read back
+    Hash,
     /// The content: it is read back
     Readback,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Links {
+    /// They are left out
+    Skip,
+    /// What they lead to is copied
+    Follow,
+    /// They are made at DST; both ends must be on this machine
+    Copy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -113,6 +141,18 @@ enum Resume {
     Auto,
     /// Not at all
     Never,
+}
+
+impl Common {
+    /// How is told what is done.
+    fn manner(&self) -> Manner {
+        match self.json {
+            true => Manner::Json,
+            false if is_seen() => Manner::Bar,
+            false if self.progress => Manner::Lines,
+            false => Manner::Result,
+        }
+    }
 }
 
 impl Order<'_> {
@@ -138,7 +178,8 @@ struct Ready {
 
 /// Does what a command line asks for, to all destinations at the same time, and returns the exit code.
 pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
-    let settings = Settings::read_all(orders)?;
+    let mut settings = Settings::read_all(orders)?;
+    ask_passwords(&mut settings)?;
     // Who copies does not run a gateway, also where one is in the process.
     logging::follow(Some(LogLevel::Error));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -217,7 +258,7 @@ impl Ready {
         let progress = Arc::new(progress);
         Ok(Self {
             calls: words.map(|words| Calls::new(words, job.clone())),
-            told: Told::new(order.common.json, &job, to, progress.clone(), bars),
+            told: Told::new(order.common.manner(), &job, to, progress.clone(), bars),
             job,
             journal,
             progress,

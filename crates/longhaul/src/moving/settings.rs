@@ -105,6 +105,14 @@ impl Settings {
             !is_sync || !sources.iter().any(|it| is_within(&destination, it)),
             "a directory cannot become as one within it is",
         )?;
+        let copies_links = order
+            .writing
+            .is_some_and(|it| it.links == super::Links::Copy);
+        let is_remote = first.is_some() || destination.server().is_some();
+        exit::ensure(
+            !copies_links || !is_remote,
+            "--links copy: FTP cannot carry symbolic links. --links follow copies what they lead to",
+        )?;
         let on_file = order.writing.and_then(|it| it.on_file.as_deref());
         let (way, patience) = (&order.common.way, order.common.stall_timeout);
         Ok(Self {
@@ -215,6 +223,11 @@ impl Settings {
                 lanes_max: usize::from(self.lanes_max),
                 retries: common.retries,
                 keeps_newer: order.writing.is_some_and(|it| it.update),
+                compares_content: order.writing.is_some_and(|it| it.checksum),
+                links: order
+                    .writing
+                    .map_or(plan::Links::Skip, |it| links(it.links)),
+                settle_s: order.writing.map_or(0, settle_s),
                 makes_empty_directories: order.makes_empty_directories,
                 is_dry_run: order.is_dry_run(),
                 filter: Arc::new(self.filter),
@@ -229,6 +242,22 @@ impl Settings {
             sharing: self.sharing,
         }
     }
+}
+
+/// Asks for passwords that nobody has told, each once.
+pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
+    for number in 0..jobs.len() {
+        let (before, rest) = jobs.split_at_mut(number);
+        let job = &mut rest[0];
+        if let Some(last) = before.last() {
+            job.access.know_as(&last.access);
+        }
+        let servers: Vec<Server> = job.servers().cloned().collect();
+        for server in servers {
+            job.access.ask_password(&server)?;
+        }
+    }
+    Ok(())
 }
 
 /// Has jobs to several servers behind one gateway send each file there once.
@@ -274,6 +303,19 @@ fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Res
     Ok(())
 }
 
+fn links(links: super::Links) -> plan::Links {
+    match links {
+        super::Links::Skip => plan::Links::Skip,
+        super::Links::Follow => plan::Links::Follow,
+        super::Links::Copy => plan::Links::Copy,
+    }
+}
+
+fn settle_s(writing: &Writing) -> i64 {
+    let settle = writing.settle.unwrap_or_default();
+    i64::try_from(settle.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
 fn moving(writing: &Writing) -> Moving {
     let suffix = writing.partial_suffix.clone().into_bytes();
     Moving {
@@ -281,6 +323,7 @@ fn moving(writing: &Writing) -> Moving {
         verify: match writing.verify {
             super::Verify::None => Verify::None,
             super::Verify::Size => Verify::Size,
+            super::Verify::Hash => Verify::Hash,
             super::Verify::Readback => Verify::ReadBack,
         },
         ..Moving::default()

@@ -10,7 +10,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mover::{
     job::Job,
     names::printable,
-    plan::{Note, Purpose, Result, Step, Tally},
+    plan::{Note, Proof, Purpose, Result, Step, Tally},
     run::{Progress, Summary},
 };
 use serde::Serialize;
@@ -19,9 +19,24 @@ use units::{BitRate, ByteCount};
 use super::calls::Call;
 use crate::output;
 
+/// How is told what is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// A line of JSON for each file.
+    Json,
+    /// A line on a terminal that shows progress.
+    Bar,
+    /// Lines that show progress.
+    Lines,
+    /// The result alone.
+    Result,
+}
+
 /// Hears what becomes of each file.
 pub(super) struct Told {
-    is_json: bool,
+    manner: Manner,
+    /// When progress was told last.
+    shown: Instant,
     /// The destination, where there are several.
     to: Option<String>,
     bar: ProgressBar,
@@ -49,6 +64,8 @@ enum Line<'a> {
         result: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        proof: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
@@ -83,13 +100,13 @@ enum Line<'a> {
 impl Told {
     /// `to` is the destination, where there are several.
     pub(super) fn new(
-        is_json: bool,
+        manner: Manner,
         job: &Job,
         to: Option<String>,
         progress: Arc<Progress>,
         bars: &MultiProgress,
     ) -> Self {
-        let bar = if is_json || !super::is_seen() {
+        let bar = if manner != Manner::Bar {
             ProgressBar::hidden()
         } else {
             let to = to.as_ref().map(|to| format!("{to}: "));
@@ -101,7 +118,8 @@ impl Told {
         let destinations = job.roots.iter();
         let destinations = destinations.map(|it| printable(it.destination.directory()));
         Self {
-            is_json,
+            manner,
+            shown: Instant::now(),
             to,
             bar,
             progress,
@@ -120,11 +138,14 @@ impl Told {
         self.bar.set_position(self.progress.moved_bytes());
         self.bar
             .set_message(format!("{} of {} files", tally.moved, tally.wanted));
+        if self.manner == Manner::Lines && self.shown.elapsed() >= LINES_EVERY {
+            self.show(tally);
+        }
         let Some(note) = note else {
             return;
         };
         let path = self.path(&note);
-        if self.is_json {
+        if self.manner == Manner::Json {
             return self.say_json(&path, &note.result);
         }
         let path = self.named(&path);
@@ -143,7 +164,7 @@ impl Told {
                     );
                 });
             }
-            Result::Moved(_) | Result::Same(_) | Result::TakenBefore => {
+            Result::Moved(..) | Result::Same(_) | Result::TakenBefore => {
                 tracing::debug!(path, "done");
             }
             Result::Deleted => tracing::info!("deleted: {path}"),
@@ -156,6 +177,18 @@ impl Told {
             Result::Planned(Step::Make) => self.say(&format!("would make {path}/")),
             Result::Planned(Step::Delete) => self.say(&format!("would delete {path}")),
         }
+    }
+
+    /// Shows progress as a line.
+    fn show(&mut self, tally: Tally) {
+        self.shown = Instant::now();
+        let moved = ByteCount::new(self.progress.moved_bytes());
+        let wanted = ByteCount::new(tally.bytes_wanted);
+        let rate = BitRate::from_transfer(moved, self.begun.elapsed());
+        let files = format!("{} of {} files", tally.moved, tally.wanted);
+        let to = self.to.as_ref().map(|to| format!("{to}: "));
+        let to = to.unwrap_or_default();
+        eprintln!("{to}{moved} of {wanted}, {rate}; {files}");
     }
 
     /// No file moves any more.
@@ -178,7 +211,7 @@ impl Told {
     /// A command was called for a file, or will not be.
     pub(super) fn called(&mut self, call: &Call) {
         self.failed_calls += u64::from(call.failure.is_some());
-        if self.is_json {
+        if self.manner == Manner::Json {
             let line = Line::Called {
                 to: self.to.as_deref(),
                 path: &call.path,
@@ -208,7 +241,7 @@ impl Told {
         let tally = summary.tally;
         let elapsed = self.took.unwrap_or_else(|| self.begun.elapsed());
         let bytes = ByteCount::new(self.progress.moved_bytes());
-        if self.is_json {
+        if self.manner == Manner::Json {
             return output::print(&output::json(&Line::Result {
                 to: self.to.as_deref(),
                 moved: tally.moved,
@@ -298,8 +331,12 @@ impl Told {
     }
 
     fn say_json(&self, path: &str, result: &Result) {
+        let proof = match result {
+            Result::Moved(_, proof) => Some(name(*proof)),
+            _ => None,
+        };
         let (result, bytes, reason) = match result {
-            Result::Moved(version) => ("copied", version.size_bytes, None),
+            Result::Moved(version, _) => ("copied", version.size_bytes, None),
             Result::Same(_) | Result::TakenBefore => ("same", None, None),
             Result::LeftOut(reason) => ("left_out", None, Some(*reason)),
             Result::Retried(reason) => ("retried", None, Some(reason.as_str())),
@@ -320,10 +357,21 @@ impl Told {
             path,
             result,
             bytes,
+            proof,
             reason,
         };
         // A reader that has gone away is no reason to stop copying.
         let _ = output::print(&output::json(&line));
+    }
+}
+
+fn name(proof: Proof) -> &'static str {
+    match proof {
+        Proof::None => "none",
+        Proof::Size => "size",
+        Proof::Link => "link",
+        Proof::Hash => "hash",
+        Proof::Content => "content",
     }
 }
 
@@ -334,6 +382,9 @@ impl Told {
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
+
+/// Interval of lines that show progress.
+const LINES_EVERY: Duration = Duration::from_secs(5);
 
 fn style() -> ProgressStyle {
     let style = "{prefix}{bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left; {msg}";

@@ -373,7 +373,7 @@ impl Resident {
         let path = note.path.to_string();
         let job = &self.job.name;
         match &note.result {
-            Became::Moved(version) => {
+            Became::Moved(version, _) => {
                 self.write(&Line::Copied {
                     path: &path,
                     bytes: version.size_bytes,

@@ -203,6 +203,7 @@ impl World {
 fn file(name: &[u8], size_bytes: u64, unix_s: i64) -> File {
     let precision = Precision::Second;
     File {
+        link: None,
         root: 0,
         path: RelativePath::default().join(name),
         size_bytes: Some(size_bytes),

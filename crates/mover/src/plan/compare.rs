@@ -13,6 +13,8 @@ pub(super) enum Decision {
     Skip,
     /// The destination has a newer one, which `--update` keeps.
     KeepNewer,
+    /// The content decides.
+    Compare,
     /// The destination has something else with its name.
     Conflict(Kind),
 }
@@ -33,15 +35,22 @@ pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> D
     let Some(there) = there else {
         return Decision::Move;
     };
-    if there.kind != Kind::File {
-        return Decision::Conflict(there.kind.clone());
+    match (&file.link, &there.kind) {
+        (Some(ours), Kind::Symlink { target }) if target.as_ref() == Some(ours) => {
+            return Decision::Skip;
+        }
+        (Some(_), Kind::Symlink { .. }) => return Decision::Move,
+        (None, Kind::File) => {}
+        (_, kind) => return Decision::Conflict(kind.clone()),
     }
     let age = compare_times(file.modified, there.modified);
     if options.keeps_newer && age == Some(Age::Older) {
         return Decision::KeepNewer;
     }
     let is_size_equal = file.size_bytes.is_some() && file.size_bytes == there.size_bytes;
-    if is_size_equal && age == Some(Age::Equal) {
+    if is_size_equal && options.compares_content {
+        Decision::Compare
+    } else if is_size_equal && age == Some(Age::Equal) {
         Decision::Skip
     } else {
         Decision::Move
@@ -128,6 +137,7 @@ mod tests {
             path: RelativePath::default(),
             size_bytes: Some(source.0),
             modified: source.1,
+            link: None,
         };
         let there = Entry {
             name: b"a".to_vec(),
@@ -158,6 +168,53 @@ mod tests {
             precision: Precision::Day,
         });
         assert_eq!(decide_for((5, at(10)), (5, day), false), Decision::Move);
+    }
+
+    #[test]
+    fn the_content_decides_where_that_is_wanted() {
+        let options = Options {
+            compares_content: true,
+            ..Options::default()
+        };
+        let file = |size_bytes| File {
+            root: 0,
+            path: RelativePath::default(),
+            size_bytes: Some(size_bytes),
+            modified: at(10),
+            link: None,
+        };
+        let there = Entry {
+            name: b"a".to_vec(),
+            kind: Kind::File,
+            size_bytes: Some(5),
+            modified: at(10),
+        };
+        assert_eq!(decide(&file(5), Some(&there), &options), Decision::Compare);
+        assert_eq!(decide(&file(6), Some(&there), &options), Decision::Move);
+    }
+
+    #[test]
+    fn a_link_is_compared_by_what_it_leads_to() {
+        let link = |to: &[u8]| File {
+            root: 0,
+            path: RelativePath::default(),
+            size_bytes: None,
+            modified: at(10),
+            link: Some(to.to_vec()),
+        };
+        let there = |kind| Entry {
+            name: b"a".to_vec(),
+            kind,
+            size_bytes: None,
+            modified: at(20),
+        };
+        let target = Some(b"x".to_vec());
+        let linked = there(Kind::Symlink { target });
+        let decide = |file: &File, there: &Entry| decide(file, Some(there), &Options::default());
+        assert_eq!(decide(&link(b"x"), &linked), Decision::Skip);
+        assert_eq!(decide(&link(b"y"), &linked), Decision::Move);
+        let file = there(Kind::File);
+        assert_eq!(decide(&link(b"x"), &file), Decision::Conflict(Kind::File));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use ftp::listing::{Entry, Modified};
 
-use super::task::{Task, TaskId};
+use super::{
+    pieces::Piece,
+    task::{Task, TaskId},
+};
 use crate::remedy::Remedy;
 
 /// What a lane has to tell.
@@ -45,7 +48,13 @@ pub enum Outcome {
         bytes: u64,
         /// Time of the source's last change, if the source has told it.
         modified_unix_s: Option<i64>,
+        /// How it is known that the destination has it.
+        proof: Proof,
     },
+    /// Of [`Task::Move`]: the pieces in which the file is to be moved, without those that are there.
+    Split(Vec<Piece>),
+    /// Of [`Task::MovePiece`].
+    Arrived,
     /// Of [`Task::Compare`].
     Compared {
         /// Whether source and destination have the same content.
@@ -112,4 +121,19 @@ pub enum Action {
         /// What to do.
         task: Task,
     },
+}
+
+/// How it is known that the destination has what the source had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// Nothing was compared.
+    None,
+    /// The size.
+    Size,
+    /// The size, and the hash that the link makes of each stream.
+    Link,
+    /// Hashes of both files.
+    Hash,
+    /// The content, read back.
+    Content,
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ftp::{
     command::escape,
-    listing::{Entry, Kind},
+    listing::{Entry, Kind, Modified},
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     limits::{DEPTH_MAX, PATH_BYTES_MAX},
     memory::Standing,
     note::{Note, Result, Step},
-    options::Purpose,
+    options::{Links, Purpose},
     queue::Queued,
     task::{Directory, File, RelativePath, Task, TaskId},
     tree::Presence,
@@ -38,6 +38,7 @@ impl Planner {
                     path,
                     size_bytes,
                     modified,
+                    link: None,
                 };
                 if let Some(file) = self.choose(file, there.as_ref(), false, now) {
                     self.move_root(file, above);
@@ -159,21 +160,33 @@ impl Planner {
         if let Err(message) = check_path(&path, entry.kind == Kind::Directory) {
             return self.note_failure(root, path, &message);
         }
+        let copies_links = self.options.links == Links::Copy;
         match entry.kind {
-            Kind::File => {
+            Kind::File | Kind::Symlink { target: Some(_) }
+                if copies_links || entry.kind == Kind::File =>
+            {
                 let file = File {
                     root,
                     path,
                     size_bytes: entry.size_bytes,
                     modified: entry.modified,
+                    link: match entry.kind {
+                        Kind::Symlink { target } => target,
+                        _ => None,
+                    },
                 };
                 if let Some(file) = self.choose(file, there.as_ref(), true, now) {
                     self.move_below(directory, file);
                 }
             }
             Kind::Directory => self.found_directory(Directory { root, path }, there),
+            Kind::Symlink { .. } if self.options.links == Links::Follow => {
+                self.leave_out(root, path, "a symbolic link to nothing, or in a circle");
+            }
             Kind::Symlink { .. } => self.leave_out(root, path, "a symbolic link"),
-            Kind::Other => self.leave_out(root, path, "neither a file nor a directory"),
+            Kind::File | Kind::Other => {
+                self.leave_out(root, path, "neither a file nor a directory")
+            }
         }
     }
 
@@ -237,8 +250,14 @@ impl Planner {
                 return None;
             }
         }
+        if self.is_unsettled(&file) {
+            self.tally.unsettled += 1;
+            self.leave_out(file.root, file.path, "it may still be written");
+            return None;
+        }
         match decide(&file, there, &self.options) {
             Decision::Move => return Some(self.wanted(file)),
+            Decision::Compare => self.compare_content(file),
             // The destination was listed before the source: what was removed there since may have come here anew.
             Decision::Skip => match there.filter(|_| self.removes_sources()) {
                 Some(there) => {
@@ -281,8 +300,37 @@ impl Planner {
                 self.move_now(file);
             }
             Decision::KeepNewer => self.keep_newer(file),
+            Decision::Compare => self.compare_content(file),
             Decision::Conflict(kind) => self.conflict(file.root, file.path, &kind),
         }
+    }
+
+    fn compare_content(&mut self, file: File) {
+        if self.options.is_dry_run {
+            // Nothing is read: it may be the same.
+            let file = self.wanted(file);
+            return self.move_now(file);
+        }
+        self.queue.push(Queued::new(Task::Compare(file)));
+    }
+
+    /// The content of a file at both ends was compared.
+    pub(super) fn compared(&mut self, file: File, is_equal: bool) {
+        match (is_equal, self.options.is_check()) {
+            (true, _) => self.same(file),
+            (false, true) => self.differs(file.root, file.path, "the content"),
+            (false, false) => {
+                let file = self.wanted(file);
+                self.move_now(file);
+            }
+        }
+    }
+
+    /// Whether a file was changed just before the job began.
+    fn is_unsettled(&self, file: &File) -> bool {
+        let since = |it: Modified| self.options.begun_unix_s - it.unix_s;
+        let settle_s = self.options.settle_s;
+        settle_s > 0 && file.modified.is_some_and(|it| since(it) < settle_s)
     }
 
     fn keep_newer(&mut self, file: File) {

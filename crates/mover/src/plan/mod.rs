@@ -13,6 +13,7 @@ mod limits;
 mod memory;
 mod note;
 mod options;
+mod pieces;
 mod queue;
 mod surplus;
 mod task;
@@ -27,16 +28,18 @@ use self::{
     above::Above,
     lanes::Lanes,
     limits::Limits,
+    pieces::Pieces,
     queue::{Queue, Queued},
     surplus::Surplus,
     tree::Tree,
 };
 pub use self::{
-    event::{Action, Event, Failure, Outcome, Probe},
+    event::{Action, Event, Failure, Outcome, Probe, Proof},
     limits::{DEPTH_MAX, ENTRIES_THERE_MAX, PATH_BYTES_MAX, RESUME_LEAST},
     memory::{Forgetful, Memory, Standing, Taken},
     note::{Note, Result, Step, Tally},
-    options::{Deletion, DeletionMax, DeletionMaxError, Options, Purpose},
+    options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
+    pieces::Piece,
     task::{Directory, File, Place, RelativePath, Task, TaskId},
     version::Version,
 };
@@ -51,6 +54,7 @@ pub struct Planner {
     tree: Tree,
     above: Above,
     surplus: Surplus,
+    pieces: Pieces,
     queue: Queue,
     limits: Limits,
     notes: VecDeque<Note>,
@@ -81,6 +85,7 @@ impl Planner {
             tree: Tree::default(),
             above: Above::default(),
             surplus: Surplus::default(),
+            pieces: Pieces::default(),
             queue,
             limits: Limits::default(),
             notes: VecDeque::new(),
@@ -225,9 +230,11 @@ impl Planner {
             queued.failures + 1
         };
         if failure.is_changed
-            && let Task::Move(file) = &mut queued.task
+            && let Task::Move(file) | Task::Join(file) = &mut queued.task
         {
             (file.size_bytes, file.modified) = (None, None);
+            // From its beginning.
+            queued.task = Task::Move(file.clone());
         }
         let is_hopeless = failure.remedy == Remedy::GiveUpFile
             || failure.remedy == Remedy::GiveUpServer
@@ -265,6 +272,7 @@ impl Planner {
                 }
                 return;
             }
+            Task::MovePiece(file, _) if !self.pieces.lost(file) => return,
             Task::Delete(place) => self.surplus.keep_above(place.root, &place.path),
             Task::RemoveDirectory(directory) => return self.not_removed(directory, message),
             _ => {}
@@ -304,26 +312,27 @@ impl Planner {
             (Task::ListSource(directory), Outcome::Ended { not_understood }) => {
                 self.ended(&directory, not_understood);
             }
-            (Task::Compare(file), Outcome::Compared { is_equal: true }) => {
-                self.tally.same += 1;
-                self.note(&file, Result::Same(file.version()));
-            }
-            (Task::Compare(file), Outcome::Compared { is_equal: false }) => {
-                self.differs(file.root, file.path, "the content");
-            }
+            (Task::Compare(file), Outcome::Compared { is_equal }) => self.compared(file, is_equal),
             (Task::Delete(place), Outcome::Deleted) => self.deleted(place.root, place.path),
             (Task::RemoveDirectory(directory), Outcome::Deleted) => self.removed(directory),
             (
-                Task::Move(file),
+                Task::Move(file) | Task::Join(file),
                 Outcome::Moved {
                     bytes,
                     modified_unix_s,
+                    proof,
                 },
             ) => {
                 self.tally.moved += 1;
                 let version = file.version().seen(bytes, modified_unix_s);
-                self.note(&file, Result::Moved(version));
+                self.note(&file, Result::Moved(version, proof));
                 self.remove_source(file, version);
+            }
+            (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces),
+            (Task::MovePiece(file, _), Outcome::Arrived) => {
+                if self.pieces.arrived(&file) {
+                    self.queue.push(Queued::new(Task::Join(file)));
+                }
             }
             (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
                 self.looked_again(file, &listed, now);
@@ -334,6 +343,18 @@ impl Planner {
             }
             (Task::RemoveSource(..), Outcome::Kept) => {}
             (task, outcome) => unreachable!("{outcome:?} is no outcome of {task:?}"),
+        }
+    }
+
+    /// A file is moved in pieces. None may be missing.
+    fn split(&mut self, file: &File, pieces: Vec<Piece>) {
+        if pieces.is_empty() {
+            return self.queue.push(Queued::new(Task::Join(file.clone())));
+        }
+        self.pieces.split(file, pieces.len());
+        for piece in pieces {
+            let task = Task::MovePiece(file.clone(), piece);
+            self.queue.push(Queued::new(task));
         }
     }
 

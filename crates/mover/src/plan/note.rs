@@ -1,6 +1,6 @@
 //! What was done, for the record.
 
-use super::{task::RelativePath, version::Version};
+use super::{event::Proof, task::RelativePath, version::Version};
 
 /// What was done with a file or a directory, for the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Note {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Result {
     /// It was moved.
-    Moved(Version),
+    Moved(Version, Proof),
     /// The destination had it.
     Same(Version),
     /// An earlier run has taken it, whatever has become of it at the destination.

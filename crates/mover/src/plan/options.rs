@@ -18,6 +18,12 @@ pub struct Options {
     pub retries: u32,
     /// Keeps files of the destination that are newer.
     pub keeps_newer: bool,
+    /// Of files with the same size the content is compared, not the time.
+    pub compares_content: bool,
+    /// What becomes of symbolic links below a source.
+    pub links: Links,
+    /// A file that was changed within so many seconds before the job began may still be written, and is left out.
+    pub settle_s: i64,
     /// Makes directories in which there is nothing to move. A sync always does. A check misses them.
     pub makes_empty_directories: bool,
     /// Tells what would be done, and changes nothing.
@@ -30,6 +36,17 @@ pub struct Options {
     pub removes_source: bool,
     /// When the job began, in seconds since 1970: ages of files are those of that time.
     pub begun_unix_s: i64,
+}
+
+/// What becomes of symbolic links below a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// They are left out.
+    Skip,
+    /// What they lead to is moved.
+    Follow,
+    /// They are made at the destination, which must be on the same machine.
+    Copy,
 }
 
 /// What a job is for.
@@ -100,6 +117,9 @@ impl Default for Options {
             lanes_max: 4,
             retries: 5,
             keeps_newer: false,
+            compares_content: false,
+            links: Links::Skip,
+            settle_s: 0,
             makes_empty_directories: false,
             is_dry_run: false,
             filter: Arc::default(),

@@ -37,6 +37,8 @@ impl Queue {
             | Task::Make(_)
             | Task::Replace(_)
             | Task::MakeAbove { .. }
+            | Task::MovePiece(..)
+            | Task::Join(_)
             | Task::ListDestination(_) => {
                 self.urgent.push_back(queued);
             }

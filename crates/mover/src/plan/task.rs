@@ -7,7 +7,7 @@ use ftp::{
     listing::{Entry, Modified},
 };
 
-use super::{limits::RESUME_LEAST, version::Version};
+use super::{limits::RESUME_LEAST, pieces::Piece, version::Version};
 
 /// A path below a root: names from the top to the bottom. The root itself has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +55,8 @@ pub struct File {
     pub size_bytes: Option<u64>,
     /// Time of the source's last change.
     pub modified: Option<Modified>,
+    /// Of a symbolic link that is to be made as one: what it leads to.
+    pub link: Option<Vec<u8>>,
 }
 
 impl File {
@@ -114,8 +116,12 @@ pub enum Task {
     ListSurplus(Directory),
     /// List a directory at the source. Entries are reported as they arrive.
     ListSource(Directory),
-    /// Move a file.
+    /// Move a file, or say in which pieces it is to be moved.
     Move(File),
+    /// Move a piece of a file.
+    MovePiece(File, Piece),
+    /// All pieces of a file are there: compare, and give it its name.
+    Join(File),
     /// Compare the content of a file at both ends.
     Compare(File),
     /// Delete what is no directory, at the destination.
@@ -147,6 +153,8 @@ impl Task {
             | Self::ListSource(it)
             | Self::RemoveDirectory(it) => (it.root, it.path.clone()),
             Self::Move(file)
+            | Self::MovePiece(file, _)
+            | Self::Join(file)
             | Self::Compare(file)
             | Self::LookAgain(file, _)
             | Self::RemoveSource(file, _) => (file.root, file.path.clone()),

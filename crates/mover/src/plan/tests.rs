@@ -230,6 +230,7 @@ impl World {
                     Outcome::Moved {
                         bytes,
                         modified_unix_s: None,
+                        proof: Proof::Size,
                     },
                 )
             }
@@ -429,6 +430,7 @@ fn a_file_that_fails_for_good_harms_no_other() {
                 Outcome::Moved {
                     bytes: 1,
                     modified_unix_s: None,
+                    proof: Proof::Size,
                 }
             }
             other => unreachable!("{other:?}: all is there"),

@@ -62,7 +62,7 @@ impl Browser {
         path: &[u8],
         take: impl FnMut(Vec<Entry>),
     ) -> Result<u64, BrowseError> {
-        Ok(lane::list(&mut self.end, path, take).await?)
+        Ok(lane::list(&mut self.end, path, false, take).await?)
     }
 
     /// Takes leave of the server.

@@ -29,7 +29,7 @@ impl Lane {
                 all.extend(entries);
             }
         };
-        let not_understood = list(&mut self.destination, &path, take).await?;
+        let not_understood = list(&mut self.destination, &path, false, take).await?;
         if not_understood > 0 {
             let what =
                 format!("{not_understood} lines of the destination's listing are not understood");
@@ -117,7 +117,7 @@ impl Lane {
             let same = entries.find(|it| it.name == name);
             found = found.take().or(same.map(|it| it.kind));
         };
-        let not_understood = list(&mut self.destination, above, take).await?;
+        let not_understood = list(&mut self.destination, above, false, take).await?;
         if found.is_none() && not_understood > 0 {
             let what = "the destination's listing is not understood".to_owned();
             return Err(TaskError::Listing(what));

@@ -14,7 +14,7 @@ use crate::{
     disk,
     job::Site,
     names::{local, shown},
-    server::{ServerError, Session, Transfer, Verb},
+    server::{Algorithm, ServerError, Session, Transfer, Verb},
 };
 
 /// One end of a lane.
@@ -232,6 +232,32 @@ impl End {
         }
     }
 
+    /// Whether hashes are made here by `algorithm`.
+    pub(super) fn makes(&self, algorithm: Algorithm) -> bool {
+        match self {
+            Self::Local => true,
+            Self::Remote(session) => session.makes(algorithm),
+        }
+    }
+
+    /// The hash of a file; `None` where none is made of it.
+    pub(super) async fn hash(
+        &mut self,
+        path: &[u8],
+        algorithm: Algorithm,
+    ) -> Result<Option<Vec<u8>>, TaskError> {
+        match self {
+            Self::Local => {
+                let path = local(path);
+                let what = format!("reading {}", shown(&path));
+                on_disk(move || algorithm.of_file(&path), what)
+                    .await
+                    .map(Some)
+            }
+            Self::Remote(session) => Ok(session.hash(path, algorithm).await?),
+        }
+    }
+
     /// Whether sizes can be asked for here.
     pub(super) fn tells_size(&self) -> bool {
         match self {
@@ -271,6 +297,13 @@ impl Reader<'_> {
                 read.map_err(TaskError::disk(format!("reading {}", shown(path))))
             }
             Self::Remote(transfer) => Ok(transfer.read(bytes).await?),
+        }
+    }
+
+    /// Leaves the rest unread.
+    pub(super) async fn abandon(self) {
+        if let Self::Remote(transfer) = self {
+            transfer.abandon().await;
         }
     }
 

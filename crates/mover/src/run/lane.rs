@@ -18,7 +18,7 @@ use super::{
 use crate::{
     disk,
     names::{local, parent, shown},
-    plan::{Directory, Event, Failure, Outcome, Probe, Task, TaskId},
+    plan::{Directory, Event, Failure, File, Links, Outcome, Probe, Task, TaskId},
     server::ServerError,
 };
 
@@ -164,15 +164,25 @@ impl Lane {
                 self.list_destination(&directory).await
             }
             Task::ListSource(directory) => self.list_source(id, &directory).await,
+            Task::Move(File {
+                link: Some(target),
+                root,
+                path,
+                ..
+            }) => shared.make_link(root, &path, &target).await,
             Task::Move(file) => {
-                let mover = Mover {
-                    shared: &shared,
-                    source: &mut self.source,
-                    destination: &mut self.destination,
-                    moved_bytes,
-                };
-                mover.run(&file).await
+                let mut mover = self.mover(&shared, moved_bytes);
+                match mover.split(&file).await? {
+                    Some(pieces) => Ok(Outcome::Split(pieces)),
+                    None => mover.run(&file).await,
+                }
             }
+            Task::MovePiece(file, piece) => {
+                let mut mover = self.mover(&shared, moved_bytes);
+                mover.move_piece(&file, piece).await?;
+                Ok(Outcome::Arrived)
+            }
+            Task::Join(file) => self.mover(&shared, moved_bytes).join(&file).await,
             Task::MakeAbove { path, .. } => {
                 self.destination.make_directory(&path, true).await?;
                 Ok(Outcome::Made)
@@ -187,6 +197,15 @@ impl Lane {
                 Ok(Outcome::Looked(there))
             }
             Task::RemoveSource(file, version) => self.remove_source(&file, &version).await,
+        }
+    }
+
+    fn mover<'a>(&'a mut self, shared: &'a Shared, moved_bytes: &'a mut u64) -> Mover<'a> {
+        Mover {
+            shared,
+            source: &mut self.source,
+            destination: &mut self.destination,
+            moved_bytes,
         }
     }
 
@@ -225,30 +244,37 @@ impl Lane {
         let path = self.shared.job.source_path(directory.root, &directory.path);
         let (events, number) = (self.events.clone(), self.number);
         let tell = |entries| drop(events.send((number, Event::Found(id, entries))));
-        let not_understood = list(&mut self.source, &path, tell).await?;
+        let follows_links = self.shared.job.plan.links == Links::Follow;
+        let not_understood = list(&mut self.source, &path, follows_links, tell).await?;
         Ok(Outcome::Ended { not_understood })
     }
 }
 
-/// Lists a directory; entries are handed to `take` as they come. Returns how many lines were not understood.
+/// Lists a directory; entries are handed to `take` as they come. With `follows_links` a symbolic link is what it leads to,
+/// where that is known. Returns how many lines were not understood.
 pub(super) async fn list(
     end: &mut End,
     path: &[u8],
+    follows_links: bool,
     mut take: impl FnMut(Vec<Entry>),
 ) -> Result<u64, TaskError> {
     let session = match end {
         End::Remote(session) => session,
         End::Local => {
-            list_locally(path, take).await?;
+            list_locally(path, follows_links, take).await?;
             return Ok(0);
         }
     };
     let mut lister = session.list(path, now_unix_s()).await?;
-    let mut imprecise = Vec::new();
+    let (mut imprecise, mut links) = (Vec::new(), Vec::new());
     loop {
-        let entries = lister.next().await?;
+        let mut entries = lister.next().await?;
         if entries.is_empty() {
             break;
+        }
+        if follows_links {
+            let is_link = |it: &mut Entry| matches!(it.kind, Kind::Symlink { .. });
+            links.extend(entries.extract_if(.., is_link));
         }
         let is_imprecise = |it: &Entry| {
             let precision = it.modified.map(|it| it.precision);
@@ -261,6 +287,10 @@ pub(super) async fn list(
         }
     }
     let not_understood = lister.finish().await?;
+    for mut link in links {
+        session.follow(path, &mut link).await?;
+        take(vec![link]);
+    }
     for entries in imprecise.chunks_mut(QUESTIONS_AT_ONCE) {
         session.refine_times(path, entries).await?;
         take(entries.to_vec());
@@ -268,12 +298,16 @@ pub(super) async fn list(
     Ok(not_understood)
 }
 
-async fn list_locally(path: &[u8], mut take: impl FnMut(Vec<Entry>)) -> Result<(), TaskError> {
+async fn list_locally(
+    path: &[u8],
+    follows_links: bool,
+    mut take: impl FnMut(Vec<Entry>),
+) -> Result<(), TaskError> {
     let path = local(path);
     let what = format!("listing {}", shown(&path));
     let (batches, mut arrived) = mpsc::channel(BATCHES_WAITING);
-    let listing =
-        spawn_blocking(move || disk::list(&path, |entries| batches.blocking_send(entries).is_ok()));
+    let hand_over = move |entries| batches.blocking_send(entries).is_ok();
+    let listing = spawn_blocking(move || disk::list(&path, follows_links, hand_over));
     while let Some(entries) = arrived.recv().await {
         take(entries);
     }

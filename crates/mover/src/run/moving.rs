@@ -1,5 +1,6 @@
 //! One file from the source to the destination: whole under its name, or not at all.
 
+mod pieces;
 mod spooled;
 
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use ftp::listing::Precision;
 
 use super::{
+    compare::compare_hashes,
     end::{End, Reader},
     failure::TaskError,
     shared::Shared,
@@ -16,7 +18,7 @@ use crate::{
     job::{RESUME_LEAST, Verify},
     journal::{Journal, Origin, Part},
     names::local,
-    plan::{File, Outcome},
+    plan::{File, Outcome, Proof},
     server::ServerError,
 };
 
@@ -38,14 +40,7 @@ struct Names {
 
 impl Mover<'_> {
     pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
-        let job = &self.shared.job;
-        let source = job.source_path(file.root, &file.path);
-        let destination = job.destination_path(file.root, &file.path);
-        let names = Names {
-            part: job.moving.partial(&source, &destination),
-            source,
-            destination,
-        };
+        let names = self.names(file);
         let facts = self.facts(file, &names).await?;
         let origin = facts.origin();
         let journal = self.journal_for(origin);
@@ -73,7 +68,7 @@ impl Mover<'_> {
             }
             result => result?,
         };
-        self.check(&names, &facts, bytes).await?;
+        let proof = self.check(&names, &facts, bytes).await?;
         self.destination
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;
@@ -81,7 +76,19 @@ impl Mover<'_> {
         Ok(Outcome::Moved {
             bytes,
             modified_unix_s: facts.modified_unix_s,
+            proof,
         })
+    }
+
+    fn names(&self, file: &File) -> Names {
+        let job = &self.shared.job;
+        let source = job.source_path(file.root, &file.path);
+        let destination = job.destination_path(file.root, &file.path);
+        Names {
+            part: job.moving.partial(&source, &destination),
+            source,
+            destination,
+        }
     }
 
     /// What the source says of the file now. The listing of a small file is as good.
@@ -239,13 +246,18 @@ impl Mover<'_> {
     }
 
     /// Whether the source is what it was, and the destination has all of it.
-    async fn check(&mut self, names: &Names, facts: &Facts, bytes: u64) -> Result<(), TaskError> {
+    async fn check(
+        &mut self,
+        names: &Names,
+        facts: &Facts,
+        bytes: u64,
+    ) -> Result<Proof, TaskError> {
         if facts.size_bytes.is_some_and(|it| it != bytes) {
             return Err(TaskError::Changed);
         }
         let verify = self.shared.job.moving.verify;
         if verify == Verify::None {
-            return Ok(());
+            return Ok(Proof::None);
         }
         let now = self.facts_now(names).await?;
         let is_same_size = match now.size_bytes {
@@ -270,10 +282,19 @@ impl Mover<'_> {
             let expected = bytes;
             return Err(ServerError::Short { got, expected }.into());
         }
-        if verify == Verify::ReadBack {
-            self.read_back(names).await?;
+        if verify == Verify::Hash {
+            let ends = (&mut *self.source, &mut *self.destination);
+            match compare_hashes(ends, (&names.source, &names.part)).await? {
+                Some(true) => return Ok(Proof::Hash),
+                Some(false) => return Err(TaskError::Differs),
+                None => {}
+            }
         }
-        Ok(())
+        if verify == Verify::Size {
+            return Ok(self.shared.proof_by_size());
+        }
+        self.read_back(names).await?;
+        Ok(Proof::Content)
     }
 
     /// Reads source and destination once more, and compares.

@@ -67,7 +67,7 @@ impl Record {
 
 fn taken(note: &Note) -> Option<Taken> {
     let (version, is_moved) = match note.result {
-        Became::Moved(version) => (version, true),
+        Became::Moved(version, _) => (version, true),
         Became::Same(version) => (version, false),
         _ => return None,
     };

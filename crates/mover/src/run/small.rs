@@ -22,7 +22,7 @@ use crate::{
     disk::{self, Stamp},
     job::Verify,
     names::{local, shown},
-    plan::{self, Event, Outcome, Task, TaskId},
+    plan::{self, Event, Outcome, Proof, Task, TaskId},
     server::{Ahead, Content, Done, ServerError, Session, Upload, Ways},
 };
 
@@ -191,7 +191,7 @@ impl<'a> Small<'a> {
     fn ended(&mut self, id: TaskId, result: Result<Done, ServerError>, backlog: &mut Backlog) {
         let file = self.files.remove(&id.0).expect("it is under way");
         match result {
-            Ok(Done::Stored { .. }) => self.told(id, Ok(moved(&file))),
+            Ok(Done::Stored { .. }) => self.told(id, Ok(moved(&file, self.shared))),
             Ok(Done::Retrieved(content)) => match self.check(&file, &content) {
                 Ok(()) => self.write(id, &file, content.bytes),
                 Err(error) => self.told(id, Err(error)),
@@ -232,7 +232,7 @@ impl<'a> Small<'a> {
         let destination = job.destination_path(file.root, &file.path);
         let part = job.moving.partial(&source, &destination);
         let modified_unix_s = file.modified.map(|it| it.unix_s);
-        let (shared, outcome) = (self.shared.clone(), moved(file));
+        let (shared, outcome) = (self.shared.clone(), moved(file, self.shared));
         self.writing.spawn(async move {
             let (part, path) = (local(&part), local(&destination));
             let what = format!("writing {}", shown(&path));
@@ -255,10 +255,14 @@ impl<'a> Small<'a> {
 }
 
 /// What becomes of a file that has moved.
-fn moved(file: &plan::File) -> Outcome {
+fn moved(file: &plan::File, shared: &Shared) -> Outcome {
     Outcome::Moved {
         bytes: file.size_bytes.unwrap_or_default(),
         modified_unix_s: file.modified.map(|it| it.unix_s),
+        proof: match shared.job.moving.verify {
+            Verify::None => Proof::None,
+            _ => shared.proof_by_size(),
+        },
     }
 }
 
@@ -270,7 +274,7 @@ fn is_small(shared: &Shared, task: &Task) -> bool {
     let is_precise = file
         .modified
         .is_some_and(|it| it.precision == Precision::Second);
-    task.is_quick() && is_precise && shared.job.moving.verify != Verify::ReadBack
+    task.is_quick() && is_precise && matches!(shared.job.moving.verify, Verify::None | Verify::Size)
 }
 
 /// Whether a gateway could not connect to us.

@@ -155,7 +155,7 @@ impl Dial {
     }
 
     /// Whether a gateway is in front of the server.
-    pub(super) fn is_behind_gateway(&self) -> bool {
+    pub(crate) fn is_behind_gateway(&self) -> bool {
         matches!(self.route, Route::Gateway(_))
     }
 

@@ -2,7 +2,7 @@
 
 use ftp::{
     client::Reply,
-    listing::{Entry, Form, Listing, Modified, read_time, write_time},
+    listing::{Entry, Form, Kind, Listing, Modified, read_time, write_time},
     reply::{Class, Code},
 };
 
@@ -74,6 +74,52 @@ impl Session {
             // From elsewhere, names without a slash in front would be others.
             Err(self.control.useless(NOT_AT_HOME))
         }
+    }
+
+    /// Finds out what a symbolic link in `directory` leads to. It stays a link where that is nothing, and where it may be a
+    /// directory above: only a server that tells where a link leads shows that.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the connection is lost.
+    pub async fn follow(&mut self, directory: &[u8], link: &mut Entry) -> Result<(), ServerError> {
+        let path = join(directory, &link.name);
+        let Some(place) = self.place_of(&path).await? else {
+            let facts = self.facts(&path).await?;
+            if facts.size_bytes.is_some() {
+                link.kind = Kind::File;
+                link.size_bytes = facts.size_bytes;
+                link.modified = facts.modified.or(link.modified);
+            }
+            return Ok(());
+        };
+        let Some(above) = self.place_of(directory).await? else {
+            return Ok(());
+        };
+        let is_told = place != join(&above, &link.name);
+        let as_directory = |it: &[u8]| [it.strip_suffix(b"/").unwrap_or(it), b"/"].concat();
+        if is_told && !as_directory(&above).starts_with(&as_directory(&place)) {
+            link.kind = Kind::Directory;
+            link.size_bytes = None;
+        }
+        Ok(())
+    }
+
+    /// Where a directory is, as the server says it; `None` for what is none.
+    async fn place_of(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, ServerError> {
+        let home = self.home().await?;
+        if path.is_empty() {
+            return Ok(Some(home));
+        }
+        let there = self.control.ask("CWD", path).await?;
+        if !there.is_completed() {
+            return Ok(None);
+        }
+        let place = self.control.ask("PWD", b"").await?;
+        let back = self.control.ask("CWD", &home).await?;
+        if !back.is_completed() {
+            return Err(self.control.useless(NOT_AT_HOME));
+        }
+        Ok(quoted(place.text()))
     }
 
     /// The directory of the log-in.

@@ -12,6 +12,7 @@ mod data;
 mod dial;
 mod error;
 mod files;
+mod hash;
 mod session;
 mod spool;
 mod transfer;
@@ -21,6 +22,7 @@ pub use self::{
     dial::{Dial, Door, Password, Route},
     error::ServerError,
     files::{Facts, Lister},
+    hash::Algorithm,
     session::Session,
     spool::Spooled,
     transfer::{Ended, Transfer, Verb},

@@ -116,6 +116,11 @@ impl Session {
         self.tells_size
     }
 
+    /// Whether transfers can begin in the midst of a file.
+    pub fn restarts(&self) -> bool {
+        self.features.restart
+    }
+
     /// Whether another command can be sent: no transfer was left before its end.
     pub fn is_usable(&self) -> bool {
         !self.is_moving

@@ -324,6 +324,16 @@ impl Transfer<'_> {
         })
     }
 
+    /// Leaves the rest of a download. A server that says so soon is of further use.
+    pub async fn abandon(self) {
+        let Self {
+            session, leg, sent, ..
+        } = self;
+        drop(leg);
+        let answered = session.control.last_within(sent, REASON_PATIENCE).await;
+        session.is_moving = answered.is_err();
+    }
+
     /// The reason for a broken data connection is what the server says of it.
     async fn explained<T>(&mut self, result: Result<T, ServerError>) -> Result<T, ServerError> {
         match result {

@@ -228,6 +228,7 @@ fn a_directory_with_too_many_entries_fails_and_the_rest_goes_on() {
         desk.done(Outcome::Moved {
             bytes: 1,
             modified_unix_s: None,
+            proof: Proof::Size,
         });
         moved += 1;
     }
@@ -296,6 +297,7 @@ fn a_root_that_is_a_file_wants_its_directory_made_first() {
         let moved = desk.done(Outcome::Moved {
             bytes: 1,
             modified_unix_s: None,
+            proof: Proof::Size,
         });
         assert!(matches!(moved, Task::Move(_)), "{moved:?}");
     }
@@ -329,6 +331,7 @@ fn a_destination_that_does_not_list_takes_everything() {
             _ => Outcome::Moved {
                 bytes: 1,
                 modified_unix_s: None,
+                proof: Proof::Size,
             },
         };
         Some(desk.done(outcome))

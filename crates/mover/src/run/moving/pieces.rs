@@ -1,0 +1,265 @@
+//! A large file that several connections fetch from a server, a piece each.
+//!
+//! A connection over a lossy path is slow, whatever the path could carry; several are as many times as fast. Through a
+//! gateway one is enough.
+
+use std::{
+    io::SeekFrom,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    fs::{File as OpenFile, OpenOptions},
+    io::{AsyncSeekExt as _, AsyncWriteExt as _},
+};
+
+use super::{End, Facts, Mover, Names, TaskError, known, on_journal};
+use crate::{
+    disk,
+    job::Site,
+    journal::{Journal, Origin},
+    names::{local, shown},
+    plan::{File, Outcome, Piece},
+};
+
+impl Mover<'_> {
+    /// The pieces in which a file is to be moved, of those that are missing; `None` for a file that is moved as one.
+    pub(in crate::run) async fn split(
+        &mut self,
+        file: &File,
+    ) -> Result<Option<Vec<Piece>>, TaskError> {
+        let Some((names, journal)) = self.of_pieces(file) else {
+            return Ok(None);
+        };
+        let lanes = self.shared.job.plan.lanes_max;
+        let is_large = file.size_bytes.is_some_and(|it| it >= SPLIT_LEAST_BYTES);
+        let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
+        let begun = begun.flatten();
+        if begun.is_none() && !(is_large && lanes > 1 && self.is_worth_splitting()) {
+            return Ok(None);
+        }
+        let facts = self.facts_now(&names).await?;
+        let Some(origin) = facts.origin() else {
+            return Ok(None);
+        };
+        let whole = self.names(file).part;
+        if begun.is_none()
+            && known(&journal, &whole)
+                .await
+                .is_some_and(|it| it.origin == origin)
+        {
+            // It is gone on with as one.
+            return Ok(None);
+        }
+        let is_there = disk::stamp(&local(&names.part)).map(|it| it.size_bytes);
+        let done = match begun {
+            Some((of, done)) if of == origin && is_there == Some(origin.size_bytes) => done,
+            _ => {
+                if !self.make_room(&names, &journal, origin).await? {
+                    return Ok(None);
+                }
+                Vec::new()
+            }
+        };
+        let size = origin.size_bytes;
+        Ok(Some(Piece::missing(size, &done, lanes, PIECE_LEAST_BYTES)))
+    }
+
+    /// Moves a piece, or what an earlier attempt has left of it.
+    pub(in crate::run) async fn move_piece(
+        &mut self,
+        file: &File,
+        piece: Piece,
+    ) -> Result<(), TaskError> {
+        let Some((names, journal)) = self.of_pieces(file) else {
+            return Err(TaskError::Changed);
+        };
+        let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
+        let Some((origin, done)) = begun.flatten() else {
+            return Err(TaskError::Changed);
+        };
+        let path = local(&names.part);
+        let what = || format!("writing {}", shown(&path));
+        let opened = OpenOptions::new().write(true).open(&path).await;
+        let mut part = opened.map_err(TaskError::disk(what()))?;
+        let within = |it: &Piece| it.begin.max(piece.begin) < it.end.min(piece.end);
+        let outside = [
+            Piece {
+                begin: 0,
+                end: piece.begin,
+            },
+            Piece {
+                begin: piece.end,
+                end: origin.size_bytes,
+            },
+        ];
+        let there: Vec<Piece> = done.into_iter().filter(within).chain(outside).collect();
+        for gap in Piece::missing(origin.size_bytes, &there, 1, u64::MAX) {
+            let mut at = gap.begin;
+            let fetched = self.fetch(&names, &mut part, origin, gap, &mut at).await;
+            // What has come is not fetched again.
+            part.flush().await.map_err(TaskError::disk(what()))?;
+            part.sync_data().await.map_err(TaskError::disk(what()))?;
+            note(&journal, &names.part, Piece { end: at, ..gap }).await;
+            fetched?;
+        }
+        Ok(())
+    }
+
+    /// All pieces are there: compares, and gives the file its name.
+    pub(in crate::run) async fn join(&mut self, file: &File) -> Result<Outcome, TaskError> {
+        let Some((names, journal)) = self.of_pieces(file) else {
+            return Err(TaskError::Changed);
+        };
+        let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
+        let origin = begun.flatten().map(|(origin, _)| origin);
+        let facts = self.facts_now(&names).await?;
+        let joined = match (origin, facts.origin()) {
+            (Some(then), Some(now)) if then == now => {
+                self.give_name(&names, &facts, then.size_bytes).await
+            }
+            _ => Err(TaskError::Changed),
+        };
+        if matches!(joined, Ok(_) | Err(TaskError::Changed | TaskError::Differs)) {
+            on_journal(&journal, &names.part, |journal, part| {
+                journal.end_pieces(part)
+            })
+            .await;
+        }
+        joined
+    }
+
+    /// Whether several connections are of use: to a server at a distance, and not to one behind a gateway.
+    fn is_worth_splitting(&self) -> bool {
+        let is_direct = match &self.shared.job.source {
+            Site::Server(dial) => !dial.is_behind_gateway(),
+            Site::Local => false,
+        };
+        match &*self.source {
+            End::Remote(session) => is_direct && session.restarts(),
+            End::Local => false,
+        }
+    }
+
+    /// The names of a file that comes in pieces, and the journal, without which no piece is known.
+    fn of_pieces(&self, file: &File) -> Option<(Names, std::sync::Arc<Journal>)> {
+        let job = &self.shared.job;
+        let journal = self.shared.journal.clone().filter(|_| job.moving.resumes)?;
+        let is_download = matches!(
+            (&*self.source, &*self.destination),
+            (End::Remote(_), End::Local)
+        );
+        let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
+        let mut moving = job.moving.clone();
+        moving.partial_suffix = Some([b".pieces", suffix.as_slice()].concat());
+        let names = self.names(file);
+        let part = moving.partial(&names.source, &names.destination);
+        Some((Names { part, ..names }, journal))
+    }
+
+    /// Makes a part that is as long as the file, with nothing in it. Returns whether the journal knows of it.
+    async fn make_room(
+        &mut self,
+        names: &Names,
+        journal: &std::sync::Arc<Journal>,
+        origin: Origin,
+    ) -> Result<bool, TaskError> {
+        let path = local(&names.part);
+        let what = || format!("writing {}", shown(&path));
+        let made = async {
+            let part = OpenFile::create(&path).await?;
+            part.set_len(origin.size_bytes).await?;
+            part.sync_all().await
+        };
+        made.await.map_err(TaskError::disk(what()))?;
+        let begin = move |journal: &Journal, part: &[u8]| journal.begin_pieces(part, origin);
+        let is_known = on_journal(journal, &names.part, begin).await.is_some();
+        if !is_known {
+            self.destination.remove(&names.part).await?;
+        }
+        Ok(is_known)
+    }
+
+    /// Fetches a piece. `at` says how far it has come, also if it fails.
+    async fn fetch(
+        &mut self,
+        names: &Names,
+        part: &mut OpenFile,
+        origin: Origin,
+        piece: Piece,
+        at: &mut u64,
+    ) -> Result<(), TaskError> {
+        let path = local(&names.part);
+        let what = || format!("writing {}", shown(&path));
+        let journal = self.shared.journal.clone();
+        let sought = part.seek(SeekFrom::Start(piece.begin)).await;
+        sought.map_err(TaskError::disk(what()))?;
+        let mut reader = self.source.read(&names.source, piece.begin).await?;
+        let mut bytes = vec![0; self.shared.progress.step_bytes()];
+        let mut noted = Instant::now();
+        while *at < piece.end {
+            let wanted = bytes.len().min((piece.end - *at) as usize);
+            let count = reader.read(&mut bytes[..wanted]).await?;
+            if count == 0 {
+                return Err(TaskError::Changed);
+            }
+            let written = part.write_all(&bytes[..count]).await;
+            written.map_err(TaskError::disk(what()))?;
+            *at += count as u64;
+            *self.moved_bytes += count as u64;
+            self.shared.progress.moved(count).await;
+            if noted.elapsed() >= NOTED_EVERY
+                && let Some(journal) = &journal
+            {
+                noted = Instant::now();
+                part.flush().await.map_err(TaskError::disk(what()))?;
+                part.sync_data().await.map_err(TaskError::disk(what()))?;
+                note(journal, &names.part, Piece { end: *at, ..piece }).await;
+            }
+        }
+        if piece.end < origin.size_bytes {
+            reader.abandon().await;
+            return Ok(());
+        }
+        if reader.read(&mut bytes).await? > 0 {
+            return Err(TaskError::Changed);
+        }
+        reader.finish().await?;
+        Ok(())
+    }
+
+    async fn give_name(
+        &mut self,
+        names: &Names,
+        facts: &Facts,
+        bytes: u64,
+    ) -> Result<Outcome, TaskError> {
+        let proof = self.check(names, facts, bytes).await?;
+        let named = self
+            .destination
+            .name(&names.part, &names.destination, facts.modified_unix_s);
+        named.await?;
+        Ok(Outcome::Moved {
+            bytes,
+            modified_unix_s: facts.modified_unix_s,
+            proof,
+        })
+    }
+}
+
+/// Enters what is there of a file, and on the disk.
+async fn note(journal: &std::sync::Arc<Journal>, part: &[u8], piece: Piece) {
+    on_journal(journal, part, move |journal, part| {
+        journal.add_piece(part, piece)
+    })
+    .await;
+}
+
+/// A smaller file is moved as one.
+const SPLIT_LEAST_BYTES: u64 = 64 << 20;
+
+/// What has come is on the disk, and the journal says so, after such a time.
+const NOTED_EVERY: Duration = Duration::from_secs(5);
+
+/// No piece is shorter only to have more of them: each begins slowly.
+const PIECE_LEAST_BYTES: u64 = 8 << 20;

@@ -1,0 +1,224 @@
+//! Hashes of files, made by servers and by this machine.
+
+use std::{fs::File, io, io::Read as _, path::Path, time::Duration};
+
+use aws_lc_rs::digest;
+use ftp::client::{Features, Reply};
+use md5::{Digest as _, Md5};
+
+use super::{ServerError, Session};
+
+/// How a hash is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// SHA-512.
+    Sha512,
+    /// SHA-256.
+    Sha256,
+    /// SHA-1.
+    Sha1,
+    /// MD5.
+    Md5,
+}
+
+/// A hash under way.
+enum Hasher {
+    Sha(digest::Context),
+    Md5(Md5),
+}
+
+impl Algorithm {
+    /// All, the best first: processors have instructions for SHA-256.
+    pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha512, Self::Sha1, Self::Md5];
+
+    /// Its name for `HASH` (draft-bryan-ftpext-hash), and the commands of its own that servers have.
+    fn names(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Sha512 => ("SHA-512", &["XSHA512"]),
+            Self::Sha256 => ("SHA-256", &["XSHA256"]),
+            Self::Sha1 => ("SHA-1", &["XSHA1", "XSHA"]),
+            Self::Md5 => ("MD5", &["XMD5", "MD5"]),
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Sha512 => 64,
+            Self::Sha256 => 32,
+            Self::Sha1 => 20,
+            Self::Md5 => 16,
+        }
+    }
+
+    fn hasher(self) -> Hasher {
+        match self {
+            Self::Sha512 => Hasher::Sha(digest::Context::new(&digest::SHA512)),
+            Self::Sha256 => Hasher::Sha(digest::Context::new(&digest::SHA256)),
+            Self::Sha1 => Hasher::Sha(digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY)),
+            Self::Md5 => Hasher::Md5(Md5::new()),
+        }
+    }
+
+    /// The hash of a file of this machine.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn of_file(self, path: &Path) -> io::Result<Vec<u8>> {
+        let (mut file, mut hasher) = (File::open(path)?, self.hasher());
+        let mut bytes = vec![0; STEP_BYTES];
+        loop {
+            let count = file.read(&mut bytes)?;
+            if count == 0 {
+                return Ok(hasher.end());
+            }
+            hasher.add(&bytes[..count]);
+        }
+    }
+
+    /// How a server is asked, if it makes such hashes.
+    fn asked(self, features: &Features) -> Option<Asked> {
+        let (name, commands) = self.names();
+        let mut hashes = features.hashes.iter();
+        if let Some(at) = hashes.position(|it| it.eq_ignore_ascii_case(name)) {
+            return Some(Asked::Hash {
+                name,
+                is_chosen: at == 0,
+            });
+        }
+        let has = |command: &&&str| {
+            let mut offered = features.hash_commands.iter();
+            offered.any(|it| it.eq_ignore_ascii_case(command))
+        };
+        commands.iter().find(has).map(|it| Asked::Command(it))
+    }
+
+    /// Finds a hash among the words of a reply.
+    fn read(self, reply: &Reply) -> Option<Vec<u8>> {
+        let text = std::str::from_utf8(reply.text()).ok()?;
+        let digits = 2 * self.bytes();
+        let is_hash = |it: &&str| it.len() == digits && it.chars().all(|it| it.is_ascii_hexdigit());
+        let word = text.split_ascii_whitespace().find(is_hash)?;
+        let byte = |at| u8::from_str_radix(word.get(at..at + 2)?, 16).ok();
+        (0..digits).step_by(2).map(byte).collect()
+    }
+}
+
+/// How a server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// By `HASH`, which makes one of several.
+    Hash { name: &'static str, is_chosen: bool },
+    /// By a command that makes no other.
+    Command(&'static str),
+}
+
+impl Hasher {
+    fn add(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha(context) => context.update(bytes),
+            Self::Md5(md5) => md5.update(bytes),
+        }
+    }
+
+    fn end(self) -> Vec<u8> {
+        match self {
+            Self::Sha(context) => context.finish().as_ref().to_vec(),
+            Self::Md5(md5) => md5.finalize().to_vec(),
+        }
+    }
+}
+
+impl Session {
+    /// Whether the server makes such hashes.
+    pub fn makes(&self, algorithm: Algorithm) -> bool {
+        algorithm.asked(&self.features).is_some()
+    }
+
+    /// The hash of a file; `None` where the server makes none of it.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the path cannot be sent, or the connection is lost.
+    pub async fn hash(
+        &mut self,
+        path: &[u8],
+        algorithm: Algorithm,
+    ) -> Result<Option<Vec<u8>>, ServerError> {
+        let sent = match algorithm.asked(&self.features) {
+            None => return Ok(None),
+            Some(Asked::Command(command)) => self.control.send(command, path)?,
+            Some(Asked::Hash { name, is_chosen }) => {
+                if !is_chosen {
+                    let chosen = self
+                        .control
+                        .ask("OPTS", format!("HASH {name}").as_bytes())
+                        .await?;
+                    if !chosen.is_completed() {
+                        return Ok(None);
+                    }
+                    let hashes = &mut self.features.hashes;
+                    hashes.sort_by_key(|it| !it.eq_ignore_ascii_case(name));
+                }
+                self.control.send("HASH", path)?
+            }
+        };
+        let reply = self.control.last_within(sent, HASH_PATIENCE).await?;
+        Ok(match reply.is_completed() {
+            true => algorithm.read(&reply),
+            false => None,
+        })
+    }
+}
+
+const STEP_BYTES: usize = 1024 * 1024;
+
+/// How long a server may read a file for its hash: it reads a terabyte at 300 MB a second in that time.
+const HASH_PATIENCE: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_hash_that_a_server_makes_is_asked_for_by_its_command() {
+        let features = |hashes: &[&str], commands: &[&str]| Features {
+            hashes: hashes.iter().map(|it| (*it).to_owned()).collect(),
+            hash_commands: commands.iter().map(|it| (*it).to_owned()).collect(),
+            ..Features::default()
+        };
+        let best = |features: &Features| {
+            let mut all = Algorithm::ALL.into_iter();
+            all.find_map(|it| it.asked(features))
+        };
+        let name = "SHA-256";
+        let is_chosen = false;
+        assert_eq!(
+            best(&features(&["SHA-1", "SHA-256"], &["XMD5"])),
+            Some(Asked::Hash { name, is_chosen })
+        );
+        assert_eq!(
+            best(&features(&[], &["XCRC", "XMD5"])),
+            Some(Asked::Command("XMD5"))
+        );
+        assert_eq!(best(&features(&["CRC32"], &["XCRC"])), None);
+    }
+
+    #[test]
+    fn files_have_the_hashes_that_everybody_knows() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("abc");
+        std::fs::write(&path, b"abc").expect("room");
+        let known = [
+            (Algorithm::Md5, "900150983cd24fb0d6963f7d28e17f72"),
+            (Algorithm::Sha1, "a9993e364706816aba3e25717850c26c9cd0d89d"),
+            (
+                Algorithm::Sha256,
+                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+            ),
+        ];
+        for (algorithm, expected) in known {
+            let hash = algorithm.of_file(&path).expect("it can be read");
+            let text: String = hash.iter().map(|it| format!("{it:02x}")).collect();
+            assert_eq!(text, expected);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A large file that several connections fetch from a server, a piece each.
+
+mod common;
+
+use std::fs;
+
+use common::{
+    World, content,
+    scripted::{Manners, Scripted},
+};
+use mover::job::Job;
+
+const SIZE: usize = 72 << 20;
+
+fn download(world: &World, server: &Scripted) -> Job {
+    world.download_by(server.dial(), "film", &world.here("film"))
+}
+
+fn rests(server: &Scripted) -> usize {
+    let state = server.state();
+    state.verbs.iter().filter(|it| *it == "REST").count()
+}
+
+#[test]
+fn a_large_file_comes_by_several_connections() {
+    let world = World::new();
+    let server = Scripted::start(Manners::default());
+    let film = content(SIZE);
+    server.put("film", &film);
+    let copied = world.run(download(&world, &server));
+    assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
+    assert!(fs::read(world.here("film")).expect("it is there") == film);
+    assert_eq!(copied.moved_bytes, SIZE as u64);
+    assert_eq!(rests(&server), 3, "the first piece needs none");
+    let left = fs::read_dir(world.here("")).expect("a folder");
+    assert_eq!(left.count(), 1, "no part is left");
+}
+
+#[test]
+fn an_interrupted_run_is_gone_on_with_by_what_is_missing() {
+    let world = World::new();
+    let server = Scripted::start(Manners::default());
+    let film = content(SIZE);
+    server.put("film", &film);
+    let mut job = download(&world, &server);
+    job.moving.rate_max = Some("400 Mbit/s".parse().expect("a rate"));
+    let first = world.run_until(job, SIZE as u64 / 2);
+    assert!(first.summary.is_interrupted);
+    assert!(!world.here("film").exists());
+    // Also with another number of connections.
+    let mut job = download(&world, &server);
+    job.plan.lanes_max = 1;
+    let second = world.run(job);
+    assert_eq!(second.summary.tally.moved, 1, "{:?}", second.notes);
+    assert!(fs::read(world.here("film")).expect("it is there") == film);
+    println!("{} and {}", first.moved_bytes, second.moved_bytes);
+}
+
+#[test]
+fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
+    let world = World::new();
+    let server = Scripted::start(Manners::default());
+    server.put("film", &content(SIZE));
+    let mut job = download(&world, &server);
+    job.moving.rate_max = Some("400 Mbit/s".parse().expect("a rate"));
+    let first = world.run_until(job, SIZE as u64 / 2);
+    assert!(first.summary.is_interrupted);
+    let mut other = content(SIZE);
+    other.reverse();
+    let file = (other.clone(), "20260607080910".to_owned());
+    server.state().files.insert("film".to_owned(), file);
+    let second = world.run(download(&world, &server));
+    assert_eq!(second.summary.tally.moved, 1, "{:?}", second.notes);
+    assert!(fs::read(world.here("film")).expect("it is there") == other);
+    assert_eq!(second.moved_bytes, SIZE as u64);
+}
+
+#[test]
+fn a_small_file_and_one_of_a_single_lane_come_as_one() {
+    let world = World::new();
+    let server = Scripted::start(Manners::default());
+    server.put("film", &content(SIZE));
+    server.put("short", &content(8 << 20));
+    let mut job = download(&world, &server);
+    job.plan.lanes_max = 1;
+    assert_eq!(world.run(job).summary.tally.moved, 1);
+    let job = world.download_by(server.dial(), "short", &world.here("short"));
+    assert_eq!(world.run(job).summary.tally.moved, 1);
+    assert_eq!(rests(&server), 0);
+}
