@@ -3,7 +3,7 @@
 use ftp::listing::{Entry, Modified};
 
 use super::{
-    pieces::Piece,
+    piece::Piece,
     task::{Task, TaskId},
 };
 use crate::remedy::Remedy;

@@ -13,6 +13,7 @@ mod limits;
 mod memory;
 mod note;
 mod options;
+mod piece;
 mod pieces;
 mod queue;
 mod surplus;
@@ -39,7 +40,7 @@ pub use self::{
     memory::{Forgetful, Memory, Standing, Taken},
     note::{Note, Result, Step, Tally},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
-    pieces::Piece,
+    piece::Piece,
     task::{Directory, File, Place, RelativePath, Task, TaskId},
     version::Version,
 };

@@ -4,15 +4,6 @@ use std::collections::HashMap;
 
 use super::task::{File, RelativePath};
 
-/// Bytes of a file, from `begin` to in front of `end`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// The first byte.
-    pub begin: u64,
-    /// The one behind the last.
-    pub end: u64,
-}
-
 /// Files of which pieces are missing.
 #[derive(Debug, Default)]
 pub(super) struct Pieces(HashMap<(usize, RelativePath), Missing>);
@@ -62,46 +53,8 @@ fn key(file: &File) -> (usize, RelativePath) {
     (file.root, file.path.clone())
 }
 
-impl Piece {
-    /// What is missing of a file of `size` bytes of which `done` are there, in `count` pieces of much the same length, or
-    /// fewer: none is shorter than `least` for that alone.
-    pub fn missing(size: u64, done: &[Self], count: usize, least: u64) -> Vec<Self> {
-        let mut done = done.to_vec();
-        done.sort_by_key(|it| it.begin);
-        let (mut gaps, mut at) = (Vec::new(), 0);
-        for piece in done {
-            if piece.begin > at {
-                gaps.push(Self {
-                    begin: at,
-                    end: piece.begin,
-                });
-            }
-            at = at.max(piece.end);
-        }
-        if at < size {
-            gaps.push(Self {
-                begin: at,
-                end: size,
-            });
-        }
-        let missing: u64 = gaps.iter().map(|it| it.end - it.begin).sum();
-        let length = missing.div_ceil(count.max(1) as u64).max(least).max(1);
-        let cut = |gap: Self| {
-            let begins =
-                (gap.begin..gap.end).step_by(usize::try_from(length).unwrap_or(usize::MAX));
-            begins.map(move |begin| Self {
-                begin,
-                end: gap.end.min(begin.saturating_add(length)),
-            })
-        };
-        gaps.into_iter().flat_map(cut).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn file() -> File {
@@ -132,28 +85,5 @@ mod tests {
         assert!(!pieces.lost(&file()));
         assert!(!pieces.arrived(&file()));
         assert!(pieces.0.is_empty());
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_missing_and_what_is_there_make_the_file(
-            size in 1..1000u64,
-            ends in proptest::collection::vec((0..1000u64, 0..100u64), 0..6),
-            count in 1..9usize,
-            least in 0..200u64,
-        ) {
-            let done: Vec<Piece> = ends
-                .into_iter()
-                .map(|(begin, length)| Piece { begin: begin.min(size), end: (begin + length).min(size) })
-                .collect();
-            let missing = Piece::missing(size, &done, count, least);
-            for byte in 0..size {
-                let has = |all: &[Piece]| all.iter().filter(|it| (it.begin..it.end).contains(&byte)).count();
-                prop_assert_eq!(has(&missing), usize::from(has(&done) == 0), "byte {}", byte);
-            }
-            if done.is_empty() {
-                prop_assert!(missing.len() <= count);
-            }
-        }
     }
 }

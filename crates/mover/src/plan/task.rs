@@ -7,7 +7,7 @@ use ftp::{
     listing::{Entry, Modified},
 };
 
-use super::{limits::RESUME_LEAST, pieces::Piece, version::Version};
+use super::{limits::RESUME_LEAST, piece::Piece, version::Version};
 
 /// A path below a root: names from the top to the bottom. The root itself has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

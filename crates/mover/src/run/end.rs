@@ -374,6 +374,26 @@ impl Writer<'_> {
     }
 }
 
+/// Whether two files have the same content, by hashes that both ends make; `None` where they make none. Two files of this
+/// machine are read anyway.
+pub(super) async fn compare_hashes(
+    (source, destination): (&mut End, &mut End),
+    (ours, theirs): (&[u8], &[u8]),
+) -> Result<Option<bool>, TaskError> {
+    if matches!((&source, &destination), (End::Local, End::Local)) {
+        return Ok(None);
+    }
+    let both_make = |it: &Algorithm| source.makes(*it) && destination.makes(*it);
+    let Some(algorithm) = Algorithm::ALL.into_iter().find(both_make) else {
+        return Ok(None);
+    };
+    let (ours, theirs) = tokio::try_join!(
+        source.hash(ours, algorithm),
+        destination.hash(theirs, algorithm)
+    )?;
+    Ok(ours.zip(theirs).map(|(ours, theirs)| ours == theirs))
+}
+
 fn remote_entry(
     kind: Kind,
     size_bytes: Option<u64>,

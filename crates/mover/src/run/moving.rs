@@ -8,8 +8,7 @@ use std::sync::Arc;
 use ftp::listing::Precision;
 
 use super::{
-    compare::compare_hashes,
-    end::{End, Reader},
+    end::{End, Reader, compare_hashes},
     failure::TaskError,
     shared::Shared,
 };

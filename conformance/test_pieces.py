@@ -1,0 +1,58 @@
+"""A large file that comes directly from a server over a long, lossy path: `longhaul copy` fetches it in pieces, and is as
+fast as `lftp pget` with as many connections.
+"""
+
+import os
+import statistics
+import time
+
+import pytest
+
+import servers
+from files import digest
+from world import Failure, Path
+
+PATH = Path(rate="300 Mbit/s", rtt="200ms", loss="0.1%")
+CONNECTIONS = 4
+SIZE, RUNS, RUNS_QUICK = 80_000_000, 3, 1
+REQUIRED = 0.95
+
+
+@pytest.fixture(scope="module")
+def server(world):
+    return servers.start_vsftpd(world)
+
+
+def fetch(world, server, tool, number):
+    """Fetches the file; returns the seconds that took."""
+    url = f"ftp://{server.user}@{server.place()}/{server.folder}/film"
+    into = world.path(f"{tool}{number}")
+    os.makedirs(into)
+    if tool == "lftp":
+        script = (f"set net:max-retries 3; set ftp:sync-mode off; open -u {server.user},{server.password} "
+                  f"{server.place()}; pget -n {CONNECTIONS} {server.folder}/film -o {into}/film")
+        command = ["lftp", "-c", script]
+    else:
+        command = [world.longhaul, "copy", url, f"{into}/", "--transfers", str(CONNECTIONS)]
+    begun = time.monotonic()
+    done = world.run(*command, capture_output=True, text=True, timeout=900, env={
+        **os.environ, "LONGHAUL_PASSWORD": server.password, "HOME": world.path("home")})
+    took = time.monotonic() - begun
+    if done.returncode != 0:
+        raise Failure(f"{tool}: exit code {done.returncode}: {done.stderr[-500:]}")
+    assert digest(f"{into}/film") == digest(server.file("film")), tool
+    return took
+
+
+@pytest.mark.needs("lftp")
+def test_a_large_file_is_as_fast_as_by_pget(world, server, options):
+    with open(server.file("film"), "wb") as film:
+        film.write(os.urandom(SIZE))
+    times = {"longhaul": [], "lftp": []}
+    for number in range(RUNS_QUICK if options.quick else RUNS):
+        for tool, took in times.items():
+            took.append(fetch(world, server, tool, number))
+            print(f"{tool}, run {number + 1}: {took[-1]:.1f} s, {SIZE * 8e-6 / took[-1]:.1f} Mbit/s")
+    ours, theirs = (statistics.median(took) for took in times.values())
+    print(f"{theirs / ours:.2f} of lftp's rate, by {CONNECTIONS} connections")
+    assert theirs / ours >= REQUIRED
