@@ -4,6 +4,7 @@ fast as `lftp pget` with as many connections.
 
 import os
 import statistics
+import subprocess
 import time
 
 import pytest
@@ -56,3 +57,27 @@ def test_a_large_file_is_as_fast_as_by_pget(world, server, options):
     ours, theirs = (statistics.median(took) for took in times.values())
     print(f"{theirs / ours:.2f} of lftp's rate, by {CONNECTIONS} connections")
     assert theirs / ours >= REQUIRED
+
+
+def test_a_full_disk_loses_no_byte_of_a_later_run(world, server):
+    """What the disk did not take is not taken for done once there is room again."""
+    with open(server.file("film"), "wb") as film:
+        film.write(os.urandom(SIZE))
+    into = world.path("small")
+    os.makedirs(into)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE // 2}", "none", into], check=True)
+    try:
+        command = [world.longhaul, "copy", f"ftp://{server.user}@{server.place()}/{server.folder}/film", f"{into}/",
+                   "--transfers", "16", "--retries", "0"]
+        settings = {"env": {**os.environ, "LONGHAUL_PASSWORD": server.password, "HOME": world.path("home")},
+                    "capture_output": True, "text": True, "timeout": 900}
+        full = world.run(*command, **settings)
+        assert full.returncode == 1, full.stderr
+        assert "No space left" in full.stderr
+        assert not os.path.exists(f"{into}/film")
+        subprocess.run(["mount", "-o", f"remount,size={2 * SIZE}", into], check=True)
+        done = world.run(*command, **settings)
+        assert done.returncode == 0, done.stderr
+        assert digest(f"{into}/film") == digest(server.file("film"))
+    finally:
+        subprocess.run(["umount", into], check=True)

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! SITE LONGHAUL SPOOL id size offset readers
-//! 200 LONGHAUL SPOOL have
+//! 200 LONGHAUL SPOOL have instance
 //! ```
 //!
 //! A data connection that carries bytes begins with the number of the first one: eight bytes, the most significant
@@ -63,7 +63,9 @@ impl SpoolRequest {
             offset_bytes: number(words.next()?, 10)?.try_into().ok()?,
             readers: number(words.next()?, 10)?.try_into().ok()?,
         };
-        let is_possible = request.offset_bytes <= request.size_bytes && request.readers > 0;
+        let is_possible = request.offset_bytes <= request.size_bytes
+            && request.readers > 0
+            && i64::try_from(request.size_bytes).is_ok();
         (words.next().is_none() && is_possible).then_some(request)
     }
 
@@ -79,11 +81,13 @@ impl SpoolRequest {
     }
 }
 
-/// The answer: how much of the file the spool has had, from its beginning.
+/// The answer: which spool this is, and how much of the file it has had, from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolAnswer {
     /// The number of the first byte that it has not had.
     pub have_bytes: u64,
+    /// Tells the spool from another one of the same name, at another gateway or at another time.
+    pub instance: u64,
 }
 
 impl SpoolAnswer {
@@ -91,14 +95,21 @@ impl SpoolAnswer {
     pub fn of(line: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(line).ok()?;
         let have = text.strip_prefix("200 ")?.strip_prefix(NAME)?;
-        let have_bytes = number(have.strip_prefix(' ')?, 10)?.try_into().ok()?;
-        Some(Self { have_bytes })
+        let (have, instance) = have.strip_prefix(' ')?.split_once(' ')?;
+        Some(Self {
+            have_bytes: number(have, 10)?.try_into().ok()?,
+            instance: number(instance, 16)?.try_into().ok()?,
+        })
     }
 }
 
 impl fmt::Display for SpoolAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "200 {NAME} {}", self.have_bytes)
+        let Self {
+            have_bytes,
+            instance,
+        } = self;
+        write!(f, "200 {NAME} {have_bytes} {instance:016x}")
     }
 }
 
@@ -126,14 +137,14 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             id in any::<u128>(),
-            size_bytes in any::<u64>(),
+            size_bytes in 0..=i64::MAX as u64,
             share in 0.0..=1.0,
             readers in 1..=u32::MAX,
         ) {
             let offset_bytes = (size_bytes as f64 * share) as u64;
             let request = SpoolRequest { id, size_bytes, offset_bytes: offset_bytes.min(size_bytes), readers };
             prop_assert_eq!(read(&format!("SITE {}", request.argument())), Some(Ok(request)));
-            let answer = SpoolAnswer { have_bytes: size_bytes };
+            let answer = SpoolAnswer { have_bytes: size_bytes, instance: id as u64 };
             prop_assert_eq!(SpoolAnswer::of(answer.to_string().as_bytes()), Some(answer));
         }
 
@@ -156,7 +167,7 @@ mod tests {
             assert_eq!(read(line), None, "{line}");
         }
         assert_eq!(SpoolAnswer::of(b"200 SITE command okay"), None);
-        assert_eq!(SpoolAnswer::of(b"250 LONGHAUL SPOOL 1"), None);
+        assert_eq!(SpoolAnswer::of(b"250 LONGHAUL SPOOL 1 1"), None);
     }
 
     #[test]
@@ -172,7 +183,7 @@ mod tests {
             format!("{id} 10 0"),
             format!("{id} 10 0 1 1"),
             format!("{id} +10 0 1"),
-            format!("{id} 18446744073709551616 0 1"),
+            format!("{id} 9223372036854775808 0 1"),
             format!("{id} 10 0 4294967296"),
         ] {
             let line = format!("SITE LONGHAUL SPOOL {rest}");

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use gateway::tls::{Fingerprint, Verify as VerifyTls};
 use mover::{
-    credentials::{Credentials, Entry},
+    credentials::Credentials,
     job::Site,
     location::{Location, Remote, Scheme, Server},
     near::{Near, Peer},
@@ -242,20 +242,17 @@ impl Access {
         }
         let question = format!("Password of {} at {}: ", account.user, server.host);
         let password = rpassword::prompt_password(question).context("cannot read a password")?;
-        self.credentials.netrc.insert(
-            0,
-            Entry {
-                machine: Some(server.host.clone()),
-                login: Some(account.user),
-                password: Some(Password(password.into_bytes())),
-            },
-        );
+        let password = Password(password.into_bytes());
+        let asked = (server.clone(), account.user, password);
+        self.credentials.asked.push(asked);
         Ok(())
     }
 
-    /// Takes over what another one has been told.
+    /// Takes over what somebody was asked for another one. Behind another gateway a server may be another one.
     pub(crate) fn know_as(&mut self, other: &Self) {
-        self.credentials.clone_from(&other.credentials);
+        if self.gateway == other.gateway {
+            self.credentials.clone_from(&other.credentials);
+        }
     }
 
     /// The place of a location.

@@ -49,6 +49,8 @@ pub struct Credentials {
     pub password: Option<Password>,
     /// Entries of the netrc file in their order.
     pub netrc: Vec<Entry>,
+    /// Passwords that somebody was asked for, by server and account.
+    pub asked: Vec<(Server, String, Password)>,
 }
 
 /// An entry of a netrc file.
@@ -131,7 +133,15 @@ impl Credentials {
             None if is_anonymous || user == ANONYMOUS => Some(Password(b"longhaul@".to_vec())),
             password => password,
         };
-        Account { user, password }
+        let asked = || {
+            let mut asked = self.asked.iter();
+            let found = asked.find(|(at, account, _)| at == server && *account == user);
+            found.map(|(_, _, password)| password.clone())
+        };
+        Account {
+            password: password.or_else(asked),
+            user,
+        }
     }
 }
 
@@ -235,6 +245,7 @@ default login guest password any
         let credentials = Credentials {
             password: Some(Password(b"for all".to_vec())),
             netrc: parse_netrc(NETRC).expect("a netrc file"),
+            ..Credentials::default()
         };
         let pair = |user: &str, password: &str| (user.to_owned(), password.to_owned());
         assert_eq!(

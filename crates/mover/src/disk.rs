@@ -99,8 +99,12 @@ pub(crate) fn list(
 fn led_to(directory: &Path, link: &Path) -> Option<Metadata> {
     let metadata = std::fs::metadata(link).ok()?;
     if metadata.is_dir() {
-        let (above, target) = (directory.canonicalize().ok()?, link.canonicalize().ok()?);
-        if above.starts_with(target) {
+        let target = link.canonicalize().ok()?;
+        // Also those above that were reached by a link themselves.
+        let mut above = directory
+            .ancestors()
+            .filter_map(|it| it.canonicalize().ok());
+        if above.any(|it| it.starts_with(&target)) {
             return None;
         }
     }

@@ -16,6 +16,7 @@ use crate::plan::Piece;
 #[derive(Debug)]
 pub struct Journal {
     database: Database,
+    mark: u32,
 }
 
 /// The source of a part.
@@ -101,18 +102,22 @@ impl Journal {
             path: folder.to_owned(),
             source,
         })?;
-        let path = folder.join(format!(
-            "{:032x}.redb",
-            xxhash_rust::xxh3::xxh3_128(job.as_bytes())
-        ));
+        let name = xxhash_rust::xxh3::xxh3_128(job.as_bytes());
+        let path = folder.join(format!("{name:032x}.redb"));
+        let mark = name as u32;
         match Database::create(&path) {
-            Ok(database) => Ok(Self { database }),
+            Ok(database) => Ok(Self { database, mark }),
             Err(DatabaseError::DatabaseAlreadyOpen) => Err(JournalError::Running(path)),
             Err(error) => Err(JournalError::File {
                 path,
                 source: Box::new(error.into()),
             }),
         }
+    }
+
+    /// Tells the parts of this job from those of others.
+    pub fn mark(&self) -> u32 {
+        self.mark
     }
 
     /// Where journals are: below `XDG_STATE_HOME`, else below `~/.local/state`.

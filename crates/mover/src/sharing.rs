@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use ftp::spool::SpoolRequest;
+use ftp::spool::{SpoolAnswer, SpoolRequest};
 
 use crate::journal::Origin;
 
@@ -25,16 +25,23 @@ pub struct Sharing {
     is_refused: AtomicBool,
 }
 
+/// What is brought to a spool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Brought {
+    /// A job is bringing the bytes.
+    Some,
+    /// A job has brought the last of them.
+    All,
+}
+
 /// A path of the source, and what is there.
 type File = (Vec<u8>, Origin);
 
 #[derive(Debug)]
 struct State {
     id: u128,
-    /// A job is bringing the bytes.
-    is_filling: bool,
-    /// How often a job has brought all that was missing.
-    fills: u32,
+    /// What is brought to each spool of that name.
+    spools: HashMap<u64, Brought>,
     /// Jobs that have the whole file.
     done: u32,
 }
@@ -46,13 +53,14 @@ pub(crate) struct Share<'a> {
     file: File,
     state: Arc<Mutex<State>>,
     id: u128,
-    /// `fills` when the gateway was asked.
-    fills: u32,
 }
 
 /// Brings the bytes. Dropped, it leaves that to another job.
 #[derive(Debug)]
-pub(crate) struct Fill(Arc<Mutex<State>>);
+pub(crate) struct Fill {
+    state: Arc<Mutex<State>>,
+    instance: u64,
+}
 
 impl Sharing {
     /// Nothing has moved. So many jobs are to have each file.
@@ -76,24 +84,19 @@ impl Sharing {
             None => {
                 let state = Arc::new(Mutex::new(State {
                     id: draw()?,
-                    is_filling: false,
-                    fills: 0,
+                    spools: HashMap::new(),
                     done: 0,
                 }));
                 files.insert(file.clone(), state.clone());
                 state
             }
         };
-        let (id, fills) = {
-            let state = lock(&state);
-            (state.id, state.fills)
-        };
+        let id = lock(&state).id;
         Some(Share {
             sharing: self,
             file,
             state,
             id,
-            fills,
         })
     }
 
@@ -114,16 +117,20 @@ impl Share<'_> {
         }
     }
 
-    /// The server is ready, and the spool had the first `have_bytes` of the file when it was asked. Whether this job is the
-    /// one to bring the rest.
-    pub(crate) fn claim(&self, have_bytes: u64) -> Option<Fill> {
+    /// The server is ready, and this is what the gateway has answered. The right to bring what the spool has not, unless
+    /// another job does.
+    pub(crate) fn claim(&self, spool: SpoolAnswer) -> Option<Fill> {
         let mut state = lock(&self.state);
-        let has_all = have_bytes >= self.file.1.size_bytes || state.fills > self.fills;
-        if has_all || state.is_filling {
+        let instance = spool.instance;
+        let has_all = spool.have_bytes >= self.file.1.size_bytes;
+        if has_all || state.spools.contains_key(&instance) {
             return None;
         }
-        state.is_filling = true;
-        Some(Fill(self.state.clone()))
+        state.spools.insert(instance, Brought::Some);
+        Some(Fill {
+            state: self.state.clone(),
+            instance,
+        })
     }
 
     /// This job's server has the whole file.
@@ -147,13 +154,17 @@ impl Share<'_> {
 impl Fill {
     /// The gateway has all.
     pub(crate) fn done(self) {
-        lock(&self.0).fills += 1;
+        let mut state = lock(&self.state);
+        state.spools.insert(self.instance, Brought::All);
     }
 }
 
 impl Drop for Fill {
     fn drop(&mut self) {
-        lock(&self.0).is_filling = false;
+        let mut state = lock(&self.state);
+        if state.spools.get(&self.instance) == Some(&Brought::Some) {
+            state.spools.remove(&self.instance);
+        }
     }
 }
 
@@ -184,30 +195,37 @@ mod tests {
         sharing.share(b"film.mxf", ORIGIN).expect("it is shared")
     }
 
+    fn spool(instance: u64, have_bytes: u64) -> SpoolAnswer {
+        SpoolAnswer {
+            have_bytes,
+            instance,
+        }
+    }
+
     #[test]
     fn one_job_brings_the_bytes() {
         let sharing = Sharing::new(3);
         let (first, second) = (share(&sharing), share(&sharing));
         assert_eq!(first.request(7).id, second.request(0).id);
-        let fill = second.claim(0).expect("nobody does");
-        assert!(first.claim(0).is_none());
+        let fill = second.claim(spool(7, 0)).expect("nobody does");
+        assert!(first.claim(spool(7, 0)).is_none());
+        let other = first.claim(spool(8, 0));
+        assert!(other.is_some(), "one behind another gateway has nothing");
         fill.done();
-        assert!(
-            first.claim(0).is_none(),
-            "it asked before the bytes were there"
-        );
+        let before = "it asked before the bytes were there";
+        assert!(first.claim(spool(7, 0)).is_none(), "{before}");
         let late = share(&sharing);
-        assert!(late.claim(SIZE).is_none(), "the spool has all");
-        assert!(late.claim(0).is_some(), "another spool has nothing");
+        assert!(late.claim(spool(9, SIZE)).is_none(), "the spool has all");
+        assert!(late.claim(spool(9, 0)).is_some(), "a new one has nothing");
     }
 
     #[test]
     fn the_next_job_goes_on_where_one_failed() {
         let sharing = Sharing::new(2);
         let first = share(&sharing);
-        drop(first.claim(0).expect("nobody does"));
+        drop(first.claim(spool(7, 0)).expect("nobody does"));
         let second = share(&sharing);
-        assert!(second.claim(400).is_some());
+        assert!(second.claim(spool(7, 400)).is_some());
     }
 
     #[test]

@@ -338,7 +338,7 @@ impl Session<'_> {
                     self.far.handle(Input::Listening(at))?;
                 }
                 Output::Spool(request) => {
-                    let said = self.find_spool(&request);
+                    let said = self.find_spool(&request).await;
                     self.far.handle(Input::Spooled(&said))?;
                 }
                 Output::BeginTls => self.begin_tls().await?,
@@ -405,13 +405,13 @@ impl Session<'_> {
     }
 
     /// Has the next data connection take its bytes from a spool. Returns what the client is told.
-    fn find_spool(&mut self, request: &SpoolRequest) -> String {
+    async fn find_spool(&mut self, request: &SpoolRequest) -> String {
         // The one before, of an upload that did not come, has no reader any more.
         self.spool = None;
         let Some(spools) = &self.shared.spools else {
             return "502 gateway: there is no spool here".to_owned();
         };
-        match spools.place(self.peer, request) {
+        match spools.place(self.peer, request).await {
             Ok((place, answer)) => {
                 self.spool = Some(place);
                 answer.to_string()

@@ -3,26 +3,39 @@
 //! Bytes come in the order of the file, and the newest ones are kept. The file goes on as fast as its fastest reader
 //! takes it. A reader that falls behind by more than there is room for has lost its place; nobody waits for it.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher as _, RandomState},
+    io,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::{Buf as _, Bytes};
 use ftp::spool::SpoolRequest;
 use tokio::{
-    sync::{Mutex, watch},
+    sync::{Mutex, OwnedMutexGuard, watch},
     task::spawn_blocking,
     time::timeout,
 };
 
-use super::ring::Ring;
+use super::{ring::Ring, room::Room};
 
 /// What a spool has, and who reads it.
 #[derive(Debug)]
 pub(super) struct Contents {
     ring: Arc<Ring>,
     size_bytes: u64,
+    /// Tells it from others that had its name.
+    instance: u64,
     state: watch::Sender<State>,
-    /// Held by who writes.
-    writing: Mutex<()>,
+    /// Held by who writes, until the disk has answered.
+    writing: Arc<Mutex<()>>,
+    /// Given back once nobody reads and nobody writes any more.
+    _room: Room,
 }
 
 /// What has come, and how far it has been read.
@@ -87,13 +100,15 @@ impl State {
         self.fillers > 0 || !self.readers.is_empty()
     }
 
-    fn fastest_bytes(&self) -> u64 {
-        self.readers.values().copied().max().unwrap_or_default()
+    /// How far the fastest has come of those that do not have all of a file of `size_bytes`.
+    fn fastest_bytes(&self, size_bytes: u64) -> u64 {
+        let at = self.readers.values().copied();
+        at.filter(|it| *it < size_bytes).max().unwrap_or(size_bytes)
     }
 }
 
 impl Contents {
-    pub(super) fn new(ring: Ring, request: &SpoolRequest) -> Arc<Self> {
+    pub(super) fn new(ring: Ring, room: Room, request: &SpoolRequest) -> Arc<Self> {
         let state = State {
             // Who asks first goes on where it is.
             have_bytes: request.offset_bytes,
@@ -104,13 +119,19 @@ impl Contents {
         Arc::new(Self {
             ring: Arc::new(ring),
             size_bytes: request.size_bytes,
+            instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
             state: watch::Sender::new(state),
-            writing: Mutex::new(()),
+            writing: Arc::default(),
+            _room: room,
         })
     }
 
     pub(super) fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    pub(super) fn instance(&self) -> u64 {
+        self.instance
     }
 
     pub(super) fn have_bytes(&self) -> u64 {
@@ -169,7 +190,7 @@ impl Filler {
         if end_bytes > contents.size_bytes {
             return Err(SpoolError::TooMany);
         }
-        let _alone = contents.writing.lock().await;
+        let mut alone = contents.writing.clone().lock_owned().await;
         let have_bytes = contents.have_bytes();
         let known = have_bytes.saturating_sub(self.at_bytes);
         bytes.advance(known.min(bytes.len() as u64) as usize);
@@ -179,7 +200,7 @@ impl Filler {
             let room = contents.room(at).await?;
             let count = room.min(bytes.len() as u64);
             let part = bytes.split_to(count as usize);
-            contents.put(part, at).await?;
+            alone = contents.put(part, at, alone).await?;
             at += count;
         }
         Ok(())
@@ -196,19 +217,24 @@ impl Drop for Filler {
 impl Contents {
     /// Waits until bytes from `at` on can be taken. Returns how many.
     async fn room(&self, at: u64) -> Result<u64, SpoolError> {
-        let room_bytes = self.ring.room_bytes();
-        let has_room =
-            |state: &State| state.broken.is_some() || at < state.fastest_bytes() + room_bytes;
+        let end = |state: &State| state.fastest_bytes(self.size_bytes) + self.ring.room_bytes();
+        let has_room = |state: &State| state.broken.is_some() || at < end(state);
         let mut changes = self.changes();
         let state = changes.wait_for(has_room).await;
         let state = state.expect("the sender is here");
         match &state.broken {
             Some(why) => Err(SpoolError::Broken(why.clone())),
-            None => Ok(state.fastest_bytes() + room_bytes - at),
+            None => Ok(end(&state) - at),
         }
     }
 
-    async fn put(&self, part: Bytes, at: u64) -> Result<(), SpoolError> {
+    /// Writes bytes. Cancelled, it lets nobody else write before the disk has answered.
+    async fn put(
+        &self,
+        part: Bytes,
+        at: u64,
+        alone: OwnedMutexGuard<()>,
+    ) -> Result<OwnedMutexGuard<()>, SpoolError> {
         let end = at + part.len() as u64;
         let begin = end.saturating_sub(self.ring.room_bytes());
         // Who reads what is overwritten from now on sees it here.
@@ -217,9 +243,9 @@ impl Contents {
             false
         });
         let ring = self.ring.clone();
-        let written = on_disk(move || ring.write(&part, at)).await;
+        let written = on_disk(move || ring.write(&part, at).map(|()| alone)).await;
         self.state.send_modify(|state| match &written {
-            Ok(()) => state.have_bytes = end,
+            Ok(_) => state.have_bytes = end,
             Err(error) => state.broken = Some(error.to_string()),
         });
         written.map_err(|error| SpoolError::Broken(error.to_string()))
@@ -310,6 +336,10 @@ async fn on_disk<T: Send + 'static>(
 ) -> io::Result<T> {
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
+
+/// The next spool's number. It begins somewhere else in each process: instances of different gateways must differ, too.
+static INSTANCES: LazyLock<AtomicU64> =
+    LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
 
 /// Bytes of one read.
 const READ_BYTES_MAX: u64 = 256 * 1024;

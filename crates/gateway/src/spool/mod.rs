@@ -9,6 +9,7 @@
 
 mod contents;
 mod ring;
+mod room;
 mod tap;
 
 use std::{
@@ -21,12 +22,15 @@ use std::{
 
 use ftp::spool::{SpoolAnswer, SpoolRequest};
 use link::PeerId;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
 use tracing::{info, warn};
 use units::ByteCount;
 
 pub(crate) use self::tap::{Source, SourceError, Tap};
-use self::{contents::Contents, ring::Ring};
+use self::{contents::Contents, ring::Ring, room::Rooms};
 
 /// Where spools are, and how large they may be together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,22 +45,12 @@ pub struct Settings {
 #[derive(Debug)]
 pub(crate) struct Spools {
     settings: Settings,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
+    rooms: Arc<Rooms>,
     /// No peer sees those of another.
-    spools: HashMap<(PeerId, u128), Spool>,
-    /// Of all of them.
-    used_bytes: u64,
+    spools: Mutex<HashMap<Name, Arc<Contents>>>,
 }
 
-#[derive(Debug)]
-struct Spool {
-    contents: Arc<Contents>,
-    room_bytes: u64,
-}
+type Name = (PeerId, u128);
 
 /// A place in a spool, from which the next upload takes its bytes.
 #[derive(Debug)]
@@ -82,7 +76,8 @@ impl Spools {
     pub(crate) fn new(settings: Settings) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            state: Mutex::default(),
+            rooms: Arc::default(),
+            spools: Mutex::default(),
         })
     }
 
@@ -90,16 +85,16 @@ impl Spools {
     ///
     /// # Errors
     /// [`NoSpool`] with what to answer.
-    pub(crate) fn place(
+    pub(crate) async fn place(
         self: &Arc<Self>,
         peer: PeerId,
         request: &SpoolRequest,
     ) -> Result<(Place, SpoolAnswer), NoSpool> {
-        let mut state = self.lock();
         let name = (peer, request.id);
-        let contents = match state.spools.get(&name) {
-            Some(spool) => spool.contents.clone(),
-            None => self.make(&mut state, name, request)?,
+        let known = self.lock().get(&name).cloned();
+        let contents = match known {
+            Some(contents) => contents,
+            None => self.make(name, request).await?,
         };
         if contents.size_bytes() != request.size_bytes {
             return Err(NoSpool::OtherFile);
@@ -108,51 +103,49 @@ impl Spools {
         let reader = reader.ok_or(NoSpool::Gone)?;
         let answer = SpoolAnswer {
             have_bytes: contents.have_bytes(),
+            instance: contents.instance(),
         };
         Ok((Place { contents, reader }, answer))
     }
 
-    fn make(
+    async fn make(
         self: &Arc<Self>,
-        state: &mut State,
-        name: (PeerId, u128),
+        name: Name,
         request: &SpoolRequest,
     ) -> Result<Arc<Contents>, NoSpool> {
         let size_max = self.settings.size_max.bytes();
         let room_bytes = request.size_bytes.min(size_max / SPOOLS_LEAST).max(1);
-        if room_bytes > size_max.saturating_sub(state.used_bytes) {
-            return Err(NoSpool::Full);
-        }
-        let ring = Ring::new(&self.settings.folder, room_bytes).inspect_err(|error| {
+        let room = self.rooms.take(name.0, room_bytes, size_max);
+        let room = room.ok_or(NoSpool::Full)?;
+        let folder = self.settings.folder.clone();
+        let made = spawn_blocking(move || Ring::new(&folder, room_bytes)).await;
+        let made = made.map_err(io::Error::other).flatten();
+        let ring = made.inspect_err(|error| {
             let folder = self.settings.folder.display();
             warn!(%folder, %error, "no spool");
         })?;
-        let contents = Contents::new(ring, request);
-        let spool = Spool {
-            contents: contents.clone(),
-            room_bytes,
-        };
-        state.used_bytes += room_bytes;
-        state.spools.insert(name, spool);
-        let lives = live(contents.clone(), Arc::downgrade(self), name);
-        tokio::spawn(lives);
+        let fresh = Contents::new(ring, room, request);
+        let mut spools = self.lock();
+        // Another session may have been faster.
+        let contents = spools.entry(name).or_insert_with(|| fresh.clone()).clone();
+        if Arc::ptr_eq(&contents, &fresh) {
+            let lives = live(contents.clone(), Arc::downgrade(self), name);
+            tokio::spawn(lives);
+        }
         Ok(contents)
     }
 
-    fn remove(&self, name: (PeerId, u128)) {
-        let mut state = self.lock();
-        if let Some(spool) = state.spools.remove(&name) {
-            state.used_bytes -= spool.room_bytes;
-        }
+    fn remove(&self, name: Name) {
+        self.lock().remove(&name);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Arc<Contents>>> {
+        self.spools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Gives a spool up once all uploads have had it, or none has been there for a while.
-async fn live(contents: Arc<Contents>, spools: Weak<Spools>, name: (PeerId, u128)) {
+async fn live(contents: Arc<Contents>, spools: Weak<Spools>, name: Name) {
     let mut changes = contents.changes();
     loop {
         if changes.borrow_and_update().is_done() {
@@ -175,7 +168,7 @@ async fn live(contents: Arc<Contents>, spools: Weak<Spools>, name: (PeerId, u128
 }
 
 /// A file gets such a part of the room at most, so that so many fit at least.
-const SPOOLS_LEAST: u64 = 4;
+const SPOOLS_LEAST: u64 = 8;
 
 /// Time in which an upload that broke off comes again.
 const UNUSED_MAX: Duration = Duration::from_secs(120);

@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use link::{RecvStream, StreamError};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::{
     Place,
@@ -81,15 +81,29 @@ impl Tap {
         if let Some(Filling(filling)) = &mut self.filling {
             tokio::select! {
                 biased;
-                filled = filling => {
+                filled = &mut *filling => {
                     self.filling = None;
-                    filled.expect("filling is not cancelled while its owner waits, and does not panic")?;
+                    ended(filled)?;
                 }
-                bytes = self.reader.read() => return Ok(bytes?),
+                bytes = self.reader.read() => match bytes? {
+                    Some(bytes) => return Ok(Some(bytes)),
+                    // The stream may still break: then this upload does, whatever others have brought.
+                    None => {
+                        ended(filling.await)?;
+                        self.filling = None;
+                        return Ok(None);
+                    }
+                },
             }
         }
         Ok(self.reader.read().await?)
     }
+}
+
+/// A task that has ended is cancelled only where the process ends.
+fn ended(filled: Result<Result<(), SourceError>, JoinError>) -> Result<(), SourceError> {
+    let cancelled = |error: JoinError| SourceError::Spool(SpoolError::Broken(error.to_string()));
+    filled.map_err(cancelled)?
 }
 
 impl Drop for Filling {

@@ -249,8 +249,8 @@ pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
     for number in 0..jobs.len() {
         let (before, rest) = jobs.split_at_mut(number);
         let job = &mut rest[0];
-        if let Some(last) = before.last() {
-            job.access.know_as(&last.access);
+        for other in before {
+            job.access.know_as(&other.access);
         }
         let servers: Vec<Server> = job.servers().cloned().collect();
         for server in servers {

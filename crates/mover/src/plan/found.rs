@@ -268,7 +268,10 @@ impl Planner {
             },
             Decision::KeepNewer => self.keep_newer(file),
             Decision::Conflict(kind) => match kind {
-                Kind::Symlink { .. } if self.options.is_sync() => return Some(self.wanted(file)),
+                // A link takes the place of a file, a file that of a link.
+                Kind::Symlink { .. } | Kind::File if self.options.is_sync() => {
+                    return Some(self.wanted(file));
+                }
                 Kind::Directory if self.options.is_sync() && is_below => {
                     let file = self.wanted(file);
                     self.replace_directory(file);
@@ -306,11 +309,6 @@ impl Planner {
     }
 
     fn compare_content(&mut self, file: File) {
-        if self.options.is_dry_run {
-            // Nothing is read: it may be the same.
-            let file = self.wanted(file);
-            return self.move_now(file);
-        }
         self.queue.push(Queued::new(Task::Compare(file)));
     }
 

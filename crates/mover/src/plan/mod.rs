@@ -237,7 +237,10 @@ impl Planner {
             // From its beginning.
             queued.task = Task::Move(file.clone());
         }
-        let is_hopeless = failure.remedy == Remedy::GiveUpFile
+        // The other pieces are of what it was.
+        let is_other = failure.is_changed && matches!(queued.task, Task::MovePiece(..));
+        let is_hopeless = is_other
+            || failure.remedy == Remedy::GiveUpFile
             || failure.remedy == Remedy::GiveUpServer
             || queued.failures > self.options.retries
             || queued.attempts > self.options.retries.saturating_mul(ATTEMPTS_PER_RETRY)

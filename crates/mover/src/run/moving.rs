@@ -5,7 +5,7 @@ mod spooled;
 
 use std::sync::Arc;
 
-use ftp::listing::Precision;
+use ftp::{listing::Precision, reply::Code};
 
 use super::{
     end::{End, Reader, compare_hashes},
@@ -50,7 +50,7 @@ impl Mover<'_> {
         let is_resumable = journal.is_some();
         let copied = match self.copy(&names, &overlap, &facts, journal.as_ref()).await {
             // A server that does not begin at an offset is given the whole file.
-            Err(TaskError::Server(ServerError::Refused { .. })) if overlap.length > 0 => {
+            Err(error) if overlap.length > 0 && *self.moved_bytes == 0 && is_no_offset(&error) => {
                 self.copy(&names, &Overlap::default(), &facts, journal.as_ref())
                     .await
             }
@@ -60,14 +60,19 @@ impl Mover<'_> {
             // Nothing of it is kept.
             *self.moved_bytes = 0;
         }
-        let bytes = match copied {
+        let copied = match copied {
             Err(error @ TaskError::Overlap) => {
                 end(journal.as_ref(), &names.part).await;
                 return Err(error);
             }
             result => result?,
         };
-        let proof = self.check(&names, &facts, bytes).await?;
+        let bytes = copied.bytes;
+        let proof = match self.check(&names, &facts, bytes).await? {
+            // The hash of a stream is no proof for a server whose bytes lay on a disk meanwhile.
+            Proof::Link if copied.is_spooled => Proof::Size,
+            proof => proof,
+        };
         self.destination
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;
@@ -193,16 +198,16 @@ impl Mover<'_> {
         Ok(bytes)
     }
 
-    /// Copies what the part lacks. Returns the size of the file.
+    /// Copies what the part lacks.
     async fn copy(
         &mut self,
         names: &Names,
         overlap: &Overlap,
         facts: &Facts,
         journal: Option<&Arc<Journal>>,
-    ) -> Result<u64, TaskError> {
-        if let Some(size_bytes) = self.copy_by_spool(names, overlap, facts).await? {
-            return Ok(size_bytes);
+    ) -> Result<Copied, TaskError> {
+        if let Some(copied) = self.copy_by_spool(names, overlap, facts).await? {
+            return Ok(copied);
         }
         let mut reader = self.source.read(&names.source, overlap.begin()).await?;
         if !overlap.bytes.is_empty() {
@@ -241,7 +246,10 @@ impl Mover<'_> {
             return Err(ServerError::Cut.into());
         }
         writer.finish().await?;
-        Ok(length)
+        Ok(Copied {
+            bytes: length,
+            is_spooled: false,
+        })
     }
 
     /// Whether the source is what it was, and the destination has all of it.
@@ -318,6 +326,22 @@ impl Mover<'_> {
         source.finish().await?;
         destination.finish().await?;
         Ok(())
+    }
+}
+
+/// A copy that has arrived.
+struct Copied {
+    /// Size of the file.
+    bytes: u64,
+    /// It came by a spool at the gateway.
+    is_spooled: bool,
+}
+
+/// Whether a server has refused to begin in the midst of a file, and not to go on.
+fn is_no_offset(error: &TaskError) -> bool {
+    match error {
+        TaskError::Server(ServerError::Refused { reply, .. }) => reply.code() != BROKEN_OFF,
+        _ => false,
     }
 }
 
@@ -403,6 +427,9 @@ async fn on_journal<T: Send + 'static>(
     done.inspect_err(|error| tracing::warn!(%error, "the journal cannot be used"))
         .ok()
 }
+
+/// The data connection was closed, and the transfer aborted (RFC 959 section 4.2).
+const BROKEN_OFF: Code = Code(426);
 
 /// What is compared where a part is resumed.
 const OVERLAP_BYTES: u64 = 64 * 1024;

@@ -6,7 +6,7 @@ use ftp::{
     reply::{Class, Code},
 };
 
-use crate::names::join;
+use crate::names::{join, parent};
 
 use super::{
     ServerError, Session,
@@ -92,15 +92,24 @@ impl Session {
             }
             return Ok(());
         };
-        let Some(above) = self.place_of(directory).await? else {
-            return Ok(());
-        };
-        let is_told = place != join(&above, &link.name);
         let as_directory = |it: &[u8]| [it.strip_suffix(b"/").unwrap_or(it), b"/"].concat();
-        if is_told && !as_directory(&above).starts_with(&as_directory(&place)) {
-            link.kind = Kind::Directory;
-            link.size_bytes = None;
+        let mut above = directory;
+        loop {
+            let Some(there) = self.place_of(above).await? else {
+                return Ok(());
+            };
+            let is_told = above != directory || place != join(&there, &link.name);
+            if !is_told || as_directory(&there).starts_with(&as_directory(&place)) {
+                return Ok(());
+            }
+            // Also those above that were reached by a link themselves.
+            match parent(above) {
+                Some(next) => above = next,
+                None => break,
+            }
         }
+        link.kind = Kind::Directory;
+        link.size_bytes = None;
         Ok(())
     }
 

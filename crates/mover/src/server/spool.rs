@@ -25,7 +25,11 @@ impl Session {
         let reply = self.control.ask("SITE", argument.as_bytes()).await?;
         let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
         Ok(match SpoolAnswer::of(line) {
-            Some(answer) => Spooled::Yes(answer),
+            Some(answer) => {
+                // Until the upload has ended, the session is of no other use: what came next would take the bytes.
+                self.is_moving = true;
+                Spooled::Yes(answer)
+            }
             None if reply.is_temporary() || reply.code().0 == GONE => Spooled::No,
             None => Spooled::Never,
         })

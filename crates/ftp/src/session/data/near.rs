@@ -515,10 +515,15 @@ impl NearData {
         self.timers.set(Timer::Quiet, now + QUIET_CHECK);
     }
 
+    /// Whether all of an upload is on its way: from then on the far side sees whether it moves.
+    fn is_handed_over(&self) -> bool {
+        self.outbound == Outbound::Finished && self.direction == Some(Direction::Upload)
+    }
+
     fn check_stall(&mut self, now: Duration, progress: Progress) {
         match self.stall.check(progress) {
-            Some(why) => self.break_off(why),
-            None => self.timers.set(Timer::Stall, self.stall.next(now)),
+            Some(why) if !self.is_handed_over() => self.break_off(why),
+            _ => self.timers.set(Timer::Stall, self.stall.next(now)),
         }
     }
 

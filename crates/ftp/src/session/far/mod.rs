@@ -56,6 +56,8 @@ pub struct FarSession {
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
     unbound: Option<(CommandId, TransferId, bool)>,
+    /// The server has said so.
+    is_logged_in: bool,
     /// A request for a spool that the caller is to answer.
     spooling: Option<CommandId>,
     /// The client takes the transfer type for another than it is: why.
@@ -94,6 +96,7 @@ impl FarSession {
             protection: Protection::new(manner.tls),
             account: None,
             unbound: None,
+            is_logged_in: false,
             spooling: None,
             type_refusal: None,
             server_refused: false,
@@ -300,6 +303,9 @@ impl FarSession {
             return self.answer(id, None, text);
         }
         match SpoolRequest::of(&command) {
+            Some(Ok(_)) if !self.is_logged_in => {
+                return self.answer(id, None, "530 gateway: log in first");
+            }
             Some(Ok(request)) => {
                 self.spooling = Some(id);
                 return self.out.push_back(Output::Spool(request));
@@ -315,6 +321,9 @@ impl FarSession {
             return self.answer(id, None, &text);
         }
         let kind = command.kind();
+        if kind == Kind::User || command.verb() == "REIN" {
+            self.is_logged_in = false;
+        }
         let mut expect = Expect::Plain(self.prefetch.cause(&command));
         match kind {
             Kind::Transfer(direction) => match self.prepared.take() {

@@ -21,6 +21,7 @@ impl FarSession {
             };
             return self.reply(tag, line.to_vec());
         };
+        self.is_logged_in |= matches!(code.0, 230 | 232) && place.last;
         if !self.keeps(line, code) {
             let prefetches = place.last && self.prefetches(code);
             let (command, transfer) = self.answered_by(code);

@@ -97,6 +97,10 @@ impl Mover<'_> {
         for gap in Piece::missing(origin.size_bytes, &there, 1, u64::MAX) {
             let mut at = gap.begin;
             let fetched = self.fetch(&names, &mut part, origin, gap, &mut at).await;
+            if let Err(error @ TaskError::Disk { .. }) = fetched {
+                // Nobody knows how much the disk has taken.
+                return Err(error);
+            }
             // What has come is not fetched again.
             part.flush().await.map_err(TaskError::disk(what()))?;
             part.sync_data().await.map_err(TaskError::disk(what()))?;
@@ -151,7 +155,9 @@ impl Mover<'_> {
         );
         let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
         let mut moving = job.moving.clone();
-        moving.partial_suffix = Some([b".pieces", suffix.as_slice()].concat());
+        // Nothing in a part shows whether it was another command that began it.
+        let mark = format!(".{:08x}.pieces", journal.mark());
+        moving.partial_suffix = Some([mark.as_bytes(), suffix.as_slice()].concat());
         let names = self.names(file);
         let part = moving.partial(&names.source, &names.destination);
         Some((Names { part, ..names }, journal))
@@ -166,6 +172,11 @@ impl Mover<'_> {
     ) -> Result<bool, TaskError> {
         let path = local(&names.part);
         let what = || format!("writing {}", shown(&path));
+        // What was there is none any more.
+        on_journal(journal, &names.part, |journal, part| {
+            journal.end_pieces(part)
+        })
+        .await;
         let made = async {
             let part = OpenFile::create(&path).await?;
             part.set_len(origin.size_bytes).await?;
@@ -201,6 +212,7 @@ impl Mover<'_> {
             let wanted = bytes.len().min((piece.end - *at) as usize);
             let count = reader.read(&mut bytes[..wanted]).await?;
             if count == 0 {
+                reader.finish().await?;
                 return Err(TaskError::Changed);
             }
             let written = part.write_all(&bytes[..count]).await;

@@ -2,7 +2,7 @@
 
 use ftp::spool::SpoolAnswer;
 
-use super::{End, Facts, Mover, Names, Overlap, ServerError, TaskError, read_exactly};
+use super::{Copied, End, Facts, Mover, Names, Overlap, ServerError, TaskError, read_exactly};
 use crate::{job::RESUME_LEAST, server::Spooled, sharing::Share};
 
 impl Mover<'_> {
@@ -12,7 +12,7 @@ impl Mover<'_> {
         names: &Names,
         overlap: &Overlap,
         facts: &Facts,
-    ) -> Result<Option<u64>, TaskError> {
+    ) -> Result<Option<Copied>, TaskError> {
         let job = self.shared.job.clone();
         // To look at its overlap, a server would be asked for the file twice.
         let is_simple = overlap.length == 0 || matches!(self.source, End::Local);
@@ -35,7 +35,10 @@ impl Mover<'_> {
                 self.upload_by_spool(names, (overlap.length, size_bytes), &share, answer)
                     .await?;
                 share.done();
-                Ok(Some(size_bytes))
+                Ok(Some(Copied {
+                    bytes: size_bytes,
+                    is_spooled: true,
+                }))
             }
             Spooled::No => Ok(None),
             Spooled::Never => {
@@ -71,7 +74,7 @@ impl Mover<'_> {
         let mut writer = self.destination.write(&names.part, begin).await?;
         // One whose server is not there yet would keep the bytes from the others.
         writer.begun().await?;
-        let Some(fill) = share.claim(answer.have_bytes) else {
+        let Some(fill) = share.claim(answer) else {
             writer.finish_from_spool().await?;
             *self.moved_bytes += end - begin;
             progress.arrived(end - begin);
