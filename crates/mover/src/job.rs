@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use units::BitRate;
-
 pub use crate::plan::RESUME_LEAST;
 use crate::{
+    limit::RateLimit,
     location::{Location, Remote},
     names::{join, local},
     plan,
@@ -81,7 +80,7 @@ pub struct Moving {
     /// What is compared once a file has been moved.
     pub verify: Verify,
     /// Most bytes a second, over all lanes.
-    pub rate_max: Option<BitRate>,
+    pub rate_max: Option<RateLimit>,
 }
 
 /// What is compared once a file has been moved.

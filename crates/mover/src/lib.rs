@@ -11,6 +11,7 @@ mod disk;
 pub mod filter;
 pub mod job;
 pub mod journal;
+pub mod limit;
 pub mod location;
 pub mod names;
 pub mod near;

@@ -18,9 +18,9 @@ use common::{World, content, write};
 use mover::{
     agent::{AgentJob, Caller, Making, Schedule, Status, Times, run},
     job::Job,
+    limit::RateLimit,
 };
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
-use units::BitRate;
 
 /// An agent that runs until it is ended.
 struct Agent {
@@ -260,13 +260,14 @@ fn a_source_that_was_taken_is_removed_and_one_that_changed_meanwhile_is_not_lost
 fn a_run_that_was_interrupted_goes_on_when_the_agent_starts_whatever_the_schedule_says() {
     let setting = Setting::new();
     write(&setting.world.at_server("in/a"), &content(5_000_000));
-    let job = |rate_max: Option<BitRate>| {
+    let job = |rate_max: Option<RateLimit>| {
         let mut job = setting.download();
         job.times.schedule = Schedule::every("24 h").expect("a time");
         let world = setting.world.clone();
         job.make = Box::new(move || {
             let mut job = world.download("in", &world.here("in"));
-            job.moving.rate_max = rate_max;
+            job.moving.rate_max.clone_from(&rate_max);
+            let rate_max = rate_max.clone();
             Ok(Making { job, rate_max })
         });
         job

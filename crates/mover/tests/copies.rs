@@ -123,7 +123,7 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
     write(&world.here("a"), &bytes);
     let job = || {
         let mut job = world.upload(&world.here("a"), "copy");
-        job.moving.rate_max = Some(BitRate::mbit(200));
+        job.moving.rate_max = Some(BitRate::mbit(200).into());
         job
     };
     let first = world.run_until(job(), 8_000_000);
@@ -149,7 +149,7 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
 
     let job = || {
         let mut job = world.download("copy", &world.here("back"));
-        job.moving.rate_max = Some(BitRate::mbit(200));
+        job.moving.rate_max = Some(BitRate::mbit(200).into());
         job
     };
     let first = world.run_until(job(), 8_000_000);
@@ -194,7 +194,7 @@ fn a_part_of_another_content_is_not_gone_on_with() {
     write(&world.here("a"), &content(8_000_000));
     let job = || {
         let mut job = world.upload(&world.here("a"), "copy");
-        job.moving.rate_max = Some(BitRate::mbit(100));
+        job.moving.rate_max = Some(BitRate::mbit(100).into());
         job
     };
     let first = world.run_until(job(), 4_000_000);
@@ -218,7 +218,7 @@ fn a_part_of_another_content_is_not_gone_on_with() {
     let first = world.run_until(
         {
             let mut job = world.upload(&world.here("a"), "again");
-            job.moving.rate_max = Some(BitRate::mbit(100));
+            job.moving.rate_max = Some(BitRate::mbit(100).into());
             job
         },
         4_000_000,

@@ -34,7 +34,7 @@ fn interrupted_upload(server: &Scripted) -> Vec<String> {
         job
     };
     let slow = units::BitRate::mbit(40);
-    let first = world.run_until(job(Some(slow)), 1_000_000);
+    let first = world.run_until(job(Some(slow.into())), 1_000_000);
     assert!(first.summary.is_interrupted);
     // The server may still take what is on its way.
     let is_over = (0..500).any(|_| {

@@ -43,7 +43,7 @@ fn an_interrupted_run_is_gone_on_with_by_what_is_missing() {
     let film = content(SIZE);
     server.put("film", &film);
     let mut job = download(&world, &server);
-    job.moving.rate_max = Some("400 Mbit/s".parse().expect("a rate"));
+    job.moving.rate_max = Some("400 Mbit/s".parse().expect("a limit"));
     let first = world.run_until(job, SIZE as u64 / 2);
     assert!(first.summary.is_interrupted);
     assert!(!world.here("film").exists());
@@ -62,7 +62,7 @@ fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
     let server = Scripted::start(Manners::default());
     server.put("film", &content(SIZE));
     let mut job = download(&world, &server);
-    job.moving.rate_max = Some("400 Mbit/s".parse().expect("a rate"));
+    job.moving.rate_max = Some("400 Mbit/s".parse().expect("a limit"));
     let first = world.run_until(job, SIZE as u64 / 2);
     assert!(first.summary.is_interrupted);
     let mut other = content(SIZE);

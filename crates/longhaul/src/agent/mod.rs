@@ -151,7 +151,7 @@ fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
             job.plan.removes_source = config.removes_source;
             Ok(Making {
                 job,
-                rate_max: order.common.bwlimit,
+                rate_max: order.common.bwlimit.clone(),
             })
         }),
     })

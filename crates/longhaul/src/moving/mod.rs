@@ -13,10 +13,11 @@ use indicatif::MultiProgress;
 use mover::{
     job::Job,
     journal::{Journal, JournalError},
+    limit::RateLimit,
     plan::{Note, Purpose},
     run::{Progress, Summary},
 };
-use units::{BitRate, parse_duration};
+use units::parse_duration;
 
 pub(crate) use self::settings::Settings;
 use self::{
@@ -44,9 +45,9 @@ pub(crate) struct Common {
     /// Have no more connections to any server than this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     connections: Option<u16>,
-    /// Send and receive no faster than this
-    #[arg(long, value_name = "RATE")]
-    pub(crate) bwlimit: Option<BitRate>,
+    /// Send and receive no faster than this; by the clock with a timetable: '08:00,10M 18:30,off'
+    #[arg(long, value_name = "RATE|TIMETABLE")]
+    pub(crate) bwlimit: Option<RateLimit>,
     /// Give a transfer up, and try again, when nothing has moved for this long
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     stall_timeout: Duration,
@@ -199,7 +200,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     let near = start_near(&mut ways, scheme)?;
     share_gateways(&mut settings);
     let bars = MultiProgress::new();
-    let first = Progress::new(orders[0].common.bwlimit);
+    let first = Progress::new(orders[0].common.bwlimit.clone());
     let is_alone = orders.len() == 1;
     let mut running = Vec::new();
     let mut broken = Vec::new();

@@ -15,7 +15,6 @@ use mover::{
     plan::{self, Purpose},
     sharing::Sharing,
 };
-use units::BitRate;
 
 use super::{Order, Writing, calls::Words};
 use crate::{exit, filters::now_unix_s, way::Access};
@@ -76,11 +75,6 @@ impl Settings {
     }
 
     fn read_one(order: &Order<'_>, number: usize, count: usize) -> anyhow::Result<Self> {
-        let is_zero = |rate: BitRate| rate.as_bytes_per_s() == 0.0;
-        exit::ensure(
-            !order.common.bwlimit.is_some_and(is_zero),
-            "--bwlimit 0 would move nothing",
-        )?;
         exit::ensure(
             !order.common.stall_timeout.is_zero(),
             "--stall-timeout must be more than nothing",
@@ -236,7 +230,7 @@ impl Settings {
             },
             moving: Moving {
                 resumes: order.resumes(),
-                rate_max: common.bwlimit,
+                rate_max: common.bwlimit.clone(),
                 ..order.writing.map(moving).unwrap_or_default()
             },
             sharing: self.sharing,

@@ -21,7 +21,6 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
     time::sleep,
 };
-use units::BitRate;
 
 use super::{
     calls::{Caller, Calls},
@@ -34,6 +33,7 @@ use super::{
 use crate::{
     job::Job,
     journal::Journal,
+    limit::RateLimit,
     plan::{Note, Result as Became, Tally},
     run::{self, Progress},
 };
@@ -63,7 +63,7 @@ pub struct Making {
     /// What is moved, and how.
     pub job: Job,
     /// Most bytes a second.
-    pub rate_max: Option<BitRate>,
+    pub rate_max: Option<RateLimit>,
 }
 
 /// An agent cannot work.
@@ -277,7 +277,7 @@ impl Resident {
         let started_unix_ms = started.timestamp_millis();
         let noted = self.on_disk(move |it| it.started(started_unix_ms)).await;
         let made = noted.and_then(|()| (self.job.make)());
-        let rate_max = made.as_ref().ok().and_then(|it| it.rate_max);
+        let rate_max = made.as_ref().ok().and_then(|it| it.rate_max.clone());
         let progress = Arc::new(Progress::new(rate_max));
         let started_unix_s = started.timestamp();
         self.status

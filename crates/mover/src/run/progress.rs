@@ -8,8 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chrono::Timelike as _;
 use tokio::time::sleep_until;
 use units::{BitRate, ByteCount};
+
+use crate::limit::RateLimit;
 
 /// Bytes that all lanes of a job have moved, and the bound on their rate.
 #[derive(Debug)]
@@ -21,14 +24,14 @@ pub struct Progress {
 /// A bound on a rate, which several jobs may share.
 #[derive(Debug)]
 struct Pace {
-    rate_max: Option<BitRate>,
+    rate_max: Option<RateLimit>,
     /// When the line that the bound allows is free again.
     free_at: Mutex<Option<Instant>>,
 }
 
 impl Progress {
     /// Nothing has moved.
-    pub fn new(rate_max: Option<BitRate>) -> Self {
+    pub fn new(rate_max: Option<RateLimit>) -> Self {
         Self::at(Arc::new(Pace {
             rate_max,
             free_at: Mutex::new(None),
@@ -65,8 +68,10 @@ impl Progress {
 
     /// Bytes of one read, so that a low rate does not let the connection rest for long.
     pub(super) fn step_bytes(&self) -> usize {
-        let rate_max = self.pace.rate_max;
-        let rate_bytes = rate_max.map(|it| it.as_bytes_per_s() * STEP.as_secs_f64());
+        let rate_bytes = self
+            .pace
+            .rate_max()
+            .map(|it| it.as_bytes_per_s() * STEP.as_secs_f64());
         rate_bytes.map_or(STEP_BYTES_MAX, |it| (it as usize).clamp(1, STEP_BYTES_MAX))
     }
 
@@ -79,9 +84,19 @@ impl Progress {
 }
 
 impl Pace {
+    /// What holds now.
+    fn rate_max(&self) -> Option<BitRate> {
+        let limit = self.rate_max.as_ref()?;
+        let minute = match limit.changes() {
+            true => minute_of_day(),
+            false => 0,
+        };
+        limit.at(minute)
+    }
+
     /// Takes the line for so many bytes. Returns when it is free again.
     fn take(&self, bytes: usize) -> Option<Instant> {
-        let takes = self.rate_max?.time_to_send(ByteCount::new(bytes as u64));
+        let takes = self.rate_max()?.time_to_send(ByteCount::new(bytes as u64));
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         // Time that nobody used is not saved up.
@@ -90,6 +105,12 @@ impl Pace {
         *free_at = Some(ends);
         Some(ends)
     }
+}
+
+/// In the zone of this machine.
+fn minute_of_day() -> u16 {
+    let now = chrono::Local::now().time();
+    u16::try_from(now.num_seconds_from_midnight() / 60).unwrap_or_default()
 }
 
 /// Longest time that the bound on the rate makes of one read.

@@ -136,7 +136,7 @@ impl World {
     /// Runs a job to its end, or until `after` bytes have moved.
     pub(crate) fn run_until(&self, job: Job, after: u64) -> Copied {
         let journal = Journal::open(&self.folder.path().join("state"), "job").expect("a journal");
-        let progress = Arc::new(Progress::new(job.moving.rate_max));
+        let progress = Arc::new(Progress::new(job.moving.rate_max.clone()));
         let moved = progress.clone();
         let enough = async move {
             while moved.moved_bytes() < after {
