@@ -206,6 +206,10 @@ fn what_was_taken_is_not_taken_again_after_a_restart_though_the_destination_has_
     let agent = setting.start(vec![setting.download()]);
     wait("both were called for", || setting.calls().len() == 2);
     assert!(has(&here.join("a"), b"one"));
+    let run = "\"event\":\"run\",\"moved\":2";
+    wait("the run has ended", || {
+        setting.history("down").contains(run)
+    });
     agent.kill();
     fs::remove_file(here.join("a")).expect("there");
     let agent = setting.start(vec![setting.download()]);
@@ -215,12 +219,16 @@ fn what_was_taken_is_not_taken_again_after_a_restart_though_the_destination_has_
     let mut calls = setting.calls();
     calls.sort();
     assert_eq!(calls, ["a", "b", "c"]);
+    let called = "\"event\":\"called\",\"path\":\"c\",\"result\":\"done\"";
+    wait("the call has ended", || {
+        setting.history("down").contains(called)
+    });
     agent.end();
     let text = setting.history("down");
     for expected in [
         "\"event\":\"copied\",\"path\":\"a\",\"bytes\":3",
-        "\"event\":\"called\",\"path\":\"c\",\"result\":\"done\"",
-        "\"event\":\"run\",\"moved\":2",
+        called,
+        run,
     ] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
