@@ -123,6 +123,8 @@ def copy(world, film, running, folder):
     for number, (server, _) in enumerate(running):
         with open(server.file(f"{folder}{number}/film.mxf"), "rb") as file:
             assert hashlib.file_digest(file, "sha256").hexdigest() == expected, server.name
+    for server in {server.home: server for server, _ in running}.values():
+        server.empty()
     assert len(results) == len(running)
     assert all(said["moved"] == 1 and said["failed"] == 0 for said, _ in results.values()), results
     return [results[url.rstrip("/").replace(":21/", "/")][1] for url in places]

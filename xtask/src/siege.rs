@@ -53,11 +53,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         }
         Siege::Link => {
-            let line = "test --release -p link --test adversary -- --ignored --nocapture";
+            let line =
+                "test --release -p link --features sim --test adversary -- --ignored --nocapture";
             cargo(line.split(' '))
         }
         Siege::Peer { cases, seed } => {
-            let line = "test --release -p link --test siege_peer -- --nocapture";
+            let line = "test --release -p link --features sim --test siege_peer -- --nocapture";
             let mut command = cargo(line.split(' '));
             command
                 .env("SIEGE_CASES", cases.to_string())
