@@ -32,6 +32,20 @@ pub struct Reloads {
     pub taken: Box<dyn Fn(&Config) + Send + Sync>,
 }
 
+impl Reloads {
+    /// Those of a gateway that keeps its configuration. It runs as long as the sender is kept.
+    pub fn never(config: &Config) -> (Self, mpsc::Sender<()>) {
+        let (orders, ordered) = mpsc::channel(1);
+        let same = config.clone();
+        let reloads = Self {
+            orders: ordered,
+            load: Box::new(move || Ok(same.clone())),
+            taken: Box::new(|_| {}),
+        };
+        (reloads, orders)
+    }
+}
+
 /// An order with an answer.
 pub(crate) type Request = oneshot::Sender<Outcome>;
 

@@ -126,13 +126,7 @@ impl Near {
             // A dropped sender ends it, too.
             let _ = ended.await;
         };
-        let (orders, ordered) = mpsc::channel(1);
-        let same = config.clone();
-        let reloads = Reloads {
-            orders: ordered,
-            load: Box::new(move || Ok(same.clone())),
-            taken: Box::new(|_| {}),
-        };
+        let (reloads, orders) = Reloads::never(&config);
         let running = tokio::spawn(daemon::run(config, bound, reloads, shutdown));
         Ok(Self {
             doors,

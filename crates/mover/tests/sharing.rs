@@ -27,6 +27,7 @@ use gateway::{
 use link::Identity;
 use mover::{
     job::Job,
+    journal::Journal,
     location::Scheme,
     near::{Near, Peer},
     run::{Progress, Summary, run},
@@ -62,13 +63,7 @@ impl Gateways {
         let endpoint = bound.link.local_addr().expect("bound");
         let admin = bound.admin.as_ref().expect("an admin address");
         let far_admin = admin.local_addr().expect("bound");
-        let (orders, ordered) = mpsc::channel(1);
-        let same = config.clone();
-        let reloads = Reloads {
-            orders: ordered,
-            load: Box::new(move || Ok(same.clone())),
-            taken: Box::new(|_| {}),
-        };
+        let (reloads, orders) = Reloads::never(&config);
         tokio::spawn(daemon::run(config, bound, reloads, std::future::pending()));
         let peer = Peer::parse(&format!("{far}@{endpoint}")).expect("a peer");
         let near = Near::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
@@ -110,13 +105,23 @@ impl Gateways {
 
 /// Runs jobs at the same time; returns what each came to, and how long it took.
 async fn run_all(jobs: Vec<Job>) -> Vec<(Summary, Duration)> {
+    run_with(jobs, |_| None).await
+}
+
+/// The same, with a journal for each.
+async fn run_with(
+    jobs: Vec<Job>,
+    journal: impl Fn(usize) -> Option<Journal>,
+) -> Vec<(Summary, Duration)> {
     let begun = Instant::now();
     let running: Vec<_> = jobs
         .into_iter()
-        .map(|job| {
+        .enumerate()
+        .map(|(number, job)| {
+            let journal = journal(number);
             tokio::spawn(async move {
                 let progress = Arc::new(Progress::new(None));
-                let ended = run(job, None, progress, std::future::pending(), |note, _| {
+                let ended = run(job, journal, progress, std::future::pending(), |note, _| {
                     if let Some(note) = note {
                         println!("{note:?}");
                     }
@@ -183,7 +188,7 @@ async fn where_the_sending_job_breaks_off_another_one_goes_on() {
     let servers = [(); 3].map(|()| Scripted::start(Manners::default()));
     // Whichever sends: it is one of these.
     for server in &servers {
-        server.state().breaks_after = Some(SIZE / 2);
+        server.state().breaks_after = [SIZE / 2].into();
     }
     let servers: Vec<&Scripted> = servers.iter().collect();
     let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
@@ -194,6 +199,32 @@ async fn where_the_sending_job_breaks_off_another_one_goes_on() {
     let crossed = gateways.crossed_bytes() as f64 / SIZE as f64;
     println!("{crossed} times the file");
     assert!((1.0..2.0).contains(&crossed), "{crossed} times the file");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_part_that_was_gone_on_with_is_not_thrown_away_by_the_next_break() {
+    let world = World::new();
+    let film = content(SIZE);
+    fs::write(world.here("film"), &film).expect("room");
+    let gateways = Gateways::start(&world.here(""), &spool(&world.here("")));
+    let servers = [(); 2].map(|()| Scripted::start(Manners::default()));
+    for server in &servers {
+        server.state().breaks_after = [SIZE / 2, SIZE / 4].into();
+    }
+    let servers: Vec<&Scripted> = servers.iter().collect();
+    let jobs = gateways.jobs(&world, &world.here("film"), &servers);
+    let folder = world.here("journals");
+    let journal = |number: usize| Journal::open(&folder, &number.to_string()).ok();
+    let ended = run_with(jobs, journal).await;
+    for (server, (summary, _)) in servers.iter().zip(&ended) {
+        assert_eq!(summary.tally.moved, 1, "{summary:?}");
+        assert!(server.content("film").is_some_and(|it| it == film));
+        let verbs = server.state().verbs.clone();
+        let count = |verb: &str| verbs.iter().filter(|it| *it == verb).count();
+        assert_eq!(count("STOR"), 3, "{verbs:?}");
+        // Two uploads go on, and before each the end of the part is read.
+        assert_eq!(count("REST"), 4, "{verbs:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

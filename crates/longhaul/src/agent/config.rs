@@ -392,7 +392,7 @@ fn problem(at: &Spanned<DeValue<'_>>, message: &str) -> Problem {
 }
 
 /// Flags that only a command line has.
-const NOT_FOR_JOBS: [&str; 2] = ["dry_run", "json"];
+const NOT_FOR_JOBS: [&str; 3] = ["dry_run", "json", "progress"];
 
 const NAME_BYTES_MAX: usize = 64;
 

@@ -150,7 +150,7 @@ impl Common {
         match self.json {
             true => Manner::Json,
             false if is_seen() => Manner::Bar,
-            false if self.progress => Manner::Lines,
+            false if self.progress && !output::is_quiet() => Manner::Lines,
             false => Manner::Result,
         }
     }

@@ -206,6 +206,7 @@ impl Lane {
             source: &mut self.source,
             destination: &mut self.destination,
             moved_bytes,
+            has_begun: false,
         }
     }
 

@@ -5,7 +5,7 @@ mod spooled;
 
 use std::sync::Arc;
 
-use ftp::{listing::Precision, reply::Code};
+use ftp::listing::Precision;
 
 use super::{
     end::{End, Reader, compare_hashes},
@@ -28,6 +28,8 @@ pub(super) struct Mover<'a> {
     pub(super) destination: &'a mut End,
     /// Counts what has moved, also if the move fails.
     pub(super) moved_bytes: &'a mut u64,
+    /// A server has said that the upload begins, or bytes have moved.
+    pub(super) has_begun: bool,
 }
 
 /// The names of a file while it is moved.
@@ -50,7 +52,9 @@ impl Mover<'_> {
         let is_resumable = journal.is_some();
         let copied = match self.copy(&names, &overlap, &facts, journal.as_ref()).await {
             // A server that does not begin at an offset is given the whole file.
-            Err(error) if overlap.length > 0 && *self.moved_bytes == 0 && is_no_offset(&error) => {
+            Err(TaskError::Server(ServerError::Refused { .. }))
+                if overlap.length > 0 && !self.has_begun =>
+            {
                 self.copy(&names, &Overlap::default(), &facts, journal.as_ref())
                     .await
             }
@@ -228,6 +232,7 @@ impl Mover<'_> {
             writer.write(&bytes[..count]).await?;
             length += count as u64;
             *self.moved_bytes += count as u64;
+            self.has_begun = true;
             self.shared.progress.moved(count).await;
             if length - synced_bytes >= SYNC_BYTES
                 && let (Some(journal), Some(origin)) = (journal, facts.origin())
@@ -337,14 +342,6 @@ struct Copied {
     is_spooled: bool,
 }
 
-/// Whether a server has refused to begin in the midst of a file, and not to go on.
-fn is_no_offset(error: &TaskError) -> bool {
-    match error {
-        TaskError::Server(ServerError::Refused { reply, .. }) => reply.code() != BROKEN_OFF,
-        _ => false,
-    }
-}
-
 /// What is known of the source.
 struct Facts {
     size_bytes: Option<u64>,
@@ -427,9 +424,6 @@ async fn on_journal<T: Send + 'static>(
     done.inspect_err(|error| tracing::warn!(%error, "the journal cannot be used"))
         .ok()
 }
-
-/// The data connection was closed, and the transfer aborted (RFC 959 section 4.2).
-const BROKEN_OFF: Code = Code(426);
 
 /// What is compared where a part is resumed.
 const OVERLAP_BYTES: u64 = 64 * 1024;

@@ -1,7 +1,7 @@
 //! An FTP server that misbehaves as a test wants: real ones do so at moments that no test can choose.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, MutexGuard},
@@ -54,8 +54,8 @@ pub(crate) struct State {
     /// Transfers behind which another one was commanded already.
     pub(crate) ahead: usize,
     pub(crate) connections: usize,
-    /// The next upload is broken off after so many bytes.
-    pub(crate) breaks_after: Option<usize>,
+    /// The next uploads are broken off after so many bytes.
+    pub(crate) breaks_after: VecDeque<usize>,
 }
 
 impl Scripted {
@@ -314,7 +314,7 @@ impl Connection {
             return;
         }
         thread::sleep(self.manners.stalls);
-        let breaks_after = self.state().breaks_after.take();
+        let breaks_after = self.state().breaks_after.pop_front();
         let mut taken = (&data).take(breaks_after.unwrap_or(usize::MAX) as u64);
         let is_whole = taken.read_to_end(&mut content).is_ok() && breaks_after.is_none();
         drop(data);
@@ -322,7 +322,8 @@ impl Connection {
             .files
             .insert(path, (content, "20200101000000".to_owned()));
         self.note_ahead();
-        self.say(if is_whole { "226 done" } else { "426 broken" });
+        // As Pure-FTPd has it, and ProFTPD.
+        self.say(if is_whole { "226 done" } else { "451 broken" });
         if self.manners.babbles {
             self.say("226 done, really");
         }

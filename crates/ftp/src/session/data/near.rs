@@ -84,8 +84,6 @@ pub struct NearData {
     quiet_checks: u32,
     quiet_since: Progress,
     stall: Stall,
-    /// Since the client's end was passed on.
-    stalls_handed_over: u32,
     timers: Timers<Timer>,
     outputs: Outputs<Event>,
 }
@@ -163,7 +161,6 @@ impl NearData {
             quiet_checks: 0,
             quiet_since: Progress::default(),
             stall: Stall::new(setup.stall_timeout),
-            stalls_handed_over: 0,
             timers: Timers::default(),
             outputs: Outputs::default(),
         };
@@ -518,20 +515,16 @@ impl NearData {
         self.timers.set(Timer::Quiet, now + QUIET_CHECK);
     }
 
-    /// Whether all of an upload is on its way: from then on the far side alone sees whether it moves.
-    fn is_handed_over(&self) -> bool {
-        self.outbound == Outbound::Finished && self.direction == Some(Direction::Upload)
-    }
-
     fn check_stall(&mut self, now: Duration, progress: Progress) {
-        let stalled = self.stall.check(progress);
-        let is_patient = self.is_handed_over() && self.stalls_handed_over < HANDED_OVER_STALLS_MAX;
+        let is_on_its_way =
+            self.outbound == Outbound::Finished && self.direction == Some(Direction::Upload);
+        let stalled = match is_on_its_way {
+            true => self.stall.check_patiently(progress),
+            false => self.stall.check(progress),
+        };
         match stalled {
-            Some(why) if !is_patient => self.break_off(why),
-            stalled => {
-                self.stalls_handed_over += u32::from(stalled.is_some());
-                self.timers.set(Timer::Stall, self.stall.next(now));
-            }
+            Some(why) => self.break_off(why),
+            None => self.timers.set(Timer::Stall, self.stall.next(now)),
         }
     }
 
@@ -559,9 +552,6 @@ impl NearData {
         }
     }
 }
-
-/// An upload that is on its way may take so many times the stall timeout: it may come from a spool beside a slow server.
-const HANDED_OVER_STALLS_MAX: u32 = 24;
 
 /// Time for the client to connect from the reply that says where, as long as vsftpd's accept_timeout.
 pub const EXPIRY: Duration = Duration::from_secs(60);

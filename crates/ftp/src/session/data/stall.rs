@@ -9,6 +9,8 @@ use super::Progress;
 pub(super) struct Stall {
     timeout: Duration,
     since: Progress,
+    /// Patient looks when nothing had moved.
+    rests: u32,
 }
 
 impl Stall {
@@ -17,6 +19,7 @@ impl Stall {
         Self {
             timeout,
             since: Progress::default(),
+            rests: 0,
         }
     }
 
@@ -33,4 +36,15 @@ impl Stall {
         let seconds = self.timeout.as_secs();
         is_stalled.then(|| format!("nothing has moved for {seconds} s"))
     }
+
+    /// The same of an upload that is on its way: the other side alone sees whether it moves, and it may come from a spool
+    /// beside a slow server. `Some` only after [`RESTS_MAX`] looks.
+    pub(super) fn check_patiently(&mut self, progress: Progress) -> Option<String> {
+        let stalled = self.check(progress)?;
+        self.rests += 1;
+        (self.rests > RESTS_MAX).then_some(stalled)
+    }
 }
+
+/// A day, where the timeout is an hour.
+const RESTS_MAX: u32 = 24;

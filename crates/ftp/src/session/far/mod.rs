@@ -56,7 +56,7 @@ pub struct FarSession {
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
     unbound: Option<(CommandId, TransferId, bool)>,
-    /// The server has said so.
+    /// The server has taken the user's log-in.
     is_logged_in: bool,
     /// A request for a spool that the caller is to answer.
     spooling: Option<CommandId>,

@@ -74,6 +74,7 @@ impl Mover<'_> {
         let mut writer = self.destination.write(&names.part, begin).await?;
         // One whose server is not there yet would keep the bytes from the others.
         writer.begun().await?;
+        self.has_begun = true;
         let Some(fill) = share.claim(answer) else {
             writer.finish_from_spool().await?;
             *self.moved_bytes += end - begin;
