@@ -10,6 +10,7 @@ use std::{
 };
 
 use gateway::tls::Verify as VerifyTls;
+use md5::{Digest as _, Md5};
 use mover::{
     location::{Scheme, Server as Place},
     server::{Dial, Password, Route},
@@ -30,6 +31,8 @@ pub(crate) struct Manners {
     pub(crate) leaves_at_once: bool,
     /// Each upload is followed by a reply that nothing asked for.
     pub(crate) babbles: bool,
+    /// Makes MD5 hashes, of the file with this byte behind it.
+    pub(crate) hashes: Option<&'static [u8]>,
     /// Takes nothing of an upload for so long,
     pub(crate) stalls: Duration,
     /// and names no port for as long.
@@ -195,6 +198,7 @@ impl Connection {
             "STOR" => self.store(path),
             "RETR" => self.retrieve(&path),
             "LIST" | "MLSD" => self.list(verb, &path),
+            "XMD5" => self.hash(&path),
             "SIZE" => self.fact(&path, |(content, _)| content.len().to_string()),
             "MDTM" if !argument.starts_with("20") => self.fact(&path, |(_, time)| time.clone()),
             "MFMT" => {
@@ -234,14 +238,35 @@ impl Connection {
             Some(_) => "",
             None => " MLST type*;size*;modify*;\r\n",
         };
+        let hashes = match self.manners.hashes {
+            Some(_) => " XMD5\r\n",
+            None => "",
+        };
         self.say(&format!(
-            "211-can\r\n{listing} SIZE\r\n MDTM\r\n MFMT\r\n REST STREAM\r\n EPSV\r\n211 end"
+            "211-can\r\n{listing}{hashes} SIZE\r\n MDTM\r\n MFMT\r\n REST STREAM\r\n EPSV\r\n211 end"
         ));
     }
 
     fn fact(&mut self, path: &str, fact: impl Fn(&(Vec<u8>, String)) -> String) {
         let found = self.state().files.get(path).map(fact);
         self.say(&found.map_or("550 no such file".to_owned(), |it| format!("213 {it}")));
+    }
+
+    fn hash(&mut self, path: &str) {
+        let behind = self.manners.hashes;
+        let hash = self
+            .state()
+            .files
+            .get(path)
+            .zip(behind)
+            .map(|(file, behind)| {
+                let digest = Md5::digest([&file.0[..], behind].concat());
+                digest
+                    .iter()
+                    .map(|it| format!("{it:02X}"))
+                    .collect::<String>()
+            });
+        self.say(&hash.map_or("550 no hash".to_owned(), |it| format!("250 {it}")));
     }
 
     fn listen(&mut self, verb: &str) {

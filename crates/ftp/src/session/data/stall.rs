@@ -48,3 +48,23 @@ impl Stall {
 
 /// A day, where the timeout is an hour.
 const RESTS_MAX: u32 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patient_look_outlives_a_day_of_rest_and_no_more() {
+        let mut stall = Stall::new(Duration::from_secs(3600));
+        let moved = Progress {
+            outbound_bytes: 1,
+            ..Progress::default()
+        };
+        assert_eq!(stall.check_patiently(moved), None);
+        for _ in 0..RESTS_MAX {
+            assert_eq!(stall.check_patiently(moved), None);
+        }
+        assert!(stall.check_patiently(moved).is_some());
+        assert!(stall.check(moved).is_some(), "who is not patient is told");
+    }
+}

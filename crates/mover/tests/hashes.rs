@@ -1,0 +1,80 @@
+//! What is known of a file's content: by hashes that the server makes, else by reading it back.
+
+mod common;
+
+use std::fs;
+
+use common::{
+    Copied, World, content,
+    scripted::{Manners, Scripted},
+};
+use mover::{
+    job::Verify,
+    plan::{Proof, Result as Became},
+};
+
+/// Copies a file to a server, or from there, and compares its content. Returns what was said, and the server's verbs.
+fn copy(manners: Manners, is_upload: bool) -> (Copied, Vec<String>) {
+    let world = World::new();
+    let server = Scripted::start(manners);
+    let film = content(100_000);
+    let mut job = if is_upload {
+        fs::write(world.here("film"), &film).expect("room");
+        world.upload_by(server.dial(), &world.here("film"), "film")
+    } else {
+        server.put("film", &film);
+        world.download_by(server.dial(), "film", &world.here("film"))
+    };
+    job.moving.verify = Verify::Hash;
+    job.plan.retries = 0;
+    let copied = world.run(job);
+    let verbs = server.state().verbs.clone();
+    (copied, verbs)
+}
+
+fn proof(copied: &Copied) -> Option<Proof> {
+    copied.notes.iter().find_map(|note| match note.result {
+        Became::Moved(_, proof) => Some(proof),
+        _ => None,
+    })
+}
+
+fn count(verbs: &[String], verb: &str) -> usize {
+    verbs.iter().filter(|it| *it == verb).count()
+}
+
+#[test]
+fn a_hash_of_the_server_proves_what_it_has() {
+    for is_upload in [true, false] {
+        let manners = Manners {
+            hashes: Some(b""),
+            ..Manners::default()
+        };
+        let (copied, verbs) = copy(manners, is_upload);
+        assert_eq!(proof(&copied), Some(Proof::Hash), "{:?}", copied.notes);
+        assert_eq!(count(&verbs, "XMD5"), 1, "{verbs:?}");
+        let reads = if is_upload { 0 } else { 1 };
+        assert_eq!(count(&verbs, "RETR"), reads, "nothing is read back");
+    }
+}
+
+#[test]
+fn another_hash_is_no_copy() {
+    for is_upload in [true, false] {
+        let manners = Manners {
+            hashes: Some(b"x"),
+            ..Manners::default()
+        };
+        let (copied, _) = copy(manners, is_upload);
+        assert_eq!(proof(&copied), None);
+        let said = copied.failures().concat();
+        assert!(said.contains("reads back other bytes"), "{said}");
+    }
+}
+
+#[test]
+fn without_hashes_the_content_is_read_back() {
+    let (copied, verbs) = copy(Manners::default(), true);
+    assert_eq!(proof(&copied), Some(Proof::Content));
+    assert_eq!(count(&verbs, "RETR"), 1);
+}
