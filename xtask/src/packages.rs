@@ -28,6 +28,7 @@ pub(crate) const TEST: &[Need] = &[
     need("ip", "iproute2"),
     need("chromium", "chromium"),
     need("openssl", "openssl"),
+    need("nats-server", "nats-server"),
 ];
 
 /// Movers that plans compare with, and what opens a report.
@@ -64,6 +65,7 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("openssl", "openssl"),
     need("systemctl", "systemd"),
     need("nsenter", "util-linux"),
+    need("nats-server", "nats-server"),
 ];
 
 /// What a fuzz target is linked with, beside a C compiler.

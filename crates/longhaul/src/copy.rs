@@ -55,6 +55,14 @@ pub(crate) struct Args {
     common: Common,
 }
 
+/// The same in other words than those of the command line: of a file, or of another machine.
+#[derive(clap::Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+pub(crate) struct Line {
+    #[command(flatten)]
+    pub(crate) copy: Args,
+}
+
 impl Args {
     /// One for each destination.
     pub(crate) fn orders(&self) -> anyhow::Result<Vec<Order<'_>>> {

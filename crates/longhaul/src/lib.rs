@@ -15,11 +15,13 @@ mod eval;
 mod exit;
 mod filters;
 mod gateway;
+mod jobs;
 mod keygen;
 mod laboratory;
 mod logging;
 mod ls;
 mod moving;
+mod nears;
 mod output;
 mod probe;
 mod pubkey;
@@ -59,6 +61,7 @@ enum Command {
     Check(check::Args),
     Ls(ls::Args),
     Agent(agent::Args),
+    Jobs(jobs::Args),
     #[command(hide = true)]
     Launch(agent::launch::Args),
     Gateway(gateway::Args),
@@ -93,6 +96,7 @@ pub fn run() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Agent(args) => agent::run(&args),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Launch(args) => Ok(agent::launch::run(&args)),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),

@@ -51,7 +51,7 @@ impl Site {
 }
 
 /// A file or directory, and what becomes of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Root {
     /// At the source.
     pub source: Vec<u8>,
@@ -60,7 +60,7 @@ pub struct Root {
 }
 
 /// Where a root goes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Target {
     path: Vec<u8>,
     /// A file goes into the directory that `path` names; a directory becomes that one.
@@ -150,6 +150,43 @@ impl Job {
     pub fn destination(&self, root: usize, below: &plan::RelativePath) -> Location {
         let path = self.destination_path(root, below);
         self.destination.location(path)
+    }
+
+    /// Leaves these files alone to be moved, each by its root and its path below that.
+    ///
+    /// # Panics
+    /// If the job has no such root.
+    pub fn narrow(&mut self, files: &[(usize, plan::RelativePath)]) {
+        let roots = files.iter().map(|(root, below)| {
+            let Some(name) = below.names().last() else {
+                return self.roots[*root].clone();
+            };
+            let target = Target::new(self.destination_path(*root, below), name.clone());
+            // What has the file's name was looked at when the file was found.
+            target.found(false);
+            Root {
+                source: self.source_path(*root, below),
+                destination: target,
+            }
+        });
+        self.roots = roots.collect();
+    }
+
+    /// What the files of the job are called at the destination until they are whole. A file that is a root of its own may go
+    /// into a directory with the root's name, or become that name: both are told.
+    pub fn parts(&self) -> Vec<Vec<u8>> {
+        let roots = self.roots.iter().flat_map(|root| {
+            let target = &root.destination;
+            let mut names = vec![target.file()];
+            if target.needs_look() {
+                names.push(join(&target.path, &target.name_if_file));
+            }
+            names
+                .into_iter()
+                .map(|name| self.moving.partial(&root.source, &name))
+                .collect::<Vec<_>>()
+        });
+        roots.collect()
     }
 
     /// The source's path of something below a root.

@@ -19,7 +19,7 @@ use toml::{
 };
 use units::parse_duration;
 
-use crate::copy;
+use crate::copy::{self, Line};
 
 /// A checked file.
 pub(super) struct Config {
@@ -58,14 +58,6 @@ pub(super) struct Place {
 struct Problem {
     span: Range<usize>,
     message: String,
-}
-
-/// The flags of `longhaul copy`.
-#[derive(Parser)]
-#[command(no_binary_name = true, disable_help_flag = true)]
-struct Line {
-    #[command(flatten)]
-    copy: copy::Args,
 }
 
 type Table<'a> = BTreeMap<String, (Range<usize>, &'a Spanned<DeValue<'a>>)>;

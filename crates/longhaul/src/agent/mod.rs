@@ -4,7 +4,6 @@ mod config;
 pub(crate) mod launch;
 
 use std::{
-    collections::HashMap,
     env,
     ffi::OsString,
     path::{Path, PathBuf},
@@ -13,16 +12,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mover::{
-    agent::{self, AgentJob, Caller, Making, Status},
-    near::Near,
-};
+use mover::agent::{self, AgentJob, Caller, Making, Status};
 
 use self::config::{Config, JobConfig};
 use crate::{
     exit,
     filters::now_unix_s,
     moving::{Order, Settings},
+    nears::Nears,
     output,
 };
 
@@ -58,9 +55,6 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Near gateways of this process, by far gateway and key.
-type Nears = HashMap<(String, PathBuf), Near>;
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = Config::load(&args.config).map_err(exit::wrong_use)?;
     // Paths in the file begin where the file is.
@@ -93,7 +87,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
         Some(folder) => folder,
         None => agent::folder().context("there is no home folder: name one by state in [agent]")?,
     };
-    let mut nears = Nears::new();
+    let mut nears = Nears::default();
     let mut jobs = Vec::new();
     for job in config.jobs {
         jobs.push(make(job, &mut nears)?);
@@ -113,9 +107,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
     }
     tracing::info!(jobs = jobs.len(), folder = %folder.display(), "the agent runs");
     agent::run(jobs, &folder, status, exit::interrupted()).await?;
-    for near in nears.into_values() {
-        near.end().await;
-    }
+    nears.end().await;
     tracing::info!("the agent has ended");
     Ok(())
 }
@@ -125,7 +117,9 @@ fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
     let mut settings = Settings::read(&order)?;
     let (mut sources, to) = settings.ends();
     let from = sources.pop().expect("a job has one source");
-    let door = start_near(&mut settings, nears, &config)?;
+    let door = nears
+        .door(&mut settings)
+        .map_err(|error| exit::misuse(format!("{}: {error:#}", config.at)))?;
     let launcher = ["/proc/self/exe", "launch"].map(OsString::from).to_vec();
     let caller = config.on_file.clone().map(|command| Caller {
         command,
@@ -155,35 +149,6 @@ fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
             })
         }),
     })
-}
-
-/// Starts the near gateway that a job needs, or takes the one that another job has started.
-fn start_near(
-    settings: &mut Settings,
-    nears: &mut Nears,
-    config: &JobConfig,
-) -> anyhow::Result<Option<mover::server::Door>> {
-    let Some((peer, key)) = settings.access.peer().cloned() else {
-        return Ok(None);
-    };
-    let id = (format!("{}@{}", peer.public_key, peer.endpoint), key);
-    let scheme = settings.servers().next().map(|it| it.scheme);
-    if let Some(near) = nears.get(&id) {
-        let (their_scheme, their_verify) = near.manner();
-        let is_same = scheme.is_none_or(|it| it == *their_scheme)
-            && settings.access.verify_tls() == their_verify;
-        let at = &config.at;
-        let otherwise = format!(
-            "{at}: another job goes through the same far gateway with another kind of TLS: give this job a key of its own"
-        );
-        exit::ensure(is_same, &otherwise)?;
-        return Ok(Some(near.door(0)));
-    }
-    let near = settings.access.start_near(scheme)?;
-    let near = near.expect("a far gateway is named");
-    let door = near.door(0);
-    nears.insert(id, near);
-    Ok(Some(door))
 }
 
 impl JobConfig {

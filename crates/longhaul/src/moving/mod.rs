@@ -14,6 +14,7 @@ use mover::{
     job::Job,
     journal::{Journal, JournalError},
     limit::RateLimit,
+    location::Location,
     plan::{Note, Purpose},
     run::{Progress, Summary},
 };
@@ -157,6 +158,54 @@ impl Common {
 }
 
 impl Order<'_> {
+    /// The same files, moved by other machines: what only this process could do is refused.
+    pub(crate) fn check_for_workers(&self) -> anyhow::Result<()> {
+        let common = self.common;
+        let is_set = |is_it: fn(&Writing) -> bool| self.writing.is_some_and(is_it);
+        let whole = "workers tell by their log, and by longhaul jobs show";
+        for (is_given, flag, why) in [
+            (common.json, "--json", whole),
+            (common.progress, "--progress", whole),
+            (is_set(|it| it.dry_run), "--dry-run", "use longhaul copy"),
+            (
+                is_set(|it| it.on_file.is_some()),
+                "--on-file",
+                "a worker may be lost between a file and its command",
+            ),
+            (
+                is_set(|it| it.links == Links::Copy),
+                "--links copy",
+                "FTP cannot carry symbolic links",
+            ),
+            (
+                self.makes_empty_directories,
+                "--empty-dirs",
+                "workers make directories for files",
+            ),
+            (
+                common.bwlimit.is_some(),
+                "--bwlimit",
+                "give it to the workers",
+            ),
+        ] {
+            let text = format!("a job of a fleet takes no {flag}: {why}");
+            exit::ensure(!is_given, &text)?;
+        }
+        let ends = self.sources.iter().chain([self.destination]);
+        for end in ends {
+            let is_elsewhere = match Location::parse(end).map_err(exit::wrong_use)? {
+                Location::Local(path) => !path.is_absolute(),
+                Location::Remote(_) => false,
+            };
+            let text = format!(
+                "{}: a worker runs in another folder: name the whole path, which each worker must have",
+                end.display()
+            );
+            exit::ensure(!is_elsewhere, &text)?;
+        }
+        Ok(())
+    }
+
     fn is_dry_run(&self) -> bool {
         self.writing.is_some_and(|it| it.dry_run)
     }

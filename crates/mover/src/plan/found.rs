@@ -402,7 +402,8 @@ impl Planner {
     /// Moves a file whose directory is there.
     pub(super) fn move_now(&mut self, file: File) {
         if self.options.is_dry_run {
-            self.note(&file, Result::Planned(Step::Move));
+            let size_bytes = file.size_bytes;
+            self.note(&file, Result::Planned(Step::Move { size_bytes }));
         } else {
             self.queue.push(Queued::new(Task::Move(file)));
         }

@@ -50,7 +50,10 @@ pub enum Result {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A file would be moved.
-    Move,
+    Move {
+        /// Its bytes, where they are known.
+        size_bytes: Option<u64>,
+    },
     /// A directory would be made.
     Make,
     /// A file or a directory would be deleted.

@@ -1,10 +1,10 @@
-//! Looks at the files of one place, without a job.
+//! Looks at the files of one place, and deletes some, without a job.
 
 use std::io;
 
 use ftp::listing::Entry;
 
-use super::{end::End, failure::TaskError, lane};
+use super::{delete::delete_file, end::End, failure::TaskError, lane};
 use crate::{job::Site, server::ServerError};
 
 /// One place, and a connection to it where that needs one.
@@ -63,6 +63,14 @@ impl Browser {
         take: impl FnMut(Vec<Entry>),
     ) -> Result<u64, BrowseError> {
         Ok(lane::list(&mut self.end, path, false, take).await?)
+    }
+
+    /// Deletes a file.
+    ///
+    /// # Errors
+    /// [`BrowseError`] if the disk or the server refuses, also where there is no such file.
+    pub async fn delete(&mut self, path: &[u8]) -> Result<(), BrowseError> {
+        Ok(delete_file(&mut self.end, path).await?)
     }
 
     /// Takes leave of the server.

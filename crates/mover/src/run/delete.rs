@@ -130,7 +130,7 @@ fn path_of(job: &Job, place: &Place) -> Vec<u8> {
     job.destination_path(place.root, &place.path)
 }
 
-async fn delete_file(end: &mut End, path: &[u8]) -> Result<(), TaskError> {
+pub(super) async fn delete_file(end: &mut End, path: &[u8]) -> Result<(), TaskError> {
     match end {
         End::Local => {
             let path = local(path);

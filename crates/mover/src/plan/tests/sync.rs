@@ -155,8 +155,8 @@ fn a_dry_run_tells_what_a_run_does_and_changes_nothing() {
         trees.run();
         assert_eq!(trees.destination, destination, "seed {seed}");
         assert_eq!((trees.moved, trees.deleted.len()), (0, 0), "seed {seed}");
-        let planned = |step| {
-            let mut told = trees.told(|it| *it == Result::Planned(step));
+        let planned = |is_it: fn(&Step) -> bool| {
+            let mut told = trees.told(|it| matches!(it, Result::Planned(step) if is_it(step)));
             told.sort();
             told
         };
@@ -164,15 +164,19 @@ fn a_dry_run_tells_what_a_run_does_and_changes_nothing() {
         real.run();
         let mut moved = real.told(|it| matches!(it, Result::Moved(..)));
         moved.sort();
-        assert_eq!(planned(Step::Move), moved, "seed {seed}");
+        assert_eq!(
+            planned(|it| matches!(it, Step::Move { .. })),
+            moved,
+            "seed {seed}"
+        );
         let mut deleted = real.told(|it| *it == Result::Deleted);
         deleted.sort();
-        assert_eq!(planned(Step::Delete), deleted, "seed {seed}");
+        assert_eq!(planned(|it| *it == Step::Delete), deleted, "seed {seed}");
         let made = real.destination.iter().filter(|(path, thing)| {
             **thing == Thing::Directory && destination.get(*path) != Some(&Thing::Directory)
         });
         let made: Vec<String> = made.map(|(path, _)| path.clone()).collect();
-        assert_eq!(planned(Step::Make), made, "seed {seed}");
+        assert_eq!(planned(|it| *it == Step::Make), made, "seed {seed}");
     }
 }
 

@@ -1,0 +1,87 @@
+//! Files that are listed one by one, in batches for workers.
+
+use mover::plan::RelativePath;
+
+use crate::message::{BatchFile, Word};
+
+/// Collects files until there are enough for a batch.
+#[derive(Debug, Default)]
+pub struct Batches {
+    files: Vec<BatchFile>,
+    path_bytes: usize,
+    bytes: u64,
+}
+
+impl Batches {
+    /// A file is to be moved. Returns a batch if there are enough files for one.
+    pub fn add(
+        &mut self,
+        source: usize,
+        path: &RelativePath,
+        size_bytes: Option<u64>,
+    ) -> Option<Vec<BatchFile>> {
+        let path = Word::new(&path.to_bytes());
+        self.path_bytes += path.encoded().len();
+        // What has no size may be large.
+        self.bytes = self
+            .bytes
+            .saturating_add(size_bytes.unwrap_or(BATCH_BYTES_MAX));
+        self.files.push(BatchFile { source, path });
+        let is_full = self.files.len() >= BATCH_FILES_MAX
+            || self.bytes >= BATCH_BYTES_MAX
+            || self.path_bytes >= PATH_BYTES_MAX;
+        is_full.then(|| self.take())
+    }
+
+    /// The files of the last batch, if any are left.
+    pub fn end(&mut self) -> Option<Vec<BatchFile>> {
+        (!self.files.is_empty()).then(|| self.take())
+    }
+
+    fn take(&mut self) -> Vec<BatchFile> {
+        std::mem::take(self).files
+    }
+}
+
+/// Most files of a batch: so few that workers end together, so many that a log-in is worth it.
+pub const BATCH_FILES_MAX: usize = 32;
+
+/// With so many bytes a batch is full.
+const BATCH_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The same for bytes of paths: a message of NATS has 1 MB at most.
+const PATH_BYTES_MAX: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(files: impl Iterator<Item = Option<u64>>) -> Vec<usize> {
+        let mut batches = Batches::default();
+        let path = RelativePath::default().join(b"x");
+        let mut made: Vec<usize> = files
+            .filter_map(|size| batches.add(0, &path, size))
+            .map(|it| it.len())
+            .collect();
+        made.extend(batches.end().map(|it| it.len()));
+        made
+    }
+
+    #[test]
+    fn a_batch_has_a_bound_of_files_and_of_bytes() {
+        assert_eq!(sizes((0..70).map(|_| Some(10))), [32, 32, 6]);
+        assert_eq!(sizes((0..5).map(|_| Some(BATCH_BYTES_MAX / 2))), [2, 2, 1]);
+        assert_eq!(sizes([Some(1), None, Some(1)].into_iter()), [2, 1]);
+        assert_eq!(sizes(std::iter::empty()), [0; 0]);
+    }
+
+    #[test]
+    fn long_paths_fill_a_batch() {
+        let mut batches = Batches::default();
+        let path = RelativePath::default().join(&[b'x'; 100_000]);
+        let full: Vec<bool> = (0..3)
+            .map(|_| batches.add(0, &path, Some(1)).is_some())
+            .collect();
+        assert_eq!(full, [false, false, true]);
+    }
+}

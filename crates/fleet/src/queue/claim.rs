@@ -1,0 +1,119 @@
+//! Who works on what. A claim counts attempts, also those whose worker was lost, and ends the work of a worker whose message
+//! was given to another one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Queue, QueueError, table::Written};
+
+/// A claim to some work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Who has it, or had it last.
+    pub worker: String,
+    /// Which attempt it is, from one on.
+    pub attempt: u32,
+    /// Since when, in seconds since 1970.
+    pub since_unix_s: i64,
+    /// How the attempt before ended, if it did.
+    pub last_failure: Option<String>,
+    /// Whether somebody works on it. Else it waits for its next attempt.
+    pub is_held: bool,
+}
+
+/// A claim that this worker has.
+#[derive(Debug)]
+pub struct Held {
+    /// Tells the work from all other work.
+    pub key: String,
+    /// The claim.
+    pub claim: Claim,
+    revision: u64,
+}
+
+impl Queue {
+    /// Claims some work, whoever had it before. `None` if another worker claims it at the same moment.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn claim(
+        &self,
+        key: &str,
+        worker: &str,
+        now_unix_s: i64,
+    ) -> Result<Option<Held>, QueueError> {
+        let known = self.claims.get::<Claim>(key).await?;
+        let revision = known.as_ref().map_or(0, |it| it.revision);
+        let before = known.map(|it| it.value);
+        let claim = Claim {
+            worker: worker.to_owned(),
+            attempt: before.as_ref().map_or(0, |it| it.attempt) + 1,
+            since_unix_s: now_unix_s,
+            last_failure: before.and_then(|it| match it.is_held {
+                true => Some(format!("the worker {} was lost", it.worker)),
+                false => it.last_failure,
+            }),
+            is_held: true,
+        };
+        match self.claims.put(key, &claim, revision).await? {
+            Written::Outrun => Ok(None),
+            Written::Done(revision) => Ok(Some(Held {
+                key: key.to_owned(),
+                claim,
+                revision,
+            })),
+        }
+    }
+
+    /// Whether the work is still this worker's.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn holds(&self, held: &Held) -> Result<bool, QueueError> {
+        let known = self.claims.get::<Claim>(&held.key).await?;
+        Ok(known.is_some_and(|it| it.revision == held.revision))
+    }
+
+    /// The attempt has failed, and another follows. A worker that was told to end has made none.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn let_go(&self, held: &Held, failure: Option<String>) -> Result<(), QueueError> {
+        let mut claim = held.claim.clone();
+        claim.is_held = false;
+        match failure {
+            None => claim.attempt -= 1,
+            Some(_) => claim.last_failure = failure,
+        }
+        // Where it was outrun, it is another worker's.
+        self.claims.put(&held.key, &claim, held.revision).await?;
+        Ok(())
+    }
+
+    /// The work is done, or given up. A claim that another worker has stays.
+    pub async fn release(&self, held: &Held) {
+        // Where it is not deleted, it says who had it, until it is old.
+        let _ = self.claims.delete(held.revision).await;
+    }
+
+    /// Attempts at some work begin anew.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn forget_attempts(&self, key: &str) -> Result<(), QueueError> {
+        match self.claims.get::<Claim>(key).await? {
+            Some(known) => self.claims.delete(known.revision).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The claims of a job, by their keys.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn claims(&self, job: &str) -> Result<Vec<(String, Claim)>, QueueError> {
+        let found = self.claims.list::<Claim>(Some(job)).await?;
+        let mut claims: Vec<_> = found.into_iter().map(|(key, it)| (key, it.value)).collect();
+        claims.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(claims)
+    }
+}

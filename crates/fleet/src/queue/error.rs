@@ -1,0 +1,38 @@
+//! What goes wrong at a NATS server.
+
+use std::error::Error;
+
+use super::server::ServerError;
+
+/// The queue cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The server cannot be reached, or refuses.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The name of a pool is part of subjects.
+    #[error("{0:?} is no pool: a name has letters, digits, - and _, 64 at most")]
+    Pool(String),
+    /// The server refuses, or is away.
+    #[error("cannot {what}")]
+    Refused {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl QueueError {
+    /// Wraps what the client library says.
+    pub(super) fn of<E: Error + Send + Sync + 'static>(
+        what: &'static str,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::Refused {
+            what,
+            source: Box::new(source),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! How a NATS server is reached.
+
+use std::{path::PathBuf, time::Duration};
+
+use async_nats::{Client, ConnectOptions};
+
+/// A NATS server, or several of a cluster.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `nats://[USER@]HOST[:PORT]`, or `tls://`; several with commas.
+    pub url: String,
+    /// The password of the user.
+    pub password: Option<String>,
+    /// Certificates of authorities to trust, besides those of the system.
+    pub authorities: Option<PathBuf>,
+    /// What the server calls this process.
+    pub name: String,
+}
+
+/// A NATS server cannot be reached, or refuses.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The text is no URL.
+    #[error("{0:?} is no NATS server: expected nats://[USER@]HOST[:PORT], or tls://")]
+    Url(String),
+    /// Other processes see the command line.
+    #[error(
+        "the URL of a NATS server must not contain a password: use LONGHAUL_NATS_PASSWORD or --nats-password-file"
+    )]
+    Password,
+    /// It cannot be reached, or refuses.
+    #[error("cannot connect to the NATS server {url}")]
+    Connect {
+        /// The URL.
+        url: String,
+        /// Why.
+        #[source]
+        source: Box<async_nats::ConnectError>,
+    },
+}
+
+impl Server {
+    /// Checks the URL.
+    ///
+    /// # Errors
+    /// [`ServerError`] if it is none, or has a password.
+    pub fn check(&self) -> Result<(), ServerError> {
+        self.addresses().map(|_| ())
+    }
+
+    /// The addresses without the user, and the user.
+    fn addresses(&self) -> Result<(Vec<String>, Option<String>), ServerError> {
+        let wrong = || ServerError::Url(self.url.clone());
+        let (mut addresses, mut named) = (Vec::new(), None);
+        for url in self.url.split(',') {
+            let url = url.trim();
+            let (scheme, rest) = url.split_once("://").unwrap_or(("nats", url));
+            if !matches!(scheme, "nats" | "tls") {
+                return Err(wrong());
+            }
+            let (user, host) = match rest.rsplit_once('@') {
+                Some((user, host)) => (Some(user), host),
+                None => (None, rest),
+            };
+            if user.is_some_and(|it| it.contains(':')) {
+                return Err(ServerError::Password);
+            }
+            let host = host.trim_end_matches('/');
+            if host.is_empty() || host.contains([' ', '/']) {
+                return Err(wrong());
+            }
+            named = user
+                .filter(|it| !it.is_empty())
+                .map(str::to_owned)
+                .or(named);
+            addresses.push(format!("{scheme}://{host}"));
+        }
+        Ok((addresses, named))
+    }
+
+    /// Connects. The connection comes again by itself when it is lost.
+    pub(super) async fn connect(&self) -> Result<Client, ServerError> {
+        let (addresses, user) = self.addresses()?;
+        let mut options = ConnectOptions::new()
+            .name(&self.name)
+            .connection_timeout(CONNECT_PATIENCE);
+        if let Some(user) = user {
+            let password = self.password.clone().unwrap_or_default();
+            options = options.user_and_password(user, password);
+        } else if let Some(token) = &self.password {
+            options = options.token(token.clone());
+        }
+        if let Some(file) = &self.authorities {
+            options = options.add_root_certificates(file.clone());
+        }
+        let client = options.connect(addresses).await;
+        client.map_err(|error| ServerError::Connect {
+            url: self.url.clone(),
+            source: Box::new(error),
+        })
+    }
+}
+
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(url: &str) -> Server {
+        Server {
+            url: url.to_owned(),
+            password: None,
+            authorities: None,
+            name: "test".to_owned(),
+        }
+    }
+
+    #[test]
+    fn urls_are_read() {
+        let addresses = |url: &str| server(url).addresses().expect(url);
+        let one = |text: &str| vec![text.to_owned()];
+        assert_eq!(
+            addresses("nats.example"),
+            (one("nats://nats.example"), None)
+        );
+        let (all, user) = addresses("tls://me@a:4222,tls://b/");
+        assert_eq!(all, ["tls://a:4222", "tls://b"]);
+        assert_eq!(user.as_deref(), Some("me"));
+    }
+
+    #[test]
+    fn a_wrong_url_says_what_is_wrong() {
+        for url in ["", "http://a", "nats://", "nats://a b", "nats://a/b"] {
+            let checked = server(url).check();
+            assert!(matches!(checked, Err(ServerError::Url(_))), "{url}");
+        }
+        let checked = server("nats://me:secret@a").check();
+        assert!(matches!(checked, Err(ServerError::Password)));
+    }
+}

@@ -1,0 +1,179 @@
+//! A stream in which each subject has one message: a value that is changed only by who knows the value before.
+//!
+//! A bucket of NATS is the same, but refuses to delete values, and leaves a mark for each that is taken away.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{
+    consumer::{AckPolicy, pull},
+    context::{Context, PublishErrorKind},
+    message::PublishMessage,
+    stream::{self, LastRawMessageErrorKind, Stream},
+};
+use futures_util::StreamExt as _;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::QueueError;
+
+/// Values by their keys.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    context: Context,
+    stream: Stream,
+    /// In front of each key, with a dot at its end.
+    prefix: String,
+}
+
+/// A value, and which one it is.
+#[derive(Debug)]
+pub(super) struct Entry<T> {
+    pub(super) value: T,
+    pub(super) revision: u64,
+}
+
+/// What becomes of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// It is there, with this revision.
+    Done(u64),
+    /// Somebody else has changed the value meanwhile.
+    Outrun,
+}
+
+impl Table {
+    /// Opens a table, or makes it. Keys are below the subject `subject`.
+    pub(super) async fn open(
+        context: &Context,
+        config: stream::Config,
+        subject: &str,
+    ) -> Result<Self, QueueError> {
+        let config = stream::Config {
+            subjects: vec![format!("{subject}.>")],
+            max_messages_per_subject: 1,
+            ..config
+        };
+        let stream = context.get_or_create_stream(config).await;
+        Ok(Self {
+            context: context.clone(),
+            stream: stream.map_err(QueueError::of("make a table"))?,
+            prefix: format!("{subject}."),
+        })
+    }
+
+    /// The value of a key. One that cannot be read counts as none.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        key: &str,
+    ) -> Result<Option<Entry<T>>, QueueError> {
+        let subject = format!("{}{key}", self.prefix);
+        match self.stream.get_last_raw_message_by_subject(&subject).await {
+            Ok(message) => Ok(read(&message.payload, message.sequence)),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(QueueError::of("read a value")(error)),
+        }
+    }
+
+    /// Writes the value of a key, if the one before has the revision `before`; 0 stands for none.
+    pub(super) async fn put<T: Serialize>(
+        &self,
+        key: &str,
+        value: &T,
+        before: u64,
+    ) -> Result<Written, QueueError> {
+        let payload = serde_json::to_vec(value).expect("plain texts and numbers");
+        let message = PublishMessage::build()
+            .payload(payload.into())
+            .expected_last_subject_sequence(before);
+        let subject = format!("{}{key}", self.prefix);
+        let what = "write a value";
+        let sent = self.context.send_publish(subject, message).await;
+        match sent.map_err(QueueError::of(what))?.await {
+            Ok(ack) => Ok(Written::Done(ack.sequence)),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                Ok(Written::Outrun)
+            }
+            Err(error) => Err(QueueError::of(what)(error)),
+        }
+    }
+
+    /// Takes a value away, unless another one has taken its place.
+    pub(super) async fn delete(&self, revision: u64) -> Result<(), QueueError> {
+        match self.stream.delete_message(revision).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.kind(), stream::DeleteMessageErrorKind::JetStream(_)) => {
+                Ok(())
+            }
+            Err(error) => Err(QueueError::of("take a value away")(error)),
+        }
+    }
+
+    /// All values below a key, or all where there is none, by their keys.
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        below: Option<&str>,
+    ) -> Result<Vec<(String, Entry<T>)>, QueueError> {
+        let filter = match below {
+            Some(key) => format!("{}{key}.>", self.prefix),
+            None => format!("{}>", self.prefix),
+        };
+        let found = list(&self.stream, filter, usize::MAX).await?;
+        let entries = found.into_iter();
+        let entries = entries.map(|(subject, entry)| {
+            let key = subject.strip_prefix(&self.prefix).unwrap_or(&subject);
+            (key.to_owned(), entry)
+        });
+        Ok(entries.collect())
+    }
+}
+
+/// The messages of a stream that a filter takes, by their subjects, the oldest first. What cannot be read is left out.
+pub(super) async fn list<T: DeserializeOwned>(
+    stream: &Stream,
+    filter: String,
+    most: usize,
+) -> Result<Vec<(String, Entry<T>)>, QueueError> {
+    let what = QueueError::of("list what is there");
+    let consumer = stream.create_consumer(pull::Config {
+        filter_subject: filter,
+        ack_policy: AckPolicy::None,
+        ..pull::Config::default()
+    });
+    let consumer = consumer.await.map_err(what)?;
+    let mut left = consumer.cached_info().num_pending.min(most as u64);
+    let mut entries = Vec::new();
+    while left > 0 {
+        // An answer to a request without an end may be lost, and would be waited for without an end.
+        let step = consumer.batch().expires(LIST_PATIENCE);
+        let batch = step.max_messages(left.min(LIST_STEP) as usize).messages();
+        let mut batch = batch.await.map_err(QueueError::of("list what is there"))?;
+        let mut count = 0;
+        while let Some(message) = batch.next().await {
+            let refused = |source| QueueError::Refused {
+                what: "list what is there",
+                source,
+            };
+            let message = message.map_err(refused)?;
+            count += 1;
+            let sequence = message.info().map_err(refused)?.stream_sequence;
+            let entry = read(&message.payload, sequence);
+            entries.extend(entry.map(|it| (message.subject.to_string(), it)));
+        }
+        if count == 0 {
+            // What was left was taken away meanwhile.
+            break;
+        }
+        left = left.saturating_sub(count);
+    }
+    // Where it stays, the server ends it after a while.
+    let _ = stream.delete_consumer(&consumer.cached_info().name).await;
+    Ok(entries)
+}
+
+fn read<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Option<Entry<T>> {
+    let value = serde_json::from_slice(payload).ok()?;
+    Some(Entry { value, revision })
+}
+
+const LIST_STEP: u64 = 500;
+
+const LIST_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,0 +1,381 @@
+//! How far a job is: counts and sets of numbers, changed by one worker at a time.
+//!
+//! Each change may come twice, since a message may: the second one changes nothing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    message::{Message, Order, Word},
+    spans::Spans,
+};
+
+/// What the fleet knows of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// What is to be done.
+    pub order: Order,
+    /// The sources, for people.
+    pub from: String,
+    /// The destination, for people.
+    pub to: String,
+    /// When it was submitted, in seconds since 1970.
+    pub submitted_unix_s: i64,
+    /// When nothing was left to be done.
+    pub ended_unix_s: Option<i64>,
+    /// Which listing of the source counts; zero before the first.
+    pub listing: u32,
+    /// How many batches the listing has made, once it is complete.
+    pub batches: Option<u32>,
+    /// Batches whose files are there.
+    pub done: Spans,
+    /// Batches that were given up.
+    pub dead: Spans,
+    /// The listing was given up, or something could not be listed: why.
+    pub listing_failure: Option<String>,
+    /// Somebody has cancelled it.
+    pub is_cancelled: bool,
+    /// What became of its files.
+    pub counts: Counts,
+}
+
+/// What became of files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Files that are to be moved.
+    pub wanted: u64,
+    /// Files moved, those that an attempt has moved and not told among them.
+    pub moved: u64,
+    /// Files that the destination had when the source was listed.
+    pub same: u64,
+    /// Entries left out on purpose.
+    pub left_out: u64,
+    /// Bytes moved, those of attempts that failed among them.
+    pub bytes: u64,
+}
+
+/// Where a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// No worker has it yet.
+    Queued,
+    /// Its source is being listed; files move already.
+    Listing,
+    /// Files move.
+    Running,
+    /// All is there.
+    Done,
+    /// Something was given up; the rest is there.
+    Failed,
+    /// Somebody has cancelled it.
+    Cancelled,
+}
+
+impl Record {
+    /// A job that nobody has begun.
+    pub fn new(order: Order, from: String, to: String, now_unix_s: i64) -> Self {
+        Self {
+            order,
+            from,
+            to,
+            submitted_unix_s: now_unix_s,
+            ended_unix_s: None,
+            listing: 0,
+            batches: None,
+            done: Spans::default(),
+            dead: Spans::default(),
+            listing_failure: None,
+            is_cancelled: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Where the job is.
+    pub fn state(&self) -> State {
+        if self.is_cancelled {
+            return State::Cancelled;
+        }
+        let Some(batches) = self.batches else {
+            return match (&self.listing_failure, self.listing) {
+                (Some(_), _) => State::Failed,
+                (None, 0) => State::Queued,
+                (None, _) => State::Listing,
+            };
+        };
+        if self.done.len() + self.dead.len() < u64::from(batches) {
+            State::Running
+        } else if self.dead.is_empty() && self.listing_failure.is_none() {
+            State::Done
+        } else {
+            State::Failed
+        }
+    }
+
+    /// Whether a message is still to be worked on.
+    pub fn wants(&self, message: &Message) -> bool {
+        if self.is_cancelled {
+            return false;
+        }
+        match message {
+            Message::Order(_) => self.batches.is_none() && self.listing_failure.is_none(),
+            Message::Batch(batch) => {
+                batch.listing == self.listing
+                    && !self.done.contains(batch.number)
+                    && !self.dead.contains(batch.number)
+            }
+        }
+    }
+
+    /// The source is listed, anew if that was done before. What an earlier listing has found is found again.
+    pub fn begin_listing(&mut self) {
+        let (moved, bytes) = (self.counts.moved, self.counts.bytes);
+        self.listing += 1;
+        self.batches = None;
+        self.done = Spans::default();
+        self.dead = Spans::default();
+        self.listing_failure = None;
+        self.counts = Counts {
+            // Moved by batches of an earlier listing.
+            moved,
+            bytes,
+            wanted: moved,
+            ..Counts::default()
+        };
+    }
+
+    /// A listing is complete. `found` has what is wanted, what is there, and what is left out.
+    pub fn listed(
+        &mut self,
+        listing: u32,
+        batches: u32,
+        found: Counts,
+        failure: Option<String>,
+        now_unix_s: i64,
+    ) {
+        if listing != self.listing || self.batches.is_some() {
+            return;
+        }
+        self.batches = Some(batches);
+        self.listing_failure = failure;
+        self.counts.wanted += found.wanted;
+        self.counts.same += found.same;
+        self.counts.left_out += found.left_out;
+        self.note_end(now_unix_s);
+    }
+
+    /// A batch is done.
+    pub fn batch_done(&mut self, listing: u32, number: u32, became: Counts, now_unix_s: i64) {
+        if listing != self.listing || self.dead.contains(number) || !self.done.insert(number) {
+            return;
+        }
+        self.counts.moved += became.moved;
+        self.counts.bytes += became.bytes;
+        self.note_end(now_unix_s);
+    }
+
+    /// A batch was given up. Some of its files may be there.
+    pub fn batch_dead(&mut self, listing: u32, number: u32, now_unix_s: i64) {
+        if listing == self.listing && !self.done.contains(number) && self.dead.insert(number) {
+            self.note_end(now_unix_s);
+        }
+    }
+
+    /// The listing was given up.
+    pub fn listing_dead(&mut self, reason: &str, now_unix_s: i64) {
+        if self.batches.is_none() && self.listing_failure.is_none() {
+            self.listing_failure = Some(reason.to_owned());
+            self.ended_unix_s = Some(now_unix_s);
+        }
+    }
+
+    /// What was given up is tried again.
+    pub fn retry(&mut self, message: &Message) {
+        self.is_cancelled = false;
+        self.ended_unix_s = None;
+        match message {
+            Message::Order(_) => {
+                self.listing_failure = None;
+                self.batches = None;
+            }
+            Message::Batch(batch) if batch.listing == self.listing => {
+                self.dead.remove(batch.number);
+            }
+            Message::Batch(_) => {}
+        }
+    }
+
+    /// The words of the job's command line.
+    pub fn words(&self) -> &[Word] {
+        &self.order.words
+    }
+
+    fn note_end(&mut self, now_unix_s: i64) {
+        if matches!(self.state(), State::Done | State::Failed) {
+            self.ended_unix_s = Some(now_unix_s);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Batch;
+
+    fn record() -> Record {
+        let order = Order {
+            job: "a1".to_owned(),
+            words: Vec::new(),
+        };
+        Record::new(order, "/src".to_owned(), "ftp://h/".to_owned(), 100)
+    }
+
+    fn batch(listing: u32, number: u32) -> Message {
+        Message::Batch(Batch {
+            job: "a1".to_owned(),
+            words: Vec::new(),
+            listing,
+            number,
+            files: Vec::new(),
+        })
+    }
+
+    fn moved(moved: u64) -> Counts {
+        Counts {
+            moved,
+            bytes: 10 * moved,
+            ..Counts::default()
+        }
+    }
+
+    fn wanted(wanted: u64) -> Counts {
+        Counts {
+            wanted,
+            ..Counts::default()
+        }
+    }
+
+    #[test]
+    fn a_job_runs_from_the_queue_to_its_end() {
+        let mut record = record();
+        let order = Message::Order(record.order.clone());
+        assert_eq!(record.state(), State::Queued);
+        assert!(record.wants(&order));
+        record.begin_listing();
+        assert_eq!(record.state(), State::Listing);
+        assert!(record.wants(&batch(1, 0)));
+        record.batch_done(1, 0, moved(3), 101);
+        assert_eq!(record.state(), State::Listing, "more may be found");
+        record.listed(1, 2, wanted(5), None, 102);
+        assert_eq!(record.state(), State::Running);
+        assert!(!record.wants(&order) && !record.wants(&batch(1, 0)));
+        record.batch_done(1, 1, moved(2), 103);
+        assert_eq!(record.state(), State::Done);
+        assert_eq!(record.ended_unix_s, Some(103));
+        assert_eq!(
+            record.counts,
+            Counts {
+                wanted: 5,
+                ..moved(5)
+            }
+        );
+    }
+
+    #[test]
+    fn what_comes_twice_counts_once() {
+        let mut record = record();
+        record.begin_listing();
+        for _ in 0..2 {
+            record.batch_done(1, 0, moved(3), 101);
+            record.batch_dead(1, 0, 101);
+            record.batch_dead(1, 1, 101);
+            record.batch_done(1, 1, moved(1), 101);
+            record.listed(1, 2, wanted(5), None, 102);
+        }
+        assert_eq!(
+            record.counts,
+            Counts {
+                wanted: 5,
+                ..moved(3)
+            }
+        );
+        assert_eq!(record.state(), State::Failed);
+    }
+
+    #[test]
+    fn a_second_listing_makes_the_batches_of_the_first_void() {
+        let mut record = record();
+        record.begin_listing();
+        record.batch_done(1, 0, moved(3), 101);
+        record.begin_listing();
+        assert!(!record.wants(&batch(1, 1)));
+        record.batch_done(1, 1, moved(9), 102);
+        record.listed(1, 7, wanted(9), None, 103);
+        assert_eq!(record.state(), State::Listing);
+        record.listed(2, 1, wanted(2), None, 104);
+        record.batch_done(2, 0, moved(2), 105);
+        assert_eq!(record.state(), State::Done);
+        assert_eq!(
+            record.counts,
+            Counts {
+                wanted: 5,
+                ..moved(5)
+            }
+        );
+    }
+
+    #[test]
+    fn what_was_given_up_can_be_tried_again() {
+        let mut record = record();
+        record.begin_listing();
+        record.listed(1, 1, wanted(1), None, 101);
+        record.batch_dead(1, 0, 102);
+        assert_eq!(record.state(), State::Failed);
+        assert!(!record.wants(&batch(1, 0)));
+        record.retry(&batch(1, 0));
+        assert_eq!(
+            (record.state(), record.ended_unix_s),
+            (State::Running, None)
+        );
+        assert!(record.wants(&batch(1, 0)));
+    }
+
+    #[test]
+    fn a_listing_that_was_given_up_ends_the_job() {
+        let mut record = record();
+        let order = Message::Order(record.order.clone());
+        record.begin_listing();
+        record.listing_dead("no such file", 101);
+        assert_eq!(record.state(), State::Failed);
+        assert!(!record.wants(&order));
+        record.retry(&order);
+        assert!(record.wants(&order));
+        record.begin_listing();
+        record.listed(2, 0, wanted(0), None, 102);
+        assert_eq!(record.state(), State::Done, "there was nothing to move");
+    }
+
+    #[test]
+    fn a_partial_listing_moves_what_it_found_and_fails() {
+        let mut record = record();
+        record.begin_listing();
+        record.listed(
+            1,
+            1,
+            wanted(1),
+            Some("b: permission denied".to_owned()),
+            101,
+        );
+        assert_eq!(record.state(), State::Running);
+        record.batch_done(1, 0, moved(1), 102);
+        assert_eq!(record.state(), State::Failed);
+    }
+
+    #[test]
+    fn a_cancelled_job_wants_nothing() {
+        let mut record = record();
+        record.begin_listing();
+        record.is_cancelled = true;
+        assert!(!record.wants(&batch(1, 0)));
+        assert_eq!(record.state(), State::Cancelled);
+    }
+}

@@ -1,0 +1,166 @@
+//! `longhaul jobs`: jobs that several machines share, over NATS JetStream.
+
+mod place;
+mod show;
+mod submit;
+mod worker;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use fleet::{message::Message, queue::Queue, record::State};
+use gateway::config::LogLevel;
+
+use self::place::Place;
+use crate::{exit, filters::now_unix_s, logging, output};
+
+/// Share the files of a job among several machines
+///
+/// Jobs wait in NATS JetStream. Workers on any machines take them from there: one lists the source, and
+/// all move its files, a few at a time. A worker may be killed, and the server of NATS may go away and
+/// come back: nothing is lost. What nobody can do is given up after some attempts, and is listed with its
+/// reason until it is tried again.
+///
+/// Passwords of FTP servers are not in the queue: each worker has its own, as longhaul copy has.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul jobs worker --nats nats://nats.example
+  longhaul jobs submit --nats nats://nats.example ftp://a.example//takes ftp://b.example//takes
+  longhaul jobs ls --nats nats://nats.example
+  longhaul jobs retry --nats nats://nats.example 5c1f09a3d2
+
+The environment variable LONGHAUL_NATS can have the URL. A password of NATS comes from
+--nats-password-file, or from the environment variable LONGHAUL_NATS_PASSWORD.
+
+Exit codes: 0 done; 1 the queue cannot be used, or there is no such job; 2 wrong use.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Submit(submit::Args),
+    Ls(show::List),
+    Show(show::One),
+    Retry(Retry),
+    Cancel(Cancel),
+    Worker(worker::Args),
+}
+
+/// Try again what was given up, or cancelled
+#[derive(clap::Args)]
+struct Retry {
+    /// The jobs
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Take jobs out of the queue; files under way are broken off within a minute
+#[derive(clap::Args)]
+struct Cancel {
+    /// The jobs
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // A worker tells what it does by its log, and nobody else does.
+    if !matches!(args.command, Command::Worker(_)) {
+        logging::follow(Some(LogLevel::Error));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let done = runtime.block_on(async {
+        match &args.command {
+            Command::Submit(args) => submit::run(args).await,
+            Command::Ls(args) => show::list(args).await,
+            Command::Show(args) => show::one(args).await,
+            Command::Retry(args) => retry(args).await,
+            Command::Cancel(args) => cancel(args).await,
+            Command::Worker(args) => worker::run(args).await,
+        }
+    });
+    runtime.shutdown_background();
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+async fn retry(args: &Retry) -> anyhow::Result<()> {
+    let queue = args.place.open().await?;
+    for job in &args.jobs {
+        let again = retry_one(&queue, job).await?;
+        output::print(&format!("{job}: {again}\n"))?;
+    }
+    Ok(())
+}
+
+/// Puts what was given up of a job back into the queue, and says what that was.
+async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
+    let record = queue.record(job).await?;
+    let record = record.with_context(|| format!("there is no job {job}"))?;
+    let letters = queue.letters(Some(job)).await?;
+    let order = Message::Order(record.order.clone());
+    let mut messages = Vec::new();
+    for (_, letter) in &letters {
+        let read = Message::read(letter.payload.as_bytes());
+        messages.push(read.context("a dead letter cannot be read")?);
+    }
+    let is_listed_again = messages.contains(&order)
+        || (letters.is_empty() && matches!(record.state(), State::Cancelled | State::Queued));
+    if is_listed_again || record.state() == State::Cancelled {
+        // The listing finds all again that is not there.
+        messages = vec![order];
+    }
+    if messages.is_empty() {
+        return Ok("nothing was given up".to_owned());
+    }
+    let now = now_unix_s();
+    for message in &messages {
+        queue.forget_attempts(&message.key()).await?;
+        queue.change(job, |it| it.retry(message)).await?;
+        queue.put(message, &format!("again-{now}")).await?;
+    }
+    // Only now: what is put twice does no harm, and what is put never would.
+    for (number, _) in &letters {
+        queue.unbury(*number).await?;
+    }
+    Ok(match &messages[..] {
+        [Message::Order(_)] => "its source is listed again".to_owned(),
+        all => format!("{} batches are tried again", all.len()),
+    })
+}
+
+async fn cancel(args: &Cancel) -> anyhow::Result<()> {
+    let queue = args.place.open().await?;
+    for job in &args.jobs {
+        let now = now_unix_s();
+        let changed = queue
+            .change(job, |it| {
+                it.is_cancelled = !matches!(it.state(), State::Done);
+                it.ended_unix_s = it.ended_unix_s.or(Some(now));
+            })
+            .await?;
+        let record = changed.with_context(|| format!("there is no job {job}"))?;
+        if !record.is_cancelled {
+            return Err(anyhow::anyhow!("{job} is done already"));
+        }
+        queue.drop_all(job).await?;
+        output::print(&format!("{job}: cancelled\n"))?;
+    }
+    Ok(())
+}
+
+/// What must be right before anything is asked of the server.
+fn check_name(job: &str) -> anyhow::Result<()> {
+    exit::ensure(
+        fleet::message::is_name(job),
+        &format!("{job:?} is no name of a job"),
+    )
+}

@@ -1,0 +1,72 @@
+//! Where the jobs of a fleet are.
+
+use std::{env, os::unix::ffi::OsStringExt, path::PathBuf};
+
+use anyhow::Context as _;
+use fleet::queue::{Queue, QueueError, Server};
+use mover::credentials::Credentials;
+use nix::unistd::gethostname;
+
+use crate::exit;
+
+/// Flags of all subcommands of `longhaul jobs`.
+#[derive(clap::Args)]
+pub(super) struct Place {
+    /// The server of NATS: nats://[USER@]HOST[:PORT] or tls://; several of a cluster with commas
+    #[arg(
+        long,
+        env = "LONGHAUL_NATS",
+        default_value = "nats://127.0.0.1:4222",
+        value_name = "URL"
+    )]
+    nats: String,
+    /// Take the password for NATS, or the token, from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    nats_password_file: Option<PathBuf>,
+    /// Trust these authorities of NATS servers, besides those of the system
+    #[arg(long, value_name = "PEM")]
+    nats_ca: Option<PathBuf>,
+    /// Keep so many copies of what is put into the queue. Counts when the pool is made
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
+    nats_replicas: u8,
+    /// Jobs and workers that belong together
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pool: String,
+}
+
+impl Place {
+    /// Connects.
+    pub(super) async fn open(&self) -> anyhow::Result<Queue> {
+        let server = Server {
+            url: self.nats.clone(),
+            password: self.password()?,
+            authorities: self.nats_ca.clone(),
+            name: format!("longhaul {}", process_name()),
+        };
+        server.check().map_err(exit::wrong_use)?;
+        match Queue::open(&server, &self.pool, usize::from(self.nats_replicas)).await {
+            Err(error @ QueueError::Pool(_)) => Err(exit::wrong_use(error)),
+            opened => Ok(opened?),
+        }
+    }
+
+    fn password(&self) -> anyhow::Result<Option<String>> {
+        let password = if let Some(file) = &self.nats_password_file {
+            let mut read = Credentials::default();
+            read.read_password(file).map_err(exit::wrong_use)?;
+            read.password.map(|it| it.0)
+        } else {
+            env::var_os("LONGHAUL_NATS_PASSWORD").map(OsStringExt::into_vec)
+        };
+        let password = password.map(String::from_utf8).transpose();
+        password.context("the password for NATS is no UTF-8")
+    }
+}
+
+/// Tells this process from others.
+pub(super) fn process_name() -> String {
+    let host = gethostname().unwrap_or_default();
+    let host = host.to_string_lossy().into_owned();
+    let host = host.split('.').next().unwrap_or_default();
+    format!("{host}-{}", std::process::id())
+}

@@ -1,0 +1,209 @@
+//! `longhaul jobs ls` and `longhaul jobs show`: how far jobs are, and what was given up.
+
+use anyhow::Context as _;
+use chrono::{DateTime, SecondsFormat};
+use fleet::{
+    dead::Letter,
+    queue::Claim,
+    record::{Counts, Record, State},
+};
+use serde::Serialize;
+use units::ByteCount;
+
+use super::{check_name, place::Place};
+use crate::output;
+
+/// List jobs, and what was given up
+#[derive(clap::Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    place: Place,
+    /// Print a line of JSON for each job, and for each dead letter
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show one job: its files, who works on it, what was given up
+#[derive(clap::Args)]
+pub(super) struct One {
+    /// The job
+    job: String,
+    #[command(flatten)]
+    place: Place,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A job, as JSON.
+#[derive(Serialize)]
+struct Job<'a> {
+    job: &'a str,
+    state: State,
+    from: &'a str,
+    to: &'a str,
+    submitted_unix_s: i64,
+    ended_unix_s: Option<i64>,
+    #[serde(flatten)]
+    counts: Counts,
+    batches: Option<u32>,
+    batches_done: u64,
+    batches_given_up: u64,
+    listing_failure: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line<'a> {
+    Job(Job<'a>),
+    DeadLetter(&'a Letter),
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    job: Job<'a>,
+    claims: Vec<Work<'a>>,
+    dead_letters: Vec<&'a Letter>,
+}
+
+#[derive(Serialize)]
+struct Work<'a> {
+    work: &'a str,
+    #[serde(flatten)]
+    claim: &'a Claim,
+}
+
+impl<'a> Job<'a> {
+    fn of(record: &'a Record) -> Self {
+        Self {
+            job: &record.order.job,
+            state: record.state(),
+            from: &record.from,
+            to: &record.to,
+            submitted_unix_s: record.submitted_unix_s,
+            ended_unix_s: record.ended_unix_s,
+            counts: record.counts,
+            batches: record.batches,
+            batches_done: record.done.len(),
+            batches_given_up: record.dead.len(),
+            listing_failure: record.listing_failure.as_deref(),
+        }
+    }
+}
+
+pub(super) async fn list(args: &List) -> anyhow::Result<()> {
+    let queue = args.place.open().await?;
+    let records = queue.records().await?;
+    let letters = queue.letters(None).await?;
+    if args.json {
+        for record in &records {
+            output::print(&output::json(&Line::Job(Job::of(record))))?;
+        }
+        for (_, letter) in &letters {
+            output::print(&output::json(&Line::DeadLetter(letter)))?;
+        }
+        return Ok(());
+    }
+    let mut text = String::new();
+    for record in &records {
+        text += &format!("{}\n", line(record));
+    }
+    if !letters.is_empty() {
+        text += "\nGiven up:\n";
+    }
+    for (_, letter) in letters.iter().take(LETTERS_SHOWN_MAX) {
+        text += &format!("{}\n", described(letter));
+    }
+    if letters.len() > LETTERS_SHOWN_MAX {
+        let more = letters.len() - LETTERS_SHOWN_MAX;
+        text += &format!("and {more} more: longhaul jobs show JOB, or --json\n");
+    }
+    output::print(&text)
+}
+
+pub(super) async fn one(args: &One) -> anyhow::Result<()> {
+    check_name(&args.job)?;
+    let queue = args.place.open().await?;
+    let record = queue.record(&args.job).await?;
+    let record = record.with_context(|| format!("there is no job {}", args.job))?;
+    let claims = queue.claims(&args.job).await?;
+    let letters = queue.letters(Some(&args.job)).await?;
+    if args.json {
+        let claims = claims.iter().map(|(work, claim)| Work { work, claim });
+        return output::print(&output::json(&Whole {
+            job: Job::of(&record),
+            claims: claims.collect(),
+            dead_letters: letters.iter().map(|(_, letter)| letter).collect(),
+        }));
+    }
+    let mut text = format!("{}\n", line(&record));
+    text += &format!("submitted {}", time(record.submitted_unix_s));
+    if let Some(ended) = record.ended_unix_s {
+        text += &format!(", ended {}", time(ended));
+    }
+    let counts = record.counts;
+    text += &format!(
+        "\n{} of {} files copied, {}; {} there already, {} left out\n",
+        counts.moved,
+        counts.wanted,
+        ByteCount::new(counts.bytes),
+        counts.same,
+        counts.left_out,
+    );
+    if let Some(batches) = record.batches {
+        let (done, dead) = (record.done.len(), record.dead.len());
+        text += &format!("{done} of {batches} batches done, {dead} given up\n");
+    }
+    for (work, claim) in &claims {
+        let since = time(claim.since_unix_s);
+        let (worker, attempt) = (&claim.worker, claim.attempt);
+        text += &match claim.is_held {
+            true => format!("{work}: {worker} works on it since {since}, attempt {attempt}"),
+            false => format!("{work}: waits after attempt {attempt} of {worker}"),
+        };
+        if let Some(failure) = &claim.last_failure {
+            text += &format!("; before: {failure}");
+        }
+        text += "\n";
+    }
+    for (_, letter) in &letters {
+        text += &format!("given up: {}\n", described(letter));
+    }
+    output::print(&text)
+}
+
+/// A job in a line.
+fn line(record: &Record) -> String {
+    let state = match record.state() {
+        State::Queued => "queued",
+        State::Listing => "listing",
+        State::Running => "running",
+        State::Done => "done",
+        State::Failed => "failed",
+        State::Cancelled => "cancelled",
+    };
+    let Counts { wanted, moved, .. } = record.counts;
+    let bytes = ByteCount::new(record.counts.bytes);
+    format!(
+        "{}  {state:9}  {moved} of {wanted} files, {bytes}  {} -> {}",
+        record.order.job, record.from, record.to,
+    )
+}
+
+fn described(letter: &Letter) -> String {
+    let what = letter.key.as_deref().unwrap_or("a message of nobody's");
+    let at = time(letter.given_up_unix_s);
+    let mut text = format!("{what}: {}", letter.reason);
+    if letter.attempts > 0 {
+        text += &format!("; {} attempts", letter.attempts);
+    }
+    text + &format!(", at last by {} at {at}", letter.worker)
+}
+
+fn time(unix_s: i64) -> String {
+    let time = DateTime::from_timestamp_secs(unix_s).unwrap_or_default();
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+const LETTERS_SHOWN_MAX: usize = 20;

@@ -1,0 +1,76 @@
+//! `longhaul jobs submit`: a job for workers.
+
+use std::ffi::OsString;
+
+use clap::Parser as _;
+use fleet::{
+    message::{Message, Order, Word},
+    queue::new_job_name,
+    record::Record,
+};
+use serde::Serialize;
+
+use super::place::Place;
+use crate::{copy::Line, exit, filters::now_unix_s, moving::Settings, output};
+
+/// Put a job into the queue, and print its name
+///
+/// ARGS are those of longhaul copy: its flags, sources, and one destination. The flags of this command come
+/// first. A path of a machine is one that each worker has, such as a mounted file system.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "longhaul jobs submit [OPTIONS] [FLAGS OF COPY] SRC... DST",
+    after_help = "\
+Examples:
+  longhaul jobs submit ftp://a.example//takes ftpes://b.example//takes
+  longhaul jobs submit --pool oslo --transfers 2 --include '*.mxf' /mnt/card ftp://me@b.example/day1"
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// What longhaul copy has on its command line
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Submitted<'a> {
+    job: &'a str,
+}
+
+pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
+    let line = read(&args.args)?;
+    let mut orders = line.copy.orders()?;
+    exit::ensure(
+        orders.len() == 1,
+        "a job of a fleet has one destination: submit a job for each",
+    )?;
+    let order = orders.pop().expect("there is one");
+    order.check_for_workers()?;
+    let (from, to) = Settings::read(&order)?.ends();
+    let order = Order {
+        job: new_job_name(),
+        words: args.args.iter().map(|it| Word::of(it)).collect(),
+    };
+    let queue = args.place.open().await?;
+    let record = Record::new(order.clone(), from.join(" "), to, now_unix_s());
+    queue.create(&record).await?;
+    queue.put(&Message::Order(order.clone()), "1").await?;
+    let job = &order.job;
+    match args.json {
+        true => output::print(&output::json(&Submitted { job })),
+        false => output::print(&format!("{job}\n")),
+    }
+}
+
+/// Reads what `longhaul copy` would.
+pub(super) fn read(words: &[OsString]) -> anyhow::Result<Line> {
+    Line::try_parse_from(words).map_err(|error| {
+        let said = error.to_string();
+        let first = said.lines().next().unwrap_or_default();
+        exit::misuse(first.trim_start_matches("error: "))
+    })
+}

@@ -1,0 +1,76 @@
+//! `longhaul jobs worker`: does what waits in the queue.
+
+use std::{
+    ffi::OsString,
+    sync::{Mutex, PoisonError},
+};
+
+use fleet::worker::Worker;
+use mover::{job::Job, limit::RateLimit};
+
+use super::{
+    place::{Place, process_name},
+    submit::read,
+};
+use crate::{exit, moving::Settings, nears::Nears};
+
+/// Take jobs from the queue and move their files, until SIGTERM or SIGINT
+///
+/// Work under way is left to other workers then. Each slot has the connections that --transfers of a
+/// job allows, four by default.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Work on so many batches of files at a time
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    slots: u16,
+    /// Give something up after so many attempts
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+    /// Send and receive no faster than this, over all slots
+    #[arg(long, value_name = "RATE|TIMETABLE")]
+    bwlimit: Option<RateLimit>,
+    /// What others call this worker [default: the machine's name and the number of the process]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
+    let queue = args.place.open().await?;
+    let nears = std::sync::Arc::new(Mutex::new(Nears::default()));
+    let makers = nears.clone();
+    let make = move |words: &[OsString]| {
+        let made = make(words, &makers);
+        made.map_err(|error| format!("{error:#}"))
+    };
+    let name = args.name.clone().unwrap_or_else(process_name);
+    tracing::info!(name, slots = args.slots, "the worker runs");
+    let worker = Worker {
+        name,
+        slots: usize::from(args.slots),
+        attempts: args.attempts,
+        rate_max: args.bwlimit.clone(),
+        make: Box::new(make),
+    };
+    fleet::worker::run(queue, worker, exit::interrupted()).await?;
+    let nears = std::mem::take(&mut *nears.lock().unwrap_or_else(PoisonError::into_inner));
+    nears.end().await;
+    tracing::info!("the worker has ended");
+    Ok(())
+}
+
+/// The job of a command line, with this machine's accounts.
+fn make(words: &[OsString], nears: &Mutex<Nears>) -> anyhow::Result<Job> {
+    let line = read(words)?;
+    let mut orders = line.copy.orders()?;
+    let order = orders.pop().filter(|_| orders.is_empty());
+    let order = order.ok_or_else(|| exit::misuse("a job of a fleet has one destination"))?;
+    order.check_for_workers()?;
+    let mut settings = Settings::read(&order)?;
+    let mut nears = nears.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(door) = nears.door(&mut settings)? {
+        settings.access.go_through(door);
+    }
+    Ok(settings.job(&order))
+}

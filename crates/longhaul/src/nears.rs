@@ -1,0 +1,45 @@
+//! The near gateways of a process that runs several jobs: one for each far gateway and key.
+
+use std::{collections::HashMap, path::PathBuf};
+
+use mover::{near::Near, server::Door};
+
+use crate::{exit, moving::Settings};
+
+/// Near gateways, by far gateway and key.
+#[derive(Default)]
+pub(crate) struct Nears(HashMap<(String, PathBuf), Near>);
+
+impl Nears {
+    /// The door of the near gateway that a job needs, which is started unless another job has done so. `None` for a job that
+    /// names no far gateway.
+    pub(crate) fn door(&mut self, settings: &mut Settings) -> anyhow::Result<Option<Door>> {
+        let Some((peer, key)) = settings.access.peer().cloned() else {
+            return Ok(None);
+        };
+        let id = (format!("{}@{}", peer.public_key, peer.endpoint), key);
+        let scheme = settings.servers().next().map(|it| it.scheme);
+        if let Some(near) = self.0.get(&id) {
+            let (their_scheme, their_verify) = near.manner();
+            let is_same = scheme.is_none_or(|it| it == *their_scheme)
+                && settings.access.verify_tls() == their_verify;
+            exit::ensure(
+                is_same,
+                "another job goes through the same far gateway with another kind of TLS: give this job a key of its own",
+            )?;
+            return Ok(Some(near.door(0)));
+        }
+        let near = settings.access.start_near(scheme)?;
+        let near = near.expect("a far gateway is named");
+        let door = near.door(0);
+        self.0.insert(id, near);
+        Ok(Some(door))
+    }
+
+    /// Ends all.
+    pub(crate) async fn end(self) {
+        for near in self.0.into_values() {
+            near.end().await;
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! `longhaul jobs` with a real server of NATS: jobs that are submitted, moved, given up, tried again and cancelled.
+#![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use common::assert_ends;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server of NATS, workers, and a folder.
+struct World {
+    folder: tempfile::TempDir,
+    url: String,
+    running: BTreeMap<String, Child>,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("room");
+        let mut world = Self {
+            folder,
+            url: String::new(),
+            running: BTreeMap::new(),
+        };
+        world.start_nats("-1");
+        world
+    }
+
+    fn start_nats(&mut self, port: &str) {
+        let ports = self.path("ports");
+        // A server that was killed has left its own.
+        let _ = fs::remove_dir_all(&ports);
+        fs::create_dir(&ports).expect("room");
+        let nats = Command::new("nats-server")
+            .args(["-a", "127.0.0.1", "-p", port, "-js", "-sd"])
+            .arg(self.path("nats"))
+            .arg("--ports_file_dir")
+            .arg(&ports)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nats-server: cargo xtask test installs it");
+        self.running.insert("nats".to_owned(), nats);
+        let written = || {
+            let file = fs::read_dir(&ports).ok()?.next()?.ok()?.path();
+            fs::read_to_string(file)
+                .ok()
+                .filter(|it| it.contains("nats://"))
+        };
+        wait("the server of NATS listens", || written().is_some());
+        let text = written().expect("it listens");
+        let begin = text.find("nats://").expect("a URL");
+        let end = text[begin..].find('"').expect("a quote") + begin;
+        self.url = text[begin..end].to_owned();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn jobs(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command
+            .arg("jobs")
+            .args(arguments)
+            .env("LONGHAUL_NATS", &self.url)
+            .env("HOME", self.folder.path())
+            .env_remove("XDG_STATE_HOME");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.jobs(arguments).output().expect("the program")
+    }
+
+    /// What a command prints that succeeds.
+    #[track_caller]
+    fn printed(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    #[track_caller]
+    fn submit(&self, arguments: &[&str]) -> String {
+        let arguments = [&["submit"], arguments].concat();
+        self.printed(&arguments).trim().to_owned()
+    }
+
+    fn start_worker(&mut self, name: &str, more: &[&str]) {
+        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("room");
+        let mut command = self.jobs(&[&["worker", "--name", name], more].concat());
+        let worker = command.stderr(log).spawn().expect("the program");
+        self.running.insert(name.to_owned(), worker);
+    }
+
+    fn kill(&mut self, name: &str) {
+        let mut child = self.running.remove(name).expect("it runs");
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+    }
+
+    fn show(&self, job: &str) -> String {
+        self.printed(&["show", "--json", job])
+    }
+
+    #[track_caller]
+    fn wait_for(&self, job: &str, state: &str) {
+        let wanted = format!("\"state\":\"{state}\"");
+        wait(state, || self.show(job).contains(&wanted));
+    }
+
+    /// Writes files into a folder.
+    fn write(&self, folder: &str, count: usize) {
+        for number in 0..count {
+            let path = self.path(folder).join(format!("{}/f{number}", number % 7));
+            fs::create_dir_all(path.parent().expect("a folder")).expect("room");
+            fs::write(path, format!("{number}").repeat(number)).expect("room");
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in self.running.values_mut() {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[track_caller]
+fn wait(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what} in {PATIENCE:?}");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// Files by their paths, with their content.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                waiting.push(path);
+            } else {
+                let below = path.strip_prefix(folder).expect("it is below").to_owned();
+                files.insert(below, fs::read(&path).expect("it is there"));
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn workers_share_the_files_of_a_job() {
+    let mut world = World::new();
+    world.write("from", 150);
+    fs::write(world.path("from/caf\u{e9} %41 \\x"), "a name").expect("room");
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&["--transfers", "2", &ends[0], &ends[1]]);
+    assert!(world.show(&job).contains("\"state\":\"queued\""));
+    for name in ["one", "two"] {
+        world.start_worker(name, &["--slots", "1"]);
+    }
+    world.wait_for(&job, "done");
+    assert_eq!(tree(&world.path("to")), tree(&world.path("from")));
+    let shown = world.show(&job);
+    assert!(
+        shown.contains("\"wanted\":151,\"moved\":151,\"same\":0"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("\"claims\":[],\"dead_letters\":[]"),
+        "{shown}"
+    );
+    // What is there is found there.
+    let again = world.submit(&[&ends[0], &ends[1]]);
+    world.wait_for(&again, "done");
+    let shown = world.show(&again);
+    assert!(
+        shown.contains("\"wanted\":0,\"moved\":0,\"same\":151"),
+        "{shown}"
+    );
+    let listed = world.printed(&["ls"]);
+    assert!(listed.contains(&format!("{job}  done")), "{listed}");
+}
+
+#[test]
+fn what_nobody_can_do_is_given_up_and_tried_again() {
+    let mut world = World::new();
+    world.start_worker("one", &["--attempts", "1"]);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    world.wait_for(&job, "failed");
+    let listed = world.printed(&["ls"]);
+    assert!(listed.contains(&format!("{job}  failed")), "{listed}");
+    let reason = format!("{job}.order: there is no such file or directory");
+    assert!(listed.contains(&reason), "{listed}");
+    world.write("from", 3);
+    let again = world.printed(&["retry", &job]);
+    assert!(again.contains("its source is listed again"), "{again}");
+    world.wait_for(&job, "done");
+    assert_eq!(tree(&world.path("to")), tree(&world.path("from")));
+    assert!(!world.printed(&["ls"]).contains("Given up"));
+}
+
+#[test]
+fn a_message_of_nobodys_does_not_stop_the_workers() {
+    let mut world = World::new();
+    world.write("from", 3);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    let address = world.url.trim_start_matches("nats://").to_owned();
+    let mut nats = TcpStream::connect(address).expect("it listens");
+    let poison = "{\"job\":\"../x\"}";
+    write!(
+        nats,
+        "CONNECT {{\"verbose\":false}}\r\nPUB job.default.x.order {}\r\n{poison}\r\nPING\r\n",
+        poison.len()
+    )
+    .expect("it listens");
+    let mut answer = [0; 2000];
+    let mut heard = String::new();
+    while !heard.contains("PONG") {
+        let count = nats.read(&mut answer).expect("it answers");
+        heard += &String::from_utf8_lossy(&answer[..count]);
+    }
+    world.start_worker("one", &[]);
+    world.wait_for(&job, "done");
+    wait("the message is given up", || {
+        world
+            .printed(&["ls"])
+            .contains("the message cannot be read")
+    });
+}
+
+#[test]
+fn a_cancelled_job_moves_nothing_until_it_is_tried_again() {
+    let mut world = World::new();
+    world.write("from", 3);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    world.printed(&["cancel", &job]);
+    let other = world.submit(&[&ends[0], &world.text("other")]);
+    world.start_worker("one", &["--slots", "1"]);
+    world.wait_for(&other, "done");
+    assert!(world.show(&job).contains("\"state\":\"cancelled\""));
+    assert!(!world.path("to").exists());
+    world.printed(&["retry", &job]);
+    world.wait_for(&job, "done");
+    assert_eq!(tree(&world.path("to")), tree(&world.path("from")));
+}
+
+#[test]
+fn work_goes_on_after_the_server_of_nats_was_killed() {
+    let mut world = World::new();
+    world.write("from", 400);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    world.start_worker("one", &["--bwlimit", "200k"]);
+    wait("something has moved", || world.path("to").exists());
+    let port = world.url.rsplit(':').next().expect("a port").to_owned();
+    world.kill("nats");
+    sleep(Duration::from_secs(1));
+    world.start_nats(&port);
+    world.wait_for(&job, "done");
+    assert_eq!(tree(&world.path("to")), tree(&world.path("from")));
+}
+
+#[test]
+fn a_worker_that_ends_leaves_its_work_to_others() {
+    let mut world = World::new();
+    world.write("from", 200);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    world.start_worker("slow", &["--bwlimit", "10k"]);
+    wait("something has moved", || world.path("to").exists());
+    let slow = world.running["slow"].id().to_string();
+    let ended = Command::new("kill").arg(slow).status();
+    assert!(ended.expect("kill").success());
+    let worker = world.running.get_mut("slow").expect("it was started");
+    assert!(worker.wait().expect("it ends").success());
+    world.start_worker("fast", &[]);
+    world.wait_for(&job, "done");
+    assert_eq!(
+        tree(&world.path("to")),
+        tree(&world.path("from")),
+        "no part is left"
+    );
+}
+
+#[test]
+fn wrong_use_says_what_is_wrong() {
+    let submit = |more: &[&'static str]| {
+        let line = ["jobs", "submit"].into_iter().chain(more.iter().copied());
+        line.collect::<Vec<_>>()
+    };
+    for (line, words) in [
+        (submit(&["/a"]), "the destination is missing"),
+        (
+            submit(&["a", "ftp://h/b"]),
+            "a: a worker runs in another folder",
+        ),
+        (submit(&["/a", "ftp://h/b", "--json"]), "takes no --json"),
+        (
+            submit(&["--bwlimit", "1M", "/a", "ftp://h/b"]),
+            "give it to the workers",
+        ),
+        (
+            submit(&["/a", "--to", "ftp://h/b", "--to", "ftp://i/b"]),
+            "has one destination",
+        ),
+        (
+            submit(&["/a", "ftp://me:secret@h/b"]),
+            "must not contain a password",
+        ),
+        (
+            submit(&["--nats", "nats://me:x@h", "/a", "/b"]),
+            "LONGHAUL_NATS_PASSWORD",
+        ),
+        (
+            submit(&["--nats", "http://h", "/a", "/b"]),
+            "is no NATS server",
+        ),
+        (submit(&["--pool", "a.b", "/a", "/b"]), "is no pool"),
+        (vec!["jobs", "show", "a.b"], "is no name of a job"),
+    ] {
+        assert_ends(&line, 2, words);
+    }
+}
+
+#[test]
+fn a_server_that_is_away_is_named() {
+    let begun = Instant::now();
+    let line = ["jobs", "ls", "--nats", "nats://127.0.0.1:1"];
+    assert_ends(
+        &line,
+        1,
+        "cannot connect to the NATS server nats://127.0.0.1:1",
+    );
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
