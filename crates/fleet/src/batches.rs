@@ -1,6 +1,7 @@
 //! Files that are listed one by one, in batches for workers.
 
-use mover::plan::RelativePath;
+use ftp::listing::Precision;
+use mover::plan::{RelativePath, Version};
 
 use crate::message::{BatchFile, Word};
 
@@ -18,15 +19,23 @@ impl Batches {
         &mut self,
         source: usize,
         path: &RelativePath,
-        size_bytes: Option<u64>,
+        version: Version,
     ) -> Option<Vec<BatchFile>> {
         let path = Word::new(&path.to_bytes());
+        let size_bytes = version.size_bytes;
+        let modified = version.modified;
+        let modified = modified.filter(|it| it.precision == Precision::Second);
         self.path_bytes += path.encoded().len();
         // What has no size may be large.
         self.bytes = self
             .bytes
             .saturating_add(size_bytes.unwrap_or(BATCH_BYTES_MAX));
-        self.files.push(BatchFile { source, path });
+        self.files.push(BatchFile {
+            source,
+            path,
+            size_bytes,
+            modified_unix_s: modified.map(|it| it.unix_s),
+        });
         let is_full = self.files.len() >= BATCH_FILES_MAX
             || self.bytes >= BATCH_BYTES_MAX
             || self.path_bytes >= PATH_BYTES_MAX;
@@ -56,11 +65,18 @@ const PATH_BYTES_MAX: usize = 256 * 1024;
 mod tests {
     use super::*;
 
+    fn of_size(size_bytes: Option<u64>) -> Version {
+        Version {
+            size_bytes,
+            modified: None,
+        }
+    }
+
     fn sizes(files: impl Iterator<Item = Option<u64>>) -> Vec<usize> {
         let mut batches = Batches::default();
         let path = RelativePath::default().join(b"x");
         let mut made: Vec<usize> = files
-            .filter_map(|size| batches.add(0, &path, size))
+            .filter_map(|size| batches.add(0, &path, of_size(size)))
             .map(|it| it.len())
             .collect();
         made.extend(batches.end().map(|it| it.len()));
@@ -80,7 +96,7 @@ mod tests {
         let mut batches = Batches::default();
         let path = RelativePath::default().join(&[b'x'; 100_000]);
         let full: Vec<bool> = (0..3)
-            .map(|_| batches.add(0, &path, Some(1)).is_some())
+            .map(|_| batches.add(0, &path, of_size(Some(1))).is_some())
             .collect();
         assert_eq!(full, [false, false, true]);
     }

@@ -40,6 +40,10 @@ pub struct BatchFile {
     pub source: usize,
     /// The path below the source; empty where the source is a file.
     pub path: Word,
+    /// Bytes, where the source lists them.
+    pub size_bytes: Option<u64>,
+    /// Time of its last change to the second, in seconds since 1970, where the source lists it so.
+    pub modified_unix_s: Option<i64>,
 }
 
 /// Bytes of a command line or a path, percent-encoded where they are no printable ASCII.
@@ -213,6 +217,8 @@ mod tests {
             files: vec![BatchFile {
                 source: 0,
                 path: Word::new(path),
+                size_bytes: Some(5),
+                modified_unix_s: None,
             }],
         })
     }

@@ -16,7 +16,8 @@ use std::{
 
 use common::assert_ends;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than a lost worker keeps its work.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A server of NATS, workers, and a folder.
 struct World {

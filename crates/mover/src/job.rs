@@ -21,6 +21,8 @@ pub struct Job {
     pub destination: Site,
     /// Sources and destinations in pairs.
     pub roots: Vec<Root>,
+    /// The files, where they were found before; `None`: they are looked for.
+    pub files: Option<Vec<plan::File>>,
     /// What is moved and what is kept.
     pub plan: plan::Options,
     /// How files are moved.
@@ -172,21 +174,28 @@ impl Job {
         self.roots = roots.collect();
     }
 
-    /// What the files of the job are called at the destination until they are whole. A file that is a root of its own may go
-    /// into a directory with the root's name, or become that name: both are told.
-    pub fn parts(&self) -> Vec<Vec<u8>> {
-        let roots = self.roots.iter().flat_map(|root| {
-            let target = &root.destination;
-            let mut names = vec![target.file()];
-            if target.needs_look() {
-                names.push(join(&target.path, &target.name_if_file));
+    /// What files are called at the destination until they are whole, where parts have this suffix. A root that is a file may
+    /// go into a directory with the root's name, or become that name: both are told.
+    ///
+    /// # Panics
+    /// If the job has no such root.
+    pub fn parts(&self, files: &[(usize, plan::RelativePath)], suffix: &[u8]) -> Vec<Vec<u8>> {
+        let moving = Moving {
+            partial_suffix: Some(suffix.to_vec()),
+            ..self.moving.clone()
+        };
+        let mut parts = Vec::new();
+        for (root, below) in files {
+            let source = self.source_path(*root, below);
+            let target = &self.roots[*root].destination;
+            if below.names().is_empty() && target.needs_look() {
+                let within = join(&target.path, &target.name_if_file);
+                parts.push(moving.partial(&source, &within));
             }
-            names
-                .into_iter()
-                .map(|name| self.moving.partial(&root.source, &name))
-                .collect::<Vec<_>>()
-        });
-        roots.collect()
+            let destination = self.destination_path(*root, below);
+            parts.push(moving.partial(&source, &destination));
+        }
+        parts
     }
 
     /// The source's path of something below a root.

@@ -1,10 +1,14 @@
 //! One attempt: lists a job's source, or moves the files of a batch.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
-    plan::{Note, RelativePath, Result as NoteResult, Step, Tally},
+    plan::{File, Note, RelativePath, Result as NoteResult, Step, Tally},
     run::{self, Browser, Summary},
 };
 use tokio::{sync::mpsc, time::timeout};
@@ -13,7 +17,7 @@ use super::{Crew, chain, guard::Stop};
 use crate::{
     batches::Batches,
     message::{Batch, BatchFile, Message},
-    queue::{Held, QueueError, Taken},
+    queue::{ACK_WAIT, Held, QueueError, Taken},
     record::Counts,
 };
 
@@ -93,14 +97,14 @@ impl Crew {
                     return;
                 };
                 failures.hear(&note);
-                if let NoteResult::Planned(Step::Move { size_bytes }) = note.result {
+                if let NoteResult::Planned(Step::Move(version)) = note.result {
                     wanted += 1;
-                    let full = batches.add(note.root, &note.path, size_bytes);
+                    let full = batches.add(note.root, &note.path, version);
                     // Where the queue cannot be used, the attempt fails.
                     let _ = full.map(|it| found.send(it));
                 }
             };
-            let ran = self.run(taken, message, held, job, tell).await;
+            let ran = self.run(taken, message, held, Arc::new(job), tell).await;
             let _ = batches.end().map(|it| found.send(it));
             drop(found);
             ran
@@ -164,27 +168,43 @@ impl Crew {
                 Err(error) => return Became::Failed(chain(&error)),
             }
         }
-        job.narrow(&files);
-        let suffix = job.moving.partial_suffix.clone();
-        if suffix.is_some() {
-            for attempt in 1..held.claim.attempt {
-                job.moving.partial_suffix = part_suffix(suffix.as_deref(), &held.key, attempt);
-                self.sweep(&job).await;
-            }
-        }
+        let (attempt, suffix) = (held.claim.attempt, job.moving.partial_suffix.take());
+        let suffix_of = |attempt| part_suffix(suffix.as_deref(), &held.key, attempt);
+        let parts_of = |attempt| match suffix_of(attempt) {
+            Some(suffix) => job.parts(&files, &suffix),
+            None => Vec::new(),
+        };
+        let own_parts = parts_of(attempt);
+        let old_parts: Vec<_> = (1..attempt).flat_map(parts_of).collect();
         // No other attempt writes to the parts of this one, whoever makes it and however long.
-        job.moving.partial_suffix = part_suffix(suffix.as_deref(), &held.key, held.claim.attempt);
+        job.moving.partial_suffix = suffix_of(attempt);
+        let is_first = attempt == 1;
+        if is_first {
+            job.files = Some(batch.files.iter().zip(&files).map(known).collect());
+        } else {
+            // An attempt that was lost may have moved some, and left parts of others.
+            job.narrow(&files);
+            self.sweep(&job, &old_parts).await;
+        }
+        let job = Arc::new(job);
         let mut failures = Failures::default();
-        let tell = |note: Option<Note>, _| {
-            if let Some(note) = note {
-                failures.hear_of(&note, &files);
-            }
+        let tell = |note: Option<Note>, _| match note {
+            Some(note) if is_first => failures.hear(&note),
+            Some(note) => failures.hear_of(&note, &files),
+            None => {}
         };
         let progress = self.progress.beside();
         let progress = Arc::new(progress);
         let (summary, stop) = self
-            .run_with(taken, message, held, job, progress.clone(), tell)
+            .run_with(taken, message, held, job.clone(), progress.clone(), tell)
             .await;
+        match stop {
+            // The next attempt has the same number, and overwrites them.
+            Some(Stop::Ending) => {}
+            Some(Stop::Lost | Stop::Cancelled) => self.sweep(&job, &own_parts).await,
+            // Whoever made the attempt before may have gone on for a while.
+            None => self.sweep(&job, &old_parts).await,
+        }
         if let Some(became) = broken_off(stop) {
             return became;
         }
@@ -199,21 +219,24 @@ impl Crew {
         }
     }
 
-    /// Deletes the parts that an earlier attempt has left.
-    async fn sweep(&self, job: &Job) {
+    /// Deletes parts that an attempt has left.
+    async fn sweep(&self, job: &Job, parts: &[Vec<u8>]) {
+        if parts.is_empty() {
+            return;
+        }
         let all = async {
             let mut browser = Browser::open(&job.destination).await?;
-            for part in job.parts() {
+            for part in parts {
                 // Most are not there.
-                let _ = browser.delete(&part).await;
+                let _ = browser.delete(part).await;
             }
             browser.close().await;
             Ok::<(), run::BrowseError>(())
         };
-        match timeout(super::super::queue::ACK_WAIT / 2, all).await {
+        match timeout(SWEEP_PATIENCE, all).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(error = chain(&error), "old parts stay"),
-            Err(_) => tracing::debug!("old parts stay: the server is slow"),
+            Ok(Err(error)) => tracing::warn!(error = chain(&error), "old parts stay"),
+            Err(_) => tracing::warn!("old parts stay: the server is slow"),
         }
     }
 
@@ -222,7 +245,7 @@ impl Crew {
         taken: &Taken,
         message: &Message,
         held: &Held,
-        job: Job,
+        job: Arc<Job>,
         tell: impl FnMut(Option<Note>, Tally),
     ) -> (Summary, Option<Stop>) {
         let progress = Arc::new(self.progress.beside());
@@ -236,7 +259,7 @@ impl Crew {
         taken: &Taken,
         message: &Message,
         held: &Held,
-        job: Job,
+        job: Arc<Job>,
         progress: Arc<run::Progress>,
         tell: impl FnMut(Option<Note>, Tally),
     ) -> (Summary, Option<Stop>) {
@@ -249,6 +272,20 @@ impl Crew {
         let why = *stop.lock().unwrap_or_else(PoisonError::into_inner);
         let why = why.filter(|_| summary.is_interrupted);
         (summary, why)
+    }
+}
+
+/// A file as it was found.
+fn known((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
+    File {
+        root: *root,
+        path: path.clone(),
+        size_bytes: file.size_bytes,
+        modified: file.modified_unix_s.map(|unix_s| Modified {
+            unix_s,
+            precision: Precision::Second,
+        }),
+        link: None,
     }
 }
 
@@ -304,6 +341,9 @@ impl Failures {
         Some(text)
     }
 }
+
+/// Half of the time after which a worker that says nothing has lost its work.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(ACK_WAIT.as_secs() / 2);
 
 /// Reasons that a dead letter has.
 const REASONS_MAX: usize = 10;

@@ -32,13 +32,14 @@ impl Crew {
     }
 
     async fn keep(&self, taken: &Taken, message: &Message, held: &Held) -> Stop {
-        let mut ticks = interval(PROGRESS_EVERY);
+        let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks.tick().await;
-        loop {
+        for tick in 0u32.. {
             ticks.tick().await;
-            // Nobody answers it: whether it has arrived shows by the claim.
-            let _ = taken.ack_with(AckKind::Progress).await;
+            if tick % PROGRESS_LOOKS == 0 {
+                // Nobody answers it: whether it has arrived shows by the claim.
+                let _ = taken.ack_with(AckKind::Progress).await;
+            }
             // While the server is away, no other worker gets the work either.
             if matches!(self.queue.holds(held).await, Ok(false)) {
                 return Stop::Lost;
@@ -49,8 +50,12 @@ impl Crew {
                 return Stop::Cancelled;
             }
         }
+        Stop::Lost
     }
 }
 
-/// Two of three may be lost.
-const PROGRESS_EVERY: Duration = Duration::from_secs(ACK_WAIT.as_secs() / 3 - 1);
+/// How often a worker looks whether the work is still its own, and wanted.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// After so many looks the worker says that it goes on. Two of three times the server may not hear it.
+const PROGRESS_LOOKS: u32 = (ACK_WAIT.as_secs() / 3 / LOOK_EVERY.as_secs()) as u32;

@@ -59,7 +59,7 @@ struct Retry {
     place: Place,
 }
 
-/// Take jobs out of the queue; files under way are broken off within a minute
+/// Take jobs out of the queue; files under way are broken off within some seconds
 #[derive(clap::Args)]
 struct Cancel {
     /// The jobs

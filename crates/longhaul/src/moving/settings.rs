@@ -210,6 +210,7 @@ impl Settings {
         });
         Job {
             roots: roots.collect(),
+            files: None,
             source: self.access.site(&self.sources[0]),
             destination: self.access.site(&self.destination),
             plan: plan::Options {

@@ -173,7 +173,7 @@ impl Told {
             Result::Surplus => tracing::info!("only at DST: {path}"),
             Result::Missing => self.say(&format!("missing: {path}")),
             Result::Differs(what) => self.say(&format!("differs: {path}: {what}")),
-            Result::Planned(Step::Move { .. }) => self.say(&format!("would copy {path}")),
+            Result::Planned(Step::Move(_)) => self.say(&format!("would copy {path}")),
             Result::Planned(Step::Make) => self.say(&format!("would make {path}/")),
             Result::Planned(Step::Delete) => self.say(&format!("would delete {path}")),
         }
@@ -343,7 +343,7 @@ impl Told {
             Result::NoConnection(reason) => ("no_connection", None, Some(reason.as_str())),
             Result::Failed(reason) => ("failed", None, Some(reason.as_str())),
             Result::Unknown(reason) => ("unknown", None, Some(reason.as_str())),
-            Result::Planned(Step::Move { size_bytes }) => ("would_copy", *size_bytes, None),
+            Result::Planned(Step::Move(version)) => ("would_copy", version.size_bytes, None),
             Result::Planned(Step::Make) => ("would_make", None, None),
             Result::Planned(Step::Delete) => ("would_delete", None, None),
             Result::Differs(what) => ("differs", None, Some(*what)),

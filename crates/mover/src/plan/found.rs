@@ -48,6 +48,32 @@ impl Planner {
         }
     }
 
+    /// A file that was found before, and is to be moved whatever the destination has.
+    pub(super) fn known(&mut self, file: File) {
+        let root = file.root;
+        let Some(path) = file.path.parent() else {
+            // Only the destination knows what a root that is a file becomes there.
+            return self.queue.push(Queued::new(Task::Probe { root }));
+        };
+        let directory = Directory { root, path };
+        self.enter_unknown(&directory);
+        let file = self.wanted(file);
+        self.move_below(&directory, file);
+    }
+
+    /// Enters a directory and those above it. Whether they are there shows when they are made.
+    fn enter_unknown(&mut self, directory: &Directory) {
+        let root = directory.root;
+        let mut next = Some(directory.path.clone());
+        while let Some(path) = next {
+            next = path.parent();
+            let directory = Directory { root, path };
+            if !self.tree.has(&directory) {
+                self.tree.enter(&directory, Presence::Missing);
+            }
+        }
+    }
+
     fn enter(&mut self, directory: Directory, is_there: bool) {
         let presence = if is_there {
             Presence::There
@@ -402,8 +428,8 @@ impl Planner {
     /// Moves a file whose directory is there.
     pub(super) fn move_now(&mut self, file: File) {
         if self.options.is_dry_run {
-            let size_bytes = file.size_bytes;
-            self.note(&file, Result::Planned(Step::Move { size_bytes }));
+            let step = Step::Move(file.version());
+            self.note(&file, Result::Planned(step));
         } else {
             self.queue.push(Queued::new(Task::Move(file)));
         }

@@ -96,6 +96,15 @@ impl Planner {
         }
     }
 
+    /// The plan of a job whose files are known: nothing is listed, and nothing is looked for at the destination.
+    pub fn of_files(files: Vec<File>, options: Options) -> Self {
+        let mut planner = Self::new(0, options);
+        for file in files {
+            planner.known(file);
+        }
+        planner
+    }
+
     /// Takes what a lane tells.
     pub fn handle(&mut self, lane: usize, event: Event, now: Instant) {
         match event {

@@ -50,10 +50,7 @@ pub enum Result {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A file would be moved.
-    Move {
-        /// Its bytes, where they are known.
-        size_bytes: Option<u64>,
-    },
+    Move(Version),
     /// A directory would be made.
     Make,
     /// A file or a directory would be deleted.

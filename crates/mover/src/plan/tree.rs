@@ -66,6 +66,11 @@ impl Tree {
         self.nodes.insert(key, node);
     }
 
+    pub(super) fn has(&self, directory: &Directory) -> bool {
+        let key = (directory.root, directory.path.clone());
+        self.nodes.contains_key(&key)
+    }
+
     pub(super) fn node(&mut self, directory: &Directory) -> &mut Node {
         let key = (directory.root, directory.path.clone());
         self.nodes.get_mut(&key).expect("it was entered")

@@ -62,7 +62,10 @@ pub async fn run(
     mut tell: impl FnMut(Option<Note>, Tally),
 ) -> Summary {
     let job: Arc<Job> = job.into();
-    let mut planner = Planner::new(job.roots.len(), job.plan.clone());
+    let mut planner = match &job.files {
+        Some(files) => Planner::of_files(files.clone(), job.plan.clone()),
+        None => Planner::new(job.roots.len(), job.plan.clone()),
+    };
     let record = Record::new(job.plan.memory.clone());
     let shared = Arc::new(Shared {
         job,

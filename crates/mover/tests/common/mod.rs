@@ -186,6 +186,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Jo
             source: from,
             destination: target,
         }],
+        files: None,
         plan: Options::default(),
         moving: Moving::default(),
         sharing: None,
