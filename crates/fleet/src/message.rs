@@ -14,8 +14,6 @@ use serde::{Deserialize, Serialize};
 pub struct Order {
     /// Names the job.
     pub job: String,
-    /// What `longhaul copy` has on its command line.
-    pub words: Vec<Word>,
 }
 
 /// Some files of a job.
@@ -23,8 +21,6 @@ pub struct Order {
 pub struct Batch {
     /// Names the job.
     pub job: String,
-    /// What `longhaul copy` has on its command line.
-    pub words: Vec<Word>,
     /// Which listing of the source has found the files. What an earlier one has found is found again by the last one.
     pub listing: u32,
     /// Counts the batches of the listing.
@@ -64,6 +60,9 @@ pub enum Message {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
+    /// Its subject has no such messages.
+    #[error("messages of the subject {0:?} are not known")]
+    Subject(String),
     /// It is no message of ours.
     #[error("the message cannot be read")]
     Unreadable(#[from] serde_json::Error),
@@ -76,20 +75,15 @@ pub enum MessageError {
 }
 
 impl Message {
-    /// Reads a message. One with files is a batch.
+    /// Reads a message; the last word of its subject says what it is.
     ///
     /// # Errors
     /// [`MessageError`] if it is none.
-    pub fn read(payload: &[u8]) -> Result<Self, MessageError> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Either {
-            Batch(Batch),
-            Order(Order),
-        }
-        let message = match serde_json::from_slice(payload)? {
-            Either::Batch(batch) => Self::Batch(batch),
-            Either::Order(order) => Self::Order(order),
+    pub fn read(subject: &str, payload: &[u8]) -> Result<Self, MessageError> {
+        let message = match subject.rsplit('.').next() {
+            Some(ORDER) => Self::Order(serde_json::from_slice(payload)?),
+            Some(BATCH) => Self::Batch(serde_json::from_slice(payload)?),
+            _ => return Err(MessageError::Subject(subject.to_owned())),
         };
         if !is_name(message.job()) {
             return Err(MessageError::Job);
@@ -110,19 +104,18 @@ impl Message {
         }
     }
 
-    /// What `longhaul copy` has on its command line.
-    pub fn words(&self) -> Vec<OsString> {
-        let words = match self {
-            Self::Order(order) => &order.words,
-            Self::Batch(batch) => &batch.words,
-        };
-        words.iter().map(Word::to_os).collect()
+    /// The last word of the message's subject.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Order(_) => ORDER,
+            Self::Batch(_) => BATCH,
+        }
     }
 
     /// Tells the work from all other work.
     pub fn key(&self) -> String {
         match self {
-            Self::Order(order) => format!("{}.order", order.job),
+            Self::Order(order) => format!("{}.{ORDER}", order.job),
             Self::Batch(Batch {
                 job,
                 listing,
@@ -186,10 +179,15 @@ impl Word {
         &self.0
     }
 
-    fn to_os(&self) -> OsString {
+    /// The word of a command line.
+    pub fn to_os(&self) -> OsString {
         OsString::from_vec(self.to_bytes())
     }
 }
+
+/// Words of subjects.
+const ORDER: &str = "order";
+const BATCH: &str = "batch";
 
 /// Whether a text can name a job: it is a word of subjects and keys.
 pub fn is_name(text: &str) -> bool {
@@ -211,7 +209,6 @@ mod tests {
     fn batch(path: &[u8]) -> Message {
         Message::Batch(Batch {
             job: "a1".to_owned(),
-            words: vec![Word::new(b"/src"), Word::new(b"ftp://h/d%20e")],
             listing: 1,
             number: 7,
             files: vec![BatchFile {
@@ -221,6 +218,11 @@ mod tests {
                 modified_unix_s: None,
             }],
         })
+    }
+
+    fn read(message: &Message) -> Result<Message, MessageError> {
+        let subject = format!("job.default.x.{}", message.kind());
+        Message::read(&subject, &message.write())
     }
 
     proptest! {
@@ -233,7 +235,9 @@ mod tests {
 
         #[test]
         fn what_is_no_message_is_refused(bytes: Vec<u8>) {
-            prop_assert!(Message::read(&bytes).is_err());
+            for subject in ["job.x.a1.order", "job.x.a1.batch", "job"] {
+                prop_assert!(Message::read(subject, &bytes).is_err());
+            }
         }
     }
 
@@ -241,24 +245,29 @@ mod tests {
     fn messages_are_written_and_read() {
         let order = Message::Order(Order {
             job: "a1".to_owned(),
-            words: vec![Word::new(b"caf\xe9 %")],
         });
         for (message, key) in [
             (batch(b"a/\xfc b"), "a1.1.7"),
             (batch(b""), "a1.1.7"),
             (order, "a1.order"),
         ] {
-            let read = Message::read(&message.write()).expect("it is ours");
+            let read = read(&message).expect("it is ours");
             assert_eq!(read, message);
             assert_eq!(read.key(), key);
         }
-        assert_eq!(batch(b"x").words(), ["/src", "ftp://h/d%20e"]);
+    }
+
+    #[test]
+    fn a_broken_batch_is_no_order() {
+        let payload = br#"{"job":"a1","listing":1,"number":"x","files":[]}"#;
+        let read = Message::read("job.default.a1.batch", payload);
+        assert!(matches!(read, Err(MessageError::Unreadable(_))), "{read:?}");
     }
 
     #[test]
     fn a_file_is_below_its_source() {
         for path in [&b"../x"[..], b"a/../../x", b"/x", b"a//b", b".", b"a\nb"] {
-            let read = Message::read(&batch(path).write());
+            let read = read(&batch(path));
             assert!(matches!(read, Err(MessageError::Path(_))), "{read:?}");
         }
     }
@@ -268,9 +277,8 @@ mod tests {
         for job in ["", "a.b", "*", ">", "a b", &"x".repeat(65)] {
             let order = Order {
                 job: job.to_owned(),
-                words: Vec::new(),
             };
-            let read = Message::read(&Message::Order(order).write());
+            let read = read(&Message::Order(order));
             assert!(matches!(read, Err(MessageError::Job)), "{job}: {read:?}");
         }
     }

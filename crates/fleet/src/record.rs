@@ -2,6 +2,8 @@
 //!
 //! Each change may come twice, since a message may: the second one changes nothing.
 
+use std::ffi::OsString;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -12,8 +14,10 @@ use crate::{
 /// What the fleet knows of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// What is to be done.
-    pub order: Order,
+    /// Names the job.
+    pub job: String,
+    /// What `longhaul copy` has on its command line.
+    pub words: Vec<Word>,
     /// The sources, for people.
     pub from: String,
     /// The destination, for people.
@@ -73,9 +77,10 @@ pub enum State {
 
 impl Record {
     /// A job that nobody has begun.
-    pub fn new(order: Order, from: String, to: String, now_unix_s: i64) -> Self {
+    pub fn new(job: String, words: Vec<Word>, from: String, to: String, now_unix_s: i64) -> Self {
         Self {
-            order,
+            job,
+            words,
             from,
             to,
             submitted_unix_s: now_unix_s,
@@ -169,6 +174,7 @@ impl Record {
             return;
         }
         self.counts.moved += became.moved;
+        self.counts.left_out += became.left_out;
         self.counts.bytes += became.bytes;
         self.note_end(now_unix_s);
     }
@@ -194,6 +200,8 @@ impl Record {
         self.ended_unix_s = None;
         match message {
             Message::Order(_) => {
+                // A listing that goes on, and its batches, are void.
+                self.listing += 1;
                 self.listing_failure = None;
                 self.batches = None;
             }
@@ -204,9 +212,16 @@ impl Record {
         }
     }
 
-    /// The words of the job's command line.
-    pub fn words(&self) -> &[Word] {
-        &self.order.words
+    /// What `longhaul copy` has on its command line.
+    pub fn words(&self) -> Vec<OsString> {
+        self.words.iter().map(Word::to_os).collect()
+    }
+
+    /// The message that has the job's source listed.
+    pub fn order(&self) -> Message {
+        Message::Order(Order {
+            job: self.job.clone(),
+        })
     }
 
     fn note_end(&mut self, now_unix_s: i64) {
@@ -222,17 +237,13 @@ mod tests {
     use crate::message::Batch;
 
     fn record() -> Record {
-        let order = Order {
-            job: "a1".to_owned(),
-            words: Vec::new(),
-        };
-        Record::new(order, "/src".to_owned(), "ftp://h/".to_owned(), 100)
+        let [job, from, to] = ["a1", "/src", "ftp://h/"].map(str::to_owned);
+        Record::new(job, vec![Word::new(b"/src")], from, to, 100)
     }
 
     fn batch(listing: u32, number: u32) -> Message {
         Message::Batch(Batch {
             job: "a1".to_owned(),
-            words: Vec::new(),
             listing,
             number,
             files: Vec::new(),
@@ -257,7 +268,7 @@ mod tests {
     #[test]
     fn a_job_runs_from_the_queue_to_its_end() {
         let mut record = record();
-        let order = Message::Order(record.order.clone());
+        let order = record.order();
         assert_eq!(record.state(), State::Queued);
         assert!(record.wants(&order));
         record.begin_listing();
@@ -342,7 +353,7 @@ mod tests {
     #[test]
     fn a_listing_that_was_given_up_ends_the_job() {
         let mut record = record();
-        let order = Message::Order(record.order.clone());
+        let order = record.order();
         record.begin_listing();
         record.listing_dead("no such file", 101);
         assert_eq!(record.state(), State::Failed);
@@ -350,7 +361,7 @@ mod tests {
         record.retry(&order);
         assert!(record.wants(&order));
         record.begin_listing();
-        record.listed(2, 0, wanted(0), None, 102);
+        record.listed(3, 0, wanted(0), None, 102);
         assert_eq!(record.state(), State::Done, "there was nothing to move");
     }
 
@@ -368,6 +379,21 @@ mod tests {
         assert_eq!(record.state(), State::Running);
         record.batch_done(1, 0, moved(1), 102);
         assert_eq!(record.state(), State::Failed);
+    }
+
+    #[test]
+    fn a_listing_that_goes_on_while_its_job_is_tried_again_is_void() {
+        let mut record = record();
+        let order = record.order();
+        record.begin_listing();
+        record.is_cancelled = true;
+        record.retry(&order);
+        record.listed(1, 79, wanted(2500), None, 102);
+        assert!(record.wants(&order) && !record.wants(&batch(1, 3)));
+        record.begin_listing();
+        record.listed(3, 1, wanted(2), None, 103);
+        record.batch_done(3, 0, moved(2), 104);
+        assert_eq!(record.state(), State::Done);
     }
 
     #[test]

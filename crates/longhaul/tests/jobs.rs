@@ -234,13 +234,17 @@ fn a_message_of_nobodys_does_not_stop_the_workers() {
     let job = world.submit(&[&ends[0], &ends[1]]);
     let address = world.url.trim_start_matches("nats://").to_owned();
     let mut nats = TcpStream::connect(address).expect("it listens");
-    let poison = "{\"job\":\"../x\"}";
-    write!(
-        nats,
-        "CONNECT {{\"verbose\":false}}\r\nPUB job.default.x.order {}\r\n{poison}\r\nPING\r\n",
-        poison.len()
-    )
-    .expect("it listens");
+    let batch = format!("{{\"job\":\"{job}\",\"listing\":1,\"number\":\"x\",\"files\":[]}}");
+    let mut said = "CONNECT {\"verbose\":false}\r\n".to_owned();
+    for (subject, poison) in [
+        ("job.default.x.order", "{\"job\":\"../x\"}"),
+        ("job.default.x.order", "poison"),
+        ("job.default.x.batch", &batch),
+        ("job.default.x.other", "{}"),
+    ] {
+        said += &format!("PUB {subject} {}\r\n{poison}\r\n", poison.len());
+    }
+    write!(nats, "{said}PING\r\n").expect("it listens");
     let mut answer = [0; 2000];
     let mut heard = String::new();
     while !heard.contains("PONG") {
@@ -312,6 +316,78 @@ fn a_worker_that_ends_leaves_its_work_to_others() {
 }
 
 #[test]
+fn a_job_that_was_cancelled_while_it_was_listed_is_listed_anew() {
+    let mut world = World::new();
+    world.write("from", 150);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    world.start_worker("one", &["--slots", "1", "--bwlimit", "10k"]);
+    wait("something has moved", || world.path("to").exists());
+    world.printed(&["cancel", &job]);
+    world.printed(&["retry", &job]);
+    world.kill("one");
+    world.start_worker("two", &[]);
+    world.wait_for(&job, "done");
+    assert_eq!(tree(&world.path("from")).len(), 150);
+    for (path, content) in tree(&world.path("from")) {
+        assert_eq!(
+            fs::read(world.path("to").join(path)).expect("there"),
+            content
+        );
+    }
+}
+
+#[test]
+fn a_job_whose_messages_were_lost_is_listed_again() {
+    let mut world = World::new();
+    world.write("from", 3);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    let again = world.printed(&["retry", &job]);
+    assert!(again.contains("nothing was given up"), "{again}");
+    let port = world.url.rsplit(':').next().expect("a port").to_owned();
+    world.kill("nats");
+    // As after a loss of power.
+    let messages = world.path("nats/jetstream/$G/streams/LONGHAUL_JOBS_default/msgs");
+    for block in fs::read_dir(messages).expect("there").flatten() {
+        fs::remove_file(block.path()).expect("there");
+    }
+    world.start_nats(&port);
+    let again = world.printed(&["retry", &job]);
+    assert!(again.contains("listed again"), "{again}");
+    world.start_worker("one", &[]);
+    world.wait_for(&job, "done");
+}
+
+#[test]
+fn the_files_of_a_batch_that_was_given_up_are_tried_again() {
+    let mut world = World::new();
+    world.write("from", 40);
+    let ends = [world.text("from"), world.text("to")];
+    let job = world.submit(&[&ends[0], &ends[1]]);
+    world.start_worker("one", &["--attempts", "1", "--bwlimit", "1k"]);
+    wait("the source is listed", || {
+        world.show(&job).contains("\"batches\":2")
+    });
+    world.kill("one");
+    fs::remove_file(world.path("from/4/f39")).expect("there");
+    world.start_worker("two", &["--attempts", "2"]);
+    world.wait_for(&job, "failed");
+    let listed = world.printed(&["ls"]);
+    assert!(listed.contains("f39"), "{listed}");
+    fs::write(world.path("from/4/f39"), "f39 again").expect("room");
+    let again = world.printed(&["retry", &job]);
+    assert!(again.contains("batches are tried again"), "{again}");
+    world.wait_for(&job, "done");
+    for (path, content) in tree(&world.path("from")) {
+        assert_eq!(
+            fs::read(world.path("to").join(path)).expect("there"),
+            content
+        );
+    }
+}
+
+#[test]
 fn wrong_use_says_what_is_wrong() {
     let submit = |more: &[&'static str]| {
         let line = ["jobs", "submit"].into_iter().chain(more.iter().copied());
@@ -345,7 +421,13 @@ fn wrong_use_says_what_is_wrong() {
             "is no NATS server",
         ),
         (submit(&["--pool", "a.b", "/a", "/b"]), "is no pool"),
+        (
+            submit(&["--inplace", "/a", "ftp://h/b"]),
+            "takes no --inplace",
+        ),
         (vec!["jobs", "show", "a.b"], "is no name of a job"),
+        (vec!["jobs", "cancel", "*"], "is no name of a job"),
+        (vec!["jobs", "retry", ">"], "is no name of a job"),
     ] {
         assert_ends(&line, 2, words);
     }

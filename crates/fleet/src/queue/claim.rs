@@ -43,10 +43,10 @@ impl Queue {
     ) -> Result<Option<Held>, QueueError> {
         let known = self.claims.get::<Claim>(key).await?;
         let revision = known.as_ref().map_or(0, |it| it.revision);
-        let before = known.map(|it| it.value);
+        let before = known.and_then(|it| it.value);
         let claim = Claim {
             worker: worker.to_owned(),
-            attempt: before.as_ref().map_or(0, |it| it.attempt) + 1,
+            attempt: before.as_ref().map_or(1, |it| it.attempt.saturating_add(1)),
             since_unix_s: now_unix_s,
             last_failure: before.and_then(|it| match it.is_held {
                 true => Some(format!("the worker {} was lost", it.worker)),
@@ -73,20 +73,20 @@ impl Queue {
         Ok(known.is_some_and(|it| it.revision == held.revision))
     }
 
-    /// The attempt has failed, and another follows. A worker that was told to end has made none.
+    /// The attempt has failed, and another follows. A worker that was told to end has made none. Returns whether the work was
+    /// still this worker's.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn let_go(&self, held: &Held, failure: Option<String>) -> Result<(), QueueError> {
+    pub async fn let_go(&self, held: &Held, failure: Option<String>) -> Result<bool, QueueError> {
         let mut claim = held.claim.clone();
         claim.is_held = false;
         match failure {
-            None => claim.attempt -= 1,
+            None => claim.attempt = claim.attempt.saturating_sub(1),
             Some(_) => claim.last_failure = failure,
         }
-        // Where it was outrun, it is another worker's.
-        self.claims.put(&held.key, &claim, held.revision).await?;
-        Ok(())
+        let put = self.claims.put(&held.key, &claim, held.revision).await?;
+        Ok(put != Written::Outrun)
     }
 
     /// The work is done, or given up. A claim that another worker has stays.
@@ -112,7 +112,9 @@ impl Queue {
     /// [`QueueError`] if the server is away.
     pub async fn claims(&self, job: &str) -> Result<Vec<(String, Claim)>, QueueError> {
         let found = self.claims.list::<Claim>(Some(job)).await?;
-        let mut claims: Vec<_> = found.into_iter().map(|(key, it)| (key, it.value)).collect();
+        let claims = found.into_iter();
+        let claims = claims.filter_map(|(key, it)| Some((key, it.value?)));
+        let mut claims: Vec<_> = claims.collect();
         claims.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(claims)
     }

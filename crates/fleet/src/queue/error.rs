@@ -14,6 +14,15 @@ pub enum QueueError {
     /// The name of a pool is part of subjects.
     #[error("{0:?} is no pool: a name has letters, digits, - and _, 64 at most")]
     Pool(String),
+    /// Nobody has submitted a job to it.
+    #[error("there is no pool {0}: it is made by the first job or worker")]
+    NoPool(String),
+    /// The name of a job is part of subjects.
+    #[error("{0:?} is no name of a job")]
+    Job(String),
+    /// What is known of a job cannot be read: a newer version has written it, or somebody else.
+    #[error("what is known of the job {0} cannot be read")]
+    Unreadable(String),
     /// The server refuses, or is away.
     #[error("cannot {what}")]
     Refused {

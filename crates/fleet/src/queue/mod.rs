@@ -1,10 +1,10 @@
 //! The fleet's place at a NATS server: four streams of a pool.
 //!
-//! - `LONGHAUL_<POOL>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: work, each message once. All
+//! - `LONGHAUL_JOBS_<pool>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: work, each message once. All
 //!   workers of the pool share one consumer.
-//! - `LONGHAUL_<POOL>_DEAD`, subjects `dead.<pool>.<job>`: what was given up.
-//! - `LONGHAUL_<POOL>_RECORDS`, subjects `record.<pool>.<job>`: a [`Record`] for each job.
-//! - `LONGHAUL_<POOL>_CLAIMS`, subjects `claim.<pool>.<job>.<work>`: who works on what, while somebody does.
+//! - `LONGHAUL_DEAD_<pool>`, subjects `dead.<pool>.<job>.<work>`: what was given up.
+//! - `LONGHAUL_RECORDS_<pool>`, subjects `record.<pool>.<job>`: a [`Record`] for each job.
+//! - `LONGHAUL_CLAIMS_<pool>`, subjects `claim.<pool>.<job>.<work>`: who works on what, while somebody does.
 
 mod claim;
 mod error;
@@ -14,9 +14,9 @@ mod table;
 use std::time::Duration;
 
 use async_nats::jetstream::{
-    self,
+    self, ErrorCode,
     consumer::{AckPolicy, PullConsumer, pull},
-    context::Context,
+    context::{Context, GetStreamErrorKind},
     message::PublishMessage,
     stream::{self, DiscardPolicy, RetentionPolicy, Stream},
 };
@@ -43,61 +43,78 @@ pub struct Queue {
     context: Context,
     pool: String,
     work: Stream,
-    dead: Stream,
+    dead: Table,
     records: Table,
     claims: Table,
 }
 
 impl Queue {
-    /// Connects, and makes what is missing there: `replicas` copies of each.
+    /// Connects to a pool. Where it is missing, it is made with `replicas` copies of each stream.
     ///
     /// # Errors
-    /// [`QueueError`] if the server cannot be reached, refuses, or has no JetStream.
-    pub async fn open(server: &Server, pool: &str, replicas: usize) -> Result<Self, QueueError> {
+    /// [`QueueError`] if the server cannot be reached, refuses, or has no JetStream; or if the pool is missing and is not to
+    /// be made.
+    pub async fn open(
+        server: &Server,
+        pool: &str,
+        replicas: Option<usize>,
+    ) -> Result<Self, QueueError> {
         if !is_name(pool) {
             return Err(QueueError::Pool(pool.to_owned()));
         }
-        let client = server.connect().await?;
-        let context = jetstream::new(client);
-        let upper = pool.to_uppercase();
-        let stream = |name: &str| stream::Config {
-            name: format!("LONGHAUL_{upper}{name}"),
-            num_replicas: replicas,
+        let context = jetstream::new(server.connect().await?);
+        let config = |kind: &str| stream::Config {
+            name: format!("LONGHAUL_{kind}_{pool}"),
+            num_replicas: replicas.unwrap_or(1),
             duplicate_window: DUPLICATE_WINDOW,
+            max_messages_per_subject: 1,
             ..stream::Config::default()
         };
-        let work = stream::Config {
-            subjects: vec![format!("job.{pool}.>")],
-            retention: RetentionPolicy::WorkQueue,
-            // A full queue refuses work, and forgets none.
-            discard: DiscardPolicy::New,
-            max_bytes: WORK_BYTES_MAX,
-            ..stream("")
+        let configs = [
+            stream::Config {
+                subjects: vec![format!("job.{pool}.>")],
+                retention: RetentionPolicy::WorkQueue,
+                // A full queue refuses work, and forgets none.
+                discard: DiscardPolicy::New,
+                max_bytes: WORK_BYTES_MAX,
+                max_messages_per_subject: -1,
+                ..config("JOBS")
+            },
+            stream::Config {
+                subjects: vec![format!("dead.{pool}.>")],
+                max_bytes: DEAD_BYTES_MAX,
+                max_age: RECORD_AGE_MAX,
+                ..config("DEAD")
+            },
+            stream::Config {
+                subjects: vec![format!("record.{pool}.>")],
+                max_age: RECORD_AGE_MAX,
+                ..config("RECORDS")
+            },
+            stream::Config {
+                subjects: vec![format!("claim.{pool}.>")],
+                max_age: CLAIM_AGE_MAX,
+                ..config("CLAIMS")
+            },
+        ];
+        let mut streams = Vec::new();
+        for config in configs {
+            streams.push(open_stream(&context, config, pool, replicas.is_some()).await?);
+        }
+        let mut streams = streams.into_iter();
+        let work = streams.next().expect("four streams");
+        let mut table = |subject: &str| {
+            let stream = streams.next().expect("four streams");
+            Table::new(&context, stream, &format!("{subject}.{pool}"))
         };
-        let dead = stream::Config {
-            subjects: vec![format!("dead.{pool}.>")],
-            max_bytes: DEAD_BYTES_MAX,
-            ..stream("_DEAD")
-        };
-        let records = stream::Config {
-            max_age: RECORD_AGE_MAX,
-            ..stream("_RECORDS")
-        };
-        let claims = stream::Config {
-            max_age: CLAIM_AGE_MAX,
-            ..stream("_CLAIMS")
-        };
-        let work = context.get_or_create_stream(work).await;
-        let work = work.map_err(QueueError::of("make the stream of jobs"))?;
-        let dead = context.get_or_create_stream(dead).await;
-        let dead = dead.map_err(QueueError::of("make the stream of dead letters"))?;
+        let [dead, records, claims] = ["dead", "record", "claim"].map(&mut table);
         Ok(Self {
-            records: Table::open(&context, records, &format!("record.{pool}")).await?,
-            claims: Table::open(&context, claims, &format!("claim.{pool}")).await?,
             pool: pool.to_owned(),
             context,
             work,
             dead,
+            records,
+            claims,
         })
     }
 
@@ -113,6 +130,7 @@ impl Queue {
             // Attempts are counted by claims: the server's count is wrong after a crash, and what exceeds it stays for ever.
             max_deliver: -1,
             max_ack_pending: ACK_PENDING_MAX,
+            max_waiting: WAITING_MAX,
             ..pull::Config::default()
         };
         let made = self.work.get_or_create_consumer(CONSUMER, config).await;
@@ -143,40 +161,25 @@ impl Queue {
     /// # Errors
     /// [`QueueError`] if the server does not confirm that it has it.
     pub async fn put(&self, message: &Message, attempt: &str) -> Result<(), QueueError> {
-        let kind = match message {
-            Message::Order(_) => "order",
-            Message::Batch(_) => "batch",
-        };
-        let subject = format!("job.{}.{}.{kind}", self.pool, message.job());
+        let (job, kind) = (checked(message.job())?, message.kind());
+        let subject = format!("job.{}.{job}.{kind}", self.pool);
         let id = format!("{}.{attempt}", message.key());
-        self.publish(subject, message.write(), &id).await
+        let sent = PublishMessage::build()
+            .payload(message.write().into())
+            .message_id(id);
+        let what = "put a message into the queue";
+        let sent = self.context.send_publish(subject, sent).await;
+        let confirmed = sent.map_err(QueueError::of(what))?.await;
+        confirmed.map_err(QueueError::of(what))?;
+        Ok(())
     }
 
-    /// Puts a dead letter where people find it.
+    /// Puts a dead letter where people find it. `key` tells the work from all other work.
     ///
     /// # Errors
     /// [`QueueError`] if the server does not confirm that it has it.
-    pub async fn bury(&self, letter: &Letter) -> Result<(), QueueError> {
-        let job = letter.job.as_deref().unwrap_or(UNREADABLE);
-        let subject = format!("dead.{}.{job}", self.pool);
-        let key = letter.key.as_deref().unwrap_or(UNREADABLE);
-        let id = format!("{key}.{}", letter.given_up_unix_s);
-        let payload = serde_json::to_vec(letter).expect("plain texts and numbers");
-        self.publish(subject, payload, &id).await
-    }
-
-    async fn publish(&self, subject: String, payload: Vec<u8>, id: &str) -> Result<(), QueueError> {
-        let message = PublishMessage::build()
-            .payload(payload.into())
-            .message_id(id);
-        let what = QueueError::of("put a message into the queue");
-        let sent = self
-            .context
-            .send_publish(subject, message)
-            .await
-            .map_err(QueueError::of("send a message"))?;
-        sent.await.map_err(what)?;
-        Ok(())
+    pub async fn bury(&self, key: &str, letter: &Letter) -> Result<(), QueueError> {
+        self.dead.set(key, letter).await
     }
 
     /// Writes down a new job.
@@ -185,7 +188,7 @@ impl Queue {
     /// [`QueueError`] if the server does not confirm that it has it.
     pub async fn create(&self, record: &Record) -> Result<(), QueueError> {
         // No other job has its name.
-        self.records.put(&record.order.job, record, 0).await?;
+        self.records.put(checked(&record.job)?, record, 0).await?;
         Ok(())
     }
 
@@ -194,7 +197,16 @@ impl Queue {
     /// # Errors
     /// [`QueueError`] if the server is away.
     pub async fn record(&self, job: &str) -> Result<Option<Record>, QueueError> {
-        Ok(self.records.get(job).await?.map(|it| it.value))
+        Ok(self.entry(job).await?.map(|(record, _)| record))
+    }
+
+    async fn entry(&self, job: &str) -> Result<Option<(Record, u64)>, QueueError> {
+        let Some(entry) = self.records.get::<Record>(checked(job)?).await? else {
+            return Ok(None);
+        };
+        let unreadable = || QueueError::Unreadable(job.to_owned());
+        let record = entry.value.ok_or_else(unreadable)?;
+        Ok(Some((record, entry.revision)))
     }
 
     /// Changes what is known of a job, whoever else does at the same time. Returns what is known now; `None` for a job that is
@@ -208,15 +220,15 @@ impl Queue {
         change: impl Fn(&mut Record),
     ) -> Result<Option<Record>, QueueError> {
         loop {
-            let Some(entry) = self.records.get::<Record>(job).await? else {
+            let Some((before, revision)) = self.entry(job).await? else {
                 return Ok(None);
             };
-            let mut record = entry.value.clone();
+            let mut record = before.clone();
             change(&mut record);
-            if record == entry.value {
+            if record == before {
                 return Ok(Some(record));
             }
-            match self.records.put(job, &record, entry.revision).await? {
+            match self.records.put(job, &record, revision).await? {
                 Written::Done(_) => return Ok(Some(record)),
                 // Another worker was faster.
                 Written::Outrun => {}
@@ -230,10 +242,8 @@ impl Queue {
     /// [`QueueError`] if the server is away.
     pub async fn records(&self) -> Result<Vec<Record>, QueueError> {
         let found = self.records.list::<Record>(None).await?;
-        let mut records: Vec<_> = found.into_iter().map(|(_, it)| it.value).collect();
-        records.sort_by(|a, b| {
-            (a.submitted_unix_s, &a.order.job).cmp(&(b.submitted_unix_s, &b.order.job))
-        });
+        let mut records: Vec<_> = found.into_iter().filter_map(|(_, it)| it.value).collect();
+        records.sort_by(|a, b| (a.submitted_unix_s, &a.job).cmp(&(b.submitted_unix_s, &b.job)));
         Ok(records)
     }
 
@@ -242,10 +252,12 @@ impl Queue {
     /// # Errors
     /// [`QueueError`] if the server is away.
     pub async fn letters(&self, job: Option<&str>) -> Result<Vec<(u64, Letter)>, QueueError> {
-        let subject = format!("dead.{}.{}", self.pool, job.unwrap_or("*"));
-        let found = table::list::<Letter>(&self.dead, subject, LETTERS_MAX).await?;
+        let job = job.map(checked).transpose()?;
+        let found = self.dead.list::<Letter>(job).await?;
         let letters = found.into_iter();
-        Ok(letters.map(|(_, it)| (it.revision, it.value)).collect())
+        Ok(letters
+            .filter_map(|(_, it)| Some((it.revision, it.value?)))
+            .collect())
     }
 
     /// Takes a dead letter away.
@@ -253,9 +265,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError`] if the server is away.
     pub async fn unbury(&self, number: u64) -> Result<(), QueueError> {
-        let deleted = self.dead.delete_message(number).await;
-        deleted.map_err(QueueError::of("take the dead letter away"))?;
-        Ok(())
+        self.dead.delete(number).await
     }
 
     /// Takes what waits of a job out of the queue.
@@ -264,6 +274,22 @@ impl Queue {
     /// [`QueueError`] if the server is away.
     pub async fn drop_all(&self, job: &str) -> Result<(), QueueError> {
         self.drop_waiting(job, ">").await
+    }
+
+    /// How many messages of a job wait, or are worked on.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn waiting(&self, job: &str) -> Result<usize, QueueError> {
+        let subject = format!("job.{}.{}.>", self.pool, checked(job)?);
+        let found = self.work.info_with_subjects(subject).await;
+        let mut found = found.map_err(QueueError::of("count what waits"))?;
+        let mut count = 0;
+        while let Some(subject) = found.next().await {
+            let (_, messages) = subject.map_err(QueueError::of("count what waits"))?;
+            count += messages;
+        }
+        Ok(count)
     }
 
     /// Takes the batches that wait of a job out of the queue.
@@ -275,10 +301,41 @@ impl Queue {
     }
 
     async fn drop_waiting(&self, job: &str, kind: &str) -> Result<(), QueueError> {
-        let subject = format!("job.{}.{job}.{kind}", self.pool);
+        let subject = format!("job.{}.{}.{kind}", self.pool, checked(job)?);
         let purged = self.work.purge().filter(subject).await;
         purged.map_err(QueueError::of("take the job out of the queue"))?;
         Ok(())
+    }
+}
+
+async fn open_stream(
+    context: &Context,
+    config: stream::Config,
+    pool: &str,
+    makes: bool,
+) -> Result<Stream, QueueError> {
+    if makes {
+        let made = context.get_or_create_stream(config).await;
+        return made.map_err(QueueError::of("make a stream"));
+    }
+    match context.get_stream(&config.name).await {
+        Ok(stream) => Ok(stream),
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(said)
+                if said.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+            {
+                Err(QueueError::NoPool(pool.to_owned()))
+            }
+            _ => Err(QueueError::of("open a stream")(error)),
+        },
+    }
+}
+
+/// A job's name, which is part of subjects: anything else would mean other jobs.
+fn checked(job: &str) -> Result<&str, QueueError> {
+    match is_name(job) {
+        true => Ok(job),
+        false => Err(QueueError::Job(job.to_owned())),
     }
 }
 
@@ -289,6 +346,9 @@ const CONSUMER: &str = "workers";
 
 /// Work that workers have at a time: more than any fleet has slots.
 const ACK_PENDING_MAX: i64 = 100_000;
+
+/// Free slots that ask for work at a time.
+const WAITING_MAX: i64 = 100_000;
 
 /// How long an idle worker waits for work before it asks again.
 const TAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -307,12 +367,6 @@ const RECORD_AGE_MAX: Duration = Duration::from_secs(90 * 86_400);
 
 /// Attempts are forgotten so long after the last one.
 const CLAIM_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
-
-/// Most dead letters that are shown.
-const LETTERS_MAX: usize = 10_000;
-
-/// In the place of a job where a message cannot be read.
-const UNREADABLE: &str = "unreadable";
 
 /// A name for a new job, which no other one has.
 pub fn new_job_name() -> String {

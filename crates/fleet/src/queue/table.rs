@@ -27,7 +27,8 @@ pub(super) struct Table {
 /// A value, and which one it is.
 #[derive(Debug)]
 pub(super) struct Entry<T> {
-    pub(super) value: T,
+    /// `None`: it cannot be read.
+    pub(super) value: Option<T>,
     pub(super) revision: u64,
 }
 
@@ -41,33 +42,23 @@ pub(super) enum Written {
 }
 
 impl Table {
-    /// Opens a table, or makes it. Keys are below the subject `subject`.
-    pub(super) async fn open(
-        context: &Context,
-        config: stream::Config,
-        subject: &str,
-    ) -> Result<Self, QueueError> {
-        let config = stream::Config {
-            subjects: vec![format!("{subject}.>")],
-            max_messages_per_subject: 1,
-            ..config
-        };
-        let stream = context.get_or_create_stream(config).await;
-        Ok(Self {
+    /// A table whose keys are below the subject `subject`.
+    pub(super) fn new(context: &Context, stream: Stream, subject: &str) -> Self {
+        Self {
             context: context.clone(),
-            stream: stream.map_err(QueueError::of("make a table"))?,
+            stream,
             prefix: format!("{subject}."),
-        })
+        }
     }
 
-    /// The value of a key. One that cannot be read counts as none.
+    /// The value of a key.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         key: &str,
     ) -> Result<Option<Entry<T>>, QueueError> {
         let subject = format!("{}{key}", self.prefix);
         match self.stream.get_last_raw_message_by_subject(&subject).await {
-            Ok(message) => Ok(read(&message.payload, message.sequence)),
+            Ok(message) => Ok(Some(read(&message.payload, message.sequence))),
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(QueueError::of("read a value")(error)),
         }
@@ -96,6 +87,17 @@ impl Table {
         }
     }
 
+    /// Writes the value of a key, whatever was there.
+    pub(super) async fn set<T: Serialize>(&self, key: &str, value: &T) -> Result<(), QueueError> {
+        let payload = serde_json::to_vec(value).expect("plain texts and numbers");
+        let subject = format!("{}{key}", self.prefix);
+        let what = "write a value";
+        let sent = self.context.publish(subject, payload.into()).await;
+        let sent = sent.map_err(QueueError::of(what))?.await;
+        sent.map_err(QueueError::of(what))?;
+        Ok(())
+    }
+
     /// Takes a value away, unless another one has taken its place.
     pub(super) async fn delete(&self, revision: u64) -> Result<(), QueueError> {
         match self.stream.delete_message(revision).await {
@@ -116,7 +118,7 @@ impl Table {
             Some(key) => format!("{}{key}.>", self.prefix),
             None => format!("{}>", self.prefix),
         };
-        let found = list(&self.stream, filter, usize::MAX).await?;
+        let found = list(&self.stream, filter).await?;
         let entries = found.into_iter();
         let entries = entries.map(|(subject, entry)| {
             let key = subject.strip_prefix(&self.prefix).unwrap_or(&subject);
@@ -126,11 +128,10 @@ impl Table {
     }
 }
 
-/// The messages of a stream that a filter takes, by their subjects, the oldest first. What cannot be read is left out.
-pub(super) async fn list<T: DeserializeOwned>(
+/// The messages of a stream that a filter takes, by their subjects, the oldest first.
+async fn list<T: DeserializeOwned>(
     stream: &Stream,
     filter: String,
-    most: usize,
 ) -> Result<Vec<(String, Entry<T>)>, QueueError> {
     let what = QueueError::of("list what is there");
     let consumer = stream.create_consumer(pull::Config {
@@ -138,8 +139,8 @@ pub(super) async fn list<T: DeserializeOwned>(
         ack_policy: AckPolicy::None,
         ..pull::Config::default()
     });
-    let consumer = consumer.await.map_err(what)?;
-    let mut left = consumer.cached_info().num_pending.min(most as u64);
+    let mut consumer = consumer.await.map_err(what)?;
+    let mut left = consumer.cached_info().num_pending;
     let mut entries = Vec::new();
     while left > 0 {
         // An answer to a request without an end may be lost, and would be waited for without an end.
@@ -156,22 +157,27 @@ pub(super) async fn list<T: DeserializeOwned>(
             count += 1;
             let sequence = message.info().map_err(refused)?.stream_sequence;
             let entry = read(&message.payload, sequence);
-            entries.extend(entry.map(|it| (message.subject.to_string(), it)));
-        }
-        if count == 0 {
-            // What was left was taken away meanwhile.
-            break;
+            entries.push((message.subject.to_string(), entry));
         }
         left = left.saturating_sub(count);
+        if count == 0 {
+            // What was left was taken away meanwhile, or the server is slow.
+            let info = consumer.info().await;
+            left = info
+                .map_err(QueueError::of("list what is there"))?
+                .num_pending;
+        }
     }
     // Where it stays, the server ends it after a while.
     let _ = stream.delete_consumer(&consumer.cached_info().name).await;
     Ok(entries)
 }
 
-fn read<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Option<Entry<T>> {
-    let value = serde_json::from_slice(payload).ok()?;
-    Some(Entry { value, revision })
+fn read<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Entry<T> {
+    Entry {
+        value: serde_json::from_slice(payload).ok(),
+        revision,
+    }
 }
 
 const LIST_STEP: u64 = 500;

@@ -1,61 +1,70 @@
-//! Says that the work goes on, as long as it is this worker's.
+//! Says that work goes on, and has it broken off where it is not wanted any more.
 
-use std::time::Duration;
+use std::{convert::Infallible, future::pending, time::Duration};
 
 use async_nats::jetstream::AckKind;
-use tokio::time::{MissedTickBehavior, interval};
-
-use super::Crew;
-use crate::{
-    message::Message,
-    queue::{ACK_WAIT, Held, Taken},
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
 };
 
-/// Why work is broken off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// The worker ends.
-    Ending,
-    /// Another worker has the work.
-    Lost,
-    /// The job was cancelled.
-    Cancelled,
-}
+use super::{
+    Crew,
+    task::{Stop, Task},
+};
+use crate::queue::ACK_WAIT;
 
 impl Crew {
-    /// Tells the server again and again that the work goes on. Returns when it is to be broken off.
-    pub(super) async fn guard(&self, taken: &Taken, message: &Message, held: &Held) -> Stop {
-        tokio::select! {
-            () = self.ending() => Stop::Ending,
-            stop = self.keep(taken, message, held) => stop,
-        }
+    /// Tells the server again and again that the work goes on, and `stop` why it is to be broken off.
+    pub(super) async fn guard(
+        &self,
+        task: &Task<'_>,
+        stop: &watch::Sender<Option<Stop>>,
+    ) -> Infallible {
+        let end = async {
+            self.ending().await;
+            tell(stop, Stop::Ending);
+        };
+        tokio::join!(end, self.keep(task, stop));
+        pending().await
     }
 
-    async fn keep(&self, taken: &Taken, message: &Message, held: &Held) -> Stop {
+    async fn keep(&self, task: &Task<'_>, stop: &watch::Sender<Option<Stop>>) {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for tick in 0u32.. {
+        ticks.tick().await;
+        for tick in 0u64.. {
             ticks.tick().await;
             if tick % PROGRESS_LOOKS == 0 {
-                // Nobody answers it: whether it has arrived shows by the claim.
-                let _ = taken.ack_with(AckKind::Progress).await;
+                // Nobody answers it: whether the server has heard it shows by the claim.
+                let _ = task.taken.ack_with(AckKind::Progress).await;
             }
-            // While the server is away, no other worker gets the work either.
-            if matches!(self.queue.holds(held).await, Ok(false)) {
-                return Stop::Lost;
+            // While the server cannot be asked, the work goes on: what is done twice does no harm.
+            if matches!(self.queue.holds(&task.held).await, Ok(false)) {
+                return tell(stop, Stop::Lost);
             }
-            if let Ok(record) = self.queue.record(message.job()).await
+            if let Ok(record) = self.queue.record(task.message.job()).await
                 && record.is_none_or(|it| it.is_cancelled)
             {
-                return Stop::Cancelled;
+                tell(stop, Stop::Cancelled);
             }
         }
-        Stop::Lost
     }
+}
+
+/// The first reason counts, but that work is another worker's counts always: nothing is said of it then.
+fn tell(stop: &watch::Sender<Option<Stop>>, why: Stop) {
+    stop.send_if_modified(|told| {
+        let is_news = told.is_none() || (why == Stop::Lost && *told != Some(why));
+        if is_news {
+            *told = Some(why);
+        }
+        is_news
+    });
 }
 
 /// How often a worker looks whether the work is still its own, and wanted.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// After so many looks the worker says that it goes on. Two of three times the server may not hear it.
-const PROGRESS_LOOKS: u32 = (ACK_WAIT.as_secs() / 3 / LOOK_EVERY.as_secs()) as u32;
+const PROGRESS_LOOKS: u64 = ACK_WAIT.as_secs() / 3 / LOOK_EVERY.as_secs();

@@ -1,7 +1,11 @@
 //! A worker: takes as much work as it has free slots, does it, and says what became of it.
 
-mod attempt;
+mod batch;
+mod conclude;
+mod failures;
 mod guard;
+mod listing;
+mod task;
 
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
@@ -10,11 +14,11 @@ use chrono::Utc;
 use mover::{job::Job, limit::RateLimit, run::Progress};
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
-use self::attempt::{Became, Listed};
+use self::task::{Became, Stop, Task};
 use crate::{
     dead::Letter,
-    message::Message,
-    queue::{Held, Queue, QueueError, Taken},
+    message::{Message, MessageError},
+    queue::{Queue, QueueError, Taken},
 };
 
 /// Makes the job of a command line, which `longhaul copy` would run.
@@ -47,6 +51,9 @@ struct Crew {
 ///
 /// # Errors
 /// [`QueueError`] if the queue cannot be used at the beginning. Later the worker waits until it can.
+///
+/// # Panics
+/// If a slot does: a worker with fewer slots than it says would not be seen.
 pub async fn run(
     queue: Queue,
     worker: Worker,
@@ -65,7 +72,13 @@ pub async fn run(
     for _ in 0..slots {
         running.spawn(crew.clone().slot(consumer.clone()));
     }
-    interrupt.await;
+    let mut interrupt = std::pin::pin!(interrupt);
+    loop {
+        tokio::select! {
+            () = &mut interrupt => break,
+            Some(ended) = running.join_next() => ended.expect("a slot does not panic"),
+        }
+    }
     // The slots hear of it where there are any.
     let _ = end.send(true);
     while let Some(ended) = running.join_next().await {
@@ -88,12 +101,10 @@ impl Crew {
                 Err(error) => Err(error),
             };
             if let Err(error) = worked {
-                tracing::warn!(
-                    error = chain(&error),
-                    "the queue cannot be used; trying again"
-                );
+                let error = chain(&error);
+                tracing::warn!(error, "the queue cannot be used; trying again");
                 self.pause(PAUSE).await;
-                // A server that has lost its state has lost the consumer.
+                // Somebody may have deleted it.
                 if let Ok(made) = self.queue.consumer().await {
                     consumer = made;
                 }
@@ -103,167 +114,118 @@ impl Crew {
 
     /// Does what a message says, once. On an error the message comes again, to whomever.
     async fn work(&self, taken: &Taken) -> Result<(), QueueError> {
-        let message = match Message::read(&taken.payload) {
+        let message = match Message::read(&taken.subject, &taken.payload) {
             Ok(message) => message,
-            Err(error) => {
-                tracing::error!(error = chain(&error), "a message cannot be used");
-                let letter = Letter {
-                    job: None,
-                    key: None,
-                    reason: chain(&error),
-                    worker: self.worker.name.clone(),
-                    attempts: 0,
-                    given_up_unix_s: now(),
-                    payload: Letter::payload(&taken.payload, false),
-                };
-                self.queue.bury(&letter).await?;
+            Err(error) => return self.refuse(taken, &error).await,
+        };
+        let record = match self.queue.record(message.job()).await {
+            Err(error @ QueueError::Unreadable(_)) => {
+                let key = message.key();
+                tracing::error!(work = key, error = chain(&error), "given up");
+                let letter = self.letter(&message, &key, 0, chain(&error));
+                self.queue.bury(&key, &letter).await?;
                 return settle(taken, AckKind::Term).await;
             }
+            record => record?,
         };
-        let record = self.queue.record(message.job()).await?;
-        if !record.is_some_and(|it| it.wants(&message)) {
+        let Some(record) = record.filter(|it| it.wants(&message)) else {
             tracing::debug!(work = message.key(), "nobody wants this any more");
             return settle(taken, AckKind::Ack).await;
-        }
+        };
         let (key, name) = (message.key(), &self.worker.name);
         let Some(held) = self.queue.claim(&key, name, now()).await? else {
             return settle(taken, AckKind::Nak(Some(PAUSE))).await;
         };
-        if held.claim.attempt > self.worker.attempts {
-            let reason = held.claim.last_failure.clone();
-            let reason = reason.unwrap_or_else(|| "its workers were lost".to_owned());
-            return self.give_up(taken, &message, &held, reason).await;
-        }
-        let became = self.attempt(taken, &message, &held).await?;
-        self.conclude(taken, &message, &held, became).await
-    }
-
-    async fn conclude(
-        &self,
-        taken: &Taken,
-        message: &Message,
-        held: &Held,
-        became: Became,
-    ) -> Result<(), QueueError> {
-        let (key, attempt) = (&held.key, held.claim.attempt);
-        match became {
-            Became::Moved(counts) => {
-                let Message::Batch(batch) = message else {
-                    unreachable!("files are moved for batches");
-                };
-                let (listing, number) = (batch.listing, batch.number);
-                self.insist(|| {
-                    self.queue.change(&batch.job, move |it| {
-                        it.batch_done(listing, number, counts, now());
-                    })
-                })
-                .await?;
-                tracing::info!(work = key, files = counts.moved, "done");
-                self.queue.release(held).await;
-                settle(taken, AckKind::Ack).await
-            }
-            Became::Listed(listed) => self.note_listing(taken, message, held, listed).await,
-            Became::Failed(reason) if attempt >= self.worker.attempts => {
-                self.give_up(taken, message, held, reason).await
-            }
-            Became::Failed(reason) => {
-                tracing::warn!(work = key, attempt, reason, "failed; trying again");
-                self.queue.let_go(held, Some(reason)).await?;
-                let delay = FIRST_DELAY * 2u32.saturating_pow(attempt - 1).min(DELAY_GROWTH_MAX);
-                settle(taken, AckKind::Nak(Some(delay))).await
-            }
-            Became::Interrupted => {
-                tracing::info!(work = key, "left to others");
-                self.queue.let_go(held, None).await?;
-                settle(taken, AckKind::Nak(Some(PAUSE))).await
-            }
-            Became::Cancelled => {
-                tracing::info!(work = key, "cancelled");
-                self.queue.release(held).await;
-                settle(taken, AckKind::Ack).await
-            }
-            Became::Lost => {
-                tracing::warn!(work = key, "another worker has it");
-                Ok(())
-            }
+        let (stop, stopped) = watch::channel(None);
+        let task = Task {
+            taken,
+            message,
+            words: record.words(),
+            held,
+            stopped,
+        };
+        tokio::select! {
+            worked = self.do_and_tell(&task) => worked,
+            never = self.guard(&task, &stop) => match never {},
         }
     }
 
-    async fn note_listing(
-        &self,
-        taken: &Taken,
-        message: &Message,
-        held: &Held,
-        listed: Listed,
-    ) -> Result<(), QueueError> {
-        let Listed {
-            listing,
-            batches,
-            found,
-            failure,
-        } = listed;
-        if let Some(reason) = &failure {
-            let letter = self.letter(message, held, reason.clone());
-            self.insist(|| self.queue.bury(&letter)).await?;
-        }
-        self.insist(|| {
-            let failure = failure.clone();
-            self.queue.change(message.job(), move |it| {
-                it.listed(listing, batches, found, failure.clone(), now());
-            })
-        })
-        .await?;
-        let (job, files, same) = (message.job(), found.wanted, found.same);
-        tracing::info!(job, files, same, batches, "listed");
-        self.queue.release(held).await;
-        settle(taken, AckKind::Ack).await
+    async fn do_and_tell(&self, task: &Task<'_>) -> Result<(), QueueError> {
+        let claim = &task.held.claim;
+        let became = if claim.attempt > self.worker.attempts {
+            let reason = claim.last_failure.clone();
+            Ok(Became::Failed(
+                reason.unwrap_or_else(|| "its workers were lost".to_owned()),
+            ))
+        } else {
+            self.attempt(task).await
+        };
+        let became = match became {
+            Ok(became) => became,
+            Err(error) => match task.why() {
+                Some(stop) => Became::broken_off(stop),
+                None => Became::Failed(chain(&error)),
+            },
+        };
+        self.conclude(task, became).await
     }
 
-    async fn give_up(
-        &self,
-        taken: &Taken,
-        message: &Message,
-        held: &Held,
-        reason: String,
-    ) -> Result<(), QueueError> {
-        tracing::error!(work = held.key, reason, "given up");
-        let letter = self.letter(message, held, reason.clone());
-        self.insist(|| self.queue.bury(&letter)).await?;
-        self.insist(|| {
-            let reason = reason.clone();
-            self.queue.change(message.job(), move |it| match message {
-                Message::Order(_) => it.listing_dead(&reason, now()),
-                Message::Batch(batch) => it.batch_dead(batch.listing, batch.number, now()),
-            })
-        })
-        .await?;
-        self.queue.release(held).await;
+    async fn attempt(&self, task: &Task<'_>) -> Result<Became, QueueError> {
+        let job = match (self.worker.make)(&task.words) {
+            Ok(job) => job,
+            Err(reason) => return Ok(Became::Failed(reason)),
+        };
+        match &task.message {
+            Message::Order(_) => self.list(task, job).await,
+            Message::Batch(batch) => Ok(self.move_files(task, job, batch).await),
+        }
+    }
+
+    /// A message that nobody can read becomes a dead letter.
+    async fn refuse(&self, taken: &Taken, error: &MessageError) -> Result<(), QueueError> {
+        tracing::error!(error = chain(error), "a message cannot be used");
+        let letter = Letter {
+            job: None,
+            key: None,
+            reason: chain(error),
+            worker: self.worker.name.clone(),
+            attempts: 0,
+            given_up_unix_s: now(),
+            payload: Letter::payload(&taken.payload, false),
+        };
+        let number = taken.info().map_or(0, |it| it.stream_sequence);
+        let key = format!("{UNREADABLE}.{number}");
+        self.queue.bury(&key, &letter).await?;
         settle(taken, AckKind::Term).await
     }
 
-    fn letter(&self, message: &Message, held: &Held, reason: String) -> Letter {
+    fn letter(&self, message: &Message, key: &str, attempts: u32, reason: String) -> Letter {
         Letter {
             job: Some(message.job().to_owned()),
-            key: Some(held.key.clone()),
+            key: Some(key.to_owned()),
             reason,
             worker: self.worker.name.clone(),
-            attempts: held.claim.attempt.min(self.worker.attempts),
+            attempts,
             given_up_unix_s: now(),
             payload: Letter::payload(&message.write(), true),
         }
     }
 
-    /// Has something written down, also where the server is away for a while. What was done is not done again then.
-    async fn insist<T, F>(&self, mut step: impl FnMut() -> F) -> Result<T, QueueError>
+    /// Has something written down, also where the server is away for a while: what was done is not done again then. Gives up
+    /// where the work is another worker's, or this worker ends.
+    async fn insist<T, F>(
+        &self,
+        task: &Task<'_>,
+        mut step: impl FnMut() -> F,
+    ) -> Result<T, QueueError>
     where
         F: Future<Output = Result<T, QueueError>>,
     {
-        let mut tries_left = INSIST_TRIES;
         loop {
             match step().await {
-                Err(error) if tries_left > 0 && !self.is_ending() => {
-                    tries_left -= 1;
-                    tracing::debug!(error = chain(&error), "trying again");
+                Err(error) if !matches!(task.why(), Some(Stop::Ending | Stop::Lost)) => {
+                    let (work, error) = (&task.held.key, chain(&error));
+                    tracing::warn!(work, error, "trying again");
                     self.pause(PAUSE).await;
                 }
                 result => return result,
@@ -319,11 +281,5 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// Before something is tried again at a server.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Before the second attempt; each further delay is twice the one before,
-const FIRST_DELAY: Duration = Duration::from_secs(5);
-
-/// up to so many times the first: 320 s.
-const DELAY_GROWTH_MAX: u32 = 64;
-
-/// So often, and with the requests' own patience of some seconds, a server may be away: ten minutes and more.
-const INSIST_TRIES: u32 = 600;
+/// In the place of a job, where a message cannot be read.
+const UNREADABLE: &str = "unreadable";

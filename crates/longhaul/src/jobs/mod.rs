@@ -8,7 +8,11 @@ mod worker;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use fleet::{message::Message, queue::Queue, record::State};
+use fleet::{
+    message::{Message, is_name},
+    queue::{Queue, new_job_name},
+    record::{Record, State},
+};
 use gateway::config::LogLevel;
 
 use self::place::Place;
@@ -93,6 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn retry(args: &Retry) -> anyhow::Result<()> {
+    check_names(&args.jobs)?;
     let queue = args.place.open().await?;
     for job in &args.jobs {
         let again = retry_one(&queue, job).await?;
@@ -103,31 +108,37 @@ async fn retry(args: &Retry) -> anyhow::Result<()> {
 
 /// Puts what was given up of a job back into the queue, and says what that was.
 async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
-    let record = queue.record(job).await?;
-    let record = record.with_context(|| format!("there is no job {job}"))?;
+    let record = known(queue.record(job).await?, job)?;
     let letters = queue.letters(Some(job)).await?;
-    let order = Message::Order(record.order.clone());
+    let order = record.order();
     let mut messages = Vec::new();
     for (_, letter) in &letters {
-        let read = Message::read(letter.payload.as_bytes());
+        let key = letter.key.as_deref().unwrap_or_default();
+        // The subject of a batch ends otherwise than its key.
+        let kind = if key == order.key() { "order" } else { "batch" };
+        let read = Message::read(kind, letter.payload.as_bytes());
         messages.push(read.context("a dead letter cannot be read")?);
     }
-    let is_listed_again = messages.contains(&order)
-        || (letters.is_empty() && matches!(record.state(), State::Cancelled | State::Queued));
-    if is_listed_again || record.state() == State::Cancelled {
+    let is_stuck = match record.state() {
+        State::Done => false,
+        State::Cancelled => true,
+        // What was lost with a disk, say.
+        _ => letters.is_empty() && queue.waiting(job).await? == 0,
+    };
+    if is_stuck || messages.contains(&order) {
         // The listing finds all again that is not there.
         messages = vec![order];
     }
     if messages.is_empty() {
         return Ok("nothing was given up".to_owned());
     }
-    let now = now_unix_s();
     for message in &messages {
         queue.forget_attempts(&message.key()).await?;
         queue.change(job, |it| it.retry(message)).await?;
-        queue.put(message, &format!("again-{now}")).await?;
+        let id = format!("again-{}", new_job_name());
+        queue.put(message, &id).await?;
     }
-    // Only now: what is put twice does no harm, and what is put never would.
+    // Only now: what is put twice does no harm, and what is never put does.
     for (number, _) in &letters {
         queue.unbury(*number).await?;
     }
@@ -138,6 +149,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
 }
 
 async fn cancel(args: &Cancel) -> anyhow::Result<()> {
+    check_names(&args.jobs)?;
     let queue = args.place.open().await?;
     for job in &args.jobs {
         let now = now_unix_s();
@@ -147,20 +159,25 @@ async fn cancel(args: &Cancel) -> anyhow::Result<()> {
                 it.ended_unix_s = it.ended_unix_s.or(Some(now));
             })
             .await?;
-        let record = changed.with_context(|| format!("there is no job {job}"))?;
-        if !record.is_cancelled {
-            return Err(anyhow::anyhow!("{job} is done already"));
-        }
+        let record = known(changed, job)?;
+        anyhow::ensure!(record.is_cancelled, "{job} is done already");
         queue.drop_all(job).await?;
+        for (number, _) in queue.letters(Some(job)).await? {
+            queue.unbury(number).await?;
+        }
         output::print(&format!("{job}: cancelled\n"))?;
     }
     Ok(())
 }
 
+fn known(record: Option<Record>, job: &str) -> anyhow::Result<Record> {
+    record.with_context(|| format!("there is no job {job}"))
+}
+
 /// What must be right before anything is asked of the server.
-fn check_name(job: &str) -> anyhow::Result<()> {
-    exit::ensure(
-        fleet::message::is_name(job),
-        &format!("{job:?} is no name of a job"),
-    )
+fn check_names(jobs: &[String]) -> anyhow::Result<()> {
+    for job in jobs {
+        exit::ensure(is_name(job), &format!("{job:?} is no name of a job"))?;
+    }
+    Ok(())
 }

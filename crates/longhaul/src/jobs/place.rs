@@ -26,17 +26,32 @@ pub(super) struct Place {
     /// Trust these authorities of NATS servers, besides those of the system
     #[arg(long, value_name = "PEM")]
     nats_ca: Option<PathBuf>,
-    /// Keep so many copies of what is put into the queue. Counts when the pool is made
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
-    nats_replicas: u8,
     /// Jobs and workers that belong together
     #[arg(long, default_value = "default", value_name = "NAME")]
     pool: String,
 }
 
+/// Flags of subcommands that make a pool.
+#[derive(Clone, Copy, clap::Args)]
+pub(super) struct Replicas {
+    /// Keep so many copies of what is in the queue. Counts when the pool is made, by the first job or worker
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
+    nats_replicas: u8,
+}
+
 impl Place {
-    /// Connects.
+    /// Connects to a pool that is there.
     pub(super) async fn open(&self) -> anyhow::Result<Queue> {
+        self.connect(None).await
+    }
+
+    /// The same. Where the pool is missing, it is made with so many copies of each message.
+    pub(super) async fn open_or_make(&self, replicas: Replicas) -> anyhow::Result<Queue> {
+        self.connect(Some(usize::from(replicas.nats_replicas)))
+            .await
+    }
+
+    async fn connect(&self, replicas: Option<usize>) -> anyhow::Result<Queue> {
         let server = Server {
             url: self.nats.clone(),
             password: self.password()?,
@@ -44,7 +59,7 @@ impl Place {
             name: format!("longhaul {}", process_name()),
         };
         server.check().map_err(exit::wrong_use)?;
-        match Queue::open(&server, &self.pool, usize::from(self.nats_replicas)).await {
+        match Queue::open(&server, &self.pool, replicas).await {
             Err(error @ QueueError::Pool(_)) => Err(exit::wrong_use(error)),
             opened => Ok(opened?),
         }

@@ -1,6 +1,5 @@
 //! `longhaul jobs ls` and `longhaul jobs show`: how far jobs are, and what was given up.
 
-use anyhow::Context as _;
 use chrono::{DateTime, SecondsFormat};
 use fleet::{
     dead::Letter,
@@ -10,7 +9,7 @@ use fleet::{
 use serde::Serialize;
 use units::ByteCount;
 
-use super::{check_name, place::Place};
+use super::{check_names, known, place::Place};
 use crate::output;
 
 /// List jobs, and what was given up
@@ -23,7 +22,7 @@ pub(super) struct List {
     json: bool,
 }
 
-/// Show one job: its files, who works on it, what was given up
+/// Show one job: how many files are there, who works on the others, what was given up
 #[derive(clap::Args)]
 pub(super) struct One {
     /// The job
@@ -77,7 +76,7 @@ struct Work<'a> {
 impl<'a> Job<'a> {
     fn of(record: &'a Record) -> Self {
         Self {
-            job: &record.order.job,
+            job: &record.job,
             state: record.state(),
             from: &record.from,
             to: &record.to,
@@ -112,7 +111,7 @@ pub(super) async fn list(args: &List) -> anyhow::Result<()> {
     if !letters.is_empty() {
         text += "\nGiven up:\n";
     }
-    for (_, letter) in letters.iter().take(LETTERS_SHOWN_MAX) {
+    for (_, letter) in letters.iter().rev().take(LETTERS_SHOWN_MAX) {
         text += &format!("{}\n", described(letter));
     }
     if letters.len() > LETTERS_SHOWN_MAX {
@@ -123,10 +122,9 @@ pub(super) async fn list(args: &List) -> anyhow::Result<()> {
 }
 
 pub(super) async fn one(args: &One) -> anyhow::Result<()> {
-    check_name(&args.job)?;
+    check_names(std::slice::from_ref(&args.job))?;
     let queue = args.place.open().await?;
-    let record = queue.record(&args.job).await?;
-    let record = record.with_context(|| format!("there is no job {}", args.job))?;
+    let record = known(queue.record(&args.job).await?, &args.job)?;
     let claims = queue.claims(&args.job).await?;
     let letters = queue.letters(Some(&args.job)).await?;
     if args.json {
@@ -144,9 +142,8 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
     }
     let counts = record.counts;
     text += &format!(
-        "\n{} of {} files copied, {}; {} there already, {} left out\n",
-        counts.moved,
-        counts.wanted,
+        "\n{} copied, {}; {} there already, {} left out\n",
+        files(&record),
         ByteCount::new(counts.bytes),
         counts.same,
         counts.left_out,
@@ -183,16 +180,27 @@ fn line(record: &Record) -> String {
         State::Failed => "failed",
         State::Cancelled => "cancelled",
     };
-    let Counts { wanted, moved, .. } = record.counts;
     let bytes = ByteCount::new(record.counts.bytes);
     format!(
-        "{}  {state:9}  {moved} of {wanted} files, {bytes}  {} -> {}",
-        record.order.job, record.from, record.to,
+        "{}  {state:9}  {}, {bytes}  {} -> {}",
+        record.job,
+        files(record),
+        record.from,
+        record.to,
     )
 }
 
+/// Files that are there, and of how many once that is known.
+fn files(record: &Record) -> String {
+    let Counts { wanted, moved, .. } = record.counts;
+    match record.batches {
+        Some(_) => format!("{moved} of {wanted} files"),
+        None => format!("{moved} files"),
+    }
+}
+
 fn described(letter: &Letter) -> String {
-    let what = letter.key.as_deref().unwrap_or("a message of nobody's");
+    let what = letter.key.as_deref().unwrap_or("a message");
     let at = time(letter.given_up_unix_s);
     let mut text = format!("{what}: {}", letter.reason);
     if letter.attempts > 0 {

@@ -3,14 +3,10 @@
 use std::ffi::OsString;
 
 use clap::Parser as _;
-use fleet::{
-    message::{Message, Order, Word},
-    queue::new_job_name,
-    record::Record,
-};
+use fleet::{message::Word, queue::new_job_name, record::Record};
 use serde::Serialize;
 
-use super::place::Place;
+use super::place::{Place, Replicas};
 use crate::{copy::Line, exit, filters::now_unix_s, moving::Settings, output};
 
 /// Put a job into the queue, and print its name
@@ -28,6 +24,8 @@ Examples:
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    replicas: Replicas,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -51,20 +49,30 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     let order = orders.pop().expect("there is one");
     order.check_for_workers()?;
     let (from, to) = Settings::read(&order)?.ends();
-    let order = Order {
-        job: new_job_name(),
-        words: args.args.iter().map(|it| Word::of(it)).collect(),
+    let words: Vec<Word> = args.args.iter().map(|it| Word::of(it)).collect();
+    let words_bytes: usize = words.iter().map(|it| it.encoded().len()).sum();
+    exit::ensure(
+        words_bytes <= WORDS_BYTES_MAX,
+        "the command line is too long for a job: name a directory, and what is taken of it by --include",
+    )?;
+    let from = match &from[..] {
+        [one] => one.clone(),
+        [first, more @ ..] => format!("{first} and {} more", more.len()),
+        [] => String::new(),
     };
-    let queue = args.place.open().await?;
-    let record = Record::new(order.clone(), from.join(" "), to, now_unix_s());
+    let queue = args.place.open_or_make(args.replicas).await?;
+    let record = Record::new(new_job_name(), words, from, to, now_unix_s());
     queue.create(&record).await?;
-    queue.put(&Message::Order(order.clone()), "1").await?;
-    let job = &order.job;
+    queue.put(&record.order(), "1").await?;
+    let job = &record.job;
     match args.json {
         true => output::print(&output::json(&Submitted { job })),
         false => output::print(&format!("{job}\n")),
     }
 }
+
+/// The record of a job has its command line, and is written anew for each batch.
+const WORDS_BYTES_MAX: usize = 64 * 1024;
 
 /// Reads what `longhaul copy` would.
 pub(super) fn read(words: &[OsString]) -> anyhow::Result<Line> {

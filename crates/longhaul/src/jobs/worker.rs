@@ -9,7 +9,7 @@ use fleet::worker::Worker;
 use mover::{job::Job, limit::RateLimit};
 
 use super::{
-    place::{Place, process_name},
+    place::{Place, Replicas, process_name},
     submit::read,
 };
 use crate::{exit, moving::Settings, nears::Nears};
@@ -22,11 +22,13 @@ use crate::{exit, moving::Settings, nears::Nears};
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    replicas: Replicas,
     /// Work on so many batches of files at a time
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
-    /// Give something up after so many attempts
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Give something up after so many attempts; with eight that takes ten minutes and more
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
     /// Send and receive no faster than this, over all slots
     #[arg(long, value_name = "RATE|TIMETABLE")]
@@ -37,7 +39,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
-    let queue = args.place.open().await?;
+    let queue = args.place.open_or_make(args.replicas).await?;
     let nears = std::sync::Arc::new(Mutex::new(Nears::default()));
     let makers = nears.clone();
     let make = move |words: &[OsString]| {

@@ -178,6 +178,11 @@ impl Order<'_> {
                 "FTP cannot carry symbolic links",
             ),
             (
+                is_set(|it| it.inplace),
+                "--inplace",
+                "a worker that was lost may still write to the same file",
+            ),
+            (
                 self.makes_empty_directories,
                 "--empty-dirs",
                 "workers make directories for files",

@@ -1,0 +1,140 @@
+//! Writes down what became of work, and says so to the queue. Each step may be the last one before a crash: the message comes
+//! again then, and what is written down already is not written twice.
+
+use std::time::Duration;
+
+use async_nats::jetstream::AckKind;
+
+use super::{
+    Crew, PAUSE, now, settle,
+    task::{Became, Listed, Task},
+};
+use crate::{
+    message::Message,
+    queue::{Held, QueueError},
+    record::Counts,
+};
+
+impl Crew {
+    pub(super) async fn conclude(&self, task: &Task<'_>, became: Became) -> Result<(), QueueError> {
+        let key = &task.held.key;
+        if let Became::Moved(counts) = became {
+            // This holds whoever has the work now.
+            self.note_moved(task, counts).await?;
+        }
+        let is_held = self.insist(task, || self.queue.holds(&task.held)).await?;
+        if !is_held || matches!(became, Became::Lost) {
+            tracing::warn!(work = key, "another worker has it");
+            return Ok(());
+        }
+        match became {
+            Became::Moved(counts) => {
+                tracing::info!(work = key, files = counts.moved, "done");
+                self.end(task, AckKind::Ack).await
+            }
+            Became::Listed(listed) => self.note_listing(task, listed).await,
+            Became::Failed(reason) => self.note_failure(task, reason).await,
+            Became::Interrupted => {
+                tracing::info!(work = key, "left to others");
+                self.hand_back(task, None, PAUSE).await
+            }
+            Became::Cancelled => {
+                tracing::info!(work = key, "cancelled");
+                self.end(task, AckKind::Ack).await
+            }
+            Became::Lost => Ok(()),
+        }
+    }
+
+    async fn note_moved(&self, task: &Task<'_>, counts: Counts) -> Result<(), QueueError> {
+        let Message::Batch(batch) = &task.message else {
+            unreachable!("files are moved for batches");
+        };
+        let (listing, number) = (batch.listing, batch.number);
+        let note = || {
+            self.queue.change(&batch.job, move |it| {
+                it.batch_done(listing, number, counts, now());
+            })
+        };
+        self.insist(task, note).await?;
+        Ok(())
+    }
+
+    async fn note_listing(&self, task: &Task<'_>, listed: Listed) -> Result<(), QueueError> {
+        let job = task.message.job();
+        let Listed {
+            listing,
+            batches,
+            found,
+            failure,
+        } = listed;
+        if let Some(reason) = &failure {
+            self.bury(task, reason).await?;
+        }
+        let note = || {
+            let failure = failure.clone();
+            self.queue.change(job, move |it| {
+                it.listed(listing, batches, found, failure.clone(), now());
+            })
+        };
+        self.insist(task, note).await?;
+        let (files, same) = (found.wanted, found.same);
+        tracing::info!(job, files, same, batches, "listed");
+        self.end(task, AckKind::Ack).await
+    }
+
+    async fn note_failure(&self, task: &Task<'_>, reason: String) -> Result<(), QueueError> {
+        let Held { key, claim, .. } = &task.held;
+        let attempt = claim.attempt;
+        if attempt < self.worker.attempts {
+            tracing::warn!(work = key, attempt, reason, "failed; trying again");
+            let delay = FIRST_DELAY * 2u32.saturating_pow(attempt - 1).min(DELAY_GROWTH_MAX);
+            return self.hand_back(task, Some(reason), delay).await;
+        }
+        tracing::error!(work = key, reason, "given up");
+        self.bury(task, &reason).await?;
+        let message = &task.message;
+        let note = || {
+            let reason = reason.clone();
+            self.queue.change(message.job(), move |it| match message {
+                Message::Order(_) => it.listing_dead(&reason, now()),
+                Message::Batch(batch) => it.batch_dead(batch.listing, batch.number, now()),
+            })
+        };
+        self.insist(task, note).await?;
+        self.end(task, AckKind::Term).await
+    }
+
+    async fn bury(&self, task: &Task<'_>, reason: &str) -> Result<(), QueueError> {
+        let key = &task.held.key;
+        let attempts = task.held.claim.attempt.min(self.worker.attempts);
+        let letter = self.letter(&task.message, key, attempts, reason.to_owned());
+        self.insist(task, || self.queue.bury(key, &letter)).await
+    }
+
+    /// The work comes to another worker after a while.
+    async fn hand_back(
+        &self,
+        task: &Task<'_>,
+        failure: Option<String>,
+        delay: Duration,
+    ) -> Result<(), QueueError> {
+        match self.queue.let_go(&task.held, failure).await? {
+            true => settle(task.taken, AckKind::Nak(Some(delay))).await,
+            // It is another worker's, and so is the message.
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody does the work again.
+    async fn end(&self, task: &Task<'_>, kind: AckKind) -> Result<(), QueueError> {
+        self.queue.release(&task.held).await;
+        settle(task.taken, kind).await
+    }
+}
+
+/// Before the second attempt; each further delay is twice the one before,
+const FIRST_DELAY: Duration = Duration::from_secs(5);
+
+/// up to so many times the first: 320 s.
+const DELAY_GROWTH_MAX: u32 = 64;

@@ -1,0 +1,115 @@
+//! Lists the source of a job by a dry run. What it would move goes into the queue, from the first file on.
+
+use std::{pin::pin, sync::Arc};
+
+use futures_util::{StreamExt as _, stream};
+use mover::{
+    job::Job,
+    plan::{Note, Result as NoteResult, Step},
+    run,
+};
+use tokio::sync::mpsc;
+
+use super::{
+    Crew,
+    failures::Failures,
+    task::{Became, Listed, Task},
+};
+use crate::{
+    batches::Batches,
+    message::{Batch, BatchFile, Message},
+    queue::QueueError,
+    record::Counts,
+};
+
+impl Crew {
+    pub(super) async fn list(&self, task: &Task<'_>, mut job: Job) -> Result<Became, QueueError> {
+        let name = task.message.job();
+        let begin = || self.queue.change(name, |it| it.begin_listing());
+        let Some(record) = self.insist(task, begin).await? else {
+            return Ok(Became::Cancelled);
+        };
+        let listing = record.listing;
+        if listing > 1 {
+            self.insist(task, || self.queue.drop_batches(name)).await?;
+        }
+        job.plan.is_dry_run = true;
+        let (found, waiting) = mpsc::unbounded_channel::<Vec<BatchFile>>();
+        let (mut batches, mut failures) = (Batches::default(), Failures::default());
+        let mut wanted = 0;
+        let run = async {
+            let tell = |note: Option<Note>, _| {
+                let Some(note) = note else {
+                    return;
+                };
+                failures.hear(&note, &note.path);
+                if let NoteResult::Planned(Step::Move(version)) = note.result {
+                    wanted += 1;
+                    let full = batches.add(note.root, &note.path, version);
+                    // Nobody takes it where the work is broken off.
+                    let _ = full.map(|it| found.send(it));
+                }
+            };
+            let progress = Arc::new(self.progress.beside());
+            let summary = run::run(job, None, progress, task.stopped(), tell).await;
+            let _ = batches.end().map(|it| found.send(it));
+            drop(found);
+            summary
+        };
+        let (summary, put) = tokio::join!(run, self.put_all(task, listing, waiting));
+        if let Some(stop) = task.why() {
+            return Ok(Became::broken_off(stop));
+        }
+        let (batches, tally) = (put?, summary.tally);
+        let failure = failures.reason(&summary);
+        if let Some(reason) = &failure
+            && wanted == 0
+            && tally.same == 0
+        {
+            return Ok(Became::Failed(reason.clone()));
+        }
+        let found = Counts {
+            wanted,
+            same: tally.same,
+            left_out: tally.left_out,
+            ..Counts::default()
+        };
+        Ok(Became::Listed(Listed {
+            listing,
+            batches,
+            found,
+            failure,
+        }))
+    }
+
+    /// Puts batches into the queue, several at a time. Returns how many there are.
+    async fn put_all(
+        &self,
+        task: &Task<'_>,
+        listing: u32,
+        waiting: mpsc::UnboundedReceiver<Vec<BatchFile>>,
+    ) -> Result<u32, QueueError> {
+        let files = stream::unfold(waiting, |mut waiting| async {
+            Some((waiting.recv().await?, waiting))
+        });
+        let puts = files.enumerate().map(|(number, files)| async move {
+            let batch = Message::Batch(Batch {
+                job: task.message.job().to_owned(),
+                listing,
+                number: u32::try_from(number).unwrap_or(u32::MAX),
+                files,
+            });
+            self.insist(task, || self.queue.put(&batch, "1")).await
+        });
+        let mut puts = pin!(puts.buffer_unordered(PUTS_AT_ONCE));
+        let mut count = 0;
+        while let Some(put) = puts.next().await {
+            put?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// At 200 ms to the server of NATS: 320 batches a second.
+const PUTS_AT_ONCE: usize = 64;
