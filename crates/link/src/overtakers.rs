@@ -13,8 +13,8 @@ pub(crate) struct Overtakers {
     recent_s: VecDeque<f64>,
     /// Since when the packets with a shorter delay have been more than a few.
     many: Option<Many>,
-    /// Since when there have been no other packets.
-    row: Option<Many>,
+    /// Packets with a shorter delay, and no others between them.
+    row: Option<Row>,
     /// When the packet before arrived.
     before_s: f64,
 }
@@ -24,6 +24,30 @@ pub(crate) struct Overtakers {
 struct Many {
     lasts_s: f64,
     packets: usize,
+}
+
+/// Packets in a row.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    packets: usize,
+    /// When the last of the first [`ROW_MIN`] arrived.
+    full_s: f64,
+}
+
+impl Row {
+    /// Another packet.
+    fn go_on(&mut self, at_s: f64) {
+        self.packets += 1;
+        if self.packets <= ROW_MIN {
+            self.full_s = at_s;
+        }
+    }
+
+    /// Whether the first packets are too many to be overtakers, which are early by `early_s`: what they overtook would have
+    /// arrived. How long the row has lasted says nothing: no others may have been sent for most of that time.
+    fn is_the_path(&self, at_s: f64, early_s: f64) -> bool {
+        self.packets > ROW_MIN && at_s - self.full_s > ROW_LASTS * early_s
+    }
 }
 
 impl Many {
@@ -51,7 +75,7 @@ const ALONE_MAX: f64 = 2.0;
 const PAUSE_PART: f64 = 0.5;
 /// Packets in a row that are too many to be overtakers, where one in three overtakes: once in 40 million.
 const ROW_MIN: usize = 16;
-/// ... if they are alone for this multiple of the time by which they are early: what they overtook arrives by then.
+/// ... if only such ones come for this multiple of the time by which they are early: what they overtook arrives by then.
 const ROW_LASTS: f64 = 1.25;
 
 impl Overtakers {
@@ -87,10 +111,13 @@ impl Overtakers {
         // Reports repeat some packets.
         self.before_s = self.before_s.max(at_s);
         if is_early(delay_s) {
-            let row = self.row.get_or_insert_default();
-            row.go_on(gap_s);
+            let row = self.row.get_or_insert(Row {
+                packets: 0,
+                full_s: at_s,
+            });
+            row.go_on(at_s);
             // Packets of a queue that has gone. Overtakers have others between them once those they overtook arrive.
-            if row.packets >= ROW_MIN && row.lasts_s > ROW_LASTS * early_s {
+            if row.is_the_path(at_s, early_s) {
                 return false;
             }
         } else {
@@ -192,6 +219,29 @@ mod tests {
         let queue_s = |number: u32| f64::from(number % 500) * 1e-4;
         let told = told(|number| queue_s(number) + if skips(number) { 0.0 } else { 0.1 });
         assert_eq!(told.iter().filter(|number| skips(**number)).count(), 40);
+    }
+
+    /// Lone packets that overtake nothing, pauses, and a burst whose overtakers arrive before the others.
+    #[test]
+    fn overtakers_of_a_burst_after_pauses_are_not_the_path() {
+        let mut overtakers = Overtakers::new();
+        let mut is_one = |sent_s: f64, delay_s: f64| {
+            overtakers.is_one(delay_s, sent_s + delay_s, Some(0.09), 0.01)
+        };
+        for number in 0..64 {
+            assert!(!is_one(f64::from(number) * 0.001, 0.09));
+        }
+        for sent_s in [1.0, 1.044] {
+            assert!(is_one(sent_s, 0.045));
+        }
+        // One in ten of a burst that takes as long as they are early.
+        for number in 0..30 {
+            assert!(
+                is_one(1.072 + f64::from(number) * 0.0015, 0.045),
+                "{number}"
+            );
+        }
+        assert!(!is_one(1.072, 0.09));
     }
 
     #[test]
