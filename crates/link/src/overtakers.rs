@@ -39,7 +39,8 @@ impl Row {
     fn go_on(&mut self, at_s: f64) {
         self.packets += 1;
         if self.packets <= ROW_MIN {
-            self.full_s = at_s;
+            // Reports repeat some packets.
+            self.full_s = self.full_s.max(at_s);
         }
     }
 
