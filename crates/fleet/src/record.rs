@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    message::{Message, Order, Word},
+    message::{Batch, Message, Order, Word},
     spans::Spans,
 };
 
@@ -28,6 +28,8 @@ pub struct Record {
     pub ended_unix_s: Option<i64>,
     /// Which listing of the source counts; zero before the first.
     pub listing: u32,
+    /// The claim of the worker that makes the listing. Later claims have higher numbers.
+    pub lister: u64,
     /// How many batches the listing has made, once it is complete.
     pub batches: Option<u32>,
     /// Batches whose files are there.
@@ -53,7 +55,7 @@ pub struct Counts {
     pub same: u64,
     /// Entries left out on purpose.
     pub left_out: u64,
-    /// Bytes moved, those of attempts that failed among them.
+    /// Bytes moved by attempts that have succeeded.
     pub bytes: u64,
 }
 
@@ -86,6 +88,7 @@ impl Record {
             submitted_unix_s: now_unix_s,
             ended_unix_s: None,
             listing: 0,
+            lister: 0,
             batches: None,
             done: Spans::default(),
             dead: Spans::default(),
@@ -131,8 +134,13 @@ impl Record {
         }
     }
 
-    /// The source is listed, anew if that was done before. What an earlier listing has found is found again.
-    pub fn begin_listing(&mut self) {
+    /// The source is listed by the worker with this claim, anew if that was done before. What an earlier listing has found is
+    /// found again. A worker whose claim is older than another one's changes nothing.
+    pub fn begin_listing(&mut self, lister: u64) {
+        if lister <= self.lister || self.batches.is_some() || self.is_cancelled {
+            return;
+        }
+        self.lister = lister;
         let (moved, bytes) = (self.counts.moved, self.counts.bytes);
         self.listing += 1;
         self.batches = None;
@@ -170,9 +178,11 @@ impl Record {
 
     /// A batch is done.
     pub fn batch_done(&mut self, listing: u32, number: u32, became: Counts, now_unix_s: i64) {
-        if listing != self.listing || self.dead.contains(number) || !self.done.insert(number) {
+        if listing != self.listing || !self.done.insert(number) {
             return;
         }
+        // A worker that was outrun may have given it up.
+        self.dead.remove(number);
         self.counts.moved += became.moved;
         self.counts.left_out += became.left_out;
         self.counts.bytes += became.bytes;
@@ -194,21 +204,28 @@ impl Record {
         }
     }
 
+    /// Whether a batch was given up.
+    pub fn has_given_up(&self, batch: &Batch) -> bool {
+        batch.listing == self.listing && self.dead.contains(batch.number)
+    }
+
     /// What was given up is tried again.
     pub fn retry(&mut self, message: &Message) {
-        self.is_cancelled = false;
-        self.ended_unix_s = None;
         match message {
             Message::Order(_) => {
+                self.is_cancelled = false;
+                self.ended_unix_s = None;
                 // A listing that goes on, and its batches, are void.
                 self.listing += 1;
                 self.listing_failure = None;
                 self.batches = None;
             }
-            Message::Batch(batch) if batch.listing == self.listing => {
-                self.dead.remove(batch.number);
+            Message::Batch(batch) => {
+                if self.has_given_up(batch) {
+                    self.dead.remove(batch.number);
+                    self.ended_unix_s = None;
+                }
             }
-            Message::Batch(_) => {}
         }
     }
 
@@ -234,7 +251,6 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Batch;
 
     fn record() -> Record {
         let [job, from, to] = ["a1", "/src", "ftp://h/"].map(str::to_owned);
@@ -271,7 +287,7 @@ mod tests {
         let order = record.order();
         assert_eq!(record.state(), State::Queued);
         assert!(record.wants(&order));
-        record.begin_listing();
+        record.begin_listing(11);
         assert_eq!(record.state(), State::Listing);
         assert!(record.wants(&batch(1, 0)));
         record.batch_done(1, 0, moved(3), 101);
@@ -294,12 +310,12 @@ mod tests {
     #[test]
     fn what_comes_twice_counts_once() {
         let mut record = record();
-        record.begin_listing();
+        record.begin_listing(1);
         for _ in 0..2 {
+            record.begin_listing(1);
             record.batch_done(1, 0, moved(3), 101);
             record.batch_dead(1, 0, 101);
             record.batch_dead(1, 1, 101);
-            record.batch_done(1, 1, moved(1), 101);
             record.listed(1, 2, wanted(5), None, 102);
         }
         assert_eq!(
@@ -313,11 +329,25 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_was_outrun_ends_nothing() {
+        let mut record = record();
+        record.begin_listing(5);
+        record.begin_listing(4);
+        record.listed(1, 1, wanted(1), None, 101);
+        record.batch_dead(1, 0, 102);
+        record.batch_done(1, 0, moved(1), 103);
+        assert_eq!(record.state(), State::Done);
+        record.begin_listing(4);
+        record.begin_listing(6);
+        assert_eq!((record.state(), record.listing), (State::Done, 1));
+    }
+
+    #[test]
     fn a_second_listing_makes_the_batches_of_the_first_void() {
         let mut record = record();
-        record.begin_listing();
+        record.begin_listing(12);
         record.batch_done(1, 0, moved(3), 101);
-        record.begin_listing();
+        record.begin_listing(13);
         assert!(!record.wants(&batch(1, 1)));
         record.batch_done(1, 1, moved(9), 102);
         record.listed(1, 7, wanted(9), None, 103);
@@ -337,7 +367,7 @@ mod tests {
     #[test]
     fn what_was_given_up_can_be_tried_again() {
         let mut record = record();
-        record.begin_listing();
+        record.begin_listing(14);
         record.listed(1, 1, wanted(1), None, 101);
         record.batch_dead(1, 0, 102);
         assert_eq!(record.state(), State::Failed);
@@ -354,13 +384,13 @@ mod tests {
     fn a_listing_that_was_given_up_ends_the_job() {
         let mut record = record();
         let order = record.order();
-        record.begin_listing();
+        record.begin_listing(15);
         record.listing_dead("no such file", 101);
         assert_eq!(record.state(), State::Failed);
         assert!(!record.wants(&order));
         record.retry(&order);
         assert!(record.wants(&order));
-        record.begin_listing();
+        record.begin_listing(16);
         record.listed(3, 0, wanted(0), None, 102);
         assert_eq!(record.state(), State::Done, "there was nothing to move");
     }
@@ -368,7 +398,7 @@ mod tests {
     #[test]
     fn a_partial_listing_moves_what_it_found_and_fails() {
         let mut record = record();
-        record.begin_listing();
+        record.begin_listing(17);
         record.listed(
             1,
             1,
@@ -385,12 +415,12 @@ mod tests {
     fn a_listing_that_goes_on_while_its_job_is_tried_again_is_void() {
         let mut record = record();
         let order = record.order();
-        record.begin_listing();
+        record.begin_listing(18);
         record.is_cancelled = true;
         record.retry(&order);
         record.listed(1, 79, wanted(2500), None, 102);
         assert!(record.wants(&order) && !record.wants(&batch(1, 3)));
-        record.begin_listing();
+        record.begin_listing(19);
         record.listed(3, 1, wanted(2), None, 103);
         record.batch_done(3, 0, moved(2), 104);
         assert_eq!(record.state(), State::Done);
@@ -399,7 +429,7 @@ mod tests {
     #[test]
     fn a_cancelled_job_wants_nothing() {
         let mut record = record();
-        record.begin_listing();
+        record.begin_listing(20);
         record.is_cancelled = true;
         assert!(!record.wants(&batch(1, 0)));
         assert_eq!(record.state(), State::Cancelled);

@@ -35,19 +35,18 @@ struct Row {
 }
 
 impl Row {
-    /// Another packet.
+    /// Another packet. Those that reports repeat do not count again.
     fn go_on(&mut self, at_s: f64) {
-        self.packets += 1;
-        if self.packets <= ROW_MIN {
-            // Reports repeat some packets.
-            self.full_s = self.full_s.max(at_s);
+        if self.packets < ROW_MIN && at_s > self.full_s {
+            self.packets += 1;
+            self.full_s = at_s;
         }
     }
 
     /// Whether the first packets are too many to be overtakers, which are early by `early_s`: what they overtook would have
     /// arrived. How long the row has lasted says nothing: no others may have been sent for most of that time.
     fn is_the_path(&self, at_s: f64, early_s: f64) -> bool {
-        self.packets > ROW_MIN && at_s - self.full_s > ROW_LASTS * early_s
+        self.packets == ROW_MIN && at_s - self.full_s > ROW_LASTS * early_s
     }
 }
 
@@ -114,7 +113,7 @@ impl Overtakers {
         if is_early(delay_s) {
             let row = self.row.get_or_insert(Row {
                 packets: 0,
-                full_s: at_s,
+                full_s: f64::NEG_INFINITY,
             });
             row.go_on(at_s);
             // Packets of a queue that has gone. Overtakers have others between them once those they overtook arrive.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Queue, QueueError, table::Written};
+use super::{Queue, QueueError, new_job_name, table::Written};
 
 /// A claim to some work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub struct Claim {
     pub last_failure: Option<String>,
     /// Whether somebody works on it. Else it waits for its next attempt.
     pub is_held: bool,
+    /// What is in the names of the parts of each attempt, the last one's at the end.
+    pub marks: Vec<String>,
 }
 
 /// A claim that this worker has.
@@ -28,6 +30,13 @@ pub struct Held {
     /// The claim.
     pub claim: Claim,
     revision: u64,
+}
+
+impl Held {
+    /// Tells the claim from all others. Later claims have higher numbers.
+    pub fn number(&self) -> u64 {
+        self.revision
+    }
 }
 
 impl Queue {
@@ -44,6 +53,9 @@ impl Queue {
         let known = self.claims.get::<Claim>(key).await?;
         let revision = known.as_ref().map_or(0, |it| it.revision);
         let before = known.and_then(|it| it.value);
+        let mut marks = before.as_ref().map_or_else(Vec::new, |it| it.marks.clone());
+        marks.push(new_job_name());
+        let first = marks.len().saturating_sub(MARKS_MAX);
         let claim = Claim {
             worker: worker.to_owned(),
             attempt: before.as_ref().map_or(1, |it| it.attempt.saturating_add(1)),
@@ -53,6 +65,7 @@ impl Queue {
                 false => it.last_failure,
             }),
             is_held: true,
+            marks: marks.split_off(first),
         };
         match self.claims.put(key, &claim, revision).await? {
             Written::Outrun => Ok(None),
@@ -89,10 +102,12 @@ impl Queue {
         Ok(put != Written::Outrun)
     }
 
-    /// The work is done, or given up. A claim that another worker has stays.
-    pub async fn release(&self, held: &Held) {
-        // Where it is not deleted, it says who had it, until it is old.
-        let _ = self.claims.delete(held.revision).await;
+    /// The work is done, or given up. A claim that another worker has stays. Returns whether the claim was this worker's.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn release(&self, held: &Held) -> Result<bool, QueueError> {
+        self.claims.delete(held.revision).await
     }
 
     /// Attempts at some work begin anew.
@@ -101,7 +116,7 @@ impl Queue {
     /// [`QueueError`] if the server is away.
     pub async fn forget_attempts(&self, key: &str) -> Result<(), QueueError> {
         match self.claims.get::<Claim>(key).await? {
-            Some(known) => self.claims.delete(known.revision).await,
+            Some(known) => self.claims.delete(known.revision).await.map(|_| ()),
             None => Ok(()),
         }
     }
@@ -119,3 +134,6 @@ impl Queue {
         Ok(claims)
     }
 }
+
+/// Attempts whose parts are known; those of workers that were told to end do not count for what is given up.
+const MARKS_MAX: usize = 100;

@@ -23,6 +23,12 @@ pub enum QueueError {
     /// What is known of a job cannot be read: a newer version has written it, or somebody else.
     #[error("what is known of the job {0} cannot be read")]
     Unreadable(String),
+    /// A value is longer than a message may be.
+    #[error("what is known of the job is longer than a message of NATS may be")]
+    TooLong,
+    /// Another worker has taken the work over.
+    #[error("another worker has the work")]
+    Lost,
     /// The server refuses, or is away.
     #[error("cannot {what}")]
     Refused {

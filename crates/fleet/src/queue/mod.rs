@@ -21,6 +21,7 @@ use async_nats::jetstream::{
     stream::{self, DiscardPolicy, RetentionPolicy, Stream},
 };
 use futures_util::StreamExt as _;
+use tokio::time::timeout;
 
 use self::table::{Table, Written};
 pub use self::{
@@ -236,15 +237,20 @@ impl Queue {
         }
     }
 
-    /// All jobs, the oldest first.
+    /// All jobs, the oldest first, and the names of those of which what is known cannot be read.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn records(&self) -> Result<Vec<Record>, QueueError> {
-        let found = self.records.list::<Record>(None).await?;
-        let mut records: Vec<_> = found.into_iter().filter_map(|(_, it)| it.value).collect();
+    pub async fn records(&self) -> Result<(Vec<Record>, Vec<String>), QueueError> {
+        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
+        for (job, entry) in self.records.list::<Record>(None).await? {
+            match entry.value {
+                Some(record) => records.push(record),
+                None => unreadable.push(job),
+            }
+        }
         records.sort_by(|a, b| (a.submitted_unix_s, &a.job).cmp(&(b.submitted_unix_s, &b.job)));
-        Ok(records)
+        Ok((records, unreadable))
     }
 
     /// Dead letters of a job, or of all, with their numbers: the oldest first.
@@ -265,15 +271,25 @@ impl Queue {
     /// # Errors
     /// [`QueueError`] if the server is away.
     pub async fn unbury(&self, number: u64) -> Result<(), QueueError> {
-        self.dead.delete(number).await
+        self.dead.delete(number).await?;
+        Ok(())
     }
 
     /// Takes what waits of a job out of the queue.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn drop_all(&self, job: &str) -> Result<(), QueueError> {
-        self.drop_waiting(job, ">").await
+    pub async fn drop_waiting(&self, job: &str) -> Result<(), QueueError> {
+        let subject = format!("job.{}.{}.>", self.pool, checked(job)?);
+        let purged = self.work.purge().filter(subject).await;
+        purged.map_err(QueueError::of("take the job out of the queue"))?;
+        Ok(())
+    }
+
+    /// Returns when the server has been sent all that was said.
+    pub async fn flush(&self) {
+        // A server that is away hears nothing.
+        let _ = timeout(FLUSH_PATIENCE, self.context.client().flush()).await;
     }
 
     /// How many messages of a job wait, or are worked on.
@@ -290,21 +306,6 @@ impl Queue {
             count += messages;
         }
         Ok(count)
-    }
-
-    /// Takes the batches that wait of a job out of the queue.
-    ///
-    /// # Errors
-    /// [`QueueError`] if the server is away.
-    pub async fn drop_batches(&self, job: &str) -> Result<(), QueueError> {
-        self.drop_waiting(job, "batch").await
-    }
-
-    async fn drop_waiting(&self, job: &str, kind: &str) -> Result<(), QueueError> {
-        let subject = format!("job.{}.{}.{kind}", self.pool, checked(job)?);
-        let purged = self.work.purge().filter(subject).await;
-        purged.map_err(QueueError::of("take the job out of the queue"))?;
-        Ok(())
     }
 }
 
@@ -347,6 +348,8 @@ const CONSUMER: &str = "workers";
 /// Work that workers have at a time: more than any fleet has slots.
 const ACK_PENDING_MAX: i64 = 100_000;
 
+const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Free slots that ask for work at a time.
 const WAITING_MAX: i64 = 100_000;
 
@@ -356,11 +359,11 @@ const TAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// A message that is sent twice within this time is one.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// 4 GiB: two million batches of 32 files with short names.
-const WORK_BYTES_MAX: i64 = 4 << 30;
+/// 1 GiB: 300,000 batches of 32 files. The server sets the room aside.
+const WORK_BYTES_MAX: i64 = 1 << 30;
 
-/// 1 GiB; the oldest go then.
-const DEAD_BYTES_MAX: i64 = 1 << 30;
+/// 256 MiB; the oldest go then.
+const DEAD_BYTES_MAX: i64 = 256 << 20;
 
 /// What is known of a job is forgotten so long after its last change.
 const RECORD_AGE_MAX: Duration = Duration::from_secs(90 * 86_400);

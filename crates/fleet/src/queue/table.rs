@@ -71,7 +71,7 @@ impl Table {
         value: &T,
         before: u64,
     ) -> Result<Written, QueueError> {
-        let payload = serde_json::to_vec(value).expect("plain texts and numbers");
+        let payload = written(value)?;
         let message = PublishMessage::build()
             .payload(payload.into())
             .expected_last_subject_sequence(before);
@@ -89,7 +89,7 @@ impl Table {
 
     /// Writes the value of a key, whatever was there.
     pub(super) async fn set<T: Serialize>(&self, key: &str, value: &T) -> Result<(), QueueError> {
-        let payload = serde_json::to_vec(value).expect("plain texts and numbers");
+        let payload = written(value)?;
         let subject = format!("{}{key}", self.prefix);
         let what = "write a value";
         let sent = self.context.publish(subject, payload.into()).await;
@@ -98,12 +98,12 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a value away, unless another one has taken its place.
-    pub(super) async fn delete(&self, revision: u64) -> Result<(), QueueError> {
+    /// Takes a value away, unless another one has taken its place. Returns whether it was there.
+    pub(super) async fn delete(&self, revision: u64) -> Result<bool, QueueError> {
         match self.stream.delete_message(revision).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
             Err(error) if matches!(error.kind(), stream::DeleteMessageErrorKind::JetStream(_)) => {
-                Ok(())
+                Ok(false)
             }
             Err(error) => Err(QueueError::of("take a value away")(error)),
         }
@@ -173,12 +173,23 @@ async fn list<T: DeserializeOwned>(
     Ok(entries)
 }
 
+fn written<T: Serialize>(value: &T) -> Result<Vec<u8>, QueueError> {
+    let written = serde_json::to_vec(value).expect("plain texts and numbers");
+    match written.len() <= VALUE_BYTES_MAX {
+        true => Ok(written),
+        false => Err(QueueError::TooLong),
+    }
+}
+
 fn read<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Entry<T> {
     Entry {
         value: serde_json::from_slice(payload).ok(),
         revision,
     }
 }
+
+/// A message of NATS has 1 MiB at most, unless its server says otherwise.
+const VALUE_BYTES_MAX: usize = 1_000_000;
 
 const LIST_STEP: u64 = 500;
 

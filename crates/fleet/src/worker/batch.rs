@@ -16,7 +16,7 @@ use super::{
     task::{Became, Stop, Task},
 };
 use crate::{
-    message::{Batch, BatchFile},
+    message::{Batch, BatchFile, Message},
     queue::ACK_WAIT,
     record::Counts,
 };
@@ -33,17 +33,16 @@ impl Crew {
         }
         // The listing has left out what may still be written.
         job.plan.settle_s = 0;
-        let (attempt, suffix) = (task.held.claim.attempt, job.moving.partial_suffix.take());
-        let suffix_of = |attempt| part_suffix(suffix.as_deref(), &task.held.key, attempt);
-        let parts_of = |attempt| match suffix_of(attempt) {
-            Some(suffix) => job.parts(&files, &suffix),
-            None => Vec::new(),
+        let suffix = job.moving.partial_suffix.take();
+        let [old_parts @ .., own_parts] = &parts(&job, &files, task, suffix.as_deref())[..] else {
+            return Became::Failed("the claim has no mark".to_owned());
         };
-        let own_parts = parts_of(attempt);
-        let old_parts: Vec<_> = (1..attempt).flat_map(parts_of).collect();
+        // The newest are the most likely ones.
+        let old_parts: Vec<_> = old_parts.iter().rev().flatten().cloned().collect();
+        let marks = &task.held.claim.marks;
         // No worker that was lost, and goes on, writes to the parts of another one.
-        job.moving.partial_suffix = suffix_of(attempt);
-        let is_first = attempt == 1;
+        job.moving.partial_suffix = part_suffix(suffix.as_deref(), marks.last());
+        let is_first = marks.len() == 1;
         if is_first {
             job.files = Some(batch.files.iter().zip(&files).map(known).collect());
         } else {
@@ -63,10 +62,10 @@ impl Crew {
         let summary = run::run(ours, None, progress.clone(), interrupt, tell).await;
         let stop = task.why().filter(|_| summary.is_interrupted);
         let failure = failures.reason(&summary);
-        // The next attempt after an end of this worker has the same number, and overwrites its parts.
+        // Where this worker ends, the next attempt deletes its parts.
         if stop != Some(Stop::Ending) {
             if stop.is_some() || failure.is_some() {
-                self.sweep(&job, &own_parts).await;
+                self.sweep(&job, own_parts).await;
             }
             if stop != Some(Stop::Lost) {
                 // Whoever made the attempt before may have gone on for a while.
@@ -87,6 +86,27 @@ impl Crew {
             bytes: progress.moved_bytes(),
             ..Counts::default()
         })
+    }
+
+    /// Deletes the parts that lost attempts have left at what is given up.
+    pub(super) async fn sweep_last(&self, task: &Task<'_>) {
+        let (Message::Batch(batch), Ok(mut job)) = (&task.message, (self.worker.make)(&task.words))
+        else {
+            return;
+        };
+        let paths = batch
+            .files
+            .iter()
+            .map(|it| Some((it.source, it.relative_path().ok()?)));
+        let files: Option<Vec<_>> = paths.collect();
+        let is_known = |it: &(usize, RelativePath)| it.0 < job.roots.len();
+        let Some(files) = files.filter(|it| it.iter().all(is_known)) else {
+            return;
+        };
+        let suffix = job.moving.partial_suffix.take();
+        let all = parts(&job, &files, task, suffix.as_deref());
+        let all: Vec<_> = all.into_iter().rev().flatten().collect();
+        self.sweep(&job, &all).await;
     }
 
     /// Deletes parts that an attempt has left.
@@ -125,25 +145,26 @@ fn known((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
     }
 }
 
-/// The suffix of parts that one attempt at some work makes.
-fn part_suffix(suffix: Option<&[u8]>, key: &str, attempt: u32) -> Option<Vec<u8>> {
-    let suffix = suffix?;
-    let own = format!(".{}-{attempt}", key.replace('.', "-"));
-    Some([own.as_bytes(), suffix].concat())
+/// What the parts of each attempt are called, this one's at last.
+fn parts(
+    job: &Job,
+    files: &[(usize, RelativePath)],
+    task: &Task<'_>,
+    suffix: Option<&[u8]>,
+) -> Vec<Vec<Vec<u8>>> {
+    let marks = task.held.claim.marks.iter();
+    let parts = marks.map(|mark| match part_suffix(suffix, Some(mark)) {
+        Some(suffix) => job.parts(files, &suffix),
+        None => Vec::new(),
+    });
+    parts.collect()
+}
+
+/// The suffix of parts of the attempt with this mark.
+fn part_suffix(suffix: Option<&[u8]>, mark: Option<&String>) -> Option<Vec<u8>> {
+    let (suffix, mark) = (suffix?, mark?);
+    Some([b".", mark.as_bytes(), suffix].concat())
 }
 
 /// Half of the time after which a worker that says nothing has lost its work.
 const SWEEP_PATIENCE: Duration = Duration::from_secs(ACK_WAIT.as_secs() / 2);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_of_two_attempts_have_two_names() {
-        let first = part_suffix(Some(b".part"), "a1.1.7", 1);
-        assert_eq!(first.as_deref(), Some(&b".a1-1-7-1.part"[..]));
-        assert_ne!(first, part_suffix(Some(b".part"), "a1.1.7", 2));
-        assert_eq!(part_suffix(None, "a1.1.7", 1), None);
-    }
-}

@@ -77,7 +77,11 @@ impl Crew {
                 it.listed(listing, batches, found, failure.clone(), now());
             })
         };
-        self.insist(task, note).await?;
+        let noted = self.insist(task, note).await?;
+        if noted.is_some_and(|it| it.listing != listing) {
+            // Somebody lists anew, and has the message.
+            return Err(QueueError::Lost);
+        }
         let (files, same) = (found.wanted, found.same);
         tracing::info!(job, files, same, batches, "listed");
         self.end(task, AckKind::Ack).await
@@ -119,7 +123,8 @@ impl Crew {
         failure: Option<String>,
         delay: Duration,
     ) -> Result<(), QueueError> {
-        match self.queue.let_go(&task.held, failure).await? {
+        let let_go = || self.queue.let_go(&task.held, failure.clone());
+        match self.insist(task, let_go).await? {
             true => settle(task.taken, AckKind::Nak(Some(delay))).await,
             // It is another worker's, and so is the message.
             false => Ok(()),
@@ -128,8 +133,11 @@ impl Crew {
 
     /// Nobody does the work again.
     async fn end(&self, task: &Task<'_>, kind: AckKind) -> Result<(), QueueError> {
-        self.queue.release(&task.held).await;
-        settle(task.taken, kind).await
+        match self.insist(task, || self.queue.release(&task.held)).await? {
+            true => settle(task.taken, kind).await,
+            // The message comes again, and is not wanted then.
+            false => Err(QueueError::Lost),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{convert::Infallible, future::pending, time::Duration};
 use async_nats::jetstream::AckKind;
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, Interval, MissedTickBehavior, interval_at},
 };
 
 use super::{
@@ -25,20 +25,28 @@ impl Crew {
             self.ending().await;
             tell(stop, Stop::Ending);
         };
-        tokio::join!(end, self.keep(task, stop));
+        tokio::join!(end, self.say(task), self.look(task, stop));
         pending().await
     }
 
-    async fn keep(&self, task: &Task<'_>, stop: &watch::Sender<Option<Stop>>) {
-        let mut ticks = interval(LOOK_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks.tick().await;
-        for tick in 0u64.. {
+    /// Says that the work goes on.
+    async fn say(&self, task: &Task<'_>) {
+        let mut ticks = ticks(SAY_EVERY);
+        loop {
             ticks.tick().await;
-            if tick % PROGRESS_LOOKS == 0 {
-                // Nobody answers it: whether the server has heard it shows by the claim.
-                let _ = task.taken.ack_with(AckKind::Progress).await;
+            if task.why() == Some(Stop::Lost) {
+                return;
             }
+            // Nobody answers it: whether the server has heard it shows by the claim.
+            let _ = task.taken.ack_with(AckKind::Progress).await;
+        }
+    }
+
+    /// Looks whether the work is still this worker's, and wanted.
+    async fn look(&self, task: &Task<'_>, stop: &watch::Sender<Option<Stop>>) {
+        let mut ticks = ticks(LOOK_EVERY);
+        loop {
+            ticks.tick().await;
             // While the server cannot be asked, the work goes on: what is done twice does no harm.
             if matches!(self.queue.holds(&task.held).await, Ok(false)) {
                 return tell(stop, Stop::Lost);
@@ -52,6 +60,12 @@ impl Crew {
     }
 }
 
+fn ticks(every: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
 /// The first reason counts, but that work is another worker's counts always: nothing is said of it then.
 fn tell(stop: &watch::Sender<Option<Stop>>, why: Stop) {
     stop.send_if_modified(|told| {
@@ -63,8 +77,7 @@ fn tell(stop: &watch::Sender<Option<Stop>>, why: Stop) {
     });
 }
 
-/// How often a worker looks whether the work is still its own, and wanted.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// After so many looks the worker says that it goes on. Two of three times the server may not hear it.
-const PROGRESS_LOOKS: u64 = ACK_WAIT.as_secs() / 3 / LOOK_EVERY.as_secs();
+/// Two of three times the server may not hear it.
+const SAY_EVERY: Duration = Duration::from_secs(ACK_WAIT.as_secs() / 3);

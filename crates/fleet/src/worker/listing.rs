@@ -25,14 +25,14 @@ use crate::{
 impl Crew {
     pub(super) async fn list(&self, task: &Task<'_>, mut job: Job) -> Result<Became, QueueError> {
         let name = task.message.job();
-        let begin = || self.queue.change(name, |it| it.begin_listing());
-        let Some(record) = self.insist(task, begin).await? else {
-            return Ok(Became::Cancelled);
+        let lister = task.held.number();
+        let begin = || self.queue.change(name, |it| it.begin_listing(lister));
+        let record = self.insist(task, begin).await?;
+        let Some(record) = record.filter(|it| it.lister == lister) else {
+            return Ok(Became::Lost);
         };
+        // Batches of an earlier listing are not wanted any more.
         let listing = record.listing;
-        if listing > 1 {
-            self.insist(task, || self.queue.drop_batches(name)).await?;
-        }
         job.plan.is_dry_run = true;
         let (found, waiting) = mpsc::unbounded_channel::<Vec<BatchFile>>();
         let (mut batches, mut failures) = (Batches::default(), Failures::default());

@@ -84,6 +84,8 @@ pub async fn run(
     while let Some(ended) = running.join_next().await {
         ended.expect("a slot does not panic");
     }
+    // What was handed back is taken by others at once.
+    crew.queue.flush().await;
     Ok(())
 }
 
@@ -120,11 +122,13 @@ impl Crew {
         };
         let record = match self.queue.record(message.job()).await {
             Err(error @ QueueError::Unreadable(_)) => {
-                let key = message.key();
-                tracing::error!(work = key, error = chain(&error), "given up");
-                let letter = self.letter(&message, &key, 0, chain(&error));
-                self.queue.bury(&key, &letter).await?;
-                return settle(taken, AckKind::Term).await;
+                // A worker of another version may read it.
+                tracing::error!(
+                    work = message.key(),
+                    error = chain(&error),
+                    "left to others"
+                );
+                return settle(taken, AckKind::Nak(Some(UNREADABLE_PAUSE))).await;
             }
             record => record?,
         };
@@ -153,6 +157,7 @@ impl Crew {
     async fn do_and_tell(&self, task: &Task<'_>) -> Result<(), QueueError> {
         let claim = &task.held.claim;
         let became = if claim.attempt > self.worker.attempts {
+            self.sweep_last(task).await;
             let reason = claim.last_failure.clone();
             Ok(Became::Failed(
                 reason.unwrap_or_else(|| "its workers were lost".to_owned()),
@@ -167,7 +172,13 @@ impl Crew {
                 None => Became::Failed(chain(&error)),
             },
         };
-        self.conclude(task, became).await
+        match self.conclude(task, became).await {
+            Err(QueueError::Lost) => {
+                tracing::warn!(work = task.held.key, "another worker has it");
+                Ok(())
+            }
+            concluded => concluded,
+        }
     }
 
     async fn attempt(&self, task: &Task<'_>) -> Result<Became, QueueError> {
@@ -222,13 +233,17 @@ impl Crew {
         F: Future<Output = Result<T, QueueError>>,
     {
         loop {
-            match step().await {
-                Err(error) if !matches!(task.why(), Some(Stop::Ending | Stop::Lost)) => {
-                    let (work, error) = (&task.held.key, chain(&error));
-                    tracing::warn!(work, error, "trying again");
-                    self.pause(PAUSE).await;
-                }
+            let error = match step().await {
+                Err(error @ QueueError::Refused { .. }) if !self.is_ending() => error,
                 result => return result,
+            };
+            let (work, error) = (&task.held.key, chain(&error));
+            tracing::warn!(work, error, "trying again");
+            self.pause(PAUSE).await;
+            let is_lost = task.why() == Some(Stop::Lost)
+                || matches!(self.queue.holds(&task.held).await, Ok(false));
+            if is_lost {
+                return Err(QueueError::Lost);
             }
         }
     }
@@ -280,6 +295,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Before something is tried again at a server.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Before a message is tried again whose job cannot be read.
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// In the place of a job, where a message cannot be read.
 const UNREADABLE: &str = "unreadable";

@@ -117,20 +117,25 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
         // The subject of a batch ends otherwise than its key.
         let kind = if key == order.key() { "order" } else { "batch" };
         let read = Message::read(kind, letter.payload.as_bytes());
-        messages.push(read.context("a dead letter cannot be read")?);
+        let message = read.context("a dead letter cannot be read")?;
+        let is_given_up = match &message {
+            Message::Order(_) => true,
+            Message::Batch(batch) => record.has_given_up(batch),
+        };
+        messages.extend(is_given_up.then_some(message));
     }
     let is_stuck = match record.state() {
         State::Done => false,
         State::Cancelled => true,
         // What was lost with a disk, say.
-        _ => letters.is_empty() && queue.waiting(job).await? == 0,
+        _ => messages.is_empty() && queue.waiting(job).await? == 0,
     };
     if is_stuck || messages.contains(&order) {
         // The listing finds all again that is not there.
         messages = vec![order];
     }
-    if messages.is_empty() {
-        return Ok("nothing was given up".to_owned());
+    if record.state() == State::Done {
+        messages.clear();
     }
     for message in &messages {
         queue.forget_attempts(&message.key()).await?;
@@ -143,6 +148,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
         queue.unbury(*number).await?;
     }
     Ok(match &messages[..] {
+        [] => "nothing was given up".to_owned(),
         [Message::Order(_)] => "its source is listed again".to_owned(),
         all => format!("{} batches are tried again", all.len()),
     })
@@ -161,7 +167,7 @@ async fn cancel(args: &Cancel) -> anyhow::Result<()> {
             .await?;
         let record = known(changed, job)?;
         anyhow::ensure!(record.is_cancelled, "{job} is done already");
-        queue.drop_all(job).await?;
+        queue.drop_waiting(job).await?;
         for (number, _) in queue.letters(Some(job)).await? {
             queue.unbury(number).await?;
         }

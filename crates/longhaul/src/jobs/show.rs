@@ -93,7 +93,7 @@ impl<'a> Job<'a> {
 
 pub(super) async fn list(args: &List) -> anyhow::Result<()> {
     let queue = args.place.open().await?;
-    let records = queue.records().await?;
+    let (records, unreadable) = queue.records().await?;
     let letters = queue.letters(None).await?;
     if args.json {
         for record in &records {
@@ -107,6 +107,9 @@ pub(super) async fn list(args: &List) -> anyhow::Result<()> {
     let mut text = String::new();
     for record in &records {
         text += &format!("{}\n", line(record));
+    }
+    for job in &unreadable {
+        text += &format!("{job}  cannot be read: another version has written it\n");
     }
     if !letters.is_empty() {
         text += "\nGiven up:\n";
@@ -125,7 +128,15 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
     check_names(std::slice::from_ref(&args.job))?;
     let queue = args.place.open().await?;
     let record = known(queue.record(&args.job).await?, &args.job)?;
-    let claims = queue.claims(&args.job).await?;
+    let is_over = matches!(
+        record.state(),
+        State::Done | State::Failed | State::Cancelled
+    );
+    let claims = match is_over {
+        // Of workers that were lost.
+        true => Vec::new(),
+        false => queue.claims(&args.job).await?,
+    };
     let letters = queue.letters(Some(&args.job)).await?;
     if args.json {
         let claims = claims.iter().map(|(work, claim)| Work { work, claim });
