@@ -1,7 +1,9 @@
 //! The movers: for each side, the programs that move the files of a cell.
 
 mod answers;
+mod arrived;
 mod ftp;
+mod process;
 mod programs;
 
 use std::time::Duration;
@@ -24,6 +26,28 @@ pub(crate) struct Moved {
     pub(crate) is_complete: bool,
     /// Waiting times, if the cell measures these instead of goodput.
     pub(crate) answers: Option<Answers>,
+}
+
+impl Moved {
+    /// All of a cell's files arrived.
+    fn complete(cell: &Cell, time: Duration) -> Self {
+        Self {
+            bytes: cell.work.bytes().bytes(),
+            time,
+            is_complete: true,
+            ..Self::default()
+        }
+    }
+
+    /// So many bytes had arrived at the limit.
+    fn cut_off(bytes: u64, time: Duration) -> Self {
+        Self {
+            bytes,
+            time,
+            is_complete: false,
+            ..Self::default()
+        }
+    }
 }
 
 /// Why a trial has no figures.

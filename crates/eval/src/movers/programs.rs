@@ -1,25 +1,21 @@
 //! Movers that are separate programs: lftp, iperf3, UFTP, TFTP, and a QUIC library.
 
-use std::{
-    fs::File,
-    os::unix::fs::MetadataExt,
-    path::Path,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs::File, process::Stdio, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::Value;
 use units::ByteCount;
 
-use super::{Moved, Unmoved};
+use super::{
+    Moved, Unmoved,
+    arrived::{compare, stored_bytes},
+    process::{Background, at, run_limited},
+};
 use crate::{
     cell::{Cell, Direction},
     side::{TFTP_BLOCK_BYTES, TFTP_WINDOW_BLOCKS},
     stage::{self, Stage},
 };
-use bench_kit::content::hash_file;
 use emulator::Site;
 use probe::calc::SEGMENT;
 
@@ -44,7 +40,7 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     command.args(["-c", &script]);
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
-        return Ok(cut_off(
+        return Ok(Moved::cut_off(
             stored_bytes(&local).min(work.size_bytes),
             ended.time,
         ));
@@ -60,7 +56,7 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     let [begun, over] = marks[..] else {
         return Err(anyhow::anyhow!("lftp has not told its times").into());
     };
-    Ok(complete(cell, Duration::from_secs_f64(over - begun)))
+    Ok(Moved::complete(cell, Duration::from_secs_f64(over - begun)))
 }
 
 /// Sends over one TCP connection, without files.
@@ -82,7 +78,7 @@ pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Move
         let index = usize::from(cell.work.direction == Direction::Down);
         let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
         let payload = passed * SEGMENT.bytes() / FULL_PACKET_BYTES;
-        return Ok(cut_off(payload, ended.time));
+        return Ok(Moved::cut_off(payload, ended.time));
     }
     ended.succeeded()?;
     let said: Value = serde_json::from_str(&ended.said).context("what iperf3 printed")?;
@@ -136,7 +132,10 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
             .sum::<u64>()
     };
     if !ended.is_over {
-        return Ok(cut_off(stored().min(work.bytes().bytes()), ended.time));
+        return Ok(Moved::cut_off(
+            stored().min(work.bytes().bytes()),
+            ended.time,
+        ));
     }
     ended.succeeded()?;
     let expected = stage.content.hash(ByteCount::new(work.size_bytes));
@@ -144,7 +143,7 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         let path = arrived.join(source.file_name().unwrap_or_default());
         compare(&path, expected)?;
     }
-    Ok(complete(cell, ended.time))
+    Ok(Moved::complete(cell, ended.time))
 }
 
 /// The rate to set in UFTP: a little less than the path carries of its payload. UFTP's rate counts
@@ -187,11 +186,11 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
         let bytes = local.metadata().map_or(0, |file| file.len());
-        return Ok(cut_off(bytes, ended.time));
+        return Ok(Moved::cut_off(bytes, ended.time));
     }
     ended.succeeded()?;
     compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
-    Ok(complete(cell, ended.time))
+    Ok(Moved::complete(cell, ended.time))
 }
 
 /// Moves files with the QUIC example program of this crate.
@@ -224,7 +223,7 @@ pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
             Direction::Up => std::fs::read_to_string(&server_said).context("a log")?,
         };
         let told = said.lines().rev().find_map(|line| line.parse().ok());
-        return Ok(cut_off(told.unwrap_or(0), ended.time));
+        return Ok(Moved::cut_off(told.unwrap_or(0), ended.time));
     }
     ended.succeeded()?;
     let mut seconds = ended
@@ -233,122 +232,7 @@ pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         .filter_map(|line| line.strip_prefix("seconds: "));
     let seconds = seconds.next().and_then(|seconds| seconds.parse().ok());
     let seconds = seconds.context("the QUIC client told no time")?;
-    Ok(complete(cell, Duration::from_secs_f64(seconds)))
-}
-
-fn complete(cell: &Cell, time: Duration) -> Moved {
-    Moved {
-        bytes: cell.work.bytes().bytes(),
-        time,
-        is_complete: true,
-        ..Moved::default()
-    }
-}
-
-/// Stored bytes of a file whose parts arrive in any order. The file's length would count holes.
-fn stored_bytes(path: &Path) -> u64 {
-    path.metadata().map_or(0, |file| file.blocks() * 512)
-}
-
-fn compare(path: &Path, expected: u64) -> anyhow::Result<()> {
-    let hash = hash_file(path).with_context(|| path.display().to_string())?;
-    anyhow::ensure!(hash == expected, "the hashes differ");
-    Ok(())
-}
-
-fn cut_off(bytes: u64, time: Duration) -> Moved {
-    Moved {
-        bytes,
-        time,
-        is_complete: false,
-        ..Moved::default()
-    }
-}
-
-/// A program that exited, or that was killed at its limit.
-struct Ended {
-    is_over: bool,
-    success: bool,
-    time: Duration,
-    said: String,
-}
-
-impl Ended {
-    fn succeeded(&self) -> anyhow::Result<()> {
-        if !self.success {
-            let last: Vec<_> = self.said.lines().rev().take(3).collect();
-            bail!("{}", last.join(" / "));
-        }
-        Ok(())
-    }
-}
-
-/// A command that runs a program at a site.
-fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, Unmoved> {
-    let command = stage.command(site, program)?;
-    command.ok_or_else(|| Unmoved::NotTried(format!("{program} is not installed")))
-}
-
-/// Runs a program, and kills it after `limit`.
-fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> {
-    let log = bench_kit::scratch::folder("program")?;
-    let path = log.join("said");
-    let file = File::create(&path).context("a log")?;
-    let err = file.try_clone().context("a log")?;
-    command.stdin(Stdio::null()).stdout(file).stderr(err);
-    let begun = Instant::now();
-    let mut child = Background::start(command)?;
-    let ended = loop {
-        let status = child.0.try_wait().context("a program's end")?;
-        let time = begun.elapsed();
-        if status.is_some() || time >= limit {
-            break Ended {
-                is_over: status.is_some(),
-                success: status.is_some_and(|status| status.success()),
-                time,
-                said: String::new(),
-            };
-        }
-        thread::sleep(END_CHECK_INTERVAL);
-    };
-    drop(child);
-    let said = std::fs::read_to_string(&path).unwrap_or_default();
-    let _ = std::fs::remove_dir_all(&log);
-    Ok(Ended { said, ..ended })
-}
-
-/// A child process that is killed on drop.
-struct Background(Child);
-
-impl Background {
-    fn start(mut command: Command) -> anyhow::Result<Self> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        Ok(Self(command.spawn().context(program)?))
-    }
-
-    /// Starts a server and waits until it listens. A server that does not come up makes a trial
-    /// that was not tried, not a failed one.
-    fn serve(command: Command, stage: &Stage, site: Site, port: u16) -> Result<Self, Unmoved> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        let mut server = Self::start(command)?;
-        let begun = Instant::now();
-        while !stage.is_served(site, port)? {
-            let has_ended = server.0.try_wait().context("a server's end")?.is_some();
-            if has_ended || begun.elapsed() > READY_PATIENCE {
-                let why = format!("{program} does not come up");
-                return Err(Unmoved::NotTried(why));
-            }
-            thread::sleep(READY_CHECK_INTERVAL);
-        }
-        Ok(server)
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Ok(Moved::complete(cell, Duration::from_secs_f64(seconds)))
 }
 
 /// Stands in front of a time in lftp's output.
@@ -367,8 +251,3 @@ const UFTP_PORT: u16 = 1044;
 const QUIC_PORT: u16 = 4433;
 const IPERF3_PORT: u16 = 5201;
 const TFTP_PORT: u16 = 69;
-/// Longest wait until a server listens.
-const READY_PATIENCE: Duration = Duration::from_secs(10);
-const READY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval of checks for a program's end, and so the resolution of its time.
-const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);

@@ -1,0 +1,111 @@
+//! Programs of trials: they run at a site, and end within a limit.
+
+use std::{
+    fs::File,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use emulator::Site;
+
+use super::Unmoved;
+use crate::stage::Stage;
+
+/// A program that exited, or that was killed at its limit.
+pub(super) struct Ended {
+    pub(super) is_over: bool,
+    success: bool,
+    pub(super) time: Duration,
+    pub(super) said: String,
+}
+
+impl Ended {
+    pub(super) fn succeeded(&self) -> anyhow::Result<()> {
+        if !self.success {
+            let last: Vec<_> = self.said.lines().rev().take(3).collect();
+            bail!("{}", last.join(" / "));
+        }
+        Ok(())
+    }
+}
+
+/// A command that runs a program at a site.
+pub(super) fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, Unmoved> {
+    let command = stage.command(site, program)?;
+    command.ok_or_else(|| Unmoved::NotTried(format!("{program} is not installed")))
+}
+
+/// Runs a program, and kills it after `limit`.
+pub(super) fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> {
+    let log = bench_kit::scratch::folder("program")?;
+    let path = log.join("said");
+    let file = File::create(&path).context("a log")?;
+    let err = file.try_clone().context("a log")?;
+    command.stdin(Stdio::null()).stdout(file).stderr(err);
+    let begun = Instant::now();
+    let mut child = Background::start(command)?;
+    let ended = loop {
+        let status = child.0.try_wait().context("a program's end")?;
+        let time = begun.elapsed();
+        if status.is_some() || time >= limit {
+            break Ended {
+                is_over: status.is_some(),
+                success: status.is_some_and(|status| status.success()),
+                time,
+                said: String::new(),
+            };
+        }
+        thread::sleep(END_CHECK_INTERVAL);
+    };
+    drop(child);
+    let said = std::fs::read_to_string(&path).unwrap_or_default();
+    let _ = std::fs::remove_dir_all(&log);
+    Ok(Ended { said, ..ended })
+}
+
+/// A child process that is killed on drop.
+pub(super) struct Background(Child);
+
+impl Background {
+    fn start(mut command: Command) -> anyhow::Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        Ok(Self(command.spawn().context(program)?))
+    }
+
+    /// Starts a server and waits until it listens. A server that does not come up makes a trial
+    /// that was not tried, not a failed one.
+    pub(super) fn serve(
+        command: Command,
+        stage: &Stage,
+        site: Site,
+        port: u16,
+    ) -> Result<Self, Unmoved> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut server = Self::start(command)?;
+        let begun = Instant::now();
+        while !stage.is_served(site, port)? {
+            let has_ended = server.0.try_wait().context("a server's end")?.is_some();
+            if has_ended || begun.elapsed() > READY_PATIENCE {
+                let why = format!("{program} does not come up");
+                return Err(Unmoved::NotTried(why));
+            }
+            thread::sleep(READY_CHECK_INTERVAL);
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Longest wait until a server listens.
+const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval of checks for a program's end, and so the resolution of its time.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
