@@ -29,6 +29,7 @@ pub(crate) const TEST: &[Need] = &[
     need("chromium", "chromium"),
     need("openssl", "openssl"),
     need("nats-server", "nats-server"),
+    need("vsftpd", "vsftpd"),
 ];
 
 /// Movers that plans compare with, and what opens a report.
@@ -41,6 +42,10 @@ pub(crate) const EVAL: &[Need] = &[
     need("atftp", "atftp"),
     need("atftpd", "atftpd"),
     need("vsftpd", "vsftpd"),
+    need("rclone", "rclone"),
+    need("aria2c", "aria2"),
+    need("wget", "wget"),
+    need("curl", "curl"),
 ];
 
 /// What `conformance/` and the measuring scripts in `benches/` call.

@@ -51,6 +51,9 @@ pub struct Work {
     pub files: u32,
     /// Concurrent clients, which share the files.
     pub clients: u32,
+    /// Largest number of connections, or of files at a time, that a mover is told to use; `None` for other sides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// Largest TCP window over the WAN; `None` means a window that fills the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_bytes: Option<u64>,
@@ -230,6 +233,11 @@ impl fmt::Display for Work {
         }
         if self.clients > 1 {
             write!(f, " by {} clients", self.clients)?;
+        }
+        match self.threads {
+            None => {}
+            Some(1) => f.write_str(" by 1 thread")?,
+            Some(threads) => write!(f, " by {threads} threads")?,
         }
         if let Some(window) = self.window_bytes {
             write!(f, ", TCP window {}", ByteCount::new(window))?;

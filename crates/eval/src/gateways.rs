@@ -29,6 +29,8 @@ pub struct Gateways {
     folder: PathBuf,
     /// Indexed by site.
     children: [Option<Child>; 2],
+    /// Indexed by site.
+    public_keys: [String; 2],
 }
 
 /// The settings of a pair: gateway A is the near one, gateway B the far one.
@@ -48,11 +50,13 @@ pub struct GatewayPlan {
     pub allow: Vec<String>,
     /// Address of the admin interface of both gateways.
     pub admin: SocketAddr,
+    /// Whether gateway B also knows a mover that is a near gateway by itself, with [`Gateways::mover_key`].
+    pub knows_mover: bool,
 }
 
 impl GatewayPlan {
-    /// The configuration files of gateway A and gateway B, given their public keys.
-    fn files(&self, [key_a, key_b]: [String; 2]) -> [String; 2] {
+    /// The configuration files of gateway A and gateway B, given their public keys and that of a mover.
+    fn files(&self, [key_a, key_b]: &[String; 2], mover: Option<&str>) -> [String; 2] {
         let list = |items: &[String]| {
             let quoted: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
             quoted.join(", ")
@@ -73,7 +77,10 @@ impl GatewayPlan {
             "name = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n{serves}",
             self.endpoint_b
         );
-        let peer_of_b = format!("name = \"site-a\"\npublic_key = \"{key_a}\"\n");
+        let mut peer_of_b = format!("name = \"site-a\"\npublic_key = \"{key_a}\"\n");
+        if let Some(key) = mover {
+            peer_of_b += &format!("\n[[peer]]\nname = \"{MOVER}\"\npublic_key = \"{key}\"\n");
+        }
         let allow = format!("[far]\nallow = [{}]\n", list(&self.allow));
         [
             file(NAMES[0], self.listen_a, peer_of_a, self.doors.clone()),
@@ -88,17 +95,17 @@ impl Gateways {
     /// # Errors
     /// If a file cannot be written.
     pub fn prepare(plan: &GatewayPlan) -> anyhow::Result<Self> {
-        let gateways = Self {
+        let mut gateways = Self {
             folder: scratch::folder("gateways")?,
             children: [None, None],
+            public_keys: [String::new(), String::new()],
         };
-        let mut keys = [String::new(), String::new()];
-        for (name, key) in NAMES.iter().zip(&mut keys) {
-            let identity = Identity::generate();
-            identity.write_new(&gateways.folder.join(format!("{name}.key")))?;
-            *key = identity.public_key().to_string();
+        for site in Site::BOTH {
+            gateways.public_keys[site as usize] = gateways.make_key(NAMES[site as usize])?;
         }
-        for (site, text) in Site::BOTH.into_iter().zip(plan.files(keys)) {
+        let mover = plan.knows_mover.then(|| gateways.make_key(MOVER));
+        let files = plan.files(&gateways.public_keys, mover.transpose()?.as_deref());
+        for (site, text) in Site::BOTH.into_iter().zip(files) {
             let path = gateways.file(site);
             fs::write(&path, text).with_context(|| path.display().to_string())?;
         }
@@ -123,6 +130,27 @@ impl Gateways {
 
     pub fn file(&self, site: Site) -> PathBuf {
         self.folder.join(format!("{}.toml", NAMES[site as usize]))
+    }
+
+    /// The public key of a site's gateway, as text.
+    pub fn public_key(&self, site: Site) -> &str {
+        &self.public_keys[site as usize]
+    }
+
+    /// The key file of the mover that gateway B knows.
+    pub fn mover_key(&self) -> PathBuf {
+        self.key_file(MOVER)
+    }
+
+    fn key_file(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.key"))
+    }
+
+    /// Writes a new key file, and returns the public key.
+    fn make_key(&self, name: &str) -> anyhow::Result<String> {
+        let identity = Identity::generate();
+        identity.write_new(&self.key_file(name))?;
+        Ok(identity.public_key().to_string())
     }
 
     /// The arguments of the `longhaul` program that run a site's gateway.
@@ -246,6 +274,8 @@ const READY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Name of the thread that drives a gateway's link.
 const LINK_THREAD: &str = "longhaul-link";
 const NAMES: [&str; 2] = ["site-a", "site-b"];
+/// Name of the mover that gateway B knows.
+const MOVER: &str = "mover";
 /// An admin address with any free port, for trials that do not query it.
 pub const ADMIN_ANYWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(
     std::net::Ipv4Addr::LOCALHOST,

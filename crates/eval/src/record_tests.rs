@@ -18,6 +18,7 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
                 size_bytes: 100_000_000,
                 files: 1,
                 clients: 1,
+                threads: None,
                 window_bytes: None,
                 server: None,
                 beside: None,

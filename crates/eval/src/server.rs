@@ -1,5 +1,5 @@
-//! The FTP server at site B: the embedded one, or vsftpd for cells that need fixed buffers or a
-//! full command set.
+//! The FTP server at site B: the embedded one, or vsftpd for cells that need fixed buffers, a full command set, or a
+//! server that movers meet elsewhere.
 
 use std::{
     fs,
@@ -40,9 +40,10 @@ pub(super) fn missing(work: &Work) -> Option<String> {
     needed.then(|| "vsftpd is not installed".to_owned())
 }
 
-/// The embedded server has no fixed buffers, and lacks commands of the session script.
+/// The embedded server has no fixed buffers, and lacks commands of the session script. Movers meet a server that is
+/// in use elsewhere.
 fn needs_vsftpd(work: &Work) -> bool {
-    work.job == Job::Sessions || work.server.is_some()
+    work.job == Job::Sessions || work.server.is_some() || work.threads.is_some()
 }
 
 impl Server {

@@ -24,6 +24,22 @@ pub enum Side {
     Tftp,
     /// One stream of a QUIC library with the library's default controller.
     Quic,
+    /// `longhaul copy`, directly from the server.
+    MoverDirect,
+    /// `longhaul copy --gateway`: through a pair of gateways.
+    MoverGateway,
+    /// `longhaul copy --peer`: the mover is the near gateway of a pair.
+    MoverPeer,
+    /// `lftp pget` of one file, `lftp mirror` of several.
+    Lftp,
+    /// `rclone copy`.
+    Rclone,
+    /// `aria2c`, which is told the names of the files.
+    Aria2,
+    /// `wget`, which has one connection.
+    Wget,
+    /// `curl`, which is told the names of the files.
+    Curl,
 }
 
 impl Side {
@@ -38,15 +54,69 @@ impl Side {
             Self::Uftp => "UFTP",
             Self::Tftp => "TFTP",
             Self::Quic => "QUIC",
+            Self::MoverDirect => "longhaul copy, directly",
+            Self::MoverGateway => "longhaul copy --gateway",
+            Self::MoverPeer => "longhaul copy --peer",
+            Self::Lftp => "lftp",
+            Self::Rclone => "rclone",
+            Self::Aria2 => "aria2",
+            Self::Wget => "wget",
+            Self::Curl => "curl",
         }
+    }
+
+    /// Whether the side is a program that fetches all files of a cell in one run.
+    pub const fn is_mover(self) -> bool {
+        match self {
+            Self::MoverDirect
+            | Self::MoverGateway
+            | Self::MoverPeer
+            | Self::Lftp
+            | Self::Rclone
+            | Self::Aria2
+            | Self::Wget
+            | Self::Curl => true,
+            Self::FtpCubic
+            | Self::FtpBbr
+            | Self::Longhaul
+            | Self::LftpPget
+            | Self::Iperf3
+            | Self::Uftp
+            | Self::Tftp
+            | Self::Quic => false,
+        }
+    }
+
+    /// Whether the side is a part of Longhaul.
+    pub const fn is_ours(self) -> bool {
+        matches!(
+            self,
+            Self::Longhaul | Self::MoverDirect | Self::MoverGateway | Self::MoverPeer
+        )
+    }
+
+    /// Whether both gateways of the cell carry the side's data.
+    pub const fn uses_gateways(self) -> bool {
+        matches!(self, Self::Longhaul | Self::MoverGateway)
     }
 
     /// Expected time of a cell's trial: a guess for the progress display.
     pub fn estimate(self, cell: &Cell) -> Duration {
         let transfer = cell.transfer();
         match self {
-            Self::FtpCubic | Self::LftpPget | Self::Iperf3 | Self::Quic => transfer.plain().time,
-            Self::FtpBbr | Self::Longhaul | Self::Uftp => transfer.ideal_time() * 3 / 2,
+            Self::FtpCubic
+            | Self::LftpPget
+            | Self::Iperf3
+            | Self::Quic
+            | Self::MoverDirect
+            | Self::Lftp
+            | Self::Rclone
+            | Self::Aria2
+            | Self::Wget
+            | Self::Curl => transfer.plain().time,
+            Self::FtpBbr | Self::Longhaul | Self::Uftp | Self::MoverGateway | Self::MoverPeer => {
+                transfer.ideal_time() * 3 / 2
+            }
             Self::Tftp => {
                 let windows =
                     cell.work.bytes().bytes() / (TFTP_WINDOW_BLOCKS * TFTP_BLOCK_BYTES) + 1;

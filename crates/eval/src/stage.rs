@@ -45,6 +45,8 @@ pub(crate) struct Stage {
     pub(crate) peer_address: SocketAddr,
     /// The near gateway's door to the peer, at site A.
     pub(crate) peer_door: SocketAddr,
+    /// The near gateway's door at which movers name the server, in cells for movers.
+    pub(crate) mover_door: SocketAddr,
 }
 
 /// A reading of all counters.
@@ -62,6 +64,7 @@ const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 const FTP_PORT: u16 = 21;
 const PEER_PORT: u16 = 4811;
 const LINK_PORT: u16 = 4810;
+const MOVER_DOOR_PORT: u16 = 2121;
 
 impl Stage {
     pub(crate) fn set_up(cell: &Cell, program: &Path, seed: u64) -> anyhow::Result<Self> {
@@ -93,17 +96,24 @@ impl Stage {
             .then(|| wan.enter(Site::B, || Peer::start(peer_address)))
             .transpose()?
             .transpose()?;
+        let mover_door = SocketAddr::from((a, MOVER_DOOR_PORT));
+        let knows_mover = cell.work.threads.is_some();
+        let mut doors = format!(
+            "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n\n\
+             [[forward]]\nlisten = \"{peer_door}\"\ntarget = \"{peer_address}\"\n"
+        );
+        if knows_mover {
+            doors += &format!("\n[[ftp]]\nlisten = \"{mover_door}\"\nclients = [\"{a}/32\"]\n");
+        }
         let plan = GatewayPlan {
             listen_a: SocketAddr::from((a, LINK_PORT)),
             listen_b: SocketAddr::from((b, LINK_PORT)),
             endpoint_b: SocketAddr::from((b, LINK_PORT)),
-            doors: format!(
-                "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n\n\
-                 [[forward]]\nlisten = \"{peer_door}\"\ntarget = \"{peer_address}\"\n"
-            ),
+            doors,
             allow: vec![server_address.to_string(), peer_address.to_string()],
             serves: Vec::new(),
             admin: ADMIN_ANYWHERE,
+            knows_mover,
         };
         let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program)?))?;
         let mut stage = Self {
@@ -118,6 +128,7 @@ impl Stage {
             front_door,
             peer_address,
             peer_door,
+            mover_door,
         };
         stage.prepare(cell)?;
         stage.await_gateways()?;
@@ -127,7 +138,9 @@ impl Stage {
     /// Makes the files for downloads at the server.
     fn prepare(&self, cell: &Cell) -> anyhow::Result<()> {
         let size = ByteCount::new(cell.work.size_bytes);
-        if cell.work.job == Job::Files && cell.work.direction == Direction::Down {
+        if cell.work.threads.is_some() {
+            self.prepare_folder(cell, size)?;
+        } else if cell.work.job == Job::Files && cell.work.direction == Direction::Down {
             for number in 0..cell.work.files {
                 let path = self.server_file(&name(Direction::Down, number));
                 let written = self.content.write(&path, size);
@@ -136,6 +149,21 @@ impl Stage {
         }
         let warm_up = self.server_file(WARM_UP);
         Ok(self.content.write(&warm_up, warm_up_size(cell))?)
+    }
+
+    /// Makes the folder that movers fetch. All files have the same content, so they are links to the first one.
+    fn prepare_folder(&self, cell: &Cell, size: ByteCount) -> anyhow::Result<()> {
+        let folder = self.server_file(MOVER_FOLDER);
+        fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        let first = folder.join(name(Direction::Down, 0));
+        let written = self.content.write(&first, size);
+        written.with_context(|| first.display().to_string())?;
+        for number in 1..cell.work.files {
+            let path = folder.join(name(Direction::Down, number));
+            let linked = fs::hard_link(&first, &path);
+            linked.with_context(|| path.display().to_string())?;
+        }
+        Ok(())
     }
 
     fn await_gateways(&mut self) -> anyhow::Result<()> {
@@ -182,6 +210,18 @@ impl Stage {
         let path = folder.join("examples").join(name);
         let command = path.exists().then(|| self.wan.command(site, path));
         Ok(command.transpose()?)
+    }
+
+    /// The `longhaul` program at a site.
+    pub(crate) fn longhaul(&self, site: Site) -> anyhow::Result<Command> {
+        Ok(self.wan.command(site, &self.program)?)
+    }
+
+    /// The far gateway as a mover names it that is the near gateway itself, and the mover's key file.
+    pub(crate) fn far_gateway(&self) -> (String, PathBuf) {
+        let key = self.gateways.public_key(Site::B);
+        let endpoint = SocketAddr::from((self.address(Site::B), LINK_PORT));
+        (format!("{key}@{endpoint}"), self.gateways.mover_key())
     }
 
     /// A command at a site; `None` if the program is not installed.
@@ -292,6 +332,8 @@ pub(crate) fn warm_up_size(cell: &Cell) -> ByteCount {
 }
 
 pub(crate) const WARM_UP: &str = "warm-up.bin";
+/// Folder of the server in which the files for movers are, and nothing else.
+pub(crate) const MOVER_FOLDER: &str = "film";
 
 const WARM_UP_MIN_BYTES: u64 = 2_000_000;
 const WARM_UP_MAX_BYTES: u64 = 600_000_000;

@@ -200,3 +200,36 @@ fn a_missing_program_is_told() {
     run();
     assert_eq!(lines(), 2);
 }
+
+/// vsftpd serves the files.
+mod installed {
+    /// The server and the movers are at sites of their own.
+    mod namespaces {
+        use super::super::*;
+
+        const MOVERS: &str = "\
+name = \"movers\"\ntitle = \"Movers\"\nrepetitions = 1\nlimit = \"60 s\"
+sides = [\"mover-direct\", \"mover-gateway\", \"mover-peer\"]\n
+[[cells]]\nrate = \"50 Mbit/s\"\nrtt = \"10ms\"\nthreads = 2\nsize = \"200 kB\"\n
+[[cells]]\nrate = \"50 Mbit/s\"\nrtt = \"10ms\"\nthreads = 2\nsize = \"200 kB\"\nfiles = 3\n";
+
+        #[test]
+        fn our_mover_fetches_directly_through_gateways_and_as_one() {
+            let folder = Folder::new("movers");
+            let plan = folder.file("plan.toml", MOVERS);
+            let out = folder.0.display().to_string();
+            assert_ends(eval(&[&plan, "--out", &out]), 0, "");
+            let records = fs::read_to_string(folder.0.join("movers.jsonl")).expect("written");
+            for side in ["mover-direct", "mover-gateway", "mover-peer"] {
+                let side = format!("\"side\":\"{side}\"");
+                let lines: Vec<_> = records.lines().filter(|it| it.contains(&side)).collect();
+                assert_eq!(lines.len(), 2, "{records}");
+                for line in lines {
+                    assert!(line.contains("\"outcome\":\"complete\""), "{line}");
+                }
+            }
+            let report = fs::read_to_string(folder.0.join("movers.md")).expect("made");
+            assert!(report.contains("## Times of movers, seconds"), "{report}");
+        }
+    }
+}

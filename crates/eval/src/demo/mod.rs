@@ -211,6 +211,7 @@ fn accelerated(
         allow: vec![server.to_string()],
         serves: Vec::new(),
         admin: ADMIN_ANYWHERE,
+        knows_mover: false,
     };
     let mut gateways = Gateways::start(&plan, |site| sites.command(site, &config.program))?;
     gateways.wait_until(|| {

@@ -2,6 +2,8 @@
 
 mod answers;
 mod arrived;
+mod command_lines;
+mod fetch;
 mod ftp;
 mod process;
 mod programs;
@@ -79,10 +81,10 @@ pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<Stri
     server::missing(&cell.work).or(missing)
 }
 
-/// The uncounted part of a trial: for Longhaul, the warm-up of the link.
+/// The uncounted part of a trial: the warm-up of the link, for sides that use both gateways.
 pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), Unmoved> {
     match (side, cell.work.job) {
-        (Side::Longhaul, Job::Files) => Ok(ftp::warm_up(stage, cell)?),
+        (side, Job::Files) if side.uses_gateways() => Ok(ftp::warm_up(stage, cell)?),
         _ => Ok(()),
     }
 }
@@ -107,5 +109,13 @@ pub(crate) fn run(
         Side::Uftp => programs::uftp(stage, cell, limit),
         Side::Tftp => programs::tftp(stage, cell, limit),
         Side::Quic => programs::quic(stage, cell, limit),
+        Side::MoverDirect
+        | Side::MoverGateway
+        | Side::MoverPeer
+        | Side::Lftp
+        | Side::Rclone
+        | Side::Aria2
+        | Side::Wget
+        | Side::Curl => fetch::fetch(side, stage, cell, limit),
     }
 }

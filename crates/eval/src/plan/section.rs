@@ -60,6 +60,8 @@ struct Section {
     files: Spanned<u32>,
     #[serde(default = "one")]
     clients: Spanned<u32>,
+    /// For movers, which need it.
+    threads: Option<Spanned<Counts>>,
     window: Option<Spanned<Many>>,
     server: Option<Spanned<Many>>,
     beside: Option<Spanned<Many>>,
@@ -75,6 +77,13 @@ struct Section {
 enum Many {
     One(String),
     List(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number or a list of numbers")]
+enum Counts {
+    One(u32),
+    List(Vec<u32>),
 }
 
 /// Longest trial, as the plan states it.
@@ -117,10 +126,13 @@ impl File {
         let mut tasks: Vec<Task> = Vec::new();
         for section in &self.cells {
             let cells = section.cells()?;
-            let sides = match &section.sides {
-                Some(own) => read_sides(own)?,
-                None => sides.clone(),
+            let (sides, place) = match &section.sides {
+                Some(own) => (read_sides(own)?, own.span()),
+                None => (sides.clone(), self.sides.span()),
             };
+            section
+                .check_sides(&sides)
+                .map_err(|message| (place, message.to_owned()))?;
             let own = section.repetitions.as_ref().map(positive);
             let repetitions = own.transpose()?.unwrap_or(repetitions);
             let own = section.limit.as_ref().map(read_limit);
@@ -174,6 +186,7 @@ impl Section {
             size_bytes: 0,
             files: *self.files.get_ref(),
             clients,
+            threads: None,
             window_bytes: None,
             server: None,
             beside: None,
@@ -205,11 +218,38 @@ impl Section {
         vary(all, &self.outage, or_none(whole_milliseconds), |cell| {
             &mut cell.work.outage_ms
         })?;
+        if let Some(threads) = &self.threads {
+            let counts = threads_of(threads)?;
+            multiply(all, &counts, |cell| &mut cell.work.threads);
+        }
         vary(all, &self.size, size, |cell| &mut cell.work.size_bytes)?;
         vary(all, &self.direction, direction, |cell| {
             &mut cell.work.direction
         })?;
         Ok(cells)
+    }
+
+    /// Movers are told a number of threads, and take the place of the clients. No other side knows threads.
+    fn check_sides(&self, sides: &[Side]) -> Result<(), &'static str> {
+        let movers = sides.iter().filter(|side| side.is_mover()).count();
+        if self.threads.is_none() {
+            return match movers {
+                0 => Ok(()),
+                _ => Err("movers need threads, as in threads = [1, 8]"),
+            };
+        }
+        let directions = match self.direction.get_ref() {
+            Many::One(one) => std::slice::from_ref(one),
+            Many::List(list) => list,
+        };
+        let is_download = directions.iter().all(|direction| direction == "down");
+        if movers < sides.len() {
+            Err("threads are for movers, and a side here is none")
+        } else if self.job != Job::Files || *self.clients.get_ref() != 1 || !is_download {
+            Err("movers are tried with downloads of files, without clients")
+        } else {
+            Ok(())
+        }
     }
 
     fn path(&self) -> Result<PathSpec, Problem> {
@@ -250,7 +290,7 @@ impl Limit {
     }
 }
 
-/// Replaces each cell by one cell for each value.
+/// Replaces each cell by one cell for each value that the texts stand for.
 fn vary<'a, T: Copy>(
     cells: &mut Vec<Cell>,
     many: impl Into<Option<&'a Spanned<Many>>>,
@@ -269,6 +309,12 @@ fn vary<'a, T: Copy>(
         .map(|text| read(text))
         .collect::<Result<Vec<_>, _>>();
     let values = values.map_err(|error| (many.span(), error))?;
+    multiply(cells, &values, place);
+    Ok(())
+}
+
+/// Replaces each cell by one cell for each value.
+fn multiply<T: Copy>(cells: &mut Vec<Cell>, values: &[T], place: impl Fn(&mut Cell) -> &mut T) {
     let with = |cell: &Cell, value: &T| {
         let mut cell = cell.clone();
         *place(&mut cell) = *value;
@@ -276,9 +322,21 @@ fn vary<'a, T: Copy>(
     };
     *cells = cells
         .iter()
-        .flat_map(|cell| values.iter().map(move |value| with(cell, value)))
+        .flat_map(|cell| values.iter().map(|value| with(cell, value)))
         .collect();
-    Ok(())
+}
+
+/// The numbers of threads, each within [`THREADS_MAX`].
+fn threads_of(threads: &Spanned<Counts>) -> Result<Vec<Option<u32>>, Problem> {
+    let counts = match threads.get_ref() {
+        Counts::One(one) => std::slice::from_ref(one),
+        Counts::List(list) => list,
+    };
+    if counts.is_empty() || !counts.iter().all(|count| (1..=THREADS_MAX).contains(count)) {
+        let message = format!("expected numbers from 1 to {THREADS_MAX}");
+        return Err((threads.span(), message));
+    }
+    Ok(counts.iter().copied().map(Some).collect())
 }
 
 fn or_none<T>(
@@ -371,3 +429,5 @@ fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, Problem> {
 /// Shortest limit relative to the ideal: a small file has an ideal time near zero, and a slow side
 /// should still finish.
 const LIMIT_MIN: Duration = Duration::from_secs(5);
+/// Most threads of a mover: aria2 opens no more connections to a server.
+const THREADS_MAX: u32 = 16;

@@ -54,6 +54,7 @@ impl Setting {
             allow: vec![target.to_string()],
             serves: Vec::new(),
             admin: ADMIN,
+            knows_mover: false,
         };
         let gateways = Gateways::start(&plan, |site| Ok(wan.command(site, program())?))?;
         let mut setting = Self {

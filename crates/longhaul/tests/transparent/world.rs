@@ -176,6 +176,7 @@ fn plan() -> GatewayPlan {
             .map(str::to_owned)
             .into(),
         admin: address("127.0.0.1:9810"),
+        knows_mover: false,
     }
 }
 

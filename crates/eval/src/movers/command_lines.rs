@@ -1,0 +1,245 @@
+//! The command lines of movers: what each program is told so that it fetches the files of a cell from an FTP server with
+//! a number of threads.
+//!
+//! What a program does not need to be told is left as it comes.
+
+use std::{net::SocketAddr, path::Path};
+
+use crate::side::Side;
+
+/// What is to be fetched, and where to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Order<'a> {
+    /// The FTP server.
+    pub(super) server: SocketAddr,
+    /// A folder of the server.
+    pub(super) folder: &'a str,
+    /// All files of the folder, at least one.
+    pub(super) names: &'a [String],
+    /// An empty folder of this machine.
+    pub(super) into: &'a Path,
+    /// Most files at a time. A single file comes by so many connections, where the program can do that.
+    pub(super) threads: u32,
+}
+
+/// The name of a side's program; `None` for `longhaul`, and for sides that are no movers.
+pub(super) const fn program(side: Side) -> Option<&'static str> {
+    match side {
+        Side::Lftp => Some("lftp"),
+        Side::Rclone => Some("rclone"),
+        Side::Aria2 => Some("aria2c"),
+        Side::Wget => Some("wget"),
+        Side::Curl => Some("curl"),
+        _ => None,
+    }
+}
+
+impl Order<'_> {
+    /// The arguments of a side's program. `way` is how `longhaul copy` reaches the server.
+    pub(super) fn arguments(&self, side: Side, way: &[String]) -> Vec<String> {
+        match side {
+            Side::Lftp => self.lftp(),
+            Side::Rclone => self.rclone(),
+            Side::Aria2 => self.aria2(),
+            Side::Wget => self.wget(),
+            Side::Curl => self.curl(),
+            _ => self.longhaul(way),
+        }
+    }
+
+    fn longhaul(&self, way: &[String]) -> Vec<String> {
+        let mut arguments = texts(["copy", "--transfers"]);
+        arguments.push(self.threads.to_string());
+        arguments.extend_from_slice(way);
+        // A directory becomes the destination, and a file goes into it.
+        arguments.push(match self.single() {
+            Some(name) => self.url(name),
+            None => format!("ftp://{}/{}", self.server, self.folder),
+        });
+        arguments.push(format!("{}/", self.into.display()));
+        arguments
+    }
+
+    fn lftp(&self) -> Vec<String> {
+        let (folder, into, threads) = (self.folder, self.into.display(), self.threads);
+        let work = match self.single() {
+            Some(name) => format!("pget -n {threads} {folder}/{name} -o {into}/{name}"),
+            None => format!("mirror --parallel={threads} {folder} {into}"),
+        };
+        // Nothing is allocated ahead: what is stored counts as arrived.
+        let script = format!(
+            "set pget:save-status never; set file:use-fallocate no; open ftp://{}; {work}",
+            self.server
+        );
+        let mut arguments = texts(["--norc", "-c"]);
+        arguments.push(script);
+        arguments
+    }
+
+    fn rclone(&self) -> Vec<String> {
+        let (host, port) = (self.server.ip(), self.server.port());
+        let path = match self.single() {
+            Some(name) => format!("{}/{name}", self.folder),
+            None => self.folder.to_owned(),
+        };
+        let threads = self.threads.to_string();
+        let mut arguments = texts(["copy", "--config=", "--log-level=ERROR"]);
+        arguments.extend(texts(["--local-no-preallocate", "--transfers", &threads]));
+        // By default only files of 250 MiB and more come by several connections.
+        arguments.push("--multi-thread-cutoff=16M".to_owned());
+        arguments.push(format!(
+            "--multi-thread-streams={}",
+            self.single().map_or(0, |_| self.threads)
+        ));
+        arguments.push(format!(
+            ":ftp,host={host},port={port},user=anonymous,pass={RCLONE_NO_PASSWORD}:{path}"
+        ));
+        arguments.push(self.into.display().to_string());
+        arguments
+    }
+
+    fn aria2(&self) -> Vec<String> {
+        let threads = self.threads.to_string();
+        let mut arguments = texts([
+            "--no-conf",
+            "--console-log-level=error",
+            "--summary-interval=0",
+            "--show-console-readout=false",
+            "--file-allocation=none",
+            "--auto-file-renaming=false",
+        ]);
+        arguments.push(format!("--dir={}", self.into.display()));
+        match self.single() {
+            // By default no connection is opened for less than 20 MB.
+            Some(_) => arguments.extend(texts(["-k", "1M", "-x", &threads, "-s", &threads])),
+            // Without the last flag, all URLs are sources of one file.
+            None => arguments.extend(texts(["-x", "1", "-s", "1", "-j", &threads, "-Z"])),
+        }
+        arguments.extend(self.urls());
+        arguments
+    }
+
+    fn wget(&self) -> Vec<String> {
+        let mut arguments = texts(["--no-config", "--no-proxy", "--no-verbose"]);
+        arguments.push(format!("--directory-prefix={}", self.into.display()));
+        arguments.push(self.url(self.single().unwrap_or("*")));
+        arguments
+    }
+
+    fn curl(&self) -> Vec<String> {
+        let mut arguments = texts(["--disable", "--fail", "--silent", "--show-error"]);
+        arguments.extend(texts(["--noproxy", "*", "--remote-name-all"]));
+        arguments.push("--output-dir".to_owned());
+        arguments.push(self.into.display().to_string());
+        if self.single().is_none() && self.threads > 1 {
+            let threads = self.threads.to_string();
+            arguments.extend(texts(["--parallel", "--parallel-max", &threads]));
+        }
+        arguments.extend(self.urls());
+        arguments
+    }
+
+    fn single(&self) -> Option<&str> {
+        match self.names {
+            [name] => Some(name),
+            _ => None,
+        }
+    }
+
+    fn urls(&self) -> impl Iterator<Item = String> {
+        self.names.iter().map(|name| self.url(name))
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("ftp://{}/{}/{name}", self.server, self.folder)
+    }
+}
+
+fn texts<const N: usize>(all: [&str; N]) -> Vec<String> {
+    all.map(str::to_owned).into()
+}
+
+/// The empty password as rclone wants it, obscured: 16 bytes of an initial value, and nothing behind them.
+const RCLONE_NO_PASSWORD: &str = "AAAAAAAAAAAAAAAAAAAAAA";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOVERS: [Side; 6] = [
+        Side::MoverDirect,
+        Side::Lftp,
+        Side::Rclone,
+        Side::Aria2,
+        Side::Wget,
+        Side::Curl,
+    ];
+
+    /// The command line of a side that fetches so many files by eight threads.
+    fn line(side: Side, files: u32, way: &[&str]) -> String {
+        let names: Vec<String> = (0..files).map(|number| format!("{number}.bin")).collect();
+        let order = Order {
+            server: SocketAddr::from(([10, 0, 0, 2], 21)),
+            folder: "film",
+            names: &names,
+            into: Path::new("/tmp/into"),
+            threads: 8,
+        };
+        let way: Vec<String> = way.iter().map(|&flag| flag.to_owned()).collect();
+        let arguments = order.arguments(side, &way).join(" ");
+        format!("{} {arguments}", program(side).unwrap_or("longhaul"))
+    }
+
+    #[test]
+    fn a_single_file_comes_by_several_connections() {
+        let lines = MOVERS.map(|side| line(side, 1, &[]));
+        assert_eq!(
+            lines,
+            [
+                "longhaul copy --transfers 8 ftp://10.0.0.2:21/film/0.bin /tmp/into/",
+                "lftp --norc -c set pget:save-status never; set file:use-fallocate no; open ftp://10.0.0.2:21; \
+                 pget -n 8 film/0.bin -o /tmp/into/0.bin",
+                "rclone copy --config= --log-level=ERROR --local-no-preallocate --transfers 8 \
+                 --multi-thread-cutoff=16M --multi-thread-streams=8 \
+                 :ftp,host=10.0.0.2,port=21,user=anonymous,pass=AAAAAAAAAAAAAAAAAAAAAA:film/0.bin /tmp/into",
+                "aria2c --no-conf --console-log-level=error --summary-interval=0 --show-console-readout=false \
+                 --file-allocation=none --auto-file-renaming=false --dir=/tmp/into \
+                 -k 1M -x 8 -s 8 ftp://10.0.0.2:21/film/0.bin",
+                "wget --no-config --no-proxy --no-verbose --directory-prefix=/tmp/into \
+                 ftp://10.0.0.2:21/film/0.bin",
+                "curl --disable --fail --silent --show-error --noproxy * --remote-name-all \
+                 --output-dir /tmp/into ftp://10.0.0.2:21/film/0.bin",
+            ]
+        );
+    }
+
+    #[test]
+    fn several_files_come_at_a_time() {
+        let lines = MOVERS.map(|side| line(side, 2, &[]));
+        let [copy, lftp, rclone, aria2, wget, curl] = &lines;
+        let both = "ftp://10.0.0.2:21/film/0.bin ftp://10.0.0.2:21/film/1.bin";
+        for (line, end) in [
+            (copy, "--transfers 8 ftp://10.0.0.2:21/film /tmp/into/"),
+            (lftp, "mirror --parallel=8 film /tmp/into"),
+            (rclone, "AAAA:film /tmp/into"),
+            (aria2, &*format!("-x 1 -s 1 -j 8 -Z {both}")),
+            (wget, "ftp://10.0.0.2:21/film/*"),
+            (curl, &*format!("--parallel --parallel-max 8 {both}")),
+        ] {
+            assert!(line.ends_with(end), "{line}");
+        }
+        assert!(
+            rclone.contains("--transfers 8") && rclone.contains("--multi-thread-streams=0"),
+            "{rclone}"
+        );
+    }
+
+    #[test]
+    fn our_mover_is_told_the_way() {
+        let way = ["--gateway", "10.0.0.1:2121"];
+        assert_eq!(
+            line(Side::MoverGateway, 1, &way),
+            "longhaul copy --transfers 8 --gateway 10.0.0.1:2121 ftp://10.0.0.2:21/film/0.bin /tmp/into/"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Movers that are run as users run them: one program fetches all files of a cell from the server.
+//!
+//! Time is that of the program, from its start to its end: it connects, logs in, and lists what it has to.
+
+use std::{env, fs, path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use bench_kit::scratch;
+use emulator::Site;
+use units::ByteCount;
+
+use super::{
+    Moved, Unmoved,
+    arrived::{compare, stored_below},
+    command_lines::{self, Order},
+    process::{at, run_limited},
+};
+use crate::{
+    cell::{Cell, Direction},
+    side::Side,
+    stage::{self, MOVER_FOLDER, Stage},
+};
+
+/// Fetches the folder for movers.
+pub(super) fn fetch(
+    side: Side,
+    stage: &Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> Result<Moved, Unmoved> {
+    let work = cell.work;
+    let place = Place::new()?;
+    let names = (0..work.files).map(|number| stage::name(Direction::Down, number));
+    let names: Vec<String> = names.collect();
+    let order = Order {
+        server: stage.server_address,
+        folder: MOVER_FOLDER,
+        names: &names,
+        into: &place.destination(),
+        threads: work.threads.context("a mover without threads")?,
+    };
+    let mut command = match command_lines::program(side) {
+        Some(program) => at(stage, Site::A, program)?,
+        None => stage.longhaul(Site::A)?,
+    };
+    command.args(order.arguments(side, &way(side, stage)));
+    // Nothing of this machine's settings, and nothing that an earlier trial left, is known.
+    command.env_clear().env("HOME", place.home());
+    command.env("PATH", env::var_os("PATH").unwrap_or_default());
+    let ended = run_limited(command, limit)?;
+    if !ended.is_over {
+        let stored = stored_below(&place.destination());
+        return Ok(Moved::cut_off(stored.min(work.bytes().bytes()), ended.time));
+    }
+    if let Err(error) = ended.succeeded() {
+        let is_behind_gateways = matches!(side, Side::MoverGateway | Side::MoverPeer);
+        let error = match is_behind_gateways {
+            true => error.context(stage.last_words()),
+            false => error,
+        };
+        return Err(error.into());
+    }
+    let expected = stage.content.hash(ByteCount::new(work.size_bytes));
+    for name in &names {
+        compare(&place.destination().join(name), expected)?;
+    }
+    Ok(Moved::complete(cell, ended.time))
+}
+
+/// How `longhaul copy` reaches the server.
+fn way(side: Side, stage: &Stage) -> Vec<String> {
+    match side {
+        Side::MoverGateway => vec!["--gateway".to_owned(), stage.mover_door.to_string()],
+        Side::MoverPeer => {
+            let (peer, key) = stage.far_gateway();
+            let key = key.display().to_string();
+            vec!["--peer".to_owned(), peer, "--key".to_owned(), key]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Where a mover works; removed on drop.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> anyhow::Result<Self> {
+        let place = Self(scratch::folder_in_memory("mover")?);
+        for folder in [place.home(), place.destination()] {
+            fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        }
+        Ok(place)
+    }
+
+    /// The mover's home folder: settings and memory.
+    fn home(&self) -> PathBuf {
+        self.0.join("home")
+    }
+
+    /// The destination.
+    fn destination(&self) -> PathBuf {
+        self.0.join("arrived")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
