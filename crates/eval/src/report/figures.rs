@@ -18,7 +18,7 @@ struct Dimension {
     cleared: &'static str,
 }
 
-const DIMENSIONS: [Dimension; 7] = [
+const DIMENSIONS: [Dimension; 8] = [
     Dimension {
         name: "RTT",
         axis: || Axis::linear("RTT, ms"),
@@ -59,6 +59,13 @@ const DIMENSIONS: [Dimension; 7] = [
         axis: || Axis::logarithmic("TCP window, KiB"),
         value: |cell| Some(cell.work.window_bytes? as f64 / 1024.0),
         clear: |cell| cell.work.window_bytes = None,
+        cleared: "",
+    },
+    Dimension {
+        name: "threads",
+        axis: || Axis::linear("threads"),
+        value: |cell| cell.work.threads.map(f64::from),
+        clear: |cell| cell.work.threads = None,
         cleared: "",
     },
     Dimension {

@@ -6,6 +6,7 @@ mod html;
 mod json;
 mod markdown;
 mod table;
+mod times;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -99,6 +100,17 @@ impl Report {
             }
         }
         cells
+    }
+
+    /// The side with which the others are compared: Longhaul, or in plans for movers ours behind a pair.
+    fn own(&self) -> Option<Side> {
+        let ours = [
+            Side::Longhaul,
+            Side::MoverPeer,
+            Side::MoverGateway,
+            Side::MoverDirect,
+        ];
+        ours.into_iter().find(|side| self.sides.contains(side))
     }
 
     /// All trials of a side.
@@ -240,7 +252,7 @@ impl Row {
             });
             median(&shares.collect::<Vec<_>>())
         };
-        (self.side == Side::Longhaul).then_some([of("near gateway")?, of("far gateway")?])
+        (self.side.uses_gateways()).then_some([of("near gateway")?, of("far gateway")?])
     }
 
     /// Bytes on the wire against the data's direction, for each 10^9 bytes of data. `None` with a

@@ -19,6 +19,7 @@ impl Report {
     pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
         let all = [
             ("All cells together", self.headline()),
+            ("Times of movers, seconds", self.times()),
             ("Cells", self.cells_table()),
             ("What users waited for", self.answers()),
             ("What is left to others", self.company()),
@@ -31,12 +32,14 @@ impl Report {
 
     /// One line for each side, over all cells that compare sides by their goodput.
     fn headline(&self) -> Table {
+        let own = self.own().unwrap_or(Side::Longhaul);
+        let own_column = format!("{} in the same cells", own.title());
         let head = [
             "",
             "of ideal: median of the cells",
             "least",
             "most",
-            "Longhaul in the same cells",
+            &own_column,
             "ahead in",
             "cells",
             "complete",
@@ -46,10 +49,11 @@ impl Report {
         let mut lines: Vec<Headline> = self
             .sides
             .iter()
-            .filter_map(|side| self.side_headline(*side, &cells))
+            .filter_map(|side| self.side_headline(*side, &cells, own))
             .collect();
-        if self.sides.contains(&Side::Longhaul) && self.sides.len() > 2 {
-            lines.extend(self.others_headline(&cells));
+        let others = self.sides.iter().filter(|side| !side.is_ours()).count();
+        if others > 1 && others < self.sides.len() {
+            lines.extend(self.others_headline(&cells, own));
         }
         Table::new(&head, lines.iter().map(Headline::columns))
     }
@@ -62,7 +66,7 @@ impl Report {
     }
 
     /// The line of one side; `None` if the side was not tried in any cell.
-    fn side_headline(&self, side: Side, cells: &[&Cell]) -> Option<Headline> {
+    fn side_headline(&self, side: Side, cells: &[&Cell], own: Side) -> Option<Headline> {
         let counts = HeadlineCounts {
             cells_ahead: cells
                 .iter()
@@ -74,16 +78,15 @@ impl Report {
                 .count(),
             trials: self.trials(side, cells).count(),
         };
-        self.line_of(side.title(), cells, Some(counts), |cell| {
+        self.line_of(side.title(), cells, own, Some(counts), |cell| {
             self.reached(cell, side)
         })
     }
 
-    /// The line of the best side of each cell without Longhaul.
-    fn others_headline(&self, cells: &[&Cell]) -> Option<Headline> {
-        self.line_of("best of the others in each cell", cells, None, |cell| {
-            self.best_other(cell, Side::Longhaul)
-        })
+    /// The line of the best side of each cell that is not ours.
+    fn others_headline(&self, cells: &[&Cell], own: Side) -> Option<Headline> {
+        let name = "best of the others in each cell";
+        self.line_of(name, cells, own, None, |cell| self.best_rival(cell, own))
     }
 
     /// A line over the cells where `reached` is known; `None` if `reached` is known nowhere.
@@ -91,21 +94,22 @@ impl Report {
         &self,
         name: &'static str,
         cells: &[&Cell],
+        own: Side,
         counts: Option<HeadlineCounts>,
         reached: impl Fn(&Cell) -> Option<f64>,
     ) -> Option<Headline> {
         let mut fractions = Vec::new();
-        let mut longhaul = Vec::new();
+        let mut of_own = Vec::new();
         for cell in cells {
             if let Some(fraction) = reached(cell) {
                 fractions.push(fraction);
-                longhaul.extend(self.reached(cell, Side::Longhaul));
+                of_own.extend(self.reached(cell, own));
             }
         }
         Some(Headline {
             name,
             reached: Summary::of(&fractions)?,
-            longhaul: median(&longhaul),
+            own: median(&of_own),
             counts,
         })
     }
@@ -115,20 +119,21 @@ impl Report {
         Some(self.row(cell, side)?.efficiency()?.median)
     }
 
-    /// Largest fraction of the ideal that a side other than `left_out` reached in a cell.
-    fn best_other(&self, cell: &Cell, left_out: Side) -> Option<f64> {
-        let others = self.sides.iter().filter(|side| **side != left_out);
-        others
+    /// Largest fraction of the ideal that a rival of `side` reached in a cell. Sides of ours are no rivals of each other.
+    fn best_rival(&self, cell: &Cell, side: Side) -> Option<f64> {
+        let is_rival = |other: &&Side| **other != side && !(side.is_ours() && other.is_ours());
+        let rivals = self.sides.iter().filter(is_rival);
+        rivals
             .filter_map(|side| self.reached(cell, *side))
             .reduce(f64::max)
     }
 
-    /// Whether a side reached more than every other side in a cell. A side without a rival is not ahead.
+    /// Whether a side reached more than every rival in a cell. A side without a rival is not ahead.
     fn is_ahead(&self, cell: &Cell, side: Side) -> bool {
         let reached = self.reached(cell, side);
         reached
-            .zip(self.best_other(cell, side))
-            .is_some_and(|(own, other)| own > other)
+            .zip(self.best_rival(cell, side))
+            .is_some_and(|(own, rival)| own > rival)
     }
 
     /// All trials of a side in these cells.
@@ -247,8 +252,7 @@ impl Report {
             "far gateway, CPU s/GB",
             "feedback, bytes/GB",
         ];
-        let rows = self.rows.iter().filter(|row| row.side == Side::Longhaul);
-        let rows = rows.filter_map(|row| {
+        let rows = self.rows.iter().filter_map(|row| {
             let [near, far] = row.gateway_cpu_s_per_gb()?;
             Some(vec![
                 row.cell.to_string(),
@@ -267,8 +271,8 @@ struct Headline {
     name: &'static str,
     /// Fractions of the ideal, one for each cell.
     reached: Summary,
-    /// Median of the fractions that Longhaul reached in the same cells.
-    longhaul: Option<f64>,
+    /// Median of the fractions that our side reached in the same cells.
+    own: Option<f64>,
     /// `None` for the best of the others: another side in each cell, so trials do not add up.
     counts: Option<HeadlineCounts>,
 }
@@ -292,7 +296,7 @@ impl Headline {
             fraction(Some(self.reached.median)),
             fraction(Some(self.reached.min)),
             fraction(Some(self.reached.max)),
-            fraction(self.longhaul),
+            fraction(self.own),
             count(|counts| counts.cells_ahead),
             self.reached.count.to_string(),
             count(|counts| counts.trials_complete),

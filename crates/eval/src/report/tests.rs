@@ -71,6 +71,46 @@ fn what_is_left_to_a_neighbour_is_told() {
 }
 
 #[test]
+fn times_of_movers_tell_what_did_not_end() {
+    let mut records = Vec::new();
+    for (side, seconds) in [
+        (Side::MoverPeer, [4.0, 5.0, 6.0]),
+        (Side::Lftp, [4.0, 12.0, 12.1]),
+        (Side::Wget, [7.0, 8.0, 12.0]),
+    ] {
+        for (repetition, seconds) in (0..).zip(seconds) {
+            let mut record = record(side, repetition);
+            record.cell.work.threads = Some(8);
+            record.seconds = seconds;
+            if seconds >= 12.0 {
+                (record.outcome, record.bytes) = (Outcome::CutOff, 25_000_000);
+            }
+            if side == Side::Wget && repetition == 1 {
+                record.outcome = Outcome::Failed("reset".to_owned());
+            }
+            records.push(record);
+        }
+    }
+    let text = Report::new("Small", "", &records)
+        .expect("records")
+        .markdown();
+    for line in [
+        "| cell | longhaul copy --peer | lftp | wget |",
+        "100 MB download by 8 threads | 5.0 | 4.0, 2 of 3 not in 12 | 7.0, 1 of 3 not in 12, 1 of 3 failed |",
+        "| longhaul copy --peer in the same cells |",
+        "| best of the others in each cell |",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    records.truncate(1);
+    records[0].outcome = Outcome::NotTried("no program".to_owned());
+    let text = Report::new("Small", "", &records)
+        .expect("records")
+        .markdown();
+    assert!(text.contains("by 8 threads | not tried |"), "{text}");
+}
+
+#[test]
 fn a_page_needs_nothing_beside_itself() {
     let report = Report::new("Small", "About <this>", &records()).expect("records");
     let page = report.html();

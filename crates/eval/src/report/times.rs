@@ -1,0 +1,58 @@
+//! The table of times: how long each mover took in each cell, and what did not end.
+
+use bench_kit::{stats::median, table::Table};
+
+use super::{Report, Row, table::NONE};
+use crate::record::{Outcome, Record};
+
+impl Report {
+    /// One line for each cell of movers.
+    pub(super) fn times(&self) -> Table {
+        let mut head = vec!["cell".to_owned()];
+        head.extend(self.sides.iter().map(|side| side.title().to_owned()));
+        let mut cells = self.cells();
+        cells.retain(|cell| cell.work.threads.is_some());
+        let rows = cells.into_iter().map(|cell| -> Vec<String> {
+            let times = self.sides.iter().map(|side| {
+                self.row(cell, *side)
+                    .map_or(NONE.to_owned(), |row| time(row))
+            });
+            [cell.to_string()].into_iter().chain(times).collect()
+        });
+        Table {
+            rows: rows.collect(),
+            head,
+        }
+    }
+}
+
+/// The median of the trials that ended, in seconds, and what became of the others.
+fn time(row: &Row) -> String {
+    let of = |is: fn(&Outcome) -> bool| {
+        let records = row.records.iter().filter(move |record| is(&record.outcome));
+        records.collect::<Vec<&Record>>()
+    };
+    let seconds =
+        |records: &[&Record]| -> Vec<f64> { records.iter().map(|record| record.seconds).collect() };
+    let complete = of(|outcome| *outcome == Outcome::Complete);
+    let cut_off = of(|outcome| *outcome == Outcome::CutOff);
+    let failed = of(|outcome| matches!(outcome, Outcome::Failed(_)));
+    let share = |records: &[&Record]| match row.records.len() {
+        1 => String::new(),
+        all => format!("{} of {all} ", records.len()),
+    };
+    let mut parts = Vec::new();
+    if let Some(median) = median(&seconds(&complete)) {
+        parts.push(format!("{median:.1}"));
+    }
+    if let Some(limit) = median(&seconds(&cut_off)) {
+        parts.push(format!("{}not in {limit:.0}", share(&cut_off)));
+    }
+    if !failed.is_empty() {
+        parts.push(format!("{}failed", share(&failed)));
+    }
+    if parts.is_empty() {
+        return "not tried".to_owned();
+    }
+    parts.join(", ")
+}
