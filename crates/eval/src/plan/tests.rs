@@ -132,6 +132,87 @@ repetitions = 5
     );
 }
 
+const MOVERS: &str = r#"
+[[cells]]
+rate = "300 Mbit/s"
+rtt = "100ms"
+threads = [1, 8]
+size = "16 MiB"
+files = 16
+sides = ["mover-peer", "lftp"]
+"#;
+
+#[test]
+fn movers_have_threads() {
+    let plan = parse(&format!("{HEAD}{MOVERS}"), false).expect("a plan");
+    let cells: Vec<_> = plan.tasks.iter().map(|task| &task.cell).collect();
+    assert_eq!(
+        [cells[0].to_string(), cells[1].to_string()],
+        [
+            "300 Mbit/s, 100 ms, loss 0%, 16 x 16 MiB download by 1 thread",
+            "300 Mbit/s, 100 ms, loss 0%, 16 x 16 MiB download by 8 threads",
+        ]
+    );
+    assert_eq!(plan.tasks[0].sides, [Side::MoverPeer, Side::Lftp]);
+    for (from, to, expected) in [
+        (
+            "threads = [1, 8]\n",
+            "",
+            "small.toml:13:9: movers need threads",
+        ),
+        (
+            "\"lftp\"",
+            "\"quic\"",
+            "small.toml:14:9: threads are for movers",
+        ),
+        (
+            "files = 16",
+            "files = 16\nclients = 4",
+            "small.toml:15:9: movers are tried",
+        ),
+        (
+            "files = 16",
+            "files = 16\ndirection = \"up\"",
+            "small.toml:15:9: movers are tried",
+        ),
+        (
+            "[1, 8]",
+            "[1, 17]",
+            "small.toml:11:11: expected numbers from 1 to 16",
+        ),
+        (
+            "[1, 8]",
+            "[]",
+            "small.toml:11:11: expected numbers from 1 to 16",
+        ),
+        ("[1, 8]", "\"8\"", "small.toml:11:11: a number or a list"),
+    ] {
+        let text = format!("{HEAD}{MOVERS}").replacen(from, to, 1);
+        let error = parse(&text, false).expect_err(to).to_string();
+        assert!(error.starts_with(expected), "{error} instead of {expected}");
+    }
+}
+
+/// Each plan of the repository, and its published part if it has one.
+#[test]
+fn our_plans_are_plans() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("plans") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a plan");
+        let all = Plan::parse(&text, &path, false).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(path.file_stem(), Some(std::ffi::OsStr::new(&all.name)));
+        if text.contains("[published]") {
+            let part = Plan::parse(&text, &path, true).unwrap_or_else(|error| panic!("{error}"));
+            assert!(part.trials() <= all.trials(), "{}", all.name);
+            assert!(part.estimate() < Duration::from_secs(3600), "{}", all.name);
+        }
+        names.push(all.name);
+    }
+    assert!(names.iter().any(|name| name == "mover"), "{names:?}");
+}
+
 #[test]
 fn a_mistake_has_its_place() {
     for (from, to, expected) in [
