@@ -13,10 +13,10 @@ impl Report {
         let mut cells = self.cells();
         cells.retain(|cell| cell.work.threads.is_some());
         let rows = cells.into_iter().map(|cell| -> Vec<String> {
-            let times = self.sides.iter().map(|side| {
-                self.row(cell, *side)
-                    .map_or(NONE.to_owned(), |row| time(row))
-            });
+            let times = self
+                .sides
+                .iter()
+                .map(|side| self.row(cell, *side).map_or(NONE.to_owned(), time));
             [cell.to_string()].into_iter().chain(times).collect()
         });
         Table {
