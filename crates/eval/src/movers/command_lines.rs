@@ -85,12 +85,9 @@ impl Order<'_> {
         let threads = self.threads.to_string();
         let mut arguments = texts(["copy", "--config=", "--log-level=ERROR"]);
         arguments.extend(texts(["--local-no-preallocate", "--transfers", &threads]));
-        // By default only files of 250 MiB and more come by several connections.
-        arguments.push("--multi-thread-cutoff=16M".to_owned());
-        arguments.push(format!(
-            "--multi-thread-streams={}",
-            self.single().map_or(0, |_| self.threads)
-        ));
+        // By several connections rclone 1.60 loses parts of a file: vsftpd says 426 where a part ends before the file, and
+        // the next attempt takes the file with its holes for whole.
+        arguments.push("--multi-thread-streams=0".to_owned());
         arguments.push(format!(
             ":ftp,host={host},port={port},user=anonymous,pass={RCLONE_NO_PASSWORD}:{path}"
         ));
@@ -199,8 +196,7 @@ mod tests {
                 "longhaul copy --transfers 8 ftp://10.0.0.2:21/film/0.bin /tmp/into/",
                 "lftp --norc -c set pget:save-status never; set file:use-fallocate no; open ftp://10.0.0.2:21; \
                  pget -n 8 film/0.bin -o /tmp/into/0.bin",
-                "rclone copy --config= --log-level=ERROR --local-no-preallocate --transfers 8 \
-                 --multi-thread-cutoff=16M --multi-thread-streams=8 \
+                "rclone copy --config= --log-level=ERROR --local-no-preallocate --transfers 8 --multi-thread-streams=0 \
                  :ftp,host=10.0.0.2,port=21,user=anonymous,pass=AAAAAAAAAAAAAAAAAAAAAA:film/0.bin /tmp/into",
                 "aria2c --no-conf --console-log-level=error --summary-interval=0 --show-console-readout=false \
                  --file-allocation=none --auto-file-renaming=false --dir=/tmp/into \
@@ -228,10 +224,7 @@ mod tests {
         ] {
             assert!(line.ends_with(end), "{line}");
         }
-        assert!(
-            rclone.contains("--transfers 8") && rclone.contains("--multi-thread-streams=0"),
-            "{rclone}"
-        );
+        assert!(rclone.contains("--transfers 8"), "{rclone}");
     }
 
     #[test]
