@@ -89,7 +89,7 @@ def tree(folder):
     return found
 
 
-def test_more_workers_are_faster(world, fleet, options):
+def test_files_by_one_two_and_four_workers(world, fleet, options):
     count = FILES_QUICK if options.quick else FILES
     source = world.path("source")
     make_tree(source, count, random.Random(3))
@@ -122,7 +122,8 @@ class Watch:
     """Looks at what is visible at the server, again and again: each file with its name must be whole."""
 
     def __init__(self, folder, wanted):
-        self.folder, self.wanted, self.wrong, self.is_over = folder, wanted, [], False
+        self.folder, self.wanted, self.wrong, self.seen, self.is_over = folder, wanted, [], set(), False
+        self.looks = 0
         self.thread = threading.Thread(target=self.run)
 
     def __enter__(self):
@@ -142,8 +143,10 @@ class Watch:
                     if name.endswith(".part"):
                         continue
                     size = os.stat(path).st_size
+                    self.seen.add(below)
                     if below not in self.wanted or size != len(self.wanted[below]):
                         self.wrong.append((below, size))
+            self.looks += 1
             time.sleep(0.05)
 
 
@@ -157,12 +160,14 @@ def test_nothing_is_lost_when_workers_and_the_server_are_killed(world, fleet, op
         fleet.worker(name, "--slots", "2", "--bwlimit", "8M")
     there = fleet.server.file("killed")
     job = fleet.submit("--transfers", "2", source, fleet.url("killed"))
-    kills = 0
+    kills, had_work = 0, 0
     with Watch(there, wanted) as watch:
         for victim in ["one", "nats", "two", "one", "nats"]:
             time.sleep(dice.uniform(0.5, 2.5))
-            if fleet.show(job)["state"] not in ("queued", "listing", "running"):
+            shown = fleet.show(job)
+            if shown["state"] not in ("queued", "listing", "running"):
                 break
+            had_work += any(claim["worker"] == victim and claim["is_held"] for claim in shown["claims"])
             world.kill(victim)
             kills += 1
             time.sleep(dice.uniform(0.1, 2))
@@ -174,12 +179,14 @@ def test_nothing_is_lost_when_workers_and_the_server_are_killed(world, fleet, op
         fleet.wait(job)
         waited = time.monotonic() - begun
     assert kills >= 3, "the job ended before anything was killed"
+    assert had_work > 0, "no worker had work when it was killed"
+    assert watch.looks > 100 and watch.seen, "nobody looked at the server"
     assert not watch.wrong, watch.wrong[:5]
     found = tree(there)
     assert found == wanted, f"{len(found)} of {len(wanted)} files; parts: {[it for it in found if 'part' in it][:5]}"
     shown = fleet.show(job)
     assert shown["wanted"] == shown["moved"], shown
-    print(f"\n{kills} kills; {count} files whole, none lost, no part left; the last ones {waited:.0f} s after the last kill")
+    print(f"\n{kills} kills, {had_work} of workers with work; {watch.looks} looks; {count} files whole, none lost, no part left; the last ones {waited:.0f} s after the last kill")
     for name in ["one", "two"]:
         world.stop(name)
 

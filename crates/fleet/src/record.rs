@@ -217,6 +217,8 @@ impl Record {
                 self.ended_unix_s = None;
                 // A listing that goes on, and its batches, are void.
                 self.listing += 1;
+                // Claims may have been lost with a disk, and count from one again.
+                self.lister = 0;
                 self.listing_failure = None;
                 self.batches = None;
             }
@@ -393,6 +395,15 @@ mod tests {
         record.begin_listing(16);
         record.listed(3, 0, wanted(0), None, 102);
         assert_eq!(record.state(), State::Done, "there was nothing to move");
+    }
+
+    #[test]
+    fn a_job_whose_claims_were_lost_can_be_tried_again() {
+        let mut record = record();
+        record.begin_listing(90);
+        record.retry(&record.order());
+        record.begin_listing(1);
+        assert_eq!((record.lister, record.listing), (1, 3));
     }
 
     #[test]

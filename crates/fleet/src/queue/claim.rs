@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Queue, QueueError, new_job_name, table::Written};
+use super::{Queue, QueueError, random_name, table::Written};
 
 /// A claim to some work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl Queue {
         let revision = known.as_ref().map_or(0, |it| it.revision);
         let before = known.and_then(|it| it.value);
         let mut marks = before.as_ref().map_or_else(Vec::new, |it| it.marks.clone());
-        marks.push(new_job_name());
+        marks.push(random_name());
         let first = marks.len().saturating_sub(MARKS_MAX);
         let claim = Claim {
             worker: worker.to_owned(),

@@ -371,8 +371,8 @@ const RECORD_AGE_MAX: Duration = Duration::from_secs(90 * 86_400);
 /// Attempts are forgotten so long after the last one.
 const CLAIM_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// A name for a new job, which no other one has.
-pub fn new_job_name() -> String {
+/// A name that nothing else has: one in a million million.
+pub fn random_name() -> String {
     let mut random = [0; 5];
     aws_lc_rs::rand::fill(&mut random).expect("the system has randomness");
     random.iter().map(|it| format!("{it:02x}")).collect()

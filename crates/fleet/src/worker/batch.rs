@@ -6,12 +6,12 @@ use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
     plan::{File, Note, RelativePath},
-    run::{self, Browser},
+    run::{self, Browser, chain},
 };
 use tokio::time::timeout;
 
 use super::{
-    Crew, chain,
+    Crew,
     failures::Failures,
     task::{Became, Stop, Task},
 };

@@ -11,7 +11,11 @@ use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use async_nats::jetstream::{AckKind, consumer::PullConsumer};
 use chrono::Utc;
-use mover::{job::Job, limit::RateLimit, run::Progress};
+use mover::{
+    job::Job,
+    limit::RateLimit,
+    run::{Progress, chain},
+};
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
 use self::task::{Became, Stop, Task};
@@ -280,17 +284,6 @@ async fn settle(taken: &Taken, kind: AckKind) -> Result<(), QueueError> {
 
 fn now() -> i64 {
     Utc::now().timestamp()
-}
-
-/// An error with its sources, as one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(next) = source {
-        text += &format!(": {next}");
-        source = next.source();
-    }
-    text
 }
 
 /// Before something is tried again at a server.

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use fleet::{
     message::{Message, is_name},
-    queue::{Queue, new_job_name},
+    queue::{Queue, random_name},
     record::{Record, State},
 };
 use gateway::config::LogLevel;
@@ -140,7 +140,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     for message in &messages {
         queue.forget_attempts(&message.key()).await?;
         queue.change(job, |it| it.retry(message)).await?;
-        let id = format!("again-{}", new_job_name());
+        let id = format!("again-{}", random_name());
         queue.put(message, &id).await?;
     }
     // Only now: what is put twice does no harm, and what is never put does.

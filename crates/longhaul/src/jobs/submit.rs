@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Parser as _;
-use fleet::{message::Word, queue::new_job_name, record::Record};
+use fleet::{message::Word, queue::random_name, record::Record};
 use serde::Serialize;
 
 use super::place::{Place, Replicas};
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
         [] => String::new(),
     };
     let queue = args.place.open_or_make(args.replicas).await?;
-    let record = Record::new(new_job_name(), words, from, to, now_unix_s());
+    let record = Record::new(random_name(), words, from, to, now_unix_s());
     queue.create(&record).await?;
     queue.put(&record.order(), "1").await?;
     let job = &record.job;

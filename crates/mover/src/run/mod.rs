@@ -29,9 +29,9 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 
-pub(crate) use self::failure::chain;
 pub use self::{
     browse::{BrowseError, Browser},
+    failure::chain,
     progress::Progress,
 };
 use self::{record::Record, shared::Shared};
