@@ -62,6 +62,28 @@ fn a_server_that_resumes_gets_the_rest() {
     );
 }
 
+/// The end of a part of another content may be the same.
+#[test]
+fn what_was_there_before_a_refused_upload_is_not_gone_on_with() {
+    let (world, server) = (World::new(), Scripted::start(Manners::default()));
+    let large = content(LARGE);
+    write(&world.here("large"), &large);
+    let job = || {
+        let mut job = world.upload_by(server.dial(), &world.here("large"), "large");
+        job.plan.retries = 0;
+        job
+    };
+    let source = world.here("large").into_os_string().into_encoded_bytes();
+    let part = job().moving.partial(&source, b"large");
+    let mut old = large[..LARGE / 2].to_vec();
+    old[..1000].fill(0);
+    server.put(&String::from_utf8(part).expect("a name"), &old);
+    server.state().refuses_uploads = 1;
+    assert!(!world.run(job()).failures().is_empty());
+    assert_eq!(world.run(job()).failures(), [""; 0]);
+    assert!(server.content("large") == Some(large), "another content");
+}
+
 #[test]
 fn a_server_that_cannot_resume_gets_the_whole_file() {
     let manners = [

@@ -14,7 +14,7 @@ use crate::{
     disk,
     job::Site,
     names::{local, shown},
-    server::{Algorithm, ServerError, Session, Transfer, Verb},
+    server::{Algorithm, Ended, Facts, ServerError, Session, Transfer, Verb},
 };
 
 /// One end of a lane.
@@ -45,19 +45,24 @@ impl End {
 
     /// What has this path; `None` for nothing.
     pub(super) async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
-        match self {
-            Self::Local => {
-                let path = local(path);
-                let what = format!("looking for {}", shown(&path));
-                on_disk(move || disk::look(&path), what).await
-            }
-            Self::Remote(session) => {
-                if session.is_directory(path).await? {
-                    return Ok(Some(remote_entry(Kind::Directory, None, None)));
-                }
-                self.look_for_file(path).await
-            }
+        Ok(self.look_at(&[path]).await?.swap_remove(0))
+    }
+
+    /// What has each of these paths; `None` for nothing. On most servers this takes one round trip.
+    pub(super) async fn look_at(
+        &mut self,
+        paths: &[&[u8]],
+    ) -> Result<Vec<Option<Entry>>, TaskError> {
+        if let Self::Remote(session) = self {
+            return Ok(session.look(paths).await?);
         }
+        let mut found = Vec::new();
+        for path in paths {
+            let path = local(path);
+            let what = format!("looking for {}", shown(&path));
+            found.push(on_disk(move || disk::look(&path), what).await?);
+        }
+        Ok(found)
     }
 
     /// What has this path, if it is a file. On a server this takes one round trip.
@@ -66,12 +71,7 @@ impl End {
             Self::Local => Ok(Box::pin(self.look(path))
                 .await?
                 .filter(|it| it.kind == Kind::File)),
-            Self::Remote(session) => {
-                let facts = session.facts(path).await?;
-                let is_there = facts.size_bytes.is_some() || facts.modified.is_some();
-                let file = remote_entry(Kind::File, facts.size_bytes, facts.modified);
-                Ok(is_there.then_some(file))
-            }
+            Self::Remote(session) => Ok(session.facts(path).await?.entry()),
         }
     }
 
@@ -211,16 +211,7 @@ impl End {
                 };
                 on_disk(name, what).await
             }
-            Self::Remote(session) => {
-                let has_time = match modified_unix_s {
-                    Some(unix_s) => session.set_modified(part, unix_s).await?,
-                    None => false,
-                };
-                if part != path {
-                    session.rename(part, path).await?;
-                }
-                Ok(has_time)
-            }
+            Self::Remote(session) => Ok(session.name(part, path, modified_unix_s).await?),
         }
     }
 
@@ -307,11 +298,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Ends the reading; whether the end of the data is the server's word for certain.
-    pub(super) async fn finish(self) -> Result<bool, TaskError> {
+    /// Ends the reading.
+    pub(super) async fn finish(self) -> Result<Ended, TaskError> {
         match self {
-            Self::Local(..) => Ok(true),
-            Self::Remote(transfer) => Ok(transfer.finish().await?.is_sure),
+            Self::Local(..) => Ok(Ended {
+                is_sure: true,
+                facts: None,
+            }),
+            Self::Remote(transfer) => Ok(transfer.finish().await?),
         }
     }
 }
@@ -341,16 +335,23 @@ impl Writer<'_> {
         Ok(true)
     }
 
-    pub(super) async fn finish(self) -> Result<(), TaskError> {
+    /// Ends the writing. Returns what a server says of the file, where it has been asked ahead.
+    pub(super) async fn finish(self) -> Result<Option<Facts>, TaskError> {
         match self {
             Self::Local(mut file, path) => {
                 let written = file.flush().await;
-                written.map_err(TaskError::disk(format!("writing {}", shown(&path))))
+                written.map_err(TaskError::disk(format!("writing {}", shown(&path))))?;
+                Ok(None)
             }
-            Self::Remote(transfer) => {
-                transfer.finish().await?;
-                Ok(())
-            }
+            Self::Remote(transfer) => Ok(transfer.finish().await?.facts),
+        }
+    }
+
+    /// Whether a server has said that the upload begins.
+    pub(super) fn has_begun(&self) -> bool {
+        match self {
+            Self::Local(..) => true,
+            Self::Remote(transfer) => transfer.has_begun(),
         }
     }
 
@@ -365,11 +366,8 @@ impl Writer<'_> {
     /// Ends an upload that takes its bytes from a spool at the gateway, which takes as long as the server needs.
     pub(super) async fn finish_from_spool(self) -> Result<(), TaskError> {
         match self {
-            Self::Local(..) => self.finish().await,
-            Self::Remote(transfer) => {
-                transfer.finish_from_spool().await?;
-                Ok(())
-            }
+            Self::Local(..) => self.finish().await.map(drop),
+            Self::Remote(transfer) => Ok(transfer.finish_from_spool().await.map(drop)?),
         }
     }
 }
@@ -392,19 +390,6 @@ pub(super) async fn compare_hashes(
         destination.hash(theirs, algorithm)
     )?;
     Ok(ours.zip(theirs).map(|(ours, theirs)| ours == theirs))
-}
-
-fn remote_entry(
-    kind: Kind,
-    size_bytes: Option<u64>,
-    modified: Option<ftp::listing::Modified>,
-) -> Entry {
-    Entry {
-        name: Vec::new(),
-        kind,
-        size_bytes,
-        modified,
-    }
 }
 
 /// Whether it was done; a refusal is no error.

@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use ftp::listing::{Entry, Kind, Precision};
@@ -28,7 +28,16 @@ pub(super) struct Lane {
     pub(super) shared: Arc<Shared>,
     pub(super) source: End,
     pub(super) destination: End,
+    /// The file that a root was found to be last.
+    found: Option<Found>,
     events: mpsc::UnboundedSender<(usize, Event)>,
+}
+
+/// A root that is a file, as the source has it.
+struct Found {
+    root: usize,
+    at: Instant,
+    entry: Entry,
 }
 
 /// Connects, and does what comes by `tasks` until that ends or the connection is lost.
@@ -56,6 +65,7 @@ pub(super) async fn run(
         shared: shared.clone(),
         source,
         destination,
+        found: None,
         events: events.clone(),
     };
     tell(Event::Opened {
@@ -103,6 +113,14 @@ fn refusal(error: &ServerError) -> Failure {
         message: chain(error),
         has_moved: false,
         is_changed: false,
+    }
+}
+
+impl Found {
+    /// Whether this is what the source has of a file, so lately that it need not be asked again.
+    fn is(&self, file: &File) -> bool {
+        let is_root = self.root == file.root && file.path.names().is_empty();
+        is_root && self.at.elapsed() < FOUND_MAX
     }
 }
 
@@ -171,7 +189,9 @@ impl Lane {
                 ..
             }) => shared.make_link(root, &path, &target).await,
             Task::Move(file) => {
+                let found = self.found.take().filter(|it| it.is(&file));
                 let mut mover = self.mover(&shared, moved_bytes);
+                mover.found = found.map(|it| it.entry);
                 match mover.split(&file).await? {
                     Some(pieces) => Ok(Outcome::Split(pieces)),
                     None => mover.run(&file).await,
@@ -207,33 +227,50 @@ impl Lane {
             destination: &mut self.destination,
             moved_bytes,
             has_begun: false,
+            found: None,
         }
     }
 
-    async fn probe(&mut self, root: usize) -> Result<Probe, TaskError> {
+    async fn probe(&mut self, number: usize) -> Result<Probe, TaskError> {
         let shared = self.shared.clone();
-        let root = &shared.job.roots[root];
+        let root = &shared.job.roots[number];
         let Some(found) = self.source.look(&root.source).await? else {
             return Ok(Probe::Missing);
         };
         let target = &root.destination;
+        let is_directory =
+            |it: &Option<Entry>| it.as_ref().is_some_and(|it| it.kind == Kind::Directory);
         if found.kind == Kind::Directory {
             let there = self.destination.look(target.directory()).await?;
-            let is_there = there.is_some_and(|it| it.kind == Kind::Directory);
+            let is_there = is_directory(&there);
             return Ok(Probe::Directory { is_there });
         }
+        let mut path = target.file();
+        let above = parent(&path).filter(|_| !target.is_in_found_directory());
+        let paths: Vec<&[u8]> = above.into_iter().chain([&path[..]]).collect();
+        let mut seen = self.destination.look_at(&paths).await?;
+        let mut there = seen.pop().expect("it was looked for");
+        let may_be_missing = seen.pop().is_some_and(|it| !is_directory(&it));
+        let mut above = above.filter(|_| may_be_missing).map(<[u8]>::to_vec);
         if target.needs_look() {
-            let there = self.destination.look(target.directory()).await?;
-            target.found(there.is_some_and(|it| it.kind == Kind::Directory));
+            target.found(is_directory(&there));
+            if is_directory(&there) {
+                path = target.file();
+                there = self.destination.look(&path).await?;
+                above = None;
+            }
         }
-        let path = target.file();
-        let there = self.destination.look(&path).await?;
-        let above = parent(&path).filter(|_| there.is_none() && !target.is_in_found_directory());
+        let (size_bytes, modified) = (found.size_bytes, found.modified);
+        self.found = Some(Found {
+            root: number,
+            at: Instant::now(),
+            entry: found,
+        });
         Ok(Probe::File {
-            size_bytes: found.size_bytes,
-            modified: found.modified,
+            size_bytes,
+            modified,
+            above: above.filter(|_| there.is_none()),
             there,
-            above: above.map(<[u8]>::to_vec),
         })
     }
 
@@ -327,3 +364,6 @@ fn now_unix_s() -> i64 {
 const QUESTIONS_AT_ONCE: usize = 200;
 
 const BATCHES_WAITING: usize = 4;
+
+/// How long it is taken for granted that a file is as it was found.
+const FOUND_MAX: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ mod spooled;
 
 use std::sync::Arc;
 
-use ftp::listing::Precision;
+use ftp::listing::{Entry, Precision};
 
 use super::{
     end::{End, Reader, compare_hashes},
@@ -18,7 +18,7 @@ use crate::{
     journal::{Journal, Origin, Part},
     names::local,
     plan::{File, Outcome, Proof},
-    server::ServerError,
+    server::{self, ServerError},
 };
 
 /// Moves a file.
@@ -28,8 +28,10 @@ pub(super) struct Mover<'a> {
     pub(super) destination: &'a mut End,
     /// Counts what has moved, also if the move fails.
     pub(super) moved_bytes: &'a mut u64,
-    /// A server has said that the upload begins, or bytes have moved.
+    /// Bytes move: where they go to a server, it has said that the upload begins.
     pub(super) has_begun: bool,
+    /// What the source was found to have just now.
+    pub(super) found: Option<Entry>,
 }
 
 /// The names of a file while it is moved.
@@ -72,7 +74,7 @@ impl Mover<'_> {
             result => result?,
         };
         let bytes = copied.bytes;
-        let proof = match self.check(&names, &facts, bytes).await? {
+        let proof = match self.check(&names, &facts, &copied).await? {
             // The hash of a stream is no proof for a server whose bytes lay on a disk meanwhile.
             Proof::Link if copied.is_spooled => Proof::Size,
             proof => proof,
@@ -101,18 +103,23 @@ impl Mover<'_> {
 
     /// What the source says of the file now. The listing of a small file is as good.
     async fn facts(&mut self, file: &File, names: &Names) -> Result<Facts, TaskError> {
-        // The time of a listing may lack seconds, or be that of another zone: no fact.
-        let listed = file.modified.filter(|it| it.precision == Precision::Second);
         let is_small = file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes());
-        let is_remote = matches!(self.source, End::Remote(_));
-        if is_remote && is_small && listed.is_some() {
-            return Ok(Facts {
+        let known = match self.found.take() {
+            Some(found) => server::Facts::of(&found),
+            None if is_small => server::Facts {
                 size_bytes: file.size_bytes,
-                modified_unix_s: listed.map(|it| it.unix_s),
-                stamp: None,
-            });
+                modified: file.modified,
+            },
+            None => server::Facts::default(),
+        };
+        // The time of a listing may lack seconds, or be that of another zone: no fact.
+        let is_exact = known
+            .modified
+            .is_some_and(|it| it.precision == Precision::Second);
+        match (&*self.source, is_exact) {
+            (End::Remote(_), true) => Ok(Facts::of(known)),
+            _ => self.facts_now(names).await,
         }
-        self.facts_now(names).await
     }
 
     async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
@@ -144,7 +151,7 @@ impl Mover<'_> {
         origin: Origin,
     ) -> Result<Overlap, TaskError> {
         let known = known(journal, &names.part).await;
-        if let Some(part) = known
+        if let Some(part) = &known
             && part.origin == origin
         {
             let is_local = matches!(self.destination, End::Local);
@@ -156,9 +163,23 @@ impl Mover<'_> {
             return self.overlap(names, origin, certain_bytes).await;
         }
         // The journal must not speak for what an earlier job has left under this name.
+        if known.is_some() {
+            end(Some(journal), &names.part).await;
+        }
+        let begun = Begun {
+            journal: journal.clone(),
+            origin,
+        };
+        if let End::Remote(_) = self.destination {
+            // The server empties the part when it begins to take the file.
+            return Ok(Overlap {
+                begun: Some(begun),
+                ..Overlap::default()
+            });
+        }
         self.destination.remove(&names.part).await?;
         if self.destination.look_for_file(&names.part).await?.is_none() {
-            note(journal, &names.part, Part::new(origin, disk::boot())).await;
+            begun.note(names).await;
         }
         Ok(Overlap::default())
     }
@@ -179,7 +200,11 @@ impl Mover<'_> {
             return Ok(Overlap::default());
         };
         match self.end_of_part(names, length).await {
-            Ok(bytes) => Ok(Overlap { length, bytes }),
+            Ok(bytes) => Ok(Overlap {
+                length,
+                bytes,
+                begun: None,
+            }),
             // Some servers take files and give none.
             Err(TaskError::Server(ServerError::Refused { .. })) => Ok(Overlap::default()),
             Err(error) => Err(error),
@@ -222,6 +247,7 @@ impl Mover<'_> {
             }
         }
         let mut writer = self.destination.write(&names.part, overlap.length).await?;
+        let mut begun = overlap.begun.as_ref();
         let mut bytes = vec![0; self.shared.progress.step_bytes()];
         let (mut length, mut synced_bytes) = (overlap.length, overlap.length);
         loop {
@@ -232,8 +258,13 @@ impl Mover<'_> {
             writer.write(&bytes[..count]).await?;
             length += count as u64;
             *self.moved_bytes += count as u64;
-            self.has_begun = true;
+            self.has_begun = writer.has_begun();
             self.shared.progress.moved(count).await;
+            if self.has_begun
+                && let Some(begun) = begun.take()
+            {
+                begun.note(names).await;
+            }
             if length - synced_bytes >= SYNC_BYTES
                 && let (Some(journal), Some(origin)) = (journal, facts.origin())
                 && writer.sync().await?
@@ -246,14 +277,15 @@ impl Mover<'_> {
                 note(journal, &names.part, part).await;
             }
         }
-        let is_sure = reader.finish().await?;
-        if !is_sure && facts.size_bytes != Some(length) {
+        let ended = reader.finish().await?;
+        if !ended.is_sure && facts.size_bytes != Some(length) {
             return Err(ServerError::Cut.into());
         }
-        writer.finish().await?;
         Ok(Copied {
             bytes: length,
             is_spooled: false,
+            source_now: ended.facts,
+            there: writer.finish().await?,
         })
     }
 
@@ -262,8 +294,9 @@ impl Mover<'_> {
         &mut self,
         names: &Names,
         facts: &Facts,
-        bytes: u64,
+        copied: &Copied,
     ) -> Result<Proof, TaskError> {
+        let bytes = copied.bytes;
         if facts.size_bytes.is_some_and(|it| it != bytes) {
             return Err(TaskError::Changed);
         }
@@ -271,7 +304,10 @@ impl Mover<'_> {
         if verify == Verify::None {
             return Ok(Proof::None);
         }
-        let now = self.facts_now(names).await?;
+        let now = match copied.source_now {
+            Some(facts) => Facts::of(facts),
+            None => self.facts_now(names).await?,
+        };
         let is_same_size = match now.size_bytes {
             Some(size_bytes) => size_bytes == bytes,
             None => !self.source.tells_size(),
@@ -284,8 +320,13 @@ impl Mover<'_> {
         if !is_same_size || !is_same_time || !is_same_stamp {
             return Err(TaskError::Changed);
         }
-        let there = self.destination.look_for_file(&names.part).await?;
-        let got = there.and_then(|it| it.size_bytes);
+        let got = match copied.there {
+            Some(facts) => facts.size_bytes,
+            None => {
+                let there = self.destination.look_for_file(&names.part).await?;
+                there.and_then(|it| it.size_bytes)
+            }
+        };
         let is_whole = match got {
             Some(got) => got == bytes,
             None => !self.destination.tells_size(),
@@ -340,6 +381,10 @@ struct Copied {
     bytes: u64,
     /// It came by a spool at the gateway.
     is_spooled: bool,
+    /// What the source's server has said of it since.
+    source_now: Option<server::Facts>,
+    /// What the destination's server has said of it.
+    there: Option<server::Facts>,
 }
 
 /// What is known of the source.
@@ -351,6 +396,15 @@ struct Facts {
 }
 
 impl Facts {
+    /// What a server says of one of its files.
+    fn of(facts: server::Facts) -> Self {
+        Self {
+            size_bytes: facts.size_bytes,
+            modified_unix_s: facts.modified.map(|it| it.unix_s),
+            stamp: None,
+        }
+    }
+
     fn origin(&self) -> Option<Origin> {
         Some(Origin {
             size_bytes: self.size_bytes?,
@@ -365,6 +419,21 @@ impl Facts {
 struct Overlap {
     length: u64,
     bytes: Vec<u8>,
+    /// Of a part that begins anew: to be noted once the server takes the file.
+    begun: Option<Begun>,
+}
+
+/// What the journal is to know of a part.
+struct Begun {
+    journal: Arc<Journal>,
+    origin: Origin,
+}
+
+impl Begun {
+    async fn note(&self, names: &Names) {
+        let part = Part::new(self.origin, disk::boot());
+        note(&self.journal, &names.part, part).await;
+    }
 }
 
 impl Overlap {

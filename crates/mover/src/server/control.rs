@@ -32,6 +32,8 @@ pub(super) struct Control {
     pipelines: bool,
     /// Replies that nobody has asked for yet.
     answers: VecDeque<(Ticket, Reply)>,
+    /// Commands whose replies nobody will ask for.
+    disregarded: Vec<Ticket>,
     /// Longest wait for a reply.
     patience: Duration,
 }
@@ -56,6 +58,7 @@ impl Control {
             on_wire: 1,
             pipelines: false,
             answers: VecDeque::new(),
+            disregarded: Vec::new(),
             patience,
         }
     }
@@ -75,6 +78,18 @@ impl Control {
     /// another order, or lose a reply.
     pub(super) fn pipeline(&mut self) {
         self.pipelines = true;
+    }
+
+    /// Whether commands are sent before earlier ones are answered.
+    pub(super) fn pipelines(&self) -> bool {
+        self.pipelines
+    }
+
+    /// Nobody will ask for the reply to this command.
+    pub(super) fn disregard(&mut self, sent: Sent) {
+        if self.arrived(sent).is_none() {
+            self.disregarded.push(sent.ticket);
+        }
     }
 
     /// Puts a command among those to be sent; the next wait for a reply sends it.
@@ -236,7 +251,10 @@ impl Control {
                 self.on_wire -= 1;
             }
             let ticket = answer.ticket.expect("a command on the wire has a ticket");
-            self.answers.push_back((ticket, answer.reply));
+            match self.disregarded.iter().position(|it| *it == ticket) {
+                Some(at) => drop(self.disregarded.swap_remove(at)),
+                None => self.answers.push_back((ticket, answer.reply)),
+            }
         }
         self.push().await
     }

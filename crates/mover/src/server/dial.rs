@@ -154,6 +154,12 @@ impl Dial {
         })
     }
 
+    /// Whether the password of an account crosses a network in the clear.
+    pub(super) fn exposes_password(&self) -> bool {
+        let is_anybody = matches!(self.user.as_str(), "anonymous" | "ftp");
+        self.server.scheme == Scheme::Ftp && !is_anybody
+    }
+
     /// Whether a gateway is in front of the server.
     pub(crate) fn is_behind_gateway(&self) -> bool {
         matches!(self.route, Route::Gateway(_))

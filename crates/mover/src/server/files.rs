@@ -1,27 +1,19 @@
-//! Questions about files, and changes to them, by commands alone.
+//! Changes to files by commands alone, and listings.
 
 use ftp::{
     client::Reply,
-    listing::{Entry, Form, Kind, Listing, Modified, read_time, write_time},
+    listing::{Entry, Form, Listing, write_time},
     reply::{Class, Code},
 };
 
-use crate::names::{join, parent};
+use crate::names::join;
 
 use super::{
     ServerError, Session,
     control::Sent,
+    look::time_of,
     transfer::{Transfer, Verb},
 };
-
-/// What a server says of one file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Facts {
-    /// Bytes; `None` where the server does not say.
-    pub size_bytes: Option<u64>,
-    /// When it was changed last; `None` where the server does not say.
-    pub modified: Option<Modified>,
-}
 
 /// A listing under way.
 pub struct Lister<'a> {
@@ -33,118 +25,6 @@ pub struct Lister<'a> {
 }
 
 impl Session {
-    /// Size and time of a file. A file that is not there has none. One round trip.
-    ///
-    /// # Errors
-    /// [`ServerError`] if the path cannot be sent, or the connection is lost.
-    pub async fn facts(&mut self, path: &[u8]) -> Result<Facts, ServerError> {
-        // Servers without FEAT may know both. They are asked, and a refusal is no fact.
-        let size = self.control.send("SIZE", path)?;
-        let modified = self.control.send("MDTM", path)?;
-        let size_bytes = size_of(&self.control.last(size).await?);
-        let modified = time_of(&self.control.last(modified).await?);
-        self.tells_size |= size_bytes.is_some();
-        Ok(Facts {
-            size_bytes,
-            modified,
-        })
-    }
-
-    /// Whether there is a directory with this name. The session stays in the directory of the log-in.
-    ///
-    /// # Errors
-    /// [`ServerError`] if the connection is lost, or the server does not say where it is.
-    pub async fn is_directory(&mut self, path: &[u8]) -> Result<bool, ServerError> {
-        if path.is_empty() {
-            return Ok(true);
-        }
-        let home = self.home().await?;
-        let sent = self.control.send("CWD", path)?;
-        let reply = self.control.last(sent).await?;
-        if reply.is_temporary() {
-            return Err(sent.refused(reply));
-        }
-        if !reply.is_completed() {
-            return Ok(false);
-        }
-        let back = self.control.ask("CWD", &home).await?;
-        if back.is_completed() {
-            Ok(true)
-        } else {
-            // From elsewhere, names without a slash in front would be others.
-            Err(self.control.useless(NOT_AT_HOME))
-        }
-    }
-
-    /// Finds out what a symbolic link in `directory` leads to. It stays a link where that is nothing, and where it may be a
-    /// directory above: only a server that tells where a link leads shows that.
-    ///
-    /// # Errors
-    /// [`ServerError`] if the connection is lost.
-    pub async fn follow(&mut self, directory: &[u8], link: &mut Entry) -> Result<(), ServerError> {
-        let path = join(directory, &link.name);
-        let Some(place) = self.place_of(&path).await? else {
-            let facts = self.facts(&path).await?;
-            if facts.size_bytes.is_some() {
-                link.kind = Kind::File;
-                link.size_bytes = facts.size_bytes;
-                link.modified = facts.modified.or(link.modified);
-            }
-            return Ok(());
-        };
-        let as_directory = |it: &[u8]| [it.strip_suffix(b"/").unwrap_or(it), b"/"].concat();
-        let mut above = directory;
-        loop {
-            let Some(there) = self.place_of(above).await? else {
-                return Ok(());
-            };
-            let is_told = above != directory || place != join(&there, &link.name);
-            if !is_told || as_directory(&there).starts_with(&as_directory(&place)) {
-                return Ok(());
-            }
-            // Also those above that were reached by a link themselves.
-            match parent(above) {
-                Some(next) => above = next,
-                None => break,
-            }
-        }
-        link.kind = Kind::Directory;
-        link.size_bytes = None;
-        Ok(())
-    }
-
-    /// Where a directory is, as the server says it; `None` for what is none.
-    async fn place_of(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, ServerError> {
-        let home = self.home().await?;
-        if path.is_empty() {
-            return Ok(Some(home));
-        }
-        let there = self.control.ask("CWD", path).await?;
-        if !there.is_completed() {
-            return Ok(None);
-        }
-        let place = self.control.ask("PWD", b"").await?;
-        let back = self.control.ask("CWD", &home).await?;
-        if !back.is_completed() {
-            return Err(self.control.useless(NOT_AT_HOME));
-        }
-        Ok(quoted(place.text()))
-    }
-
-    /// The directory of the log-in.
-    async fn home(&mut self) -> Result<Vec<u8>, ServerError> {
-        if let Some(home) = &self.home {
-            return Ok(home.clone());
-        }
-        let sent = self.control.send("PWD", b"")?;
-        let reply = self.control.done(sent).await?;
-        let Some(home) = quoted(reply.text()) else {
-            return Err(sent.refused(reply));
-        };
-        self.home = Some(home.clone());
-        Ok(home)
-    }
-
     /// Makes a directory.
     ///
     /// # Errors
@@ -215,21 +95,36 @@ impl Session {
         }
     }
 
-    /// Sets the time of a file, where the server can; returns whether it could.
+    /// Gives a file its time, where the server can do that, and its name. Returns whether it has the time. One round trip, if
+    /// the server takes commands ahead.
     ///
     /// # Errors
-    /// [`ServerError`] if the connection is lost.
-    pub async fn set_modified(&mut self, path: &[u8], unix_s: i64) -> Result<bool, ServerError> {
-        match self.ask_set_modified(path, unix_s)? {
-            Some(sent) => self.was_modified(sent).await,
-            None => Ok(false),
+    /// [`ServerError`] if the server refuses the name, or the connection is lost.
+    pub async fn name(
+        &mut self,
+        part: &[u8],
+        path: &[u8],
+        modified_unix_s: Option<i64>,
+    ) -> Result<bool, ServerError> {
+        let time = match modified_unix_s {
+            Some(unix_s) => self.ask_set_modified(part, unix_s)?,
+            None => None,
+        };
+        let named = match part == path {
+            true => Ok(()),
+            false => self.rename(part, path).await,
+        };
+        match (named, time) {
+            (Ok(()), None) => Ok(false),
+            (Ok(()), Some(time)) => {
+                let reply = self.control.last(time).await?;
+                Ok(self.time_was_set(&reply))
+            }
+            (Err(error), time) => {
+                time.into_iter().for_each(|it| self.control.disregard(it));
+                Err(error)
+            }
         }
-    }
-
-    /// Waits for the change of a time; returns whether the server made it.
-    pub(super) async fn was_modified(&mut self, sent: Sent) -> Result<bool, ServerError> {
-        let reply = self.control.last(sent).await?;
-        Ok(self.time_was_set(&reply))
     }
 
     /// Whether a reply says that a time was set. A server that does not take times by `MDTM` is not asked again.
@@ -363,57 +258,7 @@ impl Lister<'_> {
     }
 }
 
-/// The text of a success that is one word.
-fn number(reply: &Reply) -> Option<&str> {
-    let text = std::str::from_utf8(reply.text()).ok()?.trim();
-    reply.is_completed().then_some(text)
-}
-
-/// The answer to `SIZE`.
-pub(super) fn size_of(reply: &Reply) -> Option<u64> {
-    number(reply)?.parse().ok()
-}
-
-/// The answer to `MDTM`.
-pub(super) fn time_of(reply: &Reply) -> Option<Modified> {
-    read_time(number(reply)?.as_bytes())
-}
-
-/// What stands in quotes; a quote within is doubled (RFC 959, appendix II).
-fn quoted(text: &[u8]) -> Option<Vec<u8>> {
-    let open = text.iter().position(|it| *it == b'"')?;
-    let mut name = Vec::new();
-    let mut rest = text[open + 1..].iter().peekable();
-    while let Some(byte) = rest.next() {
-        if *byte == b'"' && rest.next_if_eq(&&b'"').is_none() {
-            return Some(name);
-        }
-        name.push(*byte);
-    }
-    None
-}
-
-const NOT_AT_HOME: &str = "the server does not go back to the directory of the log-in";
-
 /// 550 and 553 may mean that the name is taken.
 fn is_name_taken(reply: &Reply) -> bool {
     matches!(reply.code(), Code(550 | 553 | 521))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_directory_of_a_reply_stands_in_quotes() {
-        let cases: [(&[u8], Option<&[u8]>); 4] = [
-            (b"\"/home/me\" is the current directory", Some(b"/home/me")),
-            (b"\"/a \"\"b\"\"\"", Some(b"/a \"b\"")),
-            (b"\"/a", None),
-            (b"/a", None),
-        ];
-        for (text, name) in cases {
-            assert_eq!(quoted(text).as_deref(), name);
-        }
-    }
 }

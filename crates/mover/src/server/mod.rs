@@ -13,6 +13,8 @@ mod dial;
 mod error;
 mod files;
 mod hash;
+mod look;
+mod opening;
 mod session;
 mod spool;
 mod transfer;
@@ -21,8 +23,9 @@ pub use self::{
     ahead::{Ahead, Content, Done, Upload, Ways},
     dial::{Dial, Door, Password, Route},
     error::ServerError,
-    files::{Facts, Lister},
+    files::Lister,
     hash::Algorithm,
+    look::Facts,
     session::Session,
     spool::Spooled,
     transfer::{Ended, Transfer, Verb},

@@ -5,11 +5,13 @@ use std::{net::SocketAddr, sync::Arc};
 use ftp::{
     address::PassiveForm,
     client::{Features, Reply},
-    reply::Class,
 };
 use gateway::tls::{Connector, Kind, Leg, Mode};
 
-use super::{Dial, ServerError, control::Control};
+use super::{
+    Dial, ServerError,
+    control::{Control, Sent},
+};
 
 /// A control connection on which transfers can begin.
 pub struct Session {
@@ -27,6 +29,8 @@ pub struct Session {
     pub(super) has_met: bool,
     /// A transfer has begun, and the server has not said how it ended.
     pub(super) is_moving: bool,
+    /// What has been asked behind a transfer: the facts of its file.
+    pub(super) behind: Option<[Sent; 2]>,
     /// The server ends data under TLS as TLS wants it.
     pub(super) says_goodbye: bool,
     /// The directory of the log-in, once it has been asked for.
@@ -88,7 +92,6 @@ impl Session {
                 .upgrade(async |tcp| dial.handshake(connector, tcp, Kind::Control).await)
                 .await?;
         }
-        log_in(&mut control, dial).await?;
         let mut session = Self {
             control,
             dial: Arc::new(dial.clone()),
@@ -98,6 +101,7 @@ impl Session {
             data_is_plain: true,
             has_met: false,
             is_moving: false,
+            behind: None,
             says_goodbye: false,
             home: None,
             is_sequential: false,
@@ -107,7 +111,7 @@ impl Session {
             local,
         };
         session.recognise(&greeting);
-        session.settle().await?;
+        session.begin().await?;
         Ok(session)
     }
 
@@ -124,6 +128,12 @@ impl Session {
     /// Whether another command can be sent: no transfer was left before its end.
     pub fn is_usable(&self) -> bool {
         !self.is_moving
+    }
+
+    /// Whether commands may be sent behind any others, a log-in or a running transfer among them: a gateway keeps them until
+    /// their turn.
+    pub(super) fn keeps_commands(&self) -> bool {
+        self.is_sequential && self.dial.is_behind_gateway()
     }
 
     /// Our address on the control connection.
@@ -158,47 +168,6 @@ impl Session {
         }
         self.lists_hidden_by_option = is_by_processes;
     }
-
-    /// Settles in one round trip what holds for all transfers.
-    async fn settle(&mut self) -> Result<(), ServerError> {
-        let control = &mut self.control;
-        let protect = match &self.connector {
-            Some(_) => Some((control.send("PBSZ", b"0")?, control.send("PROT", b"P")?)),
-            None => None,
-        };
-        let features = control.send("FEAT", b"")?;
-        let binary = control.send("TYPE", b"I")?;
-        if let Some((size, protect)) = protect {
-            control.last(size).await?;
-            control.done(protect).await?;
-            self.data_is_plain = false;
-        }
-        let reply = control.last(features).await?;
-        self.features = Features::of(&reply);
-        control.done(binary).await?;
-        // vsftpd sets times by MDTM; who does not looks for a file with an odd name.
-        self.sets_time_by_mdtm = self.features.modified && !self.features.set_modified;
-        let utf8 = match self.features.utf8 {
-            // Servers that do UTF-8 only after this are old ones; others refuse it, to no harm.
-            true => Some(control.send("OPTS", b"UTF8 ON")?),
-            false => None,
-        };
-        let status = match self.features.machine_listings {
-            true => None,
-            false => Some(control.send("STAT", b"")?),
-        };
-        if let Some(utf8) = utf8 {
-            control.last(utf8).await?;
-        }
-        if let Some(status) = status {
-            // Behind a gateway that greets in its own name.
-            let reply = control.last(status).await?;
-            let mut lines = reply.lines().iter();
-            self.lists_hidden_by_option |=
-                lines.any(|line| String::from_utf8_lossy(line).contains("vsFTPd"));
-        }
-        Ok(())
-    }
 }
 
 async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
@@ -208,17 +177,5 @@ async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
     } else {
         // 421 is told by the connection itself; some servers say 500 or 530 where they are full.
         Err(ServerError::Full(reply))
-    }
-}
-
-async fn log_in(control: &mut Control, dial: &Dial) -> Result<(), ServerError> {
-    let mut reply: Reply = control.ask("USER", &dial.logon()).await?;
-    if reply.class() == Class::Intermediate {
-        reply = control.ask("PASS", &dial.password.0).await?;
-    }
-    if reply.is_completed() {
-        Ok(())
-    } else {
-        Err(ServerError::LogIn(reply))
     }
 }

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ServerError, Session, control::Sent, data::Meeting};
+use super::{Facts, ServerError, Session, control::Sent, data::Meeting};
 
 /// What a data connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ struct Replies {
 pub struct Ended {
     /// The end of what was read is the server's word, and not that of somebody on the path.
     pub is_sure: bool,
+    /// What the server says of the file since, where that could be asked behind the transfer: it saves a round trip.
+    pub facts: Option<Facts>,
 }
 
 impl Session {
@@ -60,6 +62,10 @@ impl Session {
         argument: &[u8],
         offset_bytes: u64,
     ) -> Result<Transfer<'_>, ServerError> {
+        // An earlier transfer has failed, and nobody wants to know.
+        for sent in self.behind.take().into_iter().flatten() {
+            self.control.disregard(sent);
+        }
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
             // Behind a refused REST a server would begin at the first byte, and overwrite what is there. Behind a refused
             // EPSV it would connect to us (RFC 959 section 3.2).
@@ -73,10 +79,10 @@ impl Session {
                     return Err(rest.refused(reply));
                 }
             }
-            (Ok(meeting), self.control.send(verb.name(), argument)?)
+            (Ok(meeting), self.command(verb, argument)?)
         } else {
             let asked = self.ask_for_data().await?;
-            let sent = self.control.send(verb.name(), argument)?;
+            let sent = self.command(verb, argument)?;
             self.is_moving = true;
             let reply = self.control.last(asked.sent()).await?;
             (self.meeting(asked, reply), sent)
@@ -99,6 +105,15 @@ impl Session {
             }
             Err(error) => Err(self.reason(sent, error).await),
         }
+    }
+
+    /// Puts the command among those to be sent and, where it moves a file, what is asked of that behind it.
+    fn command(&mut self, verb: Verb, argument: &[u8]) -> Result<Sent, ServerError> {
+        let sent = self.control.send(verb.name(), argument)?;
+        if self.keeps_commands() && matches!(verb, Verb::Retrieve | Verb::Store) {
+            self.behind = Some(self.ask_facts(argument)?);
+        }
+        Ok(sent)
     }
 
     /// Asks for a data connection, and waits for the answer. A server that does not know `EPSV` is asked by `PASV`.
@@ -168,6 +183,11 @@ impl Session {
 }
 
 impl Transfer<'_> {
+    /// Whether the server has said that the transfer begins.
+    pub fn has_begun(&self) -> bool {
+        self.replies.has_begun
+    }
+
     /// Reads data; 0 at its end.
     ///
     /// # Errors
@@ -238,10 +258,12 @@ impl Transfer<'_> {
             let writing = timeout(stall_max, async {
                 loop {
                     tokio::select! {
-                        written = leg.write(rest) => return written.map_err(ServerError::Data),
+                        // What the server has said is known before more is written.
+                        biased;
                         reply = session.control.next_reply(sent), if replies.early.is_none() => {
                             replies.note(reply?, verb, sent)?;
                         }
+                        written = leg.write(rest) => return written.map_err(ServerError::Data),
                     }
                 }
             });
@@ -318,10 +340,13 @@ impl Transfer<'_> {
         if !reply.is_completed() {
             return Err(sent.refused(reply));
         }
+        let facts = match session.behind.take() {
+            Some(asked) => Some(session.answered(asked).await?),
+            None => None,
+        };
         // Some servers never say that the data has ended. Of one that does, the silence is somebody else's.
-        Ok(Ended {
-            is_sure: !ended_in_silence || !session.says_goodbye,
-        })
+        let is_sure = !ended_in_silence || !session.says_goodbye;
+        Ok(Ended { is_sure, facts })
     }
 
     /// Leaves the rest of a download. A server that says so soon is of further use.

@@ -13,7 +13,7 @@ use gateway::tls::Verify as VerifyTls;
 use md5::{Digest as _, Md5};
 use mover::{
     location::{Scheme, Server as Place},
-    server::{Dial, Password, Route},
+    server::{Dial, Door, Password, Route},
 };
 
 /// What a server does otherwise than others.
@@ -39,6 +39,8 @@ pub(crate) struct Manners {
     pub(crate) stalls_before: Duration,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
+    /// It is a front door, by its greeting and by how it is reached.
+    pub(crate) is_gateway: bool,
 }
 
 /// A server in memory.
@@ -46,6 +48,7 @@ pub(crate) struct Manners {
 pub(crate) struct Scripted {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    is_gateway: bool,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +57,13 @@ pub(crate) struct State {
     pub(crate) directories: BTreeSet<String>,
     /// Verbs, in the order in which they came.
     pub(crate) verbs: Vec<String>,
+    /// At a gateway the same, those together that came without a wait for an answer.
+    pub(crate) batches: Vec<Vec<String>>,
     /// Transfers behind which another one was commanded already.
     pub(crate) ahead: usize,
     pub(crate) connections: usize,
+    /// So many of the next uploads are refused.
+    pub(crate) refuses_uploads: usize,
     /// The next uploads are broken off after so many bytes.
     pub(crate) breaks_after: VecDeque<usize>,
 }
@@ -69,6 +76,7 @@ impl Scripted {
         let server = Self {
             address,
             state: state.clone(),
+            is_gateway: manners.is_gateway,
         };
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -93,6 +101,17 @@ impl Scripted {
         self.state().files.get(path).map(|it| it.0.clone())
     }
 
+    fn route(&self) -> Route {
+        match self.is_gateway {
+            true => Route::Gateway(Door {
+                host: self.address.ip().to_string(),
+                port: self.address.port(),
+                has_tls: true,
+            }),
+            false => Route::Direct,
+        }
+    }
+
     pub(crate) fn dial(&self) -> Dial {
         Dial {
             server: Place {
@@ -101,7 +120,7 @@ impl Scripted {
                 host: self.address.ip().to_string(),
                 port: self.address.port(),
             },
-            route: Route::Direct,
+            route: self.route(),
             user: "me".to_owned(),
             password: Password(b"x".to_vec()),
             verify: VerifyTls::Roots(None),
@@ -134,8 +153,12 @@ impl Connection {
             rest: 0,
             from: None,
         };
-        connection.say("220 (vsFTPd 3.0.3)");
+        connection.say(match connection.manners.is_gateway {
+            true => "220 Longhaul gateway: who to where?",
+            false => "220 (vsFTPd 3.0.3)",
+        });
         let mut line = Vec::new();
+        connection.await_batch();
         while connection
             .control
             .read_until(b'\n', &mut line)
@@ -146,6 +169,24 @@ impl Connection {
             if !connection.obey(&text) {
                 return;
             }
+            connection.await_batch();
+        }
+    }
+
+    /// Where the client waits for answers, the commands that it sends next are a batch.
+    fn await_batch(&mut self) {
+        if !self.manners.is_gateway || !self.control.buffer().is_empty() {
+            return;
+        }
+        let client = self.control.get_ref();
+        client.set_nonblocking(true).expect("a socket");
+        let waits = client.peek(&mut [0]).is_err();
+        client.set_nonblocking(false).expect("a socket");
+        if waits {
+            // The client may have gone.
+            let _ = client.peek(&mut [0]);
+            thread::sleep(BATCH_GAP);
+            self.state().batches.push(Vec::new());
         }
     }
 
@@ -168,7 +209,12 @@ impl Connection {
             .trim_start_matches("-a ")
             .trim_matches('/')
             .to_owned();
-        self.state().verbs.push(verb.to_owned());
+        let mut state = self.state();
+        state.verbs.push(verb.to_owned());
+        if let Some(batch) = state.batches.last_mut() {
+            batch.push(verb.to_owned());
+        }
+        drop(state);
         if let Some(reply) = self.manners.refuses.get(verb) {
             self.say(reply);
             return true;
@@ -314,7 +360,14 @@ impl Connection {
 
     fn store(&mut self, path: String) {
         let rest = std::mem::take(&mut self.rest);
+        let refuses = self.state().refuses_uploads;
+        if refuses > 0 {
+            self.state().refuses_uploads = refuses - 1;
+            return self.say("553 not now");
+        }
         if rest > 0 && self.manners.refuses_to_append {
+            // From a distance: the client has sent bytes before it knows.
+            thread::sleep(Duration::from_millis(50));
             return self.say("451 append is off");
         }
         let mut data = self.data();
@@ -407,3 +460,6 @@ impl Connection {
         self.say("226 done");
     }
 }
+
+/// Commands that are sent at once arrive within such a time.
+const BATCH_GAP: Duration = Duration::from_millis(10);

@@ -13,7 +13,7 @@ use tokio::{
     io::{AsyncSeekExt as _, AsyncWriteExt as _},
 };
 
-use super::{End, Facts, Mover, Names, TaskError, known, on_journal};
+use super::{Copied, End, Facts, Mover, Names, TaskError, known, on_journal};
 use crate::{
     disk,
     job::Site,
@@ -246,7 +246,13 @@ impl Mover<'_> {
         facts: &Facts,
         bytes: u64,
     ) -> Result<Outcome, TaskError> {
-        let proof = self.check(names, facts, bytes).await?;
+        let copied = Copied {
+            bytes,
+            is_spooled: false,
+            source_now: None,
+            there: None,
+        };
+        let proof = self.check(names, facts, &copied).await?;
         let named = self
             .destination
             .name(&names.part, &names.destination, facts.modified_unix_s);

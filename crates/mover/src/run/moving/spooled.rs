@@ -2,7 +2,9 @@
 
 use ftp::spool::SpoolAnswer;
 
-use super::{Copied, End, Facts, Mover, Names, Overlap, ServerError, TaskError, read_exactly};
+use super::{
+    Begun, Copied, End, Facts, Mover, Names, Overlap, ServerError, TaskError, read_exactly,
+};
 use crate::{job::RESUME_LEAST, server::Spooled, sharing::Share};
 
 impl Mover<'_> {
@@ -32,12 +34,15 @@ impl Mover<'_> {
         match session.spool(&share.request(overlap.length)).await? {
             Spooled::Yes(answer) => {
                 let size_bytes = origin.size_bytes;
-                self.upload_by_spool(names, (overlap.length, size_bytes), &share, answer)
+                let ends = (overlap.length, size_bytes);
+                self.upload_by_spool(names, ends, overlap.begun.as_ref(), &share, answer)
                     .await?;
                 share.done();
                 Ok(Some(Copied {
                     bytes: size_bytes,
                     is_spooled: true,
+                    source_now: None,
+                    there: None,
                 }))
             }
             Spooled::No => Ok(None),
@@ -67,6 +72,7 @@ impl Mover<'_> {
         &mut self,
         names: &Names,
         (begin, end): (u64, u64),
+        begun: Option<&Begun>,
         share: &Share<'_>,
         answer: SpoolAnswer,
     ) -> Result<(), TaskError> {
@@ -75,6 +81,9 @@ impl Mover<'_> {
         // One whose server is not there yet would keep the bytes from the others.
         writer.begun().await?;
         self.has_begun = true;
+        if let Some(begun) = begun {
+            begun.note(names).await;
+        }
         let Some(fill) = share.claim(answer) else {
             writer.finish_from_spool().await?;
             *self.moved_bytes += end - begin;
@@ -98,9 +107,9 @@ impl Mover<'_> {
             *self.moved_bytes += count as u64;
             progress.moved(count).await;
         }
-        let is_sure = reader.finish().await?;
+        let ended = reader.finish().await?;
         if at < end {
-            return Err(match is_sure {
+            return Err(match ended.is_sure {
                 true => TaskError::Changed,
                 false => ServerError::Cut.into(),
             });

@@ -13,7 +13,7 @@ use crate::server::{
     ServerError, Session, Verb,
     control::Sent,
     data::{Asked, DataDial, Meeting},
-    files::{size_of, time_of},
+    look::{size_of, time_of},
 };
 
 /// A small file for the server.
