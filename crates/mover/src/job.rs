@@ -8,7 +8,7 @@ use crate::{
     location::{Location, Remote},
     names::{join, local},
     plan,
-    server::Dial,
+    server::{Dial, Kept},
     sharing::Sharing,
 };
 
@@ -29,6 +29,8 @@ pub struct Job {
     pub moving: Moving,
     /// What other jobs move through the same gateway.
     pub sharing: Option<Arc<Sharing>>,
+    /// Where sessions come from and go to; `None`: they are this job's alone.
+    pub kept: Option<Arc<Kept>>,
 }
 
 /// A place with files.

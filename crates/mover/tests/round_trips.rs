@@ -1,12 +1,16 @@
 //! What a file costs in round trips, at a gateway: the commands that are sent without a wait for an answer.
+#![allow(clippy::disallowed_methods, reason = "waits until a server has gone")]
 
 mod common;
+
+use std::{sync::Arc, thread, time::Duration};
 
 use common::{
     World, content,
     scripted::{Manners, Scripted},
     write,
 };
+use mover::server::Kept;
 
 const LARGE: usize = 3_000_000;
 
@@ -76,4 +80,27 @@ fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
     let copied = world.run(world.upload_by(server.dial(), &world.here("large"), "large"));
     assert!(!copied.failures().is_empty());
     assert!(!server.state().verbs.contains(&"PASS".to_owned()));
+}
+
+/// The second job uses the session of the first, unless the server has ended that.
+#[test]
+fn a_kept_session_is_used_again() {
+    for (leaves, connections) in [(false, 1), (true, 2)] {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            leaves_after_naming: leaves,
+            ..Manners::default()
+        });
+        let kept = Arc::new(Kept::default());
+        for name in ["a", "b"] {
+            write(&world.here(name), name.as_bytes());
+            let mut job = world.upload_by(server.dial(), &world.here(name), name);
+            job.kept = Some(kept.clone());
+            assert_eq!(world.run(job).failures(), [""; 0]);
+            assert_eq!(server.content(name), Some(name.as_bytes().to_vec()));
+            // Until the server has gone.
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(server.state().connections, connections, "leaves: {leaves}");
+    }
 }

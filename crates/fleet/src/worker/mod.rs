@@ -15,6 +15,7 @@ use mover::{
     job::Job,
     limit::RateLimit,
     run::{Progress, chain},
+    server::Kept,
 };
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
@@ -48,6 +49,8 @@ struct Crew {
     queue: Queue,
     /// Holds all slots to the same bound.
     progress: Progress,
+    /// Sessions, from batch to batch.
+    kept: Arc<Kept>,
     is_ending: watch::Receiver<bool>,
 }
 
@@ -70,6 +73,7 @@ pub async fn run(
         progress: Progress::new(worker.rate_max.clone()),
         worker,
         queue,
+        kept: Arc::default(),
         is_ending,
     });
     let mut running = JoinSet::new();
@@ -88,6 +92,7 @@ pub async fn run(
     while let Some(ended) = running.join_next().await {
         ended.expect("a slot does not panic");
     }
+    crew.kept.leave_all().await;
     // What was handed back is taken by others at once.
     crew.queue.flush().await;
     Ok(())
@@ -103,7 +108,10 @@ impl Crew {
             };
             let worked = match taken {
                 Ok(Some(taken)) => self.work(&taken).await,
-                Ok(None) => continue,
+                Ok(None) => {
+                    self.kept.leave_old().await;
+                    continue;
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = worked {
@@ -186,10 +194,11 @@ impl Crew {
     }
 
     async fn attempt(&self, task: &Task<'_>) -> Result<Became, QueueError> {
-        let job = match (self.worker.make)(&task.words) {
+        let mut job = match (self.worker.make)(&task.words) {
             Ok(job) => job,
             Err(reason) => return Ok(Became::Failed(reason)),
         };
+        job.kept = Some(self.kept.clone());
         match &task.message {
             Message::Order(_) => self.list(task, job).await,
             Message::Batch(batch) => Ok(self.move_files(task, job, batch).await),

@@ -235,6 +235,7 @@ impl Settings {
                 ..order.writing.map(moving).unwrap_or_default()
             },
             sharing: self.sharing,
+            kept: None,
         }
     }
 }

@@ -40,7 +40,7 @@ impl Browser {
     /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
     pub async fn open(site: &Site) -> Result<Self, BrowseError> {
         Ok(Self {
-            end: End::open(site).await?,
+            end: End::open(site, None).await?,
         })
     }
 
@@ -75,7 +75,7 @@ impl Browser {
 
     /// Takes leave of the server.
     pub async fn close(self) {
-        self.end.close().await;
+        self.end.close(None).await;
     }
 }
 

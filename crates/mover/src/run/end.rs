@@ -14,7 +14,7 @@ use crate::{
     disk,
     job::Site,
     names::{local, shown},
-    server::{Algorithm, Ended, Facts, ServerError, Session, Transfer, Verb},
+    server::{Algorithm, Ended, Facts, Kept, ServerError, Session, Transfer, Verb},
 };
 
 /// One end of a lane.
@@ -36,11 +36,14 @@ pub(super) enum Writer<'a> {
 }
 
 impl End {
-    pub(super) async fn open(site: &Site) -> Result<Self, ServerError> {
-        match site {
-            Site::Local => Ok(Self::Local),
-            Site::Server(dial) => Ok(Self::Remote(Box::new(Session::open(dial).await?))),
-        }
+    /// Connects, or takes a session that was kept.
+    pub(super) async fn open(site: &Site, kept: Option<&Kept>) -> Result<Self, ServerError> {
+        let session = match (site, kept) {
+            (Site::Local, _) => return Ok(Self::Local),
+            (Site::Server(dial), Some(kept)) => kept.open(dial).await?,
+            (Site::Server(dial), None) => Session::open(dial).await?,
+        };
+        Ok(Self::Remote(Box::new(session)))
     }
 
     /// What has this path; `None` for nothing.
@@ -273,9 +276,12 @@ impl End {
         }
     }
 
-    pub(super) async fn close(self) {
-        if let Self::Remote(session) = self {
-            session.close().await;
+    /// Takes leave of the server, or keeps the session.
+    pub(super) async fn close(self, kept: Option<&Kept>) {
+        match (self, kept) {
+            (Self::Local, _) => {}
+            (Self::Remote(session), Some(kept)) => kept.keep(*session).await,
+            (Self::Remote(session), None) => session.close().await,
         }
     }
 }

@@ -50,10 +50,11 @@ pub(super) async fn run(
     // The plan has ended where nobody listens any more.
     let tell = |event| drop(events.send((number, event)));
     let job = &shared.job;
+    let kept = job.kept.as_deref();
     let ends = async {
         Ok((
-            End::open(&job.source).await?,
-            End::open(&job.destination).await?,
+            End::open(&job.source, kept).await?,
+            End::open(&job.destination, kept).await?,
         ))
     };
     let (source, destination) = match ends.await {
@@ -103,8 +104,8 @@ pub(super) async fn run(
             return tell(Event::Refused(refusal(&error)));
         }
     }
-    lane.source.close().await;
-    lane.destination.close().await;
+    lane.source.close(kept).await;
+    lane.destination.close(kept).await;
 }
 
 fn refusal(error: &ServerError) -> Failure {
@@ -147,10 +148,10 @@ impl Lane {
     async fn mend(&mut self) -> Result<(), ServerError> {
         let job = &self.shared.job;
         if !self.source.is_usable() {
-            self.source = End::open(&job.source).await?;
+            self.source = End::open(&job.source, None).await?;
         }
         if !self.destination.is_usable() {
-            self.destination = End::open(&job.destination).await?;
+            self.destination = End::open(&job.destination, None).await?;
         }
         Ok(())
     }

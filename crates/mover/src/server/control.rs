@@ -85,6 +85,11 @@ impl Control {
         self.pipelines
     }
 
+    /// Whether all commands have been answered.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.on_wire == 0 && self.unsent.is_empty() && self.out.is_empty()
+    }
+
     /// Nobody will ask for the reply to this command.
     pub(super) fn disregard(&mut self, sent: Sent) {
         if self.arrived(sent).is_none() {

@@ -13,7 +13,7 @@ use super::ServerError;
 use crate::location::{Scheme, Server};
 
 /// All that is needed to log in to a server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Dial {
     /// The server.
     pub server: Server,

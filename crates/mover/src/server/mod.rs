@@ -13,6 +13,7 @@ mod dial;
 mod error;
 mod files;
 mod hash;
+mod kept;
 mod look;
 mod opening;
 mod session;
@@ -25,6 +26,7 @@ pub use self::{
     error::ServerError,
     files::Lister,
     hash::Algorithm,
+    kept::Kept,
     look::Facts,
     session::Session,
     spool::Spooled,

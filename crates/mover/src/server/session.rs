@@ -1,12 +1,13 @@
 //! A session: logged in, in binary mode, with what the server can do known.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use ftp::{
     address::PassiveForm,
     client::{Features, Reply},
 };
 use gateway::tls::{Connector, Kind, Leg, Mode};
+use tokio::time::timeout;
 
 use super::{
     Dial, ServerError,
@@ -128,6 +129,17 @@ impl Session {
     /// Whether another command can be sent: no transfer was left before its end.
     pub fn is_usable(&self) -> bool {
         !self.is_moving
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_usable() && self.control.is_at_rest()
+    }
+
+    /// Whether the server has not ended the connection.
+    pub(super) async fn is_alive(&mut self) -> bool {
+        let ended = timeout(Duration::ZERO, self.control.until_lost()).await;
+        ended.is_err()
     }
 
     /// Whether commands may be sent behind any others, a log-in or a running transfer among them: a gateway keeps them until

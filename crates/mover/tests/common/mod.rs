@@ -14,7 +14,7 @@ use std::{
     net::TcpListener,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread,
     time::Duration,
 };
@@ -28,13 +28,15 @@ use mover::{
     run::{Progress, Summary, run},
     server::{Dial, Password, Route},
 };
-use tokio::sync::oneshot;
+use tokio::{runtime::Runtime, sync::oneshot};
 
 /// A folder on disk, one on the server, and the server.
 pub(crate) struct World {
     folder: tempfile::TempDir,
     port: u16,
     stop: Option<oneshot::Sender<()>>,
+    /// Of all jobs, so that a session outlives one; none in tests that have their own.
+    runtime: OnceLock<Runtime>,
 }
 
 /// What a copy came to.
@@ -72,6 +74,7 @@ impl World {
             folder,
             port: address.port(),
             stop: Some(stop),
+            runtime: OnceLock::new(),
         }
     }
 
@@ -144,10 +147,12 @@ impl World {
             }
         };
         let mut notes = Vec::new();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let running = run(job, Some(journal), progress.clone(), enough, |note, _| {
             notes.extend(note);
         });
+        let runtime = self
+            .runtime
+            .get_or_init(|| Runtime::new().expect("a runtime"));
         let summary = runtime.block_on(running);
         Copied {
             summary,
@@ -190,6 +195,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Jo
         plan: Options::default(),
         moving: Moving::default(),
         sharing: None,
+        kept: None,
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Manners {
     pub(crate) hides: Option<&'static str>,
     /// The connection ends after the log-in.
     pub(crate) leaves_at_once: bool,
+    /// The connection ends once a file has got its name.
+    pub(crate) leaves_after_naming: bool,
     /// Each upload is followed by a reply that nothing asked for.
     pub(crate) babbles: bool,
     /// Makes MD5 hashes, of the file with this byte behind it.
@@ -264,6 +266,7 @@ impl Connection {
                 let is_there = file.is_some();
                 self.state().files.extend(file.map(|it| (path, it)));
                 self.say(if is_there { "250 renamed" } else { "550 no" });
+                return !self.manners.leaves_after_naming;
             }
             "DELE" => {
                 let is_there = self.state().files.remove(&path).is_some();

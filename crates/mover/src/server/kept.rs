@@ -1,0 +1,92 @@
+//! Sessions that are kept from one job to the next.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{Dial, ServerError, Session};
+
+/// Sessions without work, for the next job at the same server: to log in takes several round trips.
+#[derive(Default)]
+pub struct Kept(Mutex<VecDeque<Idle>>);
+
+struct Idle {
+    since: Instant,
+    session: Session,
+}
+
+impl Kept {
+    /// A session that was kept, or a new one.
+    ///
+    /// # Errors
+    /// [`ServerError`] with what the server refused.
+    pub async fn open(&self, dial: &Dial) -> Result<Session, ServerError> {
+        self.leave_old().await;
+        while let Some(mut session) = self.take(dial) {
+            if session.is_alive().await {
+                return Ok(session);
+            }
+        }
+        Session::open(dial).await
+    }
+
+    /// Keeps a session, unless a command of it is still under way.
+    pub async fn keep(&self, session: Session) {
+        self.leave_old().await;
+        if session.is_at_rest() {
+            let since = Instant::now();
+            self.idle().push_back(Idle { since, session });
+        }
+    }
+
+    /// Takes leave of the servers whose sessions have had no work for a while.
+    pub async fn leave_old(&self) {
+        let is_old = |it: &Idle| it.since.elapsed() > IDLE_MAX;
+        loop {
+            // The lock is not held while a server is told.
+            let old = {
+                let mut idle = self.idle();
+                let has_one = idle.len() > KEPT_MAX || idle.front().is_some_and(is_old);
+                has_one.then(|| idle.pop_front()).flatten()
+            };
+            match old {
+                Some(old) => old.session.close().await,
+                None => return,
+            }
+        }
+    }
+
+    /// Takes leave of all servers.
+    pub async fn leave_all(&self) {
+        let all = std::mem::take(&mut *self.idle());
+        for idle in all {
+            idle.session.close().await;
+        }
+    }
+
+    /// The session with this server that was kept last.
+    fn take(&self, dial: &Dial) -> Option<Session> {
+        let mut idle = self.idle();
+        let at = idle.iter().rposition(|it| *it.session.dial == *dial)?;
+        idle.remove(at).map(|it| it.session)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.idle().len()).finish()
+    }
+}
+
+/// Less than any server waits for a command.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
+/// Most sessions that are kept.
+const KEPT_MAX: usize = 64;
