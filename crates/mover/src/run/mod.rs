@@ -12,6 +12,7 @@ mod failure;
 mod lane;
 mod moving;
 mod progress;
+mod ranges;
 mod record;
 mod shared;
 mod small;
@@ -34,7 +35,7 @@ pub use self::{
     failure::chain,
     progress::Progress,
 };
-use self::{record::Record, shared::Shared};
+use self::{ranges::Ranges, record::Record, shared::Shared};
 use crate::{
     job::Job,
     journal::Journal,
@@ -72,6 +73,7 @@ pub async fn run(
         journal: journal.map(Arc::new),
         progress,
         is_out_of_reach: AtomicBool::new(false),
+        ranges: Ranges::default(),
     });
     let (events, mut arrived) = mpsc::unbounded_channel();
     let mut lanes = JoinSet::new();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use super::{end::on_disk, failure::TaskError, progress::Progress};
+use super::{end::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
     disk,
     job::{Job, Site},
@@ -19,6 +19,7 @@ pub(super) struct Shared {
     pub(super) progress: Arc<Progress>,
     /// The gateway cannot connect to ports of this machine.
     pub(super) is_out_of_reach: AtomicBool,
+    pub(super) ranges: Ranges,
 }
 
 impl Shared {

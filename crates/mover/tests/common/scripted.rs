@@ -39,6 +39,8 @@ pub(crate) struct Manners {
     pub(crate) stalls: Duration,
     /// and names no port for as long.
     pub(crate) stalls_before: Duration,
+    /// Half a megabyte of the second download takes so long.
+    pub(crate) slows_second_download: Duration,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
     /// It is a front door, by its greeting and by how it is reached.
@@ -64,6 +66,7 @@ pub(crate) struct State {
     /// Transfers behind which another one was commanded already.
     pub(crate) ahead: usize,
     pub(crate) connections: usize,
+    pub(crate) downloads: usize,
     /// So many of the next uploads are refused.
     pub(crate) refuses_uploads: usize,
     /// The next uploads are broken off after so many bytes.
@@ -416,7 +419,16 @@ impl Connection {
             return self.say("550 no such file");
         };
         let mut data = self.data();
-        let is_whole = data.write_all(&content[rest.min(content.len())..]).is_ok();
+        self.state().downloads += 1;
+        let pause = match self.state().downloads {
+            2 => self.manners.slows_second_download,
+            _ => Duration::ZERO,
+        };
+        let mut chunks = content[rest.min(content.len())..].chunks(1 << 19);
+        let is_whole = chunks.all(|chunk| {
+            thread::sleep(pause);
+            data.write_all(chunk).is_ok()
+        });
         drop(data);
         if self.manners.changes.take_if(|it| *it == path).is_some() {
             let file = (b"another content".to_vec(), "20260506070809".to_owned());

@@ -5,6 +5,7 @@
 
 use std::{
     io::SeekFrom,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,6 +21,7 @@ use crate::{
     journal::{Journal, Origin},
     names::{local, shown},
     plan::{File, Outcome, Piece},
+    run::ranges::Range,
 };
 
 impl Mover<'_> {
@@ -93,21 +95,44 @@ impl Mover<'_> {
                 end: origin.size_bytes,
             },
         ];
-        let there: Vec<Piece> = done.into_iter().filter(within).chain(outside).collect();
+        let ranges = &self.shared.ranges;
+        // Other lanes may have taken a part of it at an earlier attempt.
+        let done = done.into_iter().chain(ranges.of(&names.part));
+        let there: Vec<Piece> = done.filter(within).chain(outside).collect();
         for gap in Piece::missing(origin.size_bytes, &there, 1, u64::MAX) {
-            let mut at = gap.begin;
-            let fetched = self.fetch(&names, &mut part, origin, gap, &mut at).await;
-            if let Err(error @ TaskError::Disk { .. }) = fetched {
-                // Nobody knows how much the disk has taken.
-                return Err(error);
-            }
-            // What has come is not fetched again.
-            part.flush().await.map_err(TaskError::disk(what()))?;
-            part.sync_data().await.map_err(TaskError::disk(what()))?;
-            note(&journal, &names.part, Piece { end: at, ..gap }).await;
-            fetched?;
+            let range = ranges.begin(&names.part, gap);
+            self.fetch_range((&names, &journal), &mut part, origin, range)
+                .await?;
+        }
+        while let Some(range) = ranges.take(&names.part, PIECE_LEAST_BYTES) {
+            self.fetch_range((&names, &journal), &mut part, origin, range)
+                .await?;
         }
         Ok(())
+    }
+
+    /// Fetches a range, and notes what has come of it.
+    async fn fetch_range(
+        &mut self,
+        (names, journal): (&Names, &Arc<Journal>),
+        part: &mut OpenFile,
+        origin: Origin,
+        mut range: Range<'_>,
+    ) -> Result<(), TaskError> {
+        let what = || format!("writing {}", shown(&local(&names.part)));
+        let begin = range.now().begin;
+        let mut at = begin;
+        let fetched = self.fetch(names, part, origin, &range, &mut at).await;
+        if let Err(error @ TaskError::Disk { .. }) = fetched {
+            // Nobody knows how much the disk has taken.
+            return Err(error);
+        }
+        // What has come is not fetched again.
+        part.flush().await.map_err(TaskError::disk(what()))?;
+        part.sync_data().await.map_err(TaskError::disk(what()))?;
+        note(journal, &names.part, Piece { begin, end: at }).await;
+        range.has_come_to(at);
+        fetched
     }
 
     /// All pieces are there: compares, and gives the file its name.
@@ -116,7 +141,12 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         };
         let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
-        let origin = begun.flatten().map(|(origin, _)| origin);
+        let is_whole = |done: &[Piece], origin: Origin| {
+            let missing = Piece::missing(origin.size_bytes, done, 1, u64::MAX);
+            missing.is_empty()
+        };
+        let begun = begun.flatten();
+        let origin = begun.and_then(|(origin, done)| is_whole(&done, origin).then_some(origin));
         let facts = self.facts_now(&names).await?;
         let joined = match (origin, facts.origin()) {
             (Some(then), Some(now)) if then == now => {
@@ -146,7 +176,7 @@ impl Mover<'_> {
     }
 
     /// The names of a file that comes in pieces, and the journal, without which no piece is known.
-    fn of_pieces(&self, file: &File) -> Option<(Names, std::sync::Arc<Journal>)> {
+    fn of_pieces(&self, file: &File) -> Option<(Names, Arc<Journal>)> {
         let job = &self.shared.job;
         let journal = self.shared.journal.clone().filter(|_| job.moving.resumes)?;
         let is_download = matches!(
@@ -167,12 +197,13 @@ impl Mover<'_> {
     async fn make_room(
         &mut self,
         names: &Names,
-        journal: &std::sync::Arc<Journal>,
+        journal: &Arc<Journal>,
         origin: Origin,
     ) -> Result<bool, TaskError> {
         let path = local(&names.part);
         let what = || format!("writing {}", shown(&path));
         // What was there is none any more.
+        self.shared.ranges.forget(&names.part);
         on_journal(journal, &names.part, |journal, part| {
             journal.end_pieces(part)
         })
@@ -191,26 +222,30 @@ impl Mover<'_> {
         Ok(is_known)
     }
 
-    /// Fetches a piece. `at` says how far it has come, also if it fails.
+    /// Fetches a range. `at` says how far it has come, also if it fails.
     async fn fetch(
         &mut self,
         names: &Names,
         part: &mut OpenFile,
         origin: Origin,
-        piece: Piece,
+        range: &Range<'_>,
         at: &mut u64,
     ) -> Result<(), TaskError> {
+        let begin = *at;
         let path = local(&names.part);
         let what = || format!("writing {}", shown(&path));
         let journal = self.shared.journal.clone();
-        let sought = part.seek(SeekFrom::Start(piece.begin)).await;
+        let sought = part.seek(SeekFrom::Start(begin)).await;
         sought.map_err(TaskError::disk(what()))?;
-        let mut reader = self.source.read(&names.source, piece.begin).await?;
+        let mut reader = self.source.read(&names.source, begin).await?;
         let mut bytes = vec![0; self.shared.progress.step_bytes()];
         let mut noted = Instant::now();
-        while *at < piece.end {
-            let wanted = bytes.len().min((piece.end - *at) as usize);
-            let count = reader.read(&mut bytes[..wanted]).await?;
+        loop {
+            let room = range.room(*at, bytes.len());
+            if room == 0 {
+                break;
+            }
+            let count = reader.read(&mut bytes[..room]).await?;
             if count == 0 {
                 reader.finish().await?;
                 return Err(TaskError::Changed);
@@ -226,10 +261,10 @@ impl Mover<'_> {
                 noted = Instant::now();
                 part.flush().await.map_err(TaskError::disk(what()))?;
                 part.sync_data().await.map_err(TaskError::disk(what()))?;
-                note(journal, &names.part, Piece { end: *at, ..piece }).await;
+                note(journal, &names.part, Piece { begin, end: *at }).await;
             }
         }
-        if piece.end < origin.size_bytes {
+        if *at < origin.size_bytes {
             reader.abandon().await;
             return Ok(());
         }
@@ -266,7 +301,7 @@ impl Mover<'_> {
 }
 
 /// Enters what is there of a file, and on the disk.
-async fn note(journal: &std::sync::Arc<Journal>, part: &[u8], piece: Piece) {
+async fn note(journal: &Arc<Journal>, part: &[u8], piece: Piece) {
     on_journal(journal, part, move |journal, part| {
         journal.add_piece(part, piece)
     })
