@@ -135,7 +135,7 @@ async fn list_all(
     filter: Filter,
     told: &mut Told,
 ) -> anyhow::Result<()> {
-    let browser = Browser::open(site).await?;
+    let browser = Browser::open(site, None).await?;
     let mut lister = Lister {
         browser,
         root,

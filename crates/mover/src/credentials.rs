@@ -130,7 +130,7 @@ impl Credentials {
         let password = entry.and_then(|it| it.password.clone()).or(for_all);
         let password = match password {
             // By custom an address (RFC 1635); nobody's is given away.
-            None if is_anonymous || user == ANONYMOUS => Some(Password(b"longhaul@".to_vec())),
+            None if is_anonymous || user == ANONYMOUS => Some(Password::guest()),
             password => password,
         };
         let asked = || {

@@ -16,7 +16,7 @@ fn a_server_tells_what_it_has() {
     write(&world.at_server("folder/below/b"), b"");
     let site = Site::Server(Box::new(world.dial()));
     let looking = async {
-        let mut browser = Browser::open(&site).await?;
+        let mut browser = Browser::open(&site, None).await?;
         let mut found = Vec::new();
         let not_understood = browser
             .list(b"folder", |entries| found.extend(entries))

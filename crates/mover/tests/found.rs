@@ -155,7 +155,7 @@ fn a_browser_deletes_a_file_that_is_there() {
     let site = world.upload(&world.here("x"), "x").destination;
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let mut browser = Browser::open(&site).await.expect("it answers");
+        let mut browser = Browser::open(&site, None).await.expect("it answers");
         browser.delete(b"x").await.expect("it is there");
         let gone = browser.delete(b"x").await;
         assert!(matches!(gone, Err(BrowseError::Server(_))), "{gone:?}");

@@ -10,9 +10,10 @@ use std::{collections::BTreeMap, fs};
 
 use common::{
     World, content,
-    scripted::{Manners, Scripted},
+    scripted::{Manners, Overwrites, Scripted},
     write,
 };
+use mover::job::Job;
 
 const LARGE: usize = 3_000_000;
 
@@ -62,26 +63,98 @@ fn a_server_that_resumes_gets_the_rest() {
     );
 }
 
+fn upload(world: &World, server: &Scripted, retries: u32) -> Job {
+    let mut job = world.upload_by(server.dial(), &world.here("large"), "large");
+    job.plan.retries = retries;
+    job
+}
+
+/// The server has a part of another content that ends like the file, or like its half.
+fn put_old_part(world: &World, server: &Scripted, bytes: usize) {
+    let source = world.here("large").into_os_string().into_encoded_bytes();
+    let part = upload(world, server, 0).moving.partial(&source, b"large");
+    let mut old = content(LARGE)[..bytes].to_vec();
+    old[..1000].fill(0);
+    server.put(&String::from_utf8(part).expect("a name"), &old);
+}
+
+/// Whatever servers do with a file that an upload would replace: nothing of it is taken for the new one.
+#[test]
+fn an_old_part_never_becomes_the_file() {
+    for overwrites in [
+        Overwrites::AtOnce,
+        Overwrites::AtEnd,
+        Overwrites::Aside,
+        Overwrites::Never,
+    ] {
+        for (is_gateway, bytes, breaks) in [
+            (false, LARGE, None),
+            (true, LARGE, None),
+            (true, LARGE / 2, Some(2_000_000)),
+        ] {
+            let world = World::new();
+            let server = Scripted::start(Manners {
+                overwrites,
+                is_gateway,
+                ..Manners::default()
+            });
+            write(&world.here("large"), &content(LARGE));
+            put_old_part(&world, &server, bytes);
+            server.state().breaks_after = breaks.into_iter().collect();
+            let mut job = upload(&world, &server, 3);
+            job.moving.rate_max = Some(units::BitRate::mbit(80).into());
+            let case = format!("{overwrites:?}, gateway: {is_gateway}, {bytes} bytes");
+            assert_eq!(world.run(job).failures(), [""; 0], "{case}");
+            assert!(server.content("large") == Some(content(LARGE)), "{case}");
+        }
+    }
+}
+
+/// A disk that is full is no reason to begin anew.
+#[test]
+fn a_part_outlives_a_server_that_breaks_off_at_once() {
+    for begins_late in [false, true] {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            begins_late,
+            is_gateway: true,
+            ..Manners::default()
+        });
+        write(&world.here("large"), &content(LARGE));
+        server.state().breaks_after = [2_900_000, 50_000].into();
+        for _ in 0..2 {
+            assert!(!world.run(upload(&world, &server, 0)).failures().is_empty());
+            let state = server.state();
+            let left = state.files.values().map(|(it, _)| it.len()).max();
+            assert!(
+                left >= Some(2_900_000),
+                "late: {begins_late}, {left:?} are left"
+            );
+        }
+        server.state().verbs.clear();
+        assert_eq!(world.run(upload(&world, &server, 0)).failures(), [""; 0]);
+        assert!(
+            server.state().verbs.contains(&"REST".to_owned()),
+            "late: {begins_late}"
+        );
+        assert!(server.content("large") == Some(content(LARGE)));
+    }
+}
+
+/// The end of a part of another content may be the same.
 /// The end of a part of another content may be the same.
 #[test]
 fn what_was_there_before_a_refused_upload_is_not_gone_on_with() {
     let (world, server) = (World::new(), Scripted::start(Manners::default()));
-    let large = content(LARGE);
-    write(&world.here("large"), &large);
-    let job = || {
-        let mut job = world.upload_by(server.dial(), &world.here("large"), "large");
-        job.plan.retries = 0;
-        job
-    };
-    let source = world.here("large").into_os_string().into_encoded_bytes();
-    let part = job().moving.partial(&source, b"large");
-    let mut old = large[..LARGE / 2].to_vec();
-    old[..1000].fill(0);
-    server.put(&String::from_utf8(part).expect("a name"), &old);
+    write(&world.here("large"), &content(LARGE));
+    put_old_part(&world, &server, LARGE / 2);
     server.state().refuses_uploads = 1;
-    assert!(!world.run(job()).failures().is_empty());
-    assert_eq!(world.run(job()).failures(), [""; 0]);
-    assert!(server.content("large") == Some(large), "another content");
+    assert!(!world.run(upload(&world, &server, 0)).failures().is_empty());
+    assert_eq!(world.run(upload(&world, &server, 0)).failures(), [""; 0]);
+    assert!(
+        server.content("large") == Some(content(LARGE)),
+        "another content"
+    );
 }
 
 #[test]

@@ -12,6 +12,9 @@ use mover::job::Job;
 
 const SIZE: usize = 72 << 20;
 
+/// Half of the file takes so long on a slow connection.
+const SLOW_HALF: Duration = Duration::from_secs(8);
+
 fn download(world: &World, server: &Scripted) -> Job {
     world.download_by(server.dial(), "film", &world.here("film"))
 }
@@ -41,7 +44,8 @@ fn a_large_file_comes_by_several_connections() {
 fn a_lane_that_is_done_takes_from_a_slow_one() {
     let world = World::new();
     let server = Scripted::start(Manners {
-        slows_second_download: Duration::from_millis(20),
+        // 36 MB in steps of half a megabyte.
+        slows_second_download: SLOW_HALF / 72,
         ..Manners::default()
     });
     let film = content(SIZE);
@@ -52,7 +56,10 @@ fn a_lane_that_is_done_takes_from_a_slow_one() {
     assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
     assert!(fs::read(world.here("film")).expect("it is there") == film);
     assert_eq!(copied.moved_bytes, SIZE as u64, "nothing came twice");
-    assert_eq!(rests(&server), 2, "its own half, and half of the rest");
+    assert!(
+        rests(&server) >= 2,
+        "one for the half, others for what is taken"
+    );
 }
 
 #[test]

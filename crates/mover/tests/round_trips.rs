@@ -10,7 +10,7 @@ use common::{
     scripted::{Manners, Scripted},
     write,
 };
-use mover::server::Kept;
+use mover::server::{Kept, Password};
 
 const LARGE: usize = 3_000_000;
 
@@ -38,14 +38,15 @@ fn an_upload_takes_four_round_trips() {
     write(&world.here("large"), &large);
     let mut dial = server.dial();
     dial.user = "anonymous".to_owned();
+    dial.password = Password::guest();
     let copied = world.run(world.upload_by(dial, &world.here("large"), "large"));
     assert_eq!(copied.failures(), [""; 0]);
     assert_eq!(server.content("large"), Some(large));
     let expected = [
-        "USER PASS FEAT TYPE OPTS STAT PWD",
+        "USER PASS FEAT TYPE STAT PWD",
         "SIZE MDTM CWD CWD",
         "EPSV",
-        "STOR SIZE MDTM",
+        "DELE SIZE MDTM STOR SIZE MDTM",
         "MFMT RNFR RNTO",
     ];
     assert_eq!(batches(&server), expected);
@@ -59,7 +60,7 @@ fn a_download_takes_four_round_trips() {
     assert_eq!(copied.failures(), [""; 0]);
     let expected = [
         "USER",
-        "PASS FEAT TYPE OPTS STAT PWD",
+        "PASS FEAT TYPE STAT PWD",
         "SIZE MDTM CWD CWD",
         "EPSV",
         "RETR SIZE MDTM",
@@ -80,6 +81,63 @@ fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
     let copied = world.run(world.upload_by(server.dial(), &world.here("large"), "large"));
     assert!(!copied.failures().is_empty());
     assert!(!server.state().verbs.contains(&"PASS".to_owned()));
+}
+
+/// At a gateway the reply to a log-in may come together with the end that follows it.
+#[test]
+fn a_wrong_password_is_told_to_the_server_once() {
+    for reply in ["530 wrong", "530 wrong\r\n421 gateway: the server closed"] {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            is_gateway: true,
+            refuses_password: Some(reply),
+            ..Manners::default()
+        });
+        write(&world.here("a"), b"a");
+        let copied = world.run(world.upload_by(server.dial(), &world.here("a"), "a"));
+        let failures = copied.failures();
+        assert!(failures[0].contains("530 wrong"), "{failures:?}");
+        let state = server.state();
+        let told = state.verbs.iter().filter(|it| *it == "PASS").count();
+        assert_eq!(told, 1, "{reply:?}");
+    }
+}
+
+#[test]
+fn a_guest_whom_the_name_lets_in_is_in() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        is_gateway: true,
+        refuses: [("USER", "230 in"), ("PASS", "503 you are in")].into(),
+        ..Manners::default()
+    });
+    write(&world.here("a"), b"a");
+    let mut dial = server.dial();
+    dial.password = Password::guest();
+    let copied = world.run(world.upload_by(dial, &world.here("a"), "a"));
+    assert_eq!(copied.failures(), [""; 0]);
+}
+
+/// Sessions without work are connections of the server's, too.
+#[test]
+fn a_kept_session_of_another_account_makes_room() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        connections_max: Some(1),
+        ..Manners::default()
+    });
+    let kept = Arc::new(Kept::default());
+    write(&world.here("a"), b"a");
+    for user in ["me", "you", "me"] {
+        let mut dial = server.dial();
+        dial.user = user.to_owned();
+        let mut job = world.upload_by(dial, &world.here("a"), "a");
+        job.kept = Some(kept.clone());
+        job.plan.lanes_max = 1;
+        job.plan.retries = 0;
+        assert_eq!(world.run(job).failures(), [""; 0], "{user}");
+    }
+    assert_eq!(server.state().open, 1);
 }
 
 /// The second job uses the session of the first, unless the server has ended that.

@@ -115,7 +115,7 @@ impl Crew {
             return;
         }
         let all = async {
-            let mut browser = Browser::open(&job.destination).await?;
+            let mut browser = Browser::open(&job.destination, job.kept.clone()).await?;
             for part in parts {
                 // Most are not there.
                 let _ = browser.delete(part).await;

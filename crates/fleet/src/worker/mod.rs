@@ -17,7 +17,11 @@ use mover::{
     run::{Progress, chain},
     server::Kept,
 };
-use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{interval, sleep},
+};
 
 use self::task::{Became, Stop, Task};
 use crate::{
@@ -81,9 +85,11 @@ pub async fn run(
         running.spawn(crew.clone().slot(consumer.clone()));
     }
     let mut interrupt = std::pin::pin!(interrupt);
+    let mut ticks = interval(LEAVE_INTERVAL);
     loop {
         tokio::select! {
             () = &mut interrupt => break,
+            _ = ticks.tick() => crew.kept.leave_old().await,
             Some(ended) = running.join_next() => ended.expect("a slot does not panic"),
         }
     }
@@ -108,10 +114,7 @@ impl Crew {
             };
             let worked = match taken {
                 Ok(Some(taken)) => self.work(&taken).await,
-                Ok(None) => {
-                    self.kept.leave_old().await;
-                    continue;
-                }
+                Ok(None) => continue,
                 Err(error) => Err(error),
             };
             if let Err(error) = worked {
@@ -294,6 +297,9 @@ async fn settle(taken: &Taken, kind: AckKind) -> Result<(), QueueError> {
 fn now() -> i64 {
     Utc::now().timestamp()
 }
+
+/// How often sessions without work are looked for.
+const LEAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Before something is tried again at a server.
 const PAUSE: Duration = Duration::from_secs(1);

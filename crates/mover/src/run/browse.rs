@@ -1,15 +1,19 @@
 //! Looks at the files of one place, and deletes some, without a job.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use ftp::listing::Entry;
 
 use super::{delete::delete_file, end::End, failure::TaskError, lane};
-use crate::{job::Site, server::ServerError};
+use crate::{
+    job::Site,
+    server::{Kept, ServerError},
+};
 
 /// One place, and a connection to it where that needs one.
 pub struct Browser {
     end: End,
+    kept: Option<Arc<Kept>>,
 }
 
 /// A place cannot be looked at.
@@ -34,14 +38,13 @@ pub enum BrowseError {
 }
 
 impl Browser {
-    /// Connects to a place.
+    /// Connects to a place, or takes a session that was kept.
     ///
     /// # Errors
     /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
-    pub async fn open(site: &Site) -> Result<Self, BrowseError> {
-        Ok(Self {
-            end: End::open(site, None).await?,
-        })
+    pub async fn open(site: &Site, kept: Option<Arc<Kept>>) -> Result<Self, BrowseError> {
+        let end = End::open(site, kept.as_deref()).await?;
+        Ok(Self { end, kept })
     }
 
     /// What has this path; `None` for nothing. The entry has no name.
@@ -73,9 +76,9 @@ impl Browser {
         Ok(delete_file(&mut self.end, path).await?)
     }
 
-    /// Takes leave of the server.
+    /// Takes leave of the server, or keeps the session.
     pub async fn close(self) {
-        self.end.close(None).await;
+        self.end.close(self.kept.as_deref()).await;
     }
 }
 

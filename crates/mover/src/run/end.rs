@@ -134,17 +134,20 @@ impl End {
                 Ok(Reader::Local(file, path))
             }
             Self::Remote(session) => {
-                let transfer = session.transfer(Verb::Retrieve, path, offset_bytes).await?;
+                let transfer = session
+                    .transfer(Verb::Retrieve, path, offset_bytes, false)
+                    .await?;
                 Ok(Reader::Remote(transfer))
             }
         }
     }
 
-    /// Opens a file for writing: anew, or from `offset_bytes` on.
+    /// Opens a file for writing: anew, or from `offset_bytes` on. With `clears`, a server removes what is there before.
     pub(super) async fn write(
         &mut self,
         path: &[u8],
         offset_bytes: u64,
+        clears: bool,
     ) -> Result<Writer<'_>, TaskError> {
         match self {
             Self::Local => {
@@ -163,7 +166,9 @@ impl End {
                 Ok(Writer::Local(file, path))
             }
             Self::Remote(session) => {
-                let transfer = session.transfer(Verb::Store, path, offset_bytes).await?;
+                let transfer = session
+                    .transfer(Verb::Store, path, offset_bytes, clears)
+                    .await?;
                 Ok(Writer::Remote(transfer))
             }
         }
@@ -353,11 +358,27 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether a server has said that the upload begins.
+    /// Whether a server has said that the upload begins. The disk says nothing.
     pub(super) fn has_begun(&self) -> bool {
         match self {
-            Self::Local(..) => true,
+            Self::Local(..) => false,
             Self::Remote(transfer) => transfer.has_begun(),
+        }
+    }
+
+    /// Whether nothing was left of what an upload replaces.
+    pub(super) async fn is_on_clear_ground(&mut self) -> Result<bool, TaskError> {
+        match self {
+            Self::Local(..) => Ok(false),
+            Self::Remote(transfer) => Ok(transfer.is_on_clear_ground().await?),
+        }
+    }
+
+    /// Ends the data, and waits for the first word of a server. Returns whether that is that the upload begins.
+    pub(super) async fn end(&mut self) -> Result<bool, TaskError> {
+        match self {
+            Self::Local(..) => Ok(false),
+            Self::Remote(transfer) => Ok(transfer.end().await?),
         }
     }
 
@@ -370,10 +391,10 @@ impl Writer<'_> {
     }
 
     /// Ends an upload that takes its bytes from a spool at the gateway, which takes as long as the server needs.
-    pub(super) async fn finish_from_spool(self) -> Result<(), TaskError> {
+    pub(super) async fn finish_from_spool(self) -> Result<Option<Facts>, TaskError> {
         match self {
-            Self::Local(..) => self.finish().await.map(drop),
-            Self::Remote(transfer) => Ok(transfer.finish_from_spool().await.map(drop)?),
+            Self::Local(..) => self.finish().await,
+            Self::Remote(transfer) => Ok(transfer.finish_from_spool().await?.facts),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Lane {
     pub(super) shared: Arc<Shared>,
     pub(super) source: End,
     pub(super) destination: End,
-    /// The file that a root was found to be last.
+    /// The root that this lane has looked at last, if it is a file.
     found: Option<Found>,
     events: mpsc::UnboundedSender<(usize, Event)>,
 }

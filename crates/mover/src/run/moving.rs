@@ -28,7 +28,7 @@ pub(super) struct Mover<'a> {
     pub(super) destination: &'a mut End,
     /// Counts what has moved, also if the move fails.
     pub(super) moved_bytes: &'a mut u64,
-    /// Bytes move: where they go to a server, it has said that the upload begins.
+    /// A server has said that a part is gone on with.
     pub(super) has_begun: bool,
     /// What the source was found to have just now.
     pub(super) found: Option<Entry>,
@@ -166,20 +166,20 @@ impl Mover<'_> {
         if known.is_some() {
             end(Some(journal), &names.part).await;
         }
-        let begun = Begun {
+        let new = NewPart {
             journal: journal.clone(),
             origin,
         };
         if let End::Remote(_) = self.destination {
-            // The server empties the part when it begins to take the file.
+            // That what is there has gone shows when the upload begins.
             return Ok(Overlap {
-                begun: Some(begun),
+                new: Some(new),
                 ..Overlap::default()
             });
         }
         self.destination.remove(&names.part).await?;
         if self.destination.look_for_file(&names.part).await?.is_none() {
-            begun.note(names).await;
+            new.note(names).await;
         }
         Ok(Overlap::default())
     }
@@ -203,7 +203,7 @@ impl Mover<'_> {
             Ok(bytes) => Ok(Overlap {
                 length,
                 bytes,
-                begun: None,
+                new: None,
             }),
             // Some servers take files and give none.
             Err(TaskError::Server(ServerError::Refused { .. })) => Ok(Overlap::default()),
@@ -246,8 +246,14 @@ impl Mover<'_> {
                 return Err(TaskError::Overlap);
             }
         }
-        let mut writer = self.destination.write(&names.part, overlap.length).await?;
-        let mut begun = overlap.begun.as_ref();
+        let mut new = overlap.new.as_ref();
+        let (offset, clears) = (overlap.length, new.is_some());
+        let mut writer = self.destination.write(&names.part, offset, clears).await?;
+        if offset > 0 {
+            // Where the server refuses this, what is there must not have been touched.
+            writer.begun().await?;
+            self.has_begun = true;
+        }
         let mut bytes = vec![0; self.shared.progress.step_bytes()];
         let (mut length, mut synced_bytes) = (overlap.length, overlap.length);
         loop {
@@ -258,12 +264,12 @@ impl Mover<'_> {
             writer.write(&bytes[..count]).await?;
             length += count as u64;
             *self.moved_bytes += count as u64;
-            self.has_begun = writer.has_begun();
             self.shared.progress.moved(count).await;
-            if self.has_begun
-                && let Some(begun) = begun.take()
+            if writer.has_begun()
+                && let Some(new) = new.take()
+                && writer.is_on_clear_ground().await?
             {
-                begun.note(names).await;
+                new.note(names).await;
             }
             if length - synced_bytes >= SYNC_BYTES
                 && let (Some(journal), Some(origin)) = (journal, facts.origin())
@@ -280,6 +286,13 @@ impl Mover<'_> {
         let ended = reader.finish().await?;
         if !ended.is_sure && facts.size_bytes != Some(length) {
             return Err(ServerError::Cut.into());
+        }
+        if let Some(new) = new
+            && writer.end().await?
+            && writer.is_on_clear_ground().await?
+        {
+            // All bytes were under way before the server began to take them, which may last.
+            new.note(names).await;
         }
         Ok(Copied {
             bytes: length,
@@ -419,17 +432,17 @@ impl Facts {
 struct Overlap {
     length: u64,
     bytes: Vec<u8>,
-    /// Of a part that begins anew: to be noted once the server takes the file.
-    begun: Option<Begun>,
+    /// Of a part that begins anew.
+    new: Option<NewPart>,
 }
 
-/// What the journal is to know of a part.
-struct Begun {
+/// What the journal is told of a part that begins anew, once nothing is left of an older one.
+struct NewPart {
     journal: Arc<Journal>,
     origin: Origin,
 }
 
-impl Begun {
+impl NewPart {
     async fn note(&self, names: &Names) {
         let part = Part::new(self.origin, disk::boot());
         note(&self.journal, &names.part, part).await;

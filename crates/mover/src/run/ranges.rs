@@ -1,10 +1,13 @@
 //! Ranges of large files that lanes fetch side by side.
 //!
 //! One connection may be many times slower than its neighbour: under CUBIC, one that begins while another fills the path
-//! takes ten seconds and more to come to its share. So a lane that has fetched its own piece takes half of what is left of
-//! another one's.
+//! takes ten seconds and more to come to its share. So a lane that has fetched its own piece takes from the largest rest of
+//! another one, by how fast the two have been: both are to end at the same time.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use crate::plan::Piece;
 
@@ -27,6 +30,13 @@ struct Running {
     range: Piece,
     /// What is in front of this byte has been read, or is about to be.
     at: u64,
+    begun: Instant,
+}
+
+/// How fast a lane fetches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    bytes_per_s: f64,
 }
 
 /// A range that a lane fetches. It ends earlier once another lane has taken the rest.
@@ -41,8 +51,8 @@ pub(super) struct Range<'a> {
 
 impl Ranges {
     /// A lane begins with a range of its own piece.
-    pub(super) fn begin(&self, part: &[u8], range: Piece) -> Range<'_> {
-        let id = self.state().run(part, range);
+    pub(super) fn begin(&self, part: &[u8], range: Piece, now: Instant) -> Range<'_> {
+        let id = self.state().run(part, range, now);
         Range {
             ranges: self,
             id,
@@ -51,15 +61,15 @@ impl Ranges {
         }
     }
 
-    /// What a lane fetches that has nothing left of its own piece: what another one has given up, or half of the largest
-    /// rest, if that half has `least_bytes`.
-    pub(super) fn take(&self, part: &[u8], least_bytes: u64) -> Option<Range<'_>> {
+    /// What a lane fetches that has nothing left of its own piece: what another one has given up, or the end of the rest that
+    /// would take longest. Without a pace it takes half of that.
+    pub(super) fn take(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Range<'_>> {
         let mut state = self.state();
         let range = match state.left.iter().position(|(of, _)| of == part) {
             Some(at) => state.left.swap_remove(at).1,
-            None => state.halve(part, least_bytes)?,
+            None => state.split(part, pace, now)?,
         };
-        let id = state.run(part, range);
+        let id = state.run(part, range, now);
         drop(state);
         Some(Range {
             ranges: self,
@@ -89,33 +99,73 @@ impl Ranges {
 }
 
 impl State {
-    fn run(&mut self, part: &[u8], range: Piece) -> u64 {
+    fn run(&mut self, part: &[u8], range: Piece, now: Instant) -> u64 {
         self.begun += 1;
         self.running.push(Running {
             id: self.begun,
             part: part.to_vec(),
             range,
             at: range.begin,
+            begun: now,
         });
         self.begun
     }
 
-    /// Takes the second half of the largest rest from the lane that has it.
-    fn halve(&mut self, part: &[u8], least_bytes: u64) -> Option<Piece> {
+    /// Takes the end of the rest that would take longest from the lane that has it.
+    fn split(&mut self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Piece> {
         let running = self.running.iter_mut().filter(|it| it.part == part);
-        let largest = running.max_by_key(|it| it.range.end - it.at)?;
-        let half = (largest.range.end - largest.at) / 2;
-        if half < least_bytes.max(1) {
+        let last = running.max_by(|a, b| a.rest_s(now).total_cmp(&b.rest_s(now)))?;
+        let share = pace.map_or(0.5, |it| it.share_beside(last.pace(now)));
+        let taken = (last.rest_bytes() as f64 * share).round() as u64;
+        if last.rest_s(now) < REST_LEAST_S || taken < TAKEN_LEAST_BYTES {
             return None;
         }
-        let end = largest.range.end;
-        largest.range.end -= half;
+        let end = last.range.end;
+        last.range.end -= taken;
         Some(Piece {
-            begin: end - half,
+            begin: end - taken,
             end,
         })
     }
 }
+
+impl Running {
+    fn pace(&self, now: Instant) -> Pace {
+        Pace::of(self.at - self.range.begin, self.begun, now)
+    }
+
+    fn rest_bytes(&self) -> u64 {
+        self.range.end - self.at
+    }
+
+    fn rest_s(&self, now: Instant) -> f64 {
+        self.rest_bytes() as f64 / self.pace(now).bytes_per_s.max(1.0)
+    }
+}
+
+impl Pace {
+    /// That of a lane which has fetched so many bytes since `begun`.
+    pub(super) fn of(bytes: u64, begun: Instant, now: Instant) -> Self {
+        let seconds = now.saturating_duration_since(begun).as_secs_f64();
+        Self {
+            bytes_per_s: bytes as f64 / seconds.max(1e-3),
+        }
+    }
+
+    /// The share of common work that ends both lanes at the same time.
+    fn share_beside(self, other: Self) -> f64 {
+        let both = self.bytes_per_s + other.bytes_per_s;
+        (self.bytes_per_s / both.max(1.0)).clamp(1.0 - SHARE_MAX, SHARE_MAX)
+    }
+}
+
+/// What ends sooner is left to its lane: to begin with a range takes several round trips.
+const REST_LEAST_S: f64 = 2.0;
+
+const TAKEN_LEAST_BYTES: u64 = 1 << 20;
+
+/// The other lane goes on, too: it may have begun a moment ago.
+const SHARE_MAX: f64 = 15.0 / 16.0;
 
 impl Range<'_> {
     /// Where the range begins and, for now, ends.
@@ -161,6 +211,8 @@ impl Drop for Range<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const PART: &[u8] = b"film.part";
@@ -169,53 +221,76 @@ mod tests {
         Piece { begin, end }
     }
 
-    #[test]
-    fn half_of_the_largest_rest_is_taken() {
-        let ranges = Ranges::default();
-        let small = ranges.begin(PART, piece(0, 100));
-        let large = ranges.begin(PART, piece(100, 300));
-        let _other = ranges.begin(b"other.part", piece(0, 9000));
-        assert_eq!(small.room(0, 10), 10);
-        assert_eq!(large.room(100, 40), 40);
-        let taken = ranges.take(PART, 8).expect("there is enough");
-        assert_eq!(taken.now(), piece(220, 300));
-        assert_eq!(large.now(), piece(100, 220));
-        assert_eq!(large.room(140, 1000), 80, "up to what was taken");
-        assert_eq!(large.room(220, 1000), 0);
+    const MIB: u64 = 1 << 20;
+
+    fn after(begun: Instant, seconds: u64) -> Instant {
+        begun + Duration::from_secs(seconds)
     }
 
     #[test]
-    fn what_is_about_to_be_read_is_not_taken() {
-        let ranges = Ranges::default();
-        let own = ranges.begin(PART, piece(0, 100));
-        assert_eq!(own.room(0, 90), 90);
-        assert!(ranges.take(PART, 6).is_none(), "10 bytes are left");
-        assert_eq!(
-            ranges.take(PART, 5).expect("two halves").now(),
-            piece(95, 100)
-        );
+    fn half_of_the_longest_rest_is_taken_by_a_lane_without_a_pace() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        let fast = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        let slow = ranges.begin(PART, piece(100 * MIB, 140 * MIB), begun);
+        let _other = ranges.begin(b"other.part", piece(0, 9000 * MIB), begun);
+        assert_eq!(fast.room(0, 50 << 20), 50 << 20);
+        assert_eq!(slow.room(100 * MIB, 4 << 20), 4 << 20);
+        let taken = ranges.take(PART, None, now).expect("there is enough");
+        assert_eq!(taken.now(), piece(122 * MIB, 140 * MIB));
+        assert_eq!(slow.now(), piece(100 * MIB, 122 * MIB));
+        assert_eq!(slow.room(104 * MIB, 1 << 30), 18 << 20, "up to that");
+        assert_eq!(slow.room(122 * MIB, 1 << 30), 0);
+    }
+
+    #[test]
+    fn the_rest_is_shared_by_how_fast_both_are() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        let slow = ranges.begin(PART, piece(0, 41 * MIB), begun);
+        assert_eq!(slow.room(0, 1 << 20), 1 << 20);
+        let fast = Pace::of(3 * MIB, begun, now);
+        let taken = ranges.take(PART, Some(fast), now).expect("enough");
+        assert_eq!(taken.now(), piece(11 * MIB, 41 * MIB));
+        let endless = Pace::of(u64::MAX, begun, now);
+        assert!(ranges.take(PART, Some(endless), now).is_some());
+        assert!(slow.now().end > MIB, "the slow one goes on");
+    }
+
+    #[test]
+    fn what_ends_soon_is_left_to_its_lane() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        assert_eq!(own.room(0, 90 << 20), 90 << 20);
+        assert!(ranges.take(PART, None, after(begun, 9)).is_none(), "1 s");
+        assert!(ranges.take(PART, None, after(begun, 90)).is_some(), "10 s");
     }
 
     #[test]
     fn what_a_lane_gives_up_of_another_ones_piece_is_taken_first() {
-        let ranges = Ranges::default();
-        let _own = ranges.begin(PART, piece(0, 100));
-        let mut taken = ranges.take(PART, 1).expect("there is enough");
-        taken.has_come_to(70);
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        let _own = ranges.begin(PART, piece(0, 10 * MIB), begun);
+        let mut taken = ranges.take(PART, None, now).expect("there is enough");
+        taken.has_come_to(7 * MIB);
         drop(taken);
-        assert_eq!(ranges.of(PART), [piece(0, 50), piece(70, 100)]);
-        let again = ranges.take(PART, 1).expect("it is left");
-        assert_eq!(again.now(), piece(70, 100));
+        assert_eq!(
+            ranges.of(PART),
+            [piece(0, 5 * MIB), piece(7 * MIB, 10 * MIB)]
+        );
+        let again = ranges.take(PART, None, now).expect("it is left");
+        assert_eq!(again.now(), piece(7 * MIB, 10 * MIB));
     }
 
     #[test]
     fn a_range_of_ones_own_piece_is_begun_anew_by_its_task() {
-        let ranges = Ranges::default();
-        drop(ranges.begin(PART, piece(0, 100)));
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        drop(ranges.begin(PART, piece(0, 10 * MIB), begun));
         assert_eq!(ranges.of(PART), []);
-        let own = ranges.begin(PART, piece(0, 100));
-        let mut taken = ranges.take(PART, 1).expect("there is enough");
-        taken.has_come_to(100);
+        let own = ranges.begin(PART, piece(0, 10 * MIB), begun);
+        let mut taken = ranges.take(PART, None, now).expect("there is enough");
+        taken.has_come_to(10 * MIB);
         drop((own, taken));
         assert_eq!(ranges.of(PART), [], "all is there");
     }

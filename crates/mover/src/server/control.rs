@@ -87,7 +87,7 @@ impl Control {
 
     /// Whether all commands have been answered.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.on_wire == 0 && self.unsent.is_empty() && self.out.is_empty()
+        self.client.is_at_rest()
     }
 
     /// Nobody will ask for the reply to this command.
@@ -156,7 +156,10 @@ impl Control {
             if let Some(reply) = self.arrived(sent) {
                 return Ok(reply);
             }
-            self.receive().await?;
+            if let Err(error) = self.receive().await {
+                // The reason may have come with the end.
+                return self.arrived(sent).ok_or(error);
+            }
         }
     }
 

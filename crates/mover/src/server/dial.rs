@@ -57,6 +57,20 @@ pub struct Door {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub Vec<u8>);
 
+impl Password {
+    /// What a guest says who has been given no password.
+    pub fn guest() -> Self {
+        Self(GUEST.to_vec())
+    }
+
+    fn is_guests(&self) -> bool {
+        self.0 == GUEST
+    }
+}
+
+/// Servers want an address, and look at none.
+const GUEST: &[u8] = b"longhaul@";
+
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
@@ -154,10 +168,11 @@ impl Dial {
         })
     }
 
-    /// Whether the password of an account crosses a network in the clear.
-    pub(super) fn exposes_password(&self) -> bool {
-        let is_anybody = matches!(self.user.as_str(), "anonymous" | "ftp");
-        self.server.scheme == Scheme::Ftp && !is_anybody
+    /// Whether a gateway may be given the password together with the name: it is no secret, or the way to the server has TLS.
+    pub(super) fn may_hurry_password(&self) -> bool {
+        let is_private = self.server.scheme != Scheme::Ftp
+            && matches!(&self.route, Route::Gateway(door) if door.has_tls);
+        self.password.is_guests() || is_private
     }
 
     /// Whether a gateway is in front of the server.

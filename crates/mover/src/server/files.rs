@@ -171,7 +171,7 @@ impl Session {
             (Verb::Listing, form, self.list_argument(path))
         };
         let shows_itself = verb == Verb::Listing && self.lists_hidden_by_option;
-        let transfer = self.transfer(verb, &argument, 0).await?;
+        let transfer = self.transfer(verb, &argument, 0, false).await?;
         Ok(Lister {
             transfer,
             listing: Listing::new(form),

@@ -19,16 +19,20 @@ struct Idle {
 }
 
 impl Kept {
-    /// A session that was kept, or a new one.
+    /// A session that was kept, or a new one. Those with other accounts of the server are left before: it may take so many
+    /// connections and no more.
     ///
     /// # Errors
     /// [`ServerError`] with what the server refused.
     pub async fn open(&self, dial: &Dial) -> Result<Session, ServerError> {
         self.leave_old().await;
-        while let Some(mut session) = self.take(dial) {
-            if session.is_alive().await {
+        while let Some(Idle { since, mut session }) = self.take(|it| *it == *dial) {
+            if session.is_alive(since.elapsed() > CERTAIN_MAX).await {
                 return Ok(session);
             }
+        }
+        while let Some(other) = self.take(|it| it.server == dial.server && it.route == dial.route) {
+            other.session.leave().await;
         }
         Session::open(dial).await
     }
@@ -39,6 +43,8 @@ impl Kept {
         if session.is_at_rest() {
             let since = Instant::now();
             self.idle().push_back(Idle { since, session });
+        } else {
+            session.close().await;
         }
     }
 
@@ -67,11 +73,11 @@ impl Kept {
         }
     }
 
-    /// The session with this server that was kept last.
-    fn take(&self, dial: &Dial) -> Option<Session> {
+    /// The session that was kept last of those whose log-in `is_it`.
+    fn take(&self, is_it: impl Fn(&Dial) -> bool) -> Option<Idle> {
         let mut idle = self.idle();
-        let at = idle.iter().rposition(|it| *it.session.dial == *dial)?;
-        idle.remove(at).map(|it| it.session)
+        let at = idle.iter().rposition(|it| is_it(&it.session.dial))?;
+        idle.remove(at)
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
@@ -85,7 +91,10 @@ impl fmt::Debug for Kept {
     }
 }
 
-/// Less than any server waits for a command.
+/// After so long without work it is not taken for granted that the server has not left.
+const CERTAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Less than the usual patience of servers, which is minutes.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// Most sessions that are kept.

@@ -61,8 +61,8 @@ impl Session {
     /// # Errors
     /// [`ServerError`] if a path cannot be sent, the connection is lost, or the server does not say where it is.
     pub async fn look(&mut self, paths: &[&[u8]]) -> Result<Vec<Option<Entry>>, ServerError> {
-        let mut found = Vec::new();
         if !self.control.pipelines() {
+            let mut found = Vec::new();
             for path in paths {
                 found.push(match self.is_directory(path).await? {
                     true => Some(entry(Kind::Directory, Facts::default())),
@@ -72,14 +72,15 @@ impl Session {
             return Ok(found);
         }
         let home = self.home().await?;
-        let mut asked = Vec::new();
+        let (mut asked, mut found) = (Vec::new(), Vec::new());
         for path in paths {
             asked.push(self.ask_look(path, &home)?);
         }
         for look in asked {
-            found.push(self.seen(look).await?);
+            found.push(self.seen(look).await);
         }
-        Ok(found)
+        // Not before all have been answered: each leads away and back.
+        found.into_iter().collect()
     }
 
     fn ask_look(&mut self, path: &[u8], home: &[u8]) -> Result<Look, ServerError> {

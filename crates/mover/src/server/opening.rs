@@ -28,7 +28,7 @@ struct Extras {
 impl Session {
     /// Logs in, and settles what holds for all transfers.
     pub(super) async fn begin(&mut self) -> Result<(), ServerError> {
-        match self.keeps_commands() {
+        match self.takes_any_ahead() {
             true => self.begin_at_once().await,
             false => self.begin_by_steps().await,
         }
@@ -50,7 +50,7 @@ impl Session {
     async fn begin_at_once(&mut self) -> Result<(), ServerError> {
         let user = self.control.send("USER", &self.dial.logon())?;
         let mut answered = None;
-        if self.dial.exposes_password() {
+        if !self.dial.may_hurry_password() {
             // A server that insists on TLS refuses the name, and the password has not been sent in the clear.
             let reply = self.control.last(user).await?;
             if reply.class() != Class::Intermediate {
@@ -64,7 +64,8 @@ impl Session {
             false => None,
         };
         let settings = self.ask_settings()?;
-        let extras = self.ask_extras(true, true)?;
+        // Whether UTF-8 has to be asked for is not known yet.
+        let extras = self.ask_extras(false, true)?;
         let mut reply = match answered {
             Some(reply) => reply,
             None => self.control.last(user).await?,
@@ -76,6 +77,10 @@ impl Session {
         }
         let_in(reply)?;
         self.settled(settings).await?;
+        if self.features.utf8 {
+            let utf8 = self.control.send("OPTS", b"UTF8 ON")?;
+            self.control.disregard(utf8);
+        }
         self.told(extras).await
     }
 
@@ -117,8 +122,8 @@ impl Session {
             true => Some(control.send("STAT", b"")?),
             false => None,
         };
-        // Others are asked when it is needed: it costs a round trip.
-        let home = match control.pipelines() {
+        // By itself it would cost a round trip, so it is asked when it is needed.
+        let home = match control.pipelines() && (utf8.is_some() || status.is_some()) {
             true => Some(control.send("PWD", b"")?),
             false => None,
         };

@@ -30,6 +30,8 @@ pub struct Session {
     pub(super) has_met: bool,
     /// A transfer has begun, and the server has not said how it ended.
     pub(super) is_moving: bool,
+    /// What has been asked in front of an upload: that the old file be removed, and what is left of it.
+    pub(super) in_front: Option<(Sent, [Sent; 2])>,
     /// What has been asked behind a transfer: the facts of its file.
     pub(super) behind: Option<[Sent; 2]>,
     /// The server ends data under TLS as TLS wants it.
@@ -102,6 +104,7 @@ impl Session {
             data_is_plain: true,
             has_met: false,
             is_moving: false,
+            in_front: None,
             behind: None,
             says_goodbye: false,
             home: None,
@@ -136,15 +139,20 @@ impl Session {
         self.is_usable() && self.control.is_at_rest()
     }
 
-    /// Whether the server has not ended the connection.
-    pub(super) async fn is_alive(&mut self) -> bool {
-        let ended = timeout(Duration::ZERO, self.control.until_lost()).await;
-        ended.is_err()
+    /// Whether the server has not ended the connection, as far as is known here or, with `asks`, at the server.
+    pub(super) async fn is_alive(&mut self, asks: bool) -> bool {
+        match asks {
+            true => self.control.ask("NOOP", b"").await.is_ok(),
+            false => {
+                let ended = timeout(Duration::ZERO, self.control.until_lost()).await;
+                ended.is_err()
+            }
+        }
     }
 
     /// Whether commands may be sent behind any others, a log-in or a running transfer among them: a gateway keeps them until
     /// their turn.
-    pub(super) fn keeps_commands(&self) -> bool {
+    pub(super) fn takes_any_ahead(&self) -> bool {
         self.is_sequential && self.dial.is_behind_gateway()
     }
 
@@ -163,6 +171,14 @@ impl Session {
         // The server may have gone before.
         if self.control.send("QUIT", b"").is_ok() {
             let _ = self.control.flush().await;
+        }
+    }
+
+    /// Says goodbye, and waits until the server has room for another connection.
+    pub(super) async fn leave(mut self) {
+        if self.control.send("QUIT", b"").is_ok() && self.control.flush().await.is_ok() {
+            // A server that does not go keeps its room.
+            let _ = timeout(LEAVE_PATIENCE, self.control.until_lost()).await;
         }
     }
 
@@ -191,3 +207,6 @@ async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
         Err(ServerError::Full(reply))
     }
 }
+
+/// How long a server takes to end a connection, at most.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);

@@ -29,6 +29,8 @@ pub struct Transfer<'a> {
     session: &'a mut Session,
     verb: Verb,
     leg: Leg,
+    /// Our end of the data has been said.
+    has_ended: bool,
     sent: Sent,
     replies: Replies,
 }
@@ -52,7 +54,8 @@ pub struct Ended {
 }
 
 impl Session {
-    /// Begins a transfer, `offset_bytes` from the beginning of the file: the data connection is open afterwards.
+    /// Begins a transfer, `offset_bytes` from the beginning of the file: the data connection is open afterwards. What an upload
+    /// with `clears` would replace is removed in front of it.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, the server refused, or no data connection came about.
@@ -61,9 +64,15 @@ impl Session {
         verb: Verb,
         argument: &[u8],
         offset_bytes: u64,
+        clears: bool,
     ) -> Result<Transfer<'_>, ServerError> {
         // An earlier transfer has failed, and nobody wants to know.
-        for sent in self.behind.take().into_iter().flatten() {
+        let in_front = self
+            .in_front
+            .take()
+            .map(|(gone, left)| [gone, left[0], left[1]]);
+        let unanswered = in_front.into_iter().flatten();
+        for sent in unanswered.chain(self.behind.take().into_iter().flatten()) {
             self.control.disregard(sent);
         }
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
@@ -79,10 +88,10 @@ impl Session {
                     return Err(rest.refused(reply));
                 }
             }
-            (Ok(meeting), self.command(verb, argument)?)
+            (Ok(meeting), self.command(verb, argument, clears)?)
         } else {
             let asked = self.ask_for_data().await?;
-            let sent = self.command(verb, argument)?;
+            let sent = self.command(verb, argument, clears)?;
             self.is_moving = true;
             let reply = self.control.last(asked.sent()).await?;
             (self.meeting(asked, reply), sent)
@@ -99,6 +108,7 @@ impl Session {
                     session: self,
                     verb,
                     leg,
+                    has_ended: false,
                     sent,
                     replies,
                 })
@@ -108,9 +118,13 @@ impl Session {
     }
 
     /// Puts the command among those to be sent and, where it moves a file, what is asked of that behind it.
-    fn command(&mut self, verb: Verb, argument: &[u8]) -> Result<Sent, ServerError> {
+    fn command(&mut self, verb: Verb, argument: &[u8], clears: bool) -> Result<Sent, ServerError> {
+        if clears {
+            let gone = self.control.send("DELE", argument)?;
+            self.in_front = Some((gone, self.ask_facts(argument)?));
+        }
         let sent = self.control.send(verb.name(), argument)?;
-        if self.keeps_commands() && matches!(verb, Verb::Retrieve | Verb::Store) {
+        if self.takes_any_ahead() && matches!(verb, Verb::Retrieve | Verb::Store) {
             self.behind = Some(self.ask_facts(argument)?);
         }
         Ok(sent)
@@ -186,6 +200,56 @@ impl Transfer<'_> {
     /// Whether the server has said that the transfer begins.
     pub fn has_begun(&self) -> bool {
         self.replies.has_begun
+    }
+
+    /// Whether the server had nothing left of what the upload replaces. It has said so once it has said that the upload begins.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the connection is lost.
+    pub async fn is_on_clear_ground(&mut self) -> Result<bool, ServerError> {
+        let Some((gone, left)) = self.session.in_front.take() else {
+            return Ok(false);
+        };
+        self.session.control.last(gone).await?;
+        Ok(self.session.answered(left).await?.entry().is_none())
+    }
+
+    /// Ends the data of an upload, and waits for the server's first word. Returns whether that is that the upload begins.
+    ///
+    /// # Errors
+    /// [`ServerError`] with what the server says, or if it says nothing.
+    pub async fn end(&mut self) -> Result<bool, ServerError> {
+        self.end_data().await?;
+        if !self.replies.has_begun {
+            let patience = self.session.dial.patience.max(STORED_PATIENCE);
+            let (session, sent) = (&mut *self.session, self.sent);
+            let first = timeout(patience, session.control.next_reply(sent)).await;
+            let reply = first.unwrap_or(Err(ServerError::Stalled(patience)))?;
+            match reply.class() {
+                Class::Preliminary => self.replies.has_begun = true,
+                _ => self.replies.early = Some(reply),
+            }
+        }
+        Ok(self.replies.has_begun)
+    }
+
+    async fn end_data(&mut self) -> Result<(), ServerError> {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        let stall_max = self.session.dial.stall_max;
+        let ended = match timeout(stall_max, self.leg.shutdown()).await {
+            Ok(result) => result.map_err(ServerError::Data),
+            Err(_) => Err(ServerError::Stalled(stall_max)),
+        };
+        // Who reads has all by now. A server that has read all may close first, too.
+        if let Err(error) = ended
+            && self.verb == Verb::Store
+            && !matches!(&error, ServerError::Data(it) if it.kind() == io::ErrorKind::NotConnected)
+        {
+            self.explained(Err::<(), _>(error)).await?;
+        }
+        Ok(())
     }
 
     /// Reads data; 0 at its end.
@@ -299,19 +363,8 @@ impl Transfer<'_> {
     }
 
     async fn finish_within(mut self, patience: Duration) -> Result<Ended, ServerError> {
-        let stall_max = self.session.dial.stall_max;
-        let ended = match timeout(stall_max, self.leg.shutdown()).await {
-            Ok(result) => result.map_err(ServerError::Data),
-            Err(_) => Err(ServerError::Stalled(stall_max)),
-        };
-        // Who reads has all by now. A server that has read all may close first, too.
+        self.end_data().await?;
         let is_upload = self.verb == Verb::Store;
-        if let Err(error) = ended
-            && is_upload
-            && !matches!(&error, ServerError::Data(it) if it.kind() == io::ErrorKind::NotConnected)
-        {
-            self.explained(Err::<(), _>(error)).await?;
-        }
         let Self {
             session,
             mut leg,

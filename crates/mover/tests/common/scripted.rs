@@ -43,8 +43,30 @@ pub(crate) struct Manners {
     pub(crate) slows_second_download: Duration,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
+    /// What becomes of a file that an upload would replace.
+    pub(crate) overwrites: Overwrites,
+    /// It says late that an upload begins, and takes bytes before.
+    pub(crate) begins_late: bool,
+    /// Takes so many connections at a time.
+    pub(crate) connections_max: Option<usize>,
+    /// Says this to a password, and ends the connection.
+    pub(crate) refuses_password: Option<&'static str>,
     /// It is a front door, by its greeting and by how it is reached.
     pub(crate) is_gateway: bool,
+}
+
+/// What becomes of a file that an upload would replace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Overwrites {
+    /// It is emptied when the upload begins.
+    #[default]
+    AtOnce,
+    /// It is replaced when the upload has ended well.
+    AtEnd,
+    /// It stays, and the new one has another name.
+    Aside,
+    /// It stays, and the upload is refused.
+    Never,
 }
 
 /// A server in memory.
@@ -66,6 +88,8 @@ pub(crate) struct State {
     /// Transfers behind which another one was commanded already.
     pub(crate) ahead: usize,
     pub(crate) connections: usize,
+    /// Connections that have not ended.
+    pub(crate) open: usize,
     pub(crate) downloads: usize,
     /// So many of the next uploads are refused.
     pub(crate) refuses_uploads: usize,
@@ -87,7 +111,10 @@ impl Scripted {
             for client in listener.incoming() {
                 let (state, manners) = (state.clone(), manners.clone());
                 let client = client.expect("a connection");
-                thread::spawn(move || Connection::serve(client, state, manners));
+                thread::spawn(move || {
+                    Connection::serve(client, state.clone(), manners);
+                    state.lock().expect("whole").open -= 1;
+                });
             }
         });
         server
@@ -144,11 +171,18 @@ struct Connection {
     active: Option<SocketAddr>,
     rest: usize,
     from: Option<String>,
+    /// Nothing more had come when the last command was answered.
+    client_waits: bool,
 }
 
 impl Connection {
     fn serve(client: TcpStream, state: Arc<Mutex<State>>, manners: Manners) {
-        state.lock().expect("whole").connections += 1;
+        let open = {
+            let mut state = state.lock().expect("whole");
+            state.connections += 1;
+            state.open += 1;
+            state.open
+        };
         let mut connection = Self {
             control: BufReader::new(client),
             state,
@@ -157,7 +191,15 @@ impl Connection {
             active: None,
             rest: 0,
             from: None,
+            client_waits: false,
         };
+        if connection
+            .manners
+            .connections_max
+            .is_some_and(|it| open > it)
+        {
+            return connection.say("421 too many connections");
+        }
         connection.say(match connection.manners.is_gateway {
             true => "220 Longhaul gateway: who to where?",
             false => "220 (vsFTPd 3.0.3)",
@@ -180,22 +222,25 @@ impl Connection {
 
     /// Where the client waits for answers, the commands that it sends next are a batch.
     fn await_batch(&mut self) {
-        if !self.manners.is_gateway || !self.control.buffer().is_empty() {
-            return;
-        }
-        let client = self.control.get_ref();
-        client.set_nonblocking(true).expect("a socket");
-        let waits = client.peek(&mut [0]).is_err();
-        client.set_nonblocking(false).expect("a socket");
-        if waits {
+        if self.client_waits {
             // The client may have gone.
-            let _ = client.peek(&mut [0]);
+            let _ = self.control.get_ref().peek(&mut [0]);
             thread::sleep(BATCH_GAP);
             self.state().batches.push(Vec::new());
         }
     }
 
+    fn has_nothing_more(&self) -> bool {
+        let client = self.control.get_ref();
+        client.set_nonblocking(true).expect("a socket");
+        let is_empty = client.peek(&mut [0]).is_err();
+        client.set_nonblocking(false).expect("a socket");
+        is_empty && self.control.buffer().is_empty()
+    }
+
     fn say(&mut self, line: &str) {
+        let is_final = !line.starts_with('1');
+        self.client_waits = self.manners.is_gateway && is_final && self.has_nothing_more();
         // The client may have gone.
         let _ = self
             .control
@@ -226,6 +271,10 @@ impl Connection {
         }
         match verb {
             "USER" => self.say("331 password"),
+            "PASS" if self.manners.refuses_password.is_some() => {
+                self.say(self.manners.refuses_password.expect("it is some"));
+                return false;
+            }
             "PASS" => {
                 self.say("230 in");
                 return !self.manners.leaves_at_once;
@@ -349,12 +398,20 @@ impl Connection {
     }
 
     fn data(&mut self) -> TcpStream {
-        self.say("150 here it comes");
-        match (self.passive.take(), self.active.take()) {
+        let begins_late = self.manners.begins_late;
+        if !begins_late {
+            self.say("150 here it comes");
+        }
+        let data = match (self.passive.take(), self.active.take()) {
             (Some(listener), _) => listener.accept().expect("the client connects").0,
             (_, Some(at)) => TcpStream::connect(at).expect("the client listens"),
             _ => panic!("no port was asked for: RFC 959 would have us connect to the client's own"),
+        };
+        if begins_late {
+            thread::sleep(Duration::from_millis(100));
+            self.say("150 here it comes");
         }
+        data
     }
 
     fn note_ahead(&mut self) {
@@ -375,6 +432,13 @@ impl Connection {
             // From a distance: the client has sent bytes before it knows.
             thread::sleep(Duration::from_millis(50));
             return self.say("451 append is off");
+        }
+        let is_there = self.state().files.contains_key(&path);
+        let mut path = path;
+        match self.manners.overwrites {
+            Overwrites::Never if rest == 0 && is_there => return self.say("550 it is there"),
+            Overwrites::Aside if rest == 0 && is_there => path.push_str(".1"),
+            _ => {}
         }
         let mut data = self.data();
         let mut content = match rest {
@@ -402,9 +466,10 @@ impl Connection {
         let mut taken = (&data).take(breaks_after.unwrap_or(usize::MAX) as u64);
         let is_whole = taken.read_to_end(&mut content).is_ok() && breaks_after.is_none();
         drop(data);
-        self.state()
-            .files
-            .insert(path, (content, "20200101000000".to_owned()));
+        if is_whole || rest > 0 || self.manners.overwrites != Overwrites::AtEnd {
+            let file = (content, "20200101000000".to_owned());
+            self.state().files.insert(path, file);
+        }
         self.note_ahead();
         // As Pure-FTPd has it, and ProFTPD.
         self.say(if is_whole { "226 done" } else { "451 broken" });

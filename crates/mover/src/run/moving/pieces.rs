@@ -21,7 +21,7 @@ use crate::{
     journal::{Journal, Origin},
     names::{local, shown},
     plan::{File, Outcome, Piece},
-    run::ranges::Range,
+    run::ranges::{Pace, Range},
 };
 
 impl Mover<'_> {
@@ -99,29 +99,34 @@ impl Mover<'_> {
         // Other lanes may have taken a part of it at an earlier attempt.
         let done = done.into_iter().chain(ranges.of(&names.part));
         let there: Vec<Piece> = done.filter(within).chain(outside).collect();
+        let mut pace = None;
         for gap in Piece::missing(origin.size_bytes, &there, 1, u64::MAX) {
-            let range = ranges.begin(&names.part, gap);
-            self.fetch_range((&names, &journal), &mut part, origin, range)
-                .await?;
+            let range = ranges.begin(&names.part, gap, Instant::now());
+            pace = Some(
+                self.fetch_range((&names, &journal), &mut part, origin, range)
+                    .await?,
+            );
         }
-        while let Some(range) = ranges.take(&names.part, PIECE_LEAST_BYTES) {
-            self.fetch_range((&names, &journal), &mut part, origin, range)
-                .await?;
+        while let Some(range) = ranges.take(&names.part, pace, Instant::now()) {
+            pace = Some(
+                self.fetch_range((&names, &journal), &mut part, origin, range)
+                    .await?,
+            );
         }
         Ok(())
     }
 
-    /// Fetches a range, and notes what has come of it.
+    /// Fetches a range, and notes what has come of it. Returns how fast that was.
     async fn fetch_range(
         &mut self,
         (names, journal): (&Names, &Arc<Journal>),
         part: &mut OpenFile,
         origin: Origin,
         mut range: Range<'_>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<Pace, TaskError> {
         let what = || format!("writing {}", shown(&local(&names.part)));
         let begin = range.now().begin;
-        let mut at = begin;
+        let (mut at, begun) = (begin, Instant::now());
         let fetched = self.fetch(names, part, origin, &range, &mut at).await;
         if let Err(error @ TaskError::Disk { .. }) = fetched {
             // Nobody knows how much the disk has taken.
@@ -132,7 +137,7 @@ impl Mover<'_> {
         part.sync_data().await.map_err(TaskError::disk(what()))?;
         note(journal, &names.part, Piece { begin, end: at }).await;
         range.has_come_to(at);
-        fetched
+        fetched.map(|()| Pace::of(at - begin, begun, Instant::now()))
     }
 
     /// All pieces are there: compares, and gives the file its name.

@@ -3,9 +3,13 @@
 use ftp::spool::SpoolAnswer;
 
 use super::{
-    Begun, Copied, End, Facts, Mover, Names, Overlap, ServerError, TaskError, read_exactly,
+    Copied, End, Facts, Mover, Names, NewPart, Overlap, ServerError, TaskError, read_exactly,
 };
-use crate::{job::RESUME_LEAST, server::Spooled, sharing::Share};
+use crate::{
+    job::RESUME_LEAST,
+    server::{self, Spooled},
+    sharing::Share,
+};
 
 impl Mover<'_> {
     /// Copies what the part lacks by a spool at the gateway. Returns the size of the file; `None` where it has no spool.
@@ -35,14 +39,15 @@ impl Mover<'_> {
             Spooled::Yes(answer) => {
                 let size_bytes = origin.size_bytes;
                 let ends = (overlap.length, size_bytes);
-                self.upload_by_spool(names, ends, overlap.begun.as_ref(), &share, answer)
+                let there = self
+                    .upload_by_spool(names, ends, overlap.new.as_ref(), &share, answer)
                     .await?;
                 share.done();
                 Ok(Some(Copied {
                     bytes: size_bytes,
                     is_spooled: true,
                     source_now: None,
-                    there: None,
+                    there,
                 }))
             }
             Spooled::No => Ok(None),
@@ -72,23 +77,26 @@ impl Mover<'_> {
         &mut self,
         names: &Names,
         (begin, end): (u64, u64),
-        begun: Option<&Begun>,
+        new: Option<&NewPart>,
         share: &Share<'_>,
         answer: SpoolAnswer,
-    ) -> Result<(), TaskError> {
+    ) -> Result<Option<server::Facts>, TaskError> {
         let progress = &self.shared.progress;
-        let mut writer = self.destination.write(&names.part, begin).await?;
+        let clears = new.is_some();
+        let mut writer = self.destination.write(&names.part, begin, clears).await?;
         // One whose server is not there yet would keep the bytes from the others.
         writer.begun().await?;
         self.has_begun = true;
-        if let Some(begun) = begun {
-            begun.note(names).await;
+        if let Some(new) = new
+            && writer.is_on_clear_ground().await?
+        {
+            new.note(names).await;
         }
         let Some(fill) = share.claim(answer) else {
-            writer.finish_from_spool().await?;
+            let there = writer.finish_from_spool().await?;
             *self.moved_bytes += end - begin;
             progress.arrived(end - begin);
-            return Ok(());
+            return Ok(there);
         };
         let mut at = answer.have_bytes;
         let mut reader = self.source.read(&names.source, at).await?;
@@ -114,8 +122,8 @@ impl Mover<'_> {
                 false => ServerError::Cut.into(),
             });
         }
-        writer.finish_from_spool().await?;
+        let there = writer.finish_from_spool().await?;
         fill.done();
-        Ok(())
+        Ok(there)
     }
 }
