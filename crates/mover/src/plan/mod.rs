@@ -23,7 +23,10 @@ mod tests;
 mod tree;
 mod version;
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use self::{
     above::Above,
@@ -63,6 +66,9 @@ pub struct Planner {
     is_given_up: bool,
     /// The destination did not list a directory, which has been told.
     is_unknown_told: bool,
+    /// Until then, pieces wait for lanes that connect: those that begin together come to like shares, and one that begins
+    /// when another fills the path may take many seconds to come to its own.
+    muster_until: Option<Instant>,
 }
 
 /// A task that a lane has.
@@ -93,6 +99,7 @@ impl Planner {
             tally: Tally::default(),
             is_given_up: false,
             is_unknown_told: false,
+            muster_until: None,
         }
     }
 
@@ -157,15 +164,29 @@ impl Planner {
         if self.queue.waiting() == 0 {
             return None;
         }
+        if self.muster_until.is_some_and(|it| now < it) {
+            if let Some(opening) = self.open(now) {
+                return Some(opening);
+            }
+            if self.lanes.is_any_opening() {
+                return None;
+            }
+        }
+        self.muster_until = None;
         if let Some(lane) = self.lanes.idle() {
             return self.give(lane);
         }
-        if let Some(lane) = self.lanes.next_to_open(self.queue.waiting(), now) {
-            self.lanes.opening(lane);
-            return Some(Action::Open { lane });
+        if let Some(opening) = self.open(now) {
+            return Some(opening);
         }
         let lane = self.lanes.with_room(|it| it.queued.task.is_quick())?;
         self.give(lane)
+    }
+
+    fn open(&mut self, now: Instant) -> Option<Action> {
+        let lane = self.lanes.next_to_open(self.queue.waiting(), now)?;
+        self.lanes.opening(lane);
+        Some(Action::Open { lane })
     }
 
     /// Gives the next task to a lane.
@@ -183,8 +204,11 @@ impl Planner {
     /// When [`poll`](Self::poll) has something to do without an event.
     pub fn due(&self) -> Option<Instant> {
         let delayed = self.queue.due();
-        let opening = self.lanes.due().filter(|_| self.queue.waiting() > 0);
-        delayed.into_iter().chain(opening).min()
+        let is_waiting = self.queue.waiting() > 0;
+        let opening = self.lanes.due().filter(|_| is_waiting);
+        let muster = self.muster_until.filter(|_| is_waiting);
+        let times = [delayed, opening, muster];
+        times.into_iter().flatten().min()
     }
 
     /// Whether nothing is left to do.
@@ -341,7 +365,7 @@ impl Planner {
                 self.note(&file, Result::Moved(version, proof));
                 self.remove_source(file, version);
             }
-            (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces),
+            (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces, now),
             (Task::MovePiece(file, _), Outcome::Arrived) => {
                 if self.pieces.arrived(&file) {
                     self.queue.push(Queued::new(Task::Join(file)));
@@ -360,11 +384,12 @@ impl Planner {
     }
 
     /// A file is moved in pieces. None may be missing.
-    fn split(&mut self, file: &File, pieces: Vec<Piece>) {
+    fn split(&mut self, file: &File, pieces: Vec<Piece>, now: Instant) {
         if pieces.is_empty() {
             return self.queue.push(Queued::new(Task::Join(file.clone())));
         }
         self.pieces.split(file, pieces.len());
+        self.muster_until = Some(now + MUSTER_MAX);
         for piece in pieces {
             let task = Task::MovePiece(file.clone(), piece);
             self.queue.push(Queued::new(task));
@@ -392,3 +417,6 @@ fn lost() -> Failure {
 
 /// A task whose bytes move and never arrive is tried this often for each retry that it has.
 const ATTEMPTS_PER_RETRY: u32 = 20;
+
+/// How long the pieces of a file wait for lanes that connect.
+const MUSTER_MAX: Duration = Duration::from_secs(5);

@@ -378,3 +378,52 @@ fn what_has_the_name_of_a_file_or_directory_is_told() {
         ]
     );
 }
+
+fn split_in_three() -> Desk {
+    let options = Options {
+        lanes_max: 3,
+        ..Options::default()
+    };
+    let mut desk = Desk::new(1, options);
+    desk.open();
+    desk.done(Outcome::Probed(Probe::File {
+        size_bytes: Some(300),
+        modified: None,
+        there: None,
+        above: None,
+    }));
+    let pieces = [0, 100, 200].map(|begin| Piece {
+        begin,
+        end: begin + 100,
+    });
+    desk.done(Outcome::Split(pieces.to_vec()));
+    desk
+}
+
+#[test]
+fn pieces_begin_together_once_all_lanes_are_up() {
+    let mut desk = split_in_three();
+    assert_eq!((desk.opening.len(), desk.work.len()), (2, 0));
+    desk.open();
+    assert_eq!(desk.work.len(), 0);
+    desk.open();
+    assert_eq!(desk.work.len(), 3);
+}
+
+#[test]
+fn pieces_do_not_wait_for_a_lane_that_is_refused() {
+    let mut desk = split_in_three();
+    desk.open();
+    desk.refuse(Remedy::FewerConnections);
+    assert_eq!(desk.work.len(), 2);
+}
+
+#[test]
+fn pieces_wait_a_while_and_no_longer() {
+    let mut desk = split_in_three();
+    let due = desk.planner.due().expect("the pieces are to begin");
+    assert_eq!(due - desk.now, MUSTER_MAX);
+    desk.now = due;
+    desk.ask();
+    assert_eq!(desk.work.len(), 1);
+}
