@@ -110,6 +110,27 @@ fn an_old_part_never_becomes_the_file() {
     }
 }
 
+/// Into a drop box one may put a file, and not get it back.
+#[test]
+fn a_part_that_cannot_be_gone_on_with_is_removed() {
+    for overwrites in [Overwrites::Aside, Overwrites::Never] {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            overwrites,
+            ..refusing("RETR", "550 you may put, and not get")
+        });
+        write(&world.here("large"), &content(LARGE));
+        server.state().breaks_after = [2_000_000].into();
+        assert!(!world.run(upload(&world, &server, 0)).failures().is_empty());
+        assert_eq!(world.run(upload(&world, &server, 0)).failures(), [""; 0]);
+        assert!(
+            server.content("large") == Some(content(LARGE)),
+            "{overwrites:?}"
+        );
+        assert_eq!(server.state().files.len(), 1, "no part is left");
+    }
+}
+
 /// A disk that is full is no reason to begin anew.
 #[test]
 fn a_part_outlives_a_server_that_breaks_off_at_once() {
@@ -141,7 +162,6 @@ fn a_part_outlives_a_server_that_breaks_off_at_once() {
     }
 }
 
-/// The end of a part of another content may be the same.
 /// The end of a part of another content may be the same.
 #[test]
 fn what_was_there_before_a_refused_upload_is_not_gone_on_with() {

@@ -69,6 +69,8 @@ pub struct Planner {
     /// Until then, pieces wait for lanes that connect: those that begin together come to like shares, and one that begins
     /// when another fills the path may take many seconds to come to its own.
     muster_until: Option<Instant>,
+    /// No lane has failed to come up meanwhile.
+    may_muster: bool,
 }
 
 /// A task that a lane has.
@@ -100,6 +102,7 @@ impl Planner {
             is_given_up: false,
             is_unknown_told: false,
             muster_until: None,
+            may_muster: true,
         }
     }
 
@@ -115,7 +118,10 @@ impl Planner {
     /// Takes what a lane tells.
     pub fn handle(&mut self, lane: usize, event: Event, now: Instant) {
         match event {
-            Event::Opened { depth } => self.lanes.opened(lane, depth),
+            Event::Opened { depth } => {
+                self.may_muster = true;
+                self.lanes.opened(lane, depth);
+            }
             Event::Refused(failure) => {
                 // A lane that has left a transfer connects again, and may have got work meanwhile.
                 self.take_back(lane);
@@ -164,36 +170,48 @@ impl Planner {
         if self.queue.waiting() == 0 {
             return None;
         }
-        if self.muster_until.is_some_and(|it| now < it) {
-            if let Some(opening) = self.open(now) {
+        let idle = self.lanes.idle_count();
+        if self.muster_until.is_some_and(|it| now < it) && self.queue.pieces() > idle {
+            // Tasks that an idle lane will do need no other one.
+            let wanting = self.queue.waiting() - idle;
+            if let Some(opening) = self.open(wanting, now) {
                 return Some(opening);
             }
             if self.lanes.is_any_opening() {
-                return None;
+                let lane = self.lanes.idle()?;
+                return self.give(lane, true);
             }
         }
-        self.muster_until = None;
-        if let Some(lane) = self.lanes.idle() {
-            return self.give(lane);
+        if self.muster_until.take().is_some() && self.lanes.is_any_opening() {
+            // Not for each file again.
+            self.may_muster = false;
         }
-        if let Some(opening) = self.open(now) {
+        if let Some(lane) = self.lanes.idle() {
+            return self.give(lane, false);
+        }
+        if let Some(opening) = self.open(self.queue.waiting(), now) {
             return Some(opening);
         }
         let lane = self.lanes.with_room(|it| it.queued.task.is_quick())?;
-        self.give(lane)
+        self.give(lane, false)
     }
 
-    fn open(&mut self, now: Instant) -> Option<Action> {
-        let lane = self.lanes.next_to_open(self.queue.waiting(), now)?;
+    /// Opens a lane for `wanting` tasks, if one may be opened.
+    fn open(&mut self, wanting: usize, now: Instant) -> Option<Action> {
+        let lane = self.lanes.next_to_open(wanting, now)?;
         self.lanes.opening(lane);
         Some(Action::Open { lane })
     }
 
-    /// Gives the next task to a lane.
-    fn give(&mut self, lane: usize) -> Option<Action> {
+    /// Gives the next task to a lane, of those that are no pieces if it `spares_pieces`.
+    fn give(&mut self, lane: usize, spares_pieces: bool) -> Option<Action> {
         let listing = self.lanes.busy().filter(|it| it.queued.is_listing());
         let (listing, lanes_max) = (listing.count(), self.options.lanes_max);
-        let queued = self.queue.next(listing, lanes_max, self.tree.held())?;
+        let held = self.tree.held();
+        let queued = match spares_pieces {
+            true => self.queue.next_but_pieces(listing, lanes_max, held)?,
+            false => self.queue.next(listing, lanes_max, held)?,
+        };
         self.given_count += 1;
         let id = TaskId(self.given_count);
         let task = queued.task.clone();
@@ -389,7 +407,7 @@ impl Planner {
             return self.queue.push(Queued::new(Task::Join(file.clone())));
         }
         self.pieces.split(file, pieces.len());
-        self.muster_until = Some(now + MUSTER_MAX);
+        self.muster_until = self.may_muster.then(|| now + MUSTER_MAX);
         for piece in pieces {
             let task = Task::MovePiece(file.clone(), piece);
             self.queue.push(Queued::new(task));

@@ -82,6 +82,11 @@ impl Queue {
         self.urgent.len() + self.listings.len() + self.files.len()
     }
 
+    /// Pieces of files that wait for a lane.
+    pub(super) fn pieces(&self) -> usize {
+        self.urgent.iter().filter(|it| it.is_piece()).count()
+    }
+
     /// Directories that wait to be listed.
     pub(super) fn directories(&self) -> usize {
         self.listings.len() + self.urgent.len()
@@ -97,6 +102,23 @@ impl Queue {
         if let Some(urgent) = self.urgent.pop_front() {
             return Some(urgent);
         }
+        self.next_in_turn(listing, lanes_max, held)
+    }
+
+    /// The same, without the pieces of files.
+    pub(super) fn next_but_pieces(
+        &mut self,
+        listing: usize,
+        lanes_max: usize,
+        held: usize,
+    ) -> Option<Queued> {
+        match self.urgent.iter().position(|it| !it.is_piece()) {
+            Some(at) => self.urgent.remove(at),
+            None => self.next_in_turn(listing, lanes_max, held),
+        }
+    }
+
+    fn next_in_turn(&mut self, listing: usize, lanes_max: usize, held: usize) -> Option<Queued> {
         let listings_max = (lanes_max / LANES_PER_LISTING).max(1);
         let ahead = self.files.len() + held;
         let lists = ahead < FILES_AHEAD && (self.files.is_empty() || listing < listings_max);
@@ -121,6 +143,10 @@ impl Queued {
             failures: 0,
             attempts: 0,
         }
+    }
+
+    fn is_piece(&self) -> bool {
+        matches!(self.task, Task::MovePiece(..))
     }
 
     pub(super) fn is_listing(&self) -> bool {

@@ -265,6 +265,14 @@ impl End {
         }
     }
 
+    /// Whether something else can be asked of this end, and the server has not left.
+    pub(super) async fn is_ready(&mut self) -> bool {
+        match self {
+            Self::Local => true,
+            Self::Remote(session) => session.is_usable() && session.is_alive(false).await,
+        }
+    }
+
     /// Whether something else can be asked of this end: no transfer was left before its end.
     pub(super) fn is_usable(&self) -> bool {
         match self {

@@ -28,7 +28,7 @@ pub(super) struct Mover<'a> {
     pub(super) destination: &'a mut End,
     /// Counts what has moved, also if the move fails.
     pub(super) moved_bytes: &'a mut u64,
-    /// A server has said that a part is gone on with.
+    /// A server has said that it goes on with a part, or takes a file from a spool.
     pub(super) has_begun: bool,
     /// What the source was found to have just now.
     pub(super) found: Option<Entry>,
@@ -235,7 +235,7 @@ impl Mover<'_> {
         facts: &Facts,
         journal: Option<&Arc<Journal>>,
     ) -> Result<Copied, TaskError> {
-        if let Some(copied) = self.copy_by_spool(names, overlap, facts).await? {
+        if let Some(copied) = self.copy_by_spool(names, overlap, facts, journal).await? {
             return Ok(copied);
         }
         let mut reader = self.source.read(&names.source, overlap.begin()).await?;
@@ -247,7 +247,7 @@ impl Mover<'_> {
             }
         }
         let mut new = overlap.new.as_ref();
-        let (offset, clears) = (overlap.length, new.is_some());
+        let (offset, clears) = (overlap.length, overlap.clears(journal));
         let mut writer = self.destination.write(&names.part, offset, clears).await?;
         if offset > 0 {
             // Where the server refuses this, what is there must not have been touched.
@@ -450,6 +450,11 @@ impl NewPart {
 }
 
 impl Overlap {
+    /// Whether what is there is none of the file, so that it must not stand in its way.
+    fn clears(&self, journal: Option<&Arc<Journal>>) -> bool {
+        self.length == 0 && journal.is_some()
+    }
+
     /// Where the bytes begin.
     fn begin(&self) -> u64 {
         self.length - self.bytes.len() as u64

@@ -1,12 +1,13 @@
 //! Ranges of large files that lanes fetch side by side.
 //!
 //! One connection may be many times slower than its neighbour: under CUBIC, one that begins while another fills the path
-//! takes ten seconds and more to come to its share. So a lane that has fetched its own piece takes from the largest rest of
-//! another one, by how fast the two have been: both are to end at the same time.
+//! takes ten seconds and more to come to its share. So a lane that has fetched its own piece takes from the rest of
+//! another one that would take longest, by how fast the two have been: both are to end at the same time.
 
 use std::{
+    collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::plan::Piece;
@@ -21,6 +22,8 @@ struct State {
     running: Vec<Running>,
     /// Ranges of files that are named by their parts.
     left: Vec<(Vec<u8>, Piece)>,
+    /// How many pieces of a file no lane has begun with.
+    waiting: HashMap<Vec<u8>, usize>,
 }
 
 #[derive(Debug)]
@@ -50,6 +53,19 @@ pub(super) struct Range<'a> {
 }
 
 impl Ranges {
+    /// A file is to be fetched in so many pieces. Until lanes have begun with all of them, none takes from another one.
+    pub(super) fn expect(&self, part: &[u8], pieces: usize) {
+        self.state().waiting.insert(part.to_vec(), pieces);
+    }
+
+    /// A lane begins with a piece.
+    pub(super) fn begin_piece(&self, part: &[u8]) {
+        let mut state = self.state();
+        if let Some(waiting) = state.waiting.get_mut(part) {
+            *waiting = waiting.saturating_sub(1);
+        }
+    }
+
     /// A lane begins with a range of its own piece.
     pub(super) fn begin(&self, part: &[u8], range: Piece, now: Instant) -> Range<'_> {
         let id = self.state().run(part, range, now);
@@ -90,7 +106,9 @@ impl Ranges {
 
     /// A file begins anew.
     pub(super) fn forget(&self, part: &[u8]) {
-        self.state().left.retain(|(of, _)| of != part);
+        let mut state = self.state();
+        state.left.retain(|(of, _)| of != part);
+        state.waiting.remove(part);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -113,13 +131,24 @@ impl State {
 
     /// Takes the end of the rest that would take longest from the lane that has it.
     fn split(&mut self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Piece> {
-        let running = self.running.iter_mut().filter(|it| it.part == part);
-        let last = running.max_by(|a, b| a.rest_s(now).total_cmp(&b.rest_s(now)))?;
-        let share = pace.map_or(0.5, |it| it.share_beside(last.pace(now)));
-        let taken = (last.rest_bytes() as f64 * share).round() as u64;
-        if last.rest_s(now) < REST_LEAST_S || taken < TAKEN_LEAST_BYTES {
+        if self.waiting.get(part).is_some_and(|it| *it > 0) {
             return None;
         }
+        let running = self.running.iter_mut().filter(|it| it.part == part);
+        let (_, taken, last) = running
+            .filter_map(|it| {
+                let theirs = it.pace(now).or(pace);
+                let rest = (it.range.end - it.at) as f64;
+                let rest_s = theirs.map_or(f64::INFINITY, |theirs| theirs.time_s(rest));
+                let share = match (pace, theirs) {
+                    (Some(ours), Some(theirs)) => ours.share_beside(theirs),
+                    _ => 0.5,
+                };
+                let taken = (rest * share).round() as u64;
+                let is_worth_it = rest_s >= REST_LEAST_S && taken >= TAKEN_LEAST_BYTES;
+                is_worth_it.then_some((rest_s, taken, it))
+            })
+            .max_by(|a, b| a.0.total_cmp(&b.0))?;
         let end = last.range.end;
         last.range.end -= taken;
         Some(Piece {
@@ -130,16 +159,10 @@ impl State {
 }
 
 impl Running {
-    fn pace(&self, now: Instant) -> Pace {
-        Pace::of(self.at - self.range.begin, self.begun, now)
-    }
-
-    fn rest_bytes(&self) -> u64 {
-        self.range.end - self.at
-    }
-
-    fn rest_s(&self, now: Instant) -> f64 {
-        self.rest_bytes() as f64 / self.pace(now).bytes_per_s.max(1.0)
+    /// `None` while it is too young to tell.
+    fn pace(&self, now: Instant) -> Option<Pace> {
+        let is_old = now.saturating_duration_since(self.begun) >= PACE_LEAST;
+        is_old.then(|| Pace::of(self.at - self.range.begin, self.begun, now))
     }
 }
 
@@ -152,12 +175,19 @@ impl Pace {
         }
     }
 
+    fn time_s(self, bytes: f64) -> f64 {
+        bytes / self.bytes_per_s.max(1.0)
+    }
+
     /// The share of common work that ends both lanes at the same time.
     fn share_beside(self, other: Self) -> f64 {
         let both = self.bytes_per_s + other.bytes_per_s;
         (self.bytes_per_s / both.max(1.0)).clamp(1.0 - SHARE_MAX, SHARE_MAX)
     }
 }
+
+/// A lane that has begun so lately is taken for one as fast as the lane that takes.
+const PACE_LEAST: Duration = Duration::from_secs(2);
 
 /// What ends sooner is left to its lane: to begin with a range takes several round trips.
 const REST_LEAST_S: f64 = 2.0;
@@ -211,8 +241,6 @@ impl Drop for Range<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const PART: &[u8] = b"film.part";
@@ -255,6 +283,32 @@ mod tests {
         let endless = Pace::of(u64::MAX, begun, now);
         assert!(ranges.take(PART, Some(endless), now).is_some());
         assert!(slow.now().end > MIB, "the slow one goes on");
+    }
+
+    /// It may be the one that has taken last.
+    #[test]
+    fn a_young_range_is_no_slow_one() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        let slow = ranges.begin(PART, piece(0, 41 * MIB), begun);
+        assert_eq!(slow.room(0, 1 << 20), 1 << 20);
+        let _young = ranges.begin(PART, piece(50 * MIB, 90 * MIB), now);
+        let _tiny = ranges.begin(PART, piece(99 * MIB, 99 * MIB + 5), now);
+        let pace = Pace::of(300 * MIB, begun, now);
+        let taken = ranges.take(PART, Some(pace), now).expect("enough");
+        assert_eq!(taken.now().end, 41 * MIB, "of the slow one");
+    }
+
+    #[test]
+    fn none_takes_while_a_piece_waits() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        ranges.expect(PART, 2);
+        ranges.begin_piece(PART);
+        let _own = ranges.begin(PART, piece(0, 50 * MIB), begun);
+        assert!(ranges.take(PART, None, now).is_none());
+        ranges.begin_piece(PART);
+        assert!(ranges.take(PART, None, now).is_some());
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) struct Control {
     answers: VecDeque<(Ticket, Reply)>,
     /// Commands whose replies nobody will ask for.
     disregarded: Vec<Ticket>,
+    /// The server has said that it ends the connection.
+    farewell: Option<Reply>,
     /// Longest wait for a reply.
     patience: Duration,
 }
@@ -59,6 +61,7 @@ impl Control {
             pipelines: false,
             answers: VecDeque::new(),
             disregarded: Vec::new(),
+            farewell: None,
             patience,
         }
     }
@@ -241,6 +244,9 @@ impl Control {
 
     /// Receives what the server sends next, and sends what may be sent then. Cancelling loses nothing.
     pub(super) async fn receive(&mut self) -> Result<(), ServerError> {
+        if let Some(farewell) = &self.farewell {
+            return Err(ServerError::Full(farewell.clone()));
+        }
         let mut bytes = [0; 4096];
         let count = self.io.read(&mut bytes).await.map_err(|it| self.lost(it))?;
         if count == 0 {
@@ -249,6 +255,7 @@ impl Control {
         self.client.receive(&bytes[..count]);
         while let Some(answer) = self.client.next_answer()? {
             if answer.reply.code() == SERVICE_ENDS {
+                self.farewell = Some(answer.reply.clone());
                 return Err(ServerError::Full(answer.reply));
             }
             if self.on_wire == 0 {

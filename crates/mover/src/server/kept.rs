@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::task::JoinSet;
+
 use super::{Dial, ServerError, Session};
 
 /// Sessions without work, for the next job at the same server: to log in takes several round trips.
@@ -19,8 +21,8 @@ struct Idle {
 }
 
 impl Kept {
-    /// A session that was kept, or a new one. Those with other accounts of the server are left before: it may take so many
-    /// connections and no more.
+    /// A session that was kept, or a new one. Where the server takes no further connection, those that it has with other
+    /// accounts and no work are left.
     ///
     /// # Errors
     /// [`ServerError`] with what the server refused.
@@ -31,10 +33,21 @@ impl Kept {
                 return Ok(session);
             }
         }
-        while let Some(other) = self.take(|it| it.server == dial.server && it.route == dial.route) {
-            other.session.leave().await;
+        match Session::open(dial).await {
+            Err(ServerError::Full(_)) if self.leave_server(dial).await => Session::open(dial).await,
+            opened => opened,
         }
-        Session::open(dial).await
+    }
+
+    /// Leaves all sessions without work at a server. Returns whether there were any.
+    async fn leave_server(&self, dial: &Dial) -> bool {
+        let mut leaving = JoinSet::new();
+        while let Some(idle) = self.take(|it| it.server == dial.server && it.route == dial.route) {
+            leaving.spawn(idle.session.leave());
+        }
+        let had_any = !leaving.is_empty();
+        leaving.join_all().await;
+        had_any
     }
 
     /// Keeps a session, unless a command of it is still under way.

@@ -81,7 +81,12 @@ impl Session {
             let utf8 = self.control.send("OPTS", b"UTF8 ON")?;
             self.control.disregard(utf8);
         }
-        self.told(extras).await
+        self.told(extras).await?;
+        if self.features.utf8 && !self.home.as_ref().is_none_or(|it| it.is_ascii()) {
+            // It may have another name since.
+            self.home = None;
+        }
+        Ok(())
     }
 
     fn ask_settings(&mut self) -> Result<Settings, ServerError> {

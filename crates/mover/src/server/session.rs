@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// Whether the server has not ended the connection, as far as is known here or, with `asks`, at the server.
-    pub(super) async fn is_alive(&mut self, asks: bool) -> bool {
+    pub async fn is_alive(&mut self, asks: bool) -> bool {
         match asks {
             true => self.control.ask("NOOP", b"").await.is_ok(),
             false => {

@@ -214,17 +214,26 @@ impl Transfer<'_> {
         Ok(self.session.answered(left).await?.entry().is_none())
     }
 
-    /// Ends the data of an upload, and waits for the server's first word. Returns whether that is that the upload begins.
+    /// Ends the data of an upload, and waits for the server's first word. Returns whether that is that the upload begins;
+    /// another one is the final reply, which [`finish`](Self::finish) tells.
     ///
     /// # Errors
-    /// [`ServerError`] with what the server says, or if it says nothing.
+    /// [`ServerError`] if the data connection breaks, or the server says nothing.
     pub async fn end(&mut self) -> Result<bool, ServerError> {
         self.end_data().await?;
         if !self.replies.has_begun {
             let patience = self.session.dial.patience.max(STORED_PATIENCE);
             let (session, sent) = (&mut *self.session, self.sent);
-            let first = timeout(patience, session.control.next_reply(sent)).await;
-            let reply = first.unwrap_or(Err(ServerError::Stalled(patience)))?;
+            let reply = tokio::select! {
+                first = timeout(patience, session.control.next_reply(sent)) => {
+                    first.unwrap_or(Err(ServerError::Stalled(patience)))?
+                }
+                // What the server has said before may not have been read.
+                error = broken(&mut self.leg) => {
+                    let first = timeout(REASON_PATIENCE, session.control.next_reply(sent)).await;
+                    first.unwrap_or(Err(ServerError::Data(error)))?
+                }
+            };
             match reply.class() {
                 Class::Preliminary => self.replies.has_begun = true,
                 _ => self.replies.early = Some(reply),

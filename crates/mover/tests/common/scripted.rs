@@ -91,6 +91,8 @@ pub(crate) struct State {
     /// Connections that have not ended.
     pub(crate) open: usize,
     pub(crate) downloads: usize,
+    /// Bytes of each download, by its number from 1.
+    pub(crate) sent: BTreeMap<usize, usize>,
     /// So many of the next uploads are refused.
     pub(crate) refuses_uploads: usize,
     /// The next uploads are broken off after so many bytes.
@@ -485,13 +487,15 @@ impl Connection {
         };
         let mut data = self.data();
         self.state().downloads += 1;
-        let pause = match self.state().downloads {
+        let number = self.state().downloads;
+        let pause = match number {
             2 => self.manners.slows_second_download,
             _ => Duration::ZERO,
         };
         let mut chunks = content[rest.min(content.len())..].chunks(1 << 19);
         let is_whole = chunks.all(|chunk| {
             thread::sleep(pause);
+            *self.state().sent.entry(number).or_default() += chunk.len();
             data.write_all(chunk).is_ok()
         });
         drop(data);

@@ -427,3 +427,40 @@ fn pieces_wait_a_while_and_no_longer() {
     desk.ask();
     assert_eq!(desk.work.len(), 1);
 }
+
+#[test]
+fn a_piece_for_an_idle_lane_waits_for_no_other_one() {
+    let mut desk = Desk::new(1, lanes(3));
+    desk.open();
+    desk.done(Outcome::Probed(Probe::File {
+        size_bytes: Some(300),
+        modified: None,
+        there: None,
+        above: None,
+    }));
+    desk.done(Outcome::Split(vec![Piece {
+        begin: 200,
+        end: 300,
+    }]));
+    assert_eq!((desk.opening.len(), desk.work.len()), (0, 1));
+}
+
+#[test]
+fn a_lane_that_never_comes_up_is_waited_for_once() {
+    let mut desk = split_in_three();
+    desk.open();
+    desk.now += MUSTER_MAX;
+    desk.ask();
+    assert_eq!((desk.opening.len(), desk.work.len()), (1, 2));
+    let file = match &desk.work[0].2 {
+        Task::MovePiece(file, _) => file.clone(),
+        task => panic!("{task:?}"),
+    };
+    desk.planner
+        .split(&file, vec![Piece { begin: 0, end: 9 }], desk.now);
+    assert_eq!(desk.planner.muster_until, None);
+    desk.open();
+    desk.planner
+        .split(&file, vec![Piece { begin: 0, end: 9 }], desk.now);
+    assert!(desk.planner.muster_until.is_some(), "there is hope again");
+}

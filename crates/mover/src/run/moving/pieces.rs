@@ -64,7 +64,9 @@ impl Mover<'_> {
             }
         };
         let size = origin.size_bytes;
-        Ok(Some(Piece::missing(size, &done, lanes, PIECE_LEAST_BYTES)))
+        let pieces = Piece::missing(size, &done, lanes, PIECE_LEAST_BYTES);
+        self.shared.ranges.expect(&names.part, pieces.len());
+        Ok(Some(pieces))
     }
 
     /// Moves a piece, or what an earlier attempt has left of it.
@@ -76,6 +78,10 @@ impl Mover<'_> {
         let Some((names, journal)) = self.of_pieces(file) else {
             return Err(TaskError::Changed);
         };
+        let ranges = &self.shared.ranges;
+        ranges.begin_piece(&names.part);
+        // Other lanes may have taken a part of it at an earlier attempt. What they end meanwhile is in the journal.
+        let of_others = ranges.of(&names.part);
         let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
         let Some((origin, done)) = begun.flatten() else {
             return Err(TaskError::Changed);
@@ -95,12 +101,11 @@ impl Mover<'_> {
                 end: origin.size_bytes,
             },
         ];
-        let ranges = &self.shared.ranges;
-        // Other lanes may have taken a part of it at an earlier attempt.
-        let done = done.into_iter().chain(ranges.of(&names.part));
+        let done = done.into_iter().chain(of_others);
         let there: Vec<Piece> = done.filter(within).chain(outside).collect();
         let mut pace = None;
         for gap in Piece::missing(origin.size_bytes, &there, 1, u64::MAX) {
+            self.mend_source().await?;
             let range = ranges.begin(&names.part, gap, Instant::now());
             pace = Some(
                 self.fetch_range((&names, &journal), &mut part, origin, range)
@@ -108,6 +113,7 @@ impl Mover<'_> {
             );
         }
         while let Some(range) = ranges.take(&names.part, pace, Instant::now()) {
+            self.mend_source().await?;
             pace = Some(
                 self.fetch_range((&names, &journal), &mut part, origin, range)
                     .await?,
@@ -126,7 +132,7 @@ impl Mover<'_> {
     ) -> Result<Pace, TaskError> {
         let what = || format!("writing {}", shown(&local(&names.part)));
         let begin = range.now().begin;
-        let (mut at, begun) = (begin, Instant::now());
+        let mut at = begin;
         let fetched = self.fetch(names, part, origin, &range, &mut at).await;
         if let Err(error @ TaskError::Disk { .. }) = fetched {
             // Nobody knows how much the disk has taken.
@@ -135,9 +141,20 @@ impl Mover<'_> {
         // What has come is not fetched again.
         part.flush().await.map_err(TaskError::disk(what()))?;
         part.sync_data().await.map_err(TaskError::disk(what()))?;
-        note(journal, &names.part, Piece { begin, end: at }).await;
+        if at > begin {
+            note(journal, &names.part, Piece { begin, end: at }).await;
+        }
         range.has_come_to(at);
-        fetched.map(|()| Pace::of(at - begin, begun, Instant::now()))
+        fetched
+    }
+
+    /// Connects again where the server has left after a transfer that was not read to its end, or does not say that it has
+    /// ended.
+    async fn mend_source(&mut self) -> Result<(), TaskError> {
+        if !self.source.is_ready().await {
+            *self.source = End::open(&self.shared.job.source, None).await?;
+        }
+        Ok(())
     }
 
     /// All pieces are there: compares, and gives the file its name.
@@ -227,7 +244,7 @@ impl Mover<'_> {
         Ok(is_known)
     }
 
-    /// Fetches a range. `at` says how far it has come, also if it fails.
+    /// Fetches a range; returns how fast. `at` says how far it has come, also if it fails.
     async fn fetch(
         &mut self,
         names: &Names,
@@ -235,8 +252,8 @@ impl Mover<'_> {
         origin: Origin,
         range: &Range<'_>,
         at: &mut u64,
-    ) -> Result<(), TaskError> {
-        let begin = *at;
+    ) -> Result<Pace, TaskError> {
+        let (begin, begun) = (*at, Instant::now());
         let path = local(&names.part);
         let what = || format!("writing {}", shown(&path));
         let journal = self.shared.journal.clone();
@@ -269,15 +286,16 @@ impl Mover<'_> {
                 note(journal, &names.part, Piece { begin, end: *at }).await;
             }
         }
+        let pace = Pace::of(*at - begin, begun, Instant::now());
         if *at < origin.size_bytes {
             reader.abandon().await;
-            return Ok(());
+            return Ok(pace);
         }
         if reader.read(&mut bytes).await? > 0 {
             return Err(TaskError::Changed);
         }
         reader.finish().await?;
-        Ok(())
+        Ok(pace)
     }
 
     async fn give_name(

@@ -1,5 +1,7 @@
 //! A file that goes to several servers behind one gateway: its bytes cross the WAN once.
 
+use std::sync::Arc;
+
 use ftp::spool::SpoolAnswer;
 
 use super::{
@@ -7,6 +9,7 @@ use super::{
 };
 use crate::{
     job::RESUME_LEAST,
+    journal::Journal,
     server::{self, Spooled},
     sharing::Share,
 };
@@ -18,6 +21,7 @@ impl Mover<'_> {
         names: &Names,
         overlap: &Overlap,
         facts: &Facts,
+        journal: Option<&Arc<Journal>>,
     ) -> Result<Option<Copied>, TaskError> {
         let job = self.shared.job.clone();
         // To look at its overlap, a server would be asked for the file twice.
@@ -39,8 +43,9 @@ impl Mover<'_> {
             Spooled::Yes(answer) => {
                 let size_bytes = origin.size_bytes;
                 let ends = (overlap.length, size_bytes);
+                let clears = overlap.clears(journal);
                 let there = self
-                    .upload_by_spool(names, ends, overlap.new.as_ref(), &share, answer)
+                    .upload_by_spool(names, ends, (clears, overlap.new.as_ref()), &share, answer)
                     .await?;
                 share.done();
                 Ok(Some(Copied {
@@ -77,12 +82,11 @@ impl Mover<'_> {
         &mut self,
         names: &Names,
         (begin, end): (u64, u64),
-        new: Option<&NewPart>,
+        (clears, new): (bool, Option<&NewPart>),
         share: &Share<'_>,
         answer: SpoolAnswer,
     ) -> Result<Option<server::Facts>, TaskError> {
         let progress = &self.shared.progress;
-        let clears = new.is_some();
         let mut writer = self.destination.write(&names.part, begin, clears).await?;
         // One whose server is not there yet would keep the bytes from the others.
         writer.begun().await?;
