@@ -13,7 +13,7 @@ use mover::job::Job;
 const SIZE: usize = 72 << 20;
 
 /// Half of the file takes so long on a slow connection.
-const SLOW_HALF: Duration = Duration::from_secs(8);
+const SLOW_HALF: Duration = Duration::from_secs(16);
 
 fn download(world: &World, server: &Scripted) -> Job {
     world.download_by(server.dial(), "film", &world.here("film"))

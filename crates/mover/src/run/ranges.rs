@@ -40,6 +40,8 @@ struct Running {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     bytes_per_s: f64,
+    /// Over this time.
+    span: Duration,
 }
 
 /// A range that a lane fetches. It ends earlier once another lane has taken the rest.
@@ -134,10 +136,14 @@ impl State {
         if self.waiting.get(part).is_some_and(|it| *it > 0) {
             return None;
         }
+        // One that has begun much later than the lane that takes is taken for as fast: how fast it is does not show yet.
+        let age_least = pace.map_or(AGE_LEAST, |it| it.span / 2);
         let running = self.running.iter_mut().filter(|it| it.part == part);
         let (_, taken, last) = running
             .filter_map(|it| {
-                let theirs = it.pace(now).or(pace);
+                let theirs = Some(it.pace(now))
+                    .filter(|it| it.span >= age_least)
+                    .or(pace);
                 let rest = (it.range.end - it.at) as f64;
                 let rest_s = theirs.map_or(f64::INFINITY, |theirs| theirs.time_s(rest));
                 let share = match (pace, theirs) {
@@ -159,19 +165,18 @@ impl State {
 }
 
 impl Running {
-    /// `None` while it is too young to tell.
-    fn pace(&self, now: Instant) -> Option<Pace> {
-        let is_old = now.saturating_duration_since(self.begun) >= PACE_LEAST;
-        is_old.then(|| Pace::of(self.at - self.range.begin, self.begun, now))
+    fn pace(&self, now: Instant) -> Pace {
+        Pace::of(self.at - self.range.begin, self.begun, now)
     }
 }
 
 impl Pace {
     /// That of a lane which has fetched so many bytes since `begun`.
     pub(super) fn of(bytes: u64, begun: Instant, now: Instant) -> Self {
-        let seconds = now.saturating_duration_since(begun).as_secs_f64();
+        let span = now.saturating_duration_since(begun);
         Self {
-            bytes_per_s: bytes as f64 / seconds.max(1e-3),
+            bytes_per_s: bytes as f64 / span.as_secs_f64().max(1e-3),
+            span,
         }
     }
 
@@ -186,8 +191,8 @@ impl Pace {
     }
 }
 
-/// A lane that has begun so lately is taken for one as fast as the lane that takes.
-const PACE_LEAST: Duration = Duration::from_secs(2);
+/// The least age of a range of which something shows, to a lane that has fetched none.
+const AGE_LEAST: Duration = Duration::from_secs(2);
 
 /// What ends sooner is left to its lane: to begin with a range takes several round trips.
 const REST_LEAST_S: f64 = 2.0;
@@ -309,6 +314,16 @@ mod tests {
         assert!(ranges.take(PART, None, now).is_none());
         ranges.begin_piece(PART);
         assert!(ranges.take(PART, None, now).is_some());
+    }
+
+    #[test]
+    fn how_fast_one_is_shows_as_soon_as_the_other_is_done() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = begun + Duration::from_millis(100);
+        let slow = ranges.begin(PART, piece(0, 41 * MIB), begun);
+        assert_eq!(slow.room(0, 1 << 20), 1 << 20);
+        let pace = Pace::of(41 * MIB, begun, now);
+        assert!(ranges.take(PART, Some(pace), now).is_some());
     }
 
     #[test]
