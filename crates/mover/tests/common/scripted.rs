@@ -114,8 +114,11 @@ impl Scripted {
                 let (state, manners) = (state.clone(), manners.clone());
                 let client = client.expect("a connection");
                 thread::spawn(move || {
+                    let open = client.try_clone().expect("a socket");
                     Connection::serve(client, state.clone(), manners);
                     state.lock().expect("whole").open -= 1;
+                    // The client sees the end once there is room.
+                    drop(open);
                 });
             }
         });
