@@ -69,7 +69,7 @@ pub struct Planner {
     /// Until then, pieces wait for lanes that connect: those that begin together come to like shares, and one that begins
     /// when another fills the path may take many seconds to come to its own.
     muster_until: Option<Instant>,
-    /// No lane has failed to come up meanwhile.
+    /// False from a muster that has ended while a lane still connected, until a lane comes up.
     may_muster: bool,
 }
 

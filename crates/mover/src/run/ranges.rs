@@ -136,7 +136,7 @@ impl State {
         if self.waiting.get(part).is_some_and(|it| *it > 0) {
             return None;
         }
-        // One that has begun much later than the lane that takes is taken for as fast: how fast it is does not show yet.
+        // A range that is much younger than that of the lane counts as equally fast: how fast it is does not show yet.
         let age_least = pace.map_or(AGE_LEAST, |it| it.span / 2);
         let running = self.running.iter_mut().filter(|it| it.part == part);
         let (_, taken, last) = running
@@ -191,7 +191,7 @@ impl Pace {
     }
 }
 
-/// The least age of a range of which something shows, to a lane that has fetched none.
+/// A lane without a pace judges no younger range.
 const AGE_LEAST: Duration = Duration::from_secs(2);
 
 /// What ends sooner is left to its lane: to begin with a range takes several round trips.
@@ -221,7 +221,7 @@ impl Range<'_> {
         room
     }
 
-    /// All of it is there, up to `at`: dropped, nothing in front of that is missing.
+    /// What is in front of `at` is there, also if the rest is given up.
     pub(super) fn has_come_to(&mut self, at: u64) {
         self.begin = at;
     }

@@ -379,12 +379,9 @@ fn what_has_the_name_of_a_file_or_directory_is_told() {
     );
 }
 
-fn split_in_three() -> Desk {
-    let options = Options {
-        lanes_max: 3,
-        ..Options::default()
-    };
-    let mut desk = Desk::new(1, options);
+/// Three lanes, of which one is up and is to move a file.
+fn with_a_file() -> Desk {
+    let mut desk = Desk::new(1, lanes(3));
     desk.open();
     desk.done(Outcome::Probed(Probe::File {
         size_bytes: Some(300),
@@ -392,6 +389,11 @@ fn split_in_three() -> Desk {
         there: None,
         above: None,
     }));
+    desk
+}
+
+fn split_in_three() -> Desk {
+    let mut desk = with_a_file();
     let pieces = [0, 100, 200].map(|begin| Piece {
         begin,
         end: begin + 100,
@@ -430,14 +432,7 @@ fn pieces_wait_a_while_and_no_longer() {
 
 #[test]
 fn a_piece_for_an_idle_lane_waits_for_no_other_one() {
-    let mut desk = Desk::new(1, lanes(3));
-    desk.open();
-    desk.done(Outcome::Probed(Probe::File {
-        size_bytes: Some(300),
-        modified: None,
-        there: None,
-        above: None,
-    }));
+    let mut desk = with_a_file();
     desk.done(Outcome::Split(vec![Piece {
         begin: 200,
         end: 300,
