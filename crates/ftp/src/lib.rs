@@ -15,4 +15,6 @@ pub mod listing;
 pub mod logon;
 pub mod reply;
 pub mod session;
+mod site;
 pub mod spool;
+pub mod wait;

@@ -15,7 +15,10 @@
 
 use std::fmt;
 
-use crate::command::Command;
+use crate::{
+    command::Command,
+    site::{self, number},
+};
 
 /// A spool that an upload takes its bytes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,16 +46,8 @@ impl SpoolRequest {
     /// # Errors
     /// [`NoSpoolRequest`] if it begins as a request and does not go on as one.
     pub fn of(command: &Command<'_>) -> Option<Result<Self, NoSpoolRequest>> {
-        if command.verb() != "SITE" {
-            return None;
-        }
-        let text = std::str::from_utf8(command.argument()).ok()?;
-        let mut words = text.split_ascii_whitespace();
-        let is_ours = NAME.split(' ').all(|name| {
-            let word = words.next();
-            word.is_some_and(|word| word.eq_ignore_ascii_case(name))
-        });
-        is_ours.then(|| Self::read(words).ok_or(NoSpoolRequest))
+        let words = site::words_behind(NAME, command)?;
+        Some(Self::read(words).ok_or(NoSpoolRequest))
     }
 
     fn read<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
@@ -111,12 +106,6 @@ impl fmt::Display for SpoolAnswer {
         } = self;
         write!(f, "200 {NAME} {have_bytes} {instance:016x}")
     }
-}
-
-/// Digits alone: no sign.
-fn number(text: &str, radix: u32) -> Option<u128> {
-    let is_number = !text.is_empty() && text.chars().all(|it| it.is_digit(radix));
-    is_number.then(|| u128::from_str_radix(text, radix).ok())?
 }
 
 const NAME: &str = "LONGHAUL SPOOL";

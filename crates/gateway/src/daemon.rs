@@ -153,7 +153,7 @@ pub async fn run(
     drop(interception);
     registry.transfer_log().flush(CUT_PATIENCE).await;
     // A disk that does not write what is remembered holds nobody up.
-    let closed = timeout(CLOSE_PATIENCE, link.shutdown(CUT_PATIENCE)).await;
+    let closed = timeout(CLOSE_PATIENCE, link.shutdown(drain.min(CUT_PATIENCE))).await;
     cut_short.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
     side_tasks.shutdown().await;

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{World, pattern};
+use common::{World, passive, pattern};
 use socket2::SockRef;
 
 /// What the gateways promise, and a second for a busy machine and the small buffers of the programs.
@@ -68,6 +68,45 @@ fn tail(kbit_per_s: usize, own_buffer: usize, seconds: usize) -> Duration {
     server.send("226 done");
     client.expect("226 done");
     tail
+}
+
+/// What the gateways and small kernel buffers take of an upload of which the server reads nothing.
+fn taken_unread(wait: Option<&str>) -> usize {
+    let world = World::start();
+    let (mut client, mut server) = world.session();
+    if let Some(wait) = wait {
+        client.send(wait);
+        client.expect("200 LONGHAUL WAIT");
+    }
+    let (mut client_data, server_data) = passive(&mut client, &mut server);
+    for data in [&client_data, &server_data] {
+        let socket = SockRef::from(data);
+        socket.set_send_buffer_size(16 << 10).expect("an option");
+        socket.set_recv_buffer_size(16 << 10).expect("an option");
+    }
+    client.send("STOR a");
+    server.expect("STOR a");
+    server.send("150 go");
+    client.expect("150 go");
+    let quiet = Some(Duration::from_secs(1));
+    client_data.set_write_timeout(quiet).expect("an option");
+    let bytes = pattern(64 << 10);
+    let mut taken = 0;
+    while let Ok(count) = client_data.write(&bytes) {
+        taken += count;
+    }
+    taken
+}
+
+/// What slow servers are spared for the sake of impatient clients costs a fast server round trips.
+#[test]
+fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_its_pace() {
+    let (usual, patient) = (
+        taken_unread(None),
+        taken_unread(Some("SITE LONGHAUL WAIT 90")),
+    );
+    assert!(usual < 1_200_000, "{usual}");
+    assert!(patient > usual + 1_500_000, "{patient}, {usual}");
 }
 
 /// These measure real time: `cargo xtask test` runs them alone.

@@ -187,7 +187,8 @@ fn lock(path: &Path) -> Result<File, NearError> {
     }
 }
 
-/// The configuration of such a gateway.
+/// The configuration of such a gateway. It ends once nothing is copied any more: sessions have said `QUIT`, and nobody
+/// waits for the answers.
 fn text(peers: &[Peer], key_file: &Path, scheme: Scheme, verify: &Verify) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     let key_file = quoted(&key_file.to_string_lossy());
@@ -203,7 +204,7 @@ fn text(peers: &[Peer], key_file: &Path, scheme: Scheme, verify: &Verify) -> Str
     };
     let mut text = format!(
         "[identity]\nkey_file = {key_file}\n\
-         [link]\nlisten = \"0.0.0.0:0\"\ndrain_max = \"1s\"\n\
+         [link]\nlisten = \"0.0.0.0:0\"\ndrain_max = \"20ms\"\n\
          [admin]\nlisten = \"127.0.0.1:0\"\n"
     );
     for (number, peer) in peers.iter().enumerate() {

@@ -43,7 +43,7 @@ fn an_upload_takes_four_round_trips() {
     assert_eq!(copied.failures(), [""; 0]);
     assert_eq!(server.content("large"), Some(large));
     let expected = [
-        "USER PASS FEAT TYPE STAT PWD",
+        "USER PASS FEAT TYPE SITE STAT PWD",
         "SIZE MDTM CWD CWD",
         "EPSV",
         "DELE SIZE MDTM STOR SIZE MDTM",
@@ -60,7 +60,7 @@ fn a_download_takes_four_round_trips() {
     assert_eq!(copied.failures(), [""; 0]);
     let expected = [
         "USER",
-        "PASS FEAT TYPE STAT PWD",
+        "PASS FEAT TYPE SITE STAT PWD",
         "SIZE MDTM CWD CWD",
         "EPSV",
         "RETR SIZE MDTM",

@@ -276,7 +276,10 @@ impl World {
                         far.orders.push(now, rng, order);
                     }
                 }
-                far::Output::BeginTls | far::Output::Refuse(_) | far::Output::Spool(_) => {}
+                far::Output::BeginTls
+                | far::Output::Refuse(_)
+                | far::Output::Spool(_)
+                | far::Output::Wait(_) => {}
                 far::Output::Close => {
                     self.far_closed = true;
                     for far in self.conns.values_mut().filter_map(|c| c.far.as_mut()) {

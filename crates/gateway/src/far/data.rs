@@ -57,6 +57,17 @@ pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, Input>
         .map_err(|error: io::Error| Input::NotConnected(error.to_string()))
 }
 
-/// Time in which an upload must drain to the server when the client has sent its last byte: WinSCP waits 15 s
-/// for the final reply, FileZilla 20 s.
+/// Time in which an upload must drain to the server when the client has sent its last byte and waits so long for the
+/// final reply.
+pub(super) fn upload_tail(wait: Duration) -> Duration {
+    (wait / WAIT_SHARE).min(UPLOAD_TAIL_MAX)
+}
+
+/// The same for a client that does not say how long it waits: WinSCP waits 15 s, FileZilla 20 s.
 pub(super) const UPLOAD_TAIL: Duration = Duration::from_secs(5);
+
+/// A client's part of patience that is used: the server may become slower while the upload drains.
+const WAIT_SHARE: u32 = 3;
+
+/// More gains nothing on any path, and takes memory.
+const UPLOAD_TAIL_MAX: Duration = Duration::from_secs(60);

@@ -32,7 +32,7 @@ use tracing::{Instrument, debug, info, warn};
 
 use super::{
     connect,
-    data::{self, ServerLeg, UPLOAD_TAIL},
+    data::{self, ServerLeg, UPLOAD_TAIL, upload_tail},
     opened::Opened,
 };
 use crate::{
@@ -104,6 +104,8 @@ struct Session<'a> {
     early: BTreeMap<TransferId, DataStream>,
     /// For the next data connection.
     spool: Option<Place>,
+    /// Time in which an upload must drain to the server.
+    upload_tail: Duration,
     /// The latest data connection that was started.
     latest: TransferId,
     events: mpsc::UnboundedSender<(TransferId, Event)>,
@@ -150,6 +152,7 @@ async fn run(
         data: BTreeMap::new(),
         early: BTreeMap::new(),
         spool: None,
+        upload_tail: UPLOAD_TAIL,
         latest: TransferId(0),
         events,
         closing: false,
@@ -341,6 +344,7 @@ impl Session<'_> {
                     let said = self.find_spool(&request).await;
                     self.far.handle(Input::Spooled(&said))?;
                 }
+                Output::Wait(wait) => self.upload_tail = upload_tail(wait),
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Order(transfer, order) => self.order(transfer, order),
                 Output::UploadEnded { transfer, is_whole } => {
@@ -507,7 +511,8 @@ impl Session<'_> {
         match open.and_then(|open| Some((open.stream.take()?, open.reader))) {
             Some((sender, reader)) => {
                 // Which direction it has is not known here; of a download nothing comes this way.
-                data.stream.recv.limit_buffered_time(reader, UPLOAD_TAIL);
+                let recv = &data.stream.recv;
+                recv.limit_buffered_time(reader, self.upload_tail);
                 let _ = sender.send(data.stream);
             }
             // Too late: dropped, it is reset.

@@ -241,9 +241,10 @@ impl RecvStream {
     }
 
     /// Bounds what is on its way to this reader, from the peer's application on, to what it takes in about two
-    /// fifths of `limit` and one and a half round trips, so that a stream has drained within `limit` of its end:
-    /// the rest is for queues, and for buffers before and behind the link. It begins small, or with half of that
-    /// if the last stream of this `reader`, a name of the application's choice, was read fast. What the peer has
+    /// fifths of `limit`, 2 s at most, and one and a half round trips, so that a stream has drained within `limit`
+    /// of its end: the rest is for queues, and for buffers before and behind the link. It begins with what a reader
+    /// of 1 Mbit/s takes within `limit`, or with half of the above if the last stream of this `reader`, a name of
+    /// the application's choice, was read fast. What the peer has
     /// sent before it hears of this may take longer, and so may everything when the reader slows down.
     pub fn limit_buffered_time(&self, reader: u64, limit: Duration) {
         self.shared.lock().time_limit = Some((reader, limit));

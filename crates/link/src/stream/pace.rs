@@ -58,6 +58,7 @@ impl Pace {
         let expected_slots_per_s = reader.slots_per_s.unwrap_or(0.0) / 2.0;
         let drains_s = drains_s(limit.as_secs_f64(), reader.rtt_s);
         let window = (expected_slots_per_s * drains_s) as u64;
+        let at_first = (limit.as_secs_f64() * FIRST_SLOTS_PER_S) as u64;
         Self {
             reader: reader.name,
             expected_slots_per_s,
@@ -69,7 +70,7 @@ impl Pace {
             length_s: SPAN_MIN_S,
             slots: 0,
             spans: VecDeque::with_capacity(SPANS_MAX),
-            window: window.clamp(WINDOW_AT_FIRST, WINDOW_MAX),
+            window: window.clamp(at_first.max(WINDOW_AT_FIRST), WINDOW_MAX),
         }
     }
 
@@ -172,7 +173,7 @@ impl Pace {
 
 /// The time in which the reader should take a whole window.
 fn drains_s(limit_s: f64, rtt_s: f64) -> f64 {
-    WINDOW_ROUND_TRIPS * rtt_s + WINDOW_SHARE * limit_s
+    WINDOW_ROUND_TRIPS * rtt_s + (WINDOW_SHARE * limit_s).min(WINDOW_TIME_MAX_S)
 }
 
 /// Bytes that may wait in a queue that holds the `share`th part of a window in slots.
@@ -192,8 +193,10 @@ const READ_QUEUE_SHARE: u64 = 32;
 /// at most.
 const QUEUE_BYTES_MIN: usize = 4 << 10;
 const QUEUE_BYTES_MAX: usize = 512 << 10;
-/// The window of a stream whose reader has not been measured yet: 384 KiB, 3.1 s at 1 Mbit/s. The last third
-/// of it shows whether the reader is fast.
+/// The window of a stream whose reader has not been measured yet, for each second of the limit: a reader of
+/// 1 Mbit/s takes it in 0.63 of the limit.
+const FIRST_SLOTS_PER_S: f64 = 54.2;
+/// The least of such windows: 384 KiB, with a limit of 5 s. The last third of it shows whether the reader is fast.
 pub(crate) const WINDOW_AT_FIRST: u64 = 271;
 /// The least window: 23 KB, 2 s at 100 kbit/s.
 const WINDOW_MIN: u64 = 16;
@@ -205,6 +208,8 @@ const WINDOW_ROUND_TRIPS: f64 = 1.5;
 /// ... and those that it takes in this part of the limit, so that it does not wait for repeats either. The
 /// rest of the limit is for queues and for buffers of the kernel.
 const WINDOW_SHARE: f64 = 0.4;
+/// No repeat takes longer than this, and a longer limit makes no such window wider.
+const WINDOW_TIME_MAX_S: f64 = 2.0;
 /// Slots that may vanish into buffers before the reader has read any: queues, the kernel's send buffer and the
 /// receive buffer of the other end hold 256 KiB. With a lower bound, 64 KiB of receive buffer made a server
 /// of 10 Mbit/s seem ten times as fast.
@@ -245,6 +250,19 @@ mod tests {
             pace.shown()
                 .is_some_and(|(name, rate)| name == 1 && rate < 3_000.0)
         );
+    }
+
+    #[test]
+    fn a_longer_limit_has_more_under_way_before_the_pace_shows_and_no_more_after() {
+        let windows = [5, 60].map(|limit_s| {
+            let mut pace = Pace::new(UNKNOWN, Duration::from_secs(limit_s), 0, 0.0);
+            let at_first = pace.window();
+            pace.update(400, false, 0.05, 0.2);
+            (at_first, pace.window())
+        });
+        assert_eq!(windows[0].0, WINDOW_AT_FIRST);
+        assert_eq!(windows[1].0, 3252);
+        assert_eq!(windows[0].1, windows[1].1);
     }
 
     /// A reader of so many slots a second, before whom something always waits. Returns its window after a time.

@@ -5,6 +5,7 @@
 use ftp::{
     client::{Features, Reply},
     reply::Class,
+    wait,
 };
 
 use super::{ServerError, Session, control::Sent, look::quoted};
@@ -64,6 +65,10 @@ impl Session {
             false => None,
         };
         let settings = self.ask_settings()?;
+        // An older gateway passes it on to a server that knows it not.
+        let wait = wait::argument(self.dial.patience);
+        let wait = self.control.send("SITE", wait.as_bytes())?;
+        self.control.disregard(wait);
         // Whether UTF-8 has to be asked for is not known yet.
         let extras = self.ask_extras(false, true)?;
         let mut reply = match answered {

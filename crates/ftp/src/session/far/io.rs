@@ -1,6 +1,6 @@
 //! What goes into the far half of a session, and what comes out.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use super::protection::ServerTls;
 use crate::{
@@ -97,6 +97,8 @@ pub enum Output {
     },
     /// Attach a spool to the next data connection, and say what the client is answered.
     Spool(SpoolRequest),
+    /// From now on the client waits so long for the reply to an upload once it has sent the last byte.
+    Wait(Duration),
     /// Begin TLS with the server; what it has sent already is not TLS, and ends the session.
     BeginTls,
     /// An order for a data connection.

@@ -41,6 +41,7 @@ use super::{
 use crate::{
     command::{Command, Kind},
     spool::SpoolRequest,
+    wait,
 };
 
 /// One session beside the server.
@@ -309,6 +310,14 @@ impl FarSession {
             Some(Ok(request)) => {
                 self.spooling = Some(id);
                 return self.out.push_back(Output::Spool(request));
+            }
+            Some(Err(wrong)) => return self.answer(id, None, &format!("501 gateway: {wrong}")),
+            None => {}
+        }
+        match wait::of(&command) {
+            Some(Ok(wait)) => {
+                self.out.push_back(Output::Wait(wait));
+                return self.answer(id, None, &wait::answer());
             }
             Some(Err(wrong)) => return self.answer(id, None, &format!("501 gateway: {wrong}")),
             None => {}

@@ -3,6 +3,7 @@ mod fast;
 mod spool;
 mod tls;
 mod transfers;
+mod wait;
 
 use super::*;
 use crate::{line::COMMAND_MAX, session::Mode};
@@ -47,6 +48,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 format!("{subject:?} {answer:?} {last}")
             }
             Output::Spool(request) => format!("spool from {}", request.offset_bytes),
+            Output::Wait(wait) => format!("wait {} s", wait.as_secs()),
             Output::BeginTls => "tls".to_owned(),
             Output::Order(transfer, order) => match order {
                 Order::Commanded(Some(direction)) => format!("{direction:?} {}", transfer.0),
