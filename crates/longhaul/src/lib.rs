@@ -23,11 +23,13 @@ mod ls;
 mod moving;
 mod nears;
 mod output;
+mod peers;
 mod probe;
 mod pubkey;
 mod reload;
 mod status;
 mod sync;
+mod text_place;
 #[cfg(feature = "laboratory")]
 mod wan;
 mod way;

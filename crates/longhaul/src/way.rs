@@ -16,7 +16,7 @@ use mover::{
     server::{Dial, Door, Password, Route},
 };
 
-use crate::exit;
+use crate::{exit, peers};
 
 /// How servers are reached.
 #[derive(clap::Args)]
@@ -25,9 +25,13 @@ pub(crate) struct Way {
     /// so on
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peer")]
     gateway: Vec<String>,
-    /// Be the near gateway, and go through this far one. Given as often as --to, one leads to each destination
-    #[arg(long, value_name = "KEY@HOST:PORT")]
+    /// Be the near gateway, and go through this far one, or the one that the file of --peers gives this name. Given as
+    /// often as --to, one leads to each destination
+    #[arg(long, value_name = "NAME|KEY@HOST:PORT")]
     peer: Vec<String>,
+    /// With --peer: names of far gateways, in lines such as studio = "KEY@HOST:PORT" [default: ~/.config/longhaul/peers.toml]
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    peers: Option<PathBuf>,
     /// With --peer: our private key, made by longhaul keygen [default: ~/.config/longhaul/key]
     #[arg(long, value_name = "FILE", requires = "peer")]
     key: Option<PathBuf>,
@@ -131,9 +135,11 @@ impl Way {
     }
 
     fn peer(&self, text: &str) -> anyhow::Result<(Peer, PathBuf)> {
-        let peer = Peer::parse(text).map_err(exit::wrong_use)?;
-        let home = env::var_os("HOME").unwrap_or_default();
-        let key = Path::new(&home).join(".config/longhaul/key");
+        let home = PathBuf::from(env::var_os("HOME").unwrap_or_default());
+        let file = self.peers.clone();
+        let file = file.unwrap_or_else(|| peers::default_file(&home));
+        let peer = peers::find(text, &file)?;
+        let key = home.join(".config/longhaul/key");
         Ok((peer, self.key.clone().unwrap_or(key)))
     }
 }

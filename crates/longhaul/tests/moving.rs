@@ -273,6 +273,22 @@ fn destinations_are_named_once_and_one_at_least() {
     let peer = ["--peer", "KEY@localhost:1"];
     let arguments = [&["copy", &from][..], &servers, &peer].concat();
     assert_ends(&arguments, 2, "the same scheme");
+    let names = folder.path("peers.toml");
+    fs::write(&names, "studio = \"nowhere\"\n").expect("room");
+    let named = |name| {
+        [
+            &["copy", &from][..],
+            &servers[..2],
+            &["--peer", name, "--peers", &names],
+        ]
+        .concat()
+    };
+    assert_ends(
+        &named("studio"),
+        2,
+        "peers.toml:1:10: \"nowhere\" is no peer",
+    );
+    assert_ends(&named("oslo"), 2, "names no peer \"oslo\"; it names studio");
     let servers = ["--to", "ftp://a.example/", "--to", "ftp://b.example/"];
     let three = ["--gateway", "a:1", "--gateway", "b:1", "--gateway", "c:1"];
     let arguments = [&["copy", &from][..], &servers, &three].concat();

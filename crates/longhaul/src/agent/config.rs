@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fmt,
     net::SocketAddr,
     ops::Range,
     path::{Path, PathBuf},
@@ -19,7 +18,10 @@ use toml::{
 };
 use units::parse_duration;
 
-use crate::copy::{self, Line};
+use crate::{
+    copy::{self, Line},
+    text_place::Place,
+};
 
 /// A checked file.
 pub(super) struct Config {
@@ -44,14 +46,6 @@ pub(super) struct JobConfig {
     pub(super) removes_source: bool,
     /// Where the file has it.
     pub(super) at: Place,
-}
-
-/// A place in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    file: PathBuf,
-    line: usize,
-    column: usize,
 }
 
 /// A mistake, and the bytes of the file that have it.
@@ -83,24 +77,6 @@ impl Config {
             tell(Problem { span, message })
         });
         check(read?.get_ref(), &place).map_err(tell)
-    }
-}
-
-impl Place {
-    fn of(text: &str, offset: usize, file: &Path) -> Self {
-        let before = text.get(..offset).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Self {
-            file: file.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
     }
 }
 

@@ -1,0 +1,33 @@
+//! A place in a text file, for messages about what is wrong there.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// A place in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    file: PathBuf,
+    line: usize,
+    column: usize,
+}
+
+impl Place {
+    /// The place of the byte at `offset` in the text of a file.
+    pub(crate) fn of(text: &str, offset: usize, file: &Path) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+    }
+}
