@@ -6,7 +6,9 @@
 //! Feedback is a state, not an event: each report covers everything that arrived within the last
 //! few reports, so that any later report replaces a lost one.
 
+mod cadence;
 mod front;
+mod overtaking;
 mod progress;
 pub(crate) mod received;
 mod replay_window;

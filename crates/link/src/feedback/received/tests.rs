@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{super::cadence::REDUNDANCY_MIN, *};
 use crate::wire::varint::Reader;
 
 fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
@@ -129,7 +129,7 @@ fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> R
         if log.report_due().is_some_and(|due| due <= now) {
             log.write_report(&mut Vec::new(), 1300, now);
         }
-        usual_min = usual_min.min(log.company);
+        usual_min = usual_min.min(log.overtaking.company());
         let front = log.front;
         if front.number > from && front.time_us == sent_us(front.number) {
             fooled.insert(front.number);
