@@ -13,7 +13,8 @@ use crate::{
 ///
 /// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
 /// AUTH TLS), ftps:// (TLS from the first byte). The path of a URL begins in the directory of the
-/// log-in; with a second slash, ftp://HOST//PATH, at the server's root.
+/// log-in; with a second slash, ftp://HOST//PATH, at the server's root. SRC may also be a file of a
+/// web server: https://HOST/PATH.
 ///
 /// A directory becomes DST: what is in SRC is in DST afterwards. A file becomes DST, or goes into DST
 /// if that is a directory or ends in a slash. Of several sources each goes into DST. Files that DST

@@ -85,6 +85,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "--stall-timeout must be more than nothing",
     )?;
     let location = Location::parse(&args.url).map_err(exit::wrong_use)?;
+    exit::ensure(
+        location.server().is_none_or(|it| it.scheme.is_ftp()),
+        "nothing is listed at a web server",
+    )?;
     let is_remote = matches!(location, Location::Remote(_));
     exit::ensure(
         is_remote || args.way.is_direct(),

@@ -18,7 +18,7 @@ impl Nears {
             return Ok(None);
         };
         let id = (format!("{}@{}", peer.public_key, peer.endpoint), key);
-        let scheme = settings.servers().next().map(|it| it.scheme);
+        let scheme = settings.scheme();
         if let Some(near) = self.0.get(&id) {
             let (their_scheme, their_verify) = near.manner();
             let is_same = scheme.is_none_or(|it| it == *their_scheme)

@@ -9,11 +9,12 @@ use std::{
 use anyhow::Context as _;
 use gateway::tls::{Fingerprint, Verify as VerifyTls};
 use mover::{
-    credentials::Credentials,
+    credentials::{ANONYMOUS, Credentials},
     job::Site,
     location::{Location, Remote, Scheme, Server},
     near::{Near, Peer},
     server::{Dial, Door, Password, Route},
+    web::WebDial,
 };
 
 use crate::{exit, peers};
@@ -267,6 +268,17 @@ impl Access {
             return Site::Local;
         };
         let account = self.credentials.account(server);
+        if !server.scheme.is_ftp() {
+            let is_known = server.user.is_some() || account.user != ANONYMOUS;
+            let password = account.password.unwrap_or(Password(Vec::new()));
+            return Site::Web(Box::new(WebDial {
+                server: server.clone(),
+                account: is_known.then_some((account.user, password)),
+                verify: self.verify_tls.clone(),
+                patience: self.patience,
+                stall_max: self.patience,
+            }));
+        }
         Site::Server(Box::new(Dial {
             server: server.clone(),
             route: self.door.clone().map_or(Route::Direct, Route::Gateway),

@@ -24,7 +24,9 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
     let folder = Folder::new("copy");
     let (from, to) = (folder.path("from"), folder.path("to"));
     fs::write(&from, b"content").expect("room");
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
+        (&["https://localhost/x"], "a web server is a source alone"),
+        (&["https://localhost/x/"], "must name a file"),
         (
             &["ftp://me:secret@localhost/x"],
             "must not contain a password",
@@ -48,6 +50,19 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
     assert_ends(&["copy", &from, &to, "-q"], 0, "");
     assert_eq!(fs::read(&to).expect("copied"), b"content");
     assert_ends(&["copy", "/nonexistent", &to], 1, "there is no such file");
+}
+
+#[test]
+fn of_a_web_server_nothing_is_listed() {
+    assert_ends(&["ls", "https://localhost/x"], 2, "nothing is listed");
+    let gateway = [
+        "copy",
+        "https://localhost/x",
+        "/tmp",
+        "--gateway",
+        "localhost:1",
+    ];
+    assert_ends(&gateway, 2, "no gateway is of use");
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn parse_netrc(text: &str) -> Result<Vec<Entry>, (usize, &'static str)> {
     Ok(entries)
 }
 
-const ANONYMOUS: &str = "anonymous";
+pub const ANONYMOUS: &str = "anonymous";
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use crate::{
     plan,
     server::{Dial, Kept},
     sharing::Sharing,
+    web::WebDial,
 };
 
 /// What is to be copied, and how.
@@ -40,6 +41,8 @@ pub enum Site {
     Local,
     /// An FTP server.
     Server(Box<Dial>),
+    /// A web server, as a source.
+    Web(Box<WebDial>),
 }
 
 impl Site {
@@ -47,6 +50,10 @@ impl Site {
         match self {
             Self::Local => Location::Local(local(&path)),
             Self::Server(dial) => Location::Remote(Remote {
+                server: dial.server.clone(),
+                path,
+            }),
+            Self::Web(dial) => Location::Remote(Remote {
                 server: dial.server.clone(),
                 path,
             }),

@@ -20,3 +20,4 @@ pub mod remedy;
 pub mod run;
 pub mod server;
 pub mod sharing;
+pub mod web;

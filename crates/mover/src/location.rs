@@ -3,7 +3,11 @@
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt as _, path::PathBuf};
 
 use ftp::{command::escape, logon::split_port};
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use percent_encoding::{
+    AsciiSet, CONTROLS, percent_decode, percent_decode_str, percent_encode, utf8_percent_encode,
+};
+
+use crate::names::last_name;
 
 /// A place to copy from or to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub enum Scheme {
     Explicit,
     /// `ftps://`: TLS from the first byte.
     Implicit,
+    /// `https://`: a file of a web server, which is a source alone.
+    Https,
 }
 
 /// A text is no location.
@@ -58,7 +64,9 @@ pub enum LocationError {
     )]
     Password,
     /// A scheme that is not known.
-    #[error("{0:?} is no scheme that can be used: ftp, ftps (implicit TLS), ftpes (explicit TLS)")]
+    #[error(
+        "{0:?} is no scheme that can be used: ftp, ftps (implicit TLS), ftpes (explicit TLS), https (as a source)"
+    )]
     Scheme(String),
     /// No host, or no valid port.
     #[error("{0:?} is no server: expected [USER@]HOST[:PORT]")]
@@ -66,6 +74,9 @@ pub enum LocationError {
     /// A path that no FTP command can name.
     #[error("the path has a line break or a zero byte")]
     Path,
+    /// A URL of a web server that names no file.
+    #[error("a URL with https must name a file: nothing is listed there")]
+    NoFile,
     /// Nothing at all.
     #[error("the location is empty")]
     Empty,
@@ -97,6 +108,14 @@ impl Location {
         }
     }
 
+    /// The name of the file or directory itself; empty where the path has none.
+    pub fn name(&self) -> Vec<u8> {
+        match self {
+            Self::Remote(remote) if remote.server.scheme == Scheme::Https => web_name(&remote.path),
+            _ => last_name(&self.path()),
+        }
+    }
+
     /// The path at its place, in bytes.
     pub fn path(&self) -> Vec<u8> {
         match self {
@@ -106,12 +125,34 @@ impl Location {
     }
 }
 
+impl Scheme {
+    /// Whether FTP is spoken.
+    pub fn is_ftp(self) -> bool {
+        self != Self::Https
+    }
+}
+
 impl Server {
+    /// The server without an account.
+    pub(crate) fn without_user(&self) -> Self {
+        Self {
+            user: None,
+            ..self.clone()
+        }
+    }
+
+    /// Whether this is the server at such a place; an IPv6 address may have brackets.
+    pub(crate) fn is_at(&self, host: &str, port: u16) -> bool {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        self.host.eq_ignore_ascii_case(bare) && self.port == port
+    }
+
     /// The port where the URL names none: 990 for implicit TLS, else 21.
     fn default_port(scheme: Scheme) -> u16 {
         match scheme {
             Scheme::Ftp | Scheme::Explicit => 21,
             Scheme::Implicit => 990,
+            Scheme::Https => 443,
         }
     }
 }
@@ -132,6 +173,7 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
         "ftp" => Scheme::Ftp,
         "ftpes" => Scheme::Explicit,
         "ftps" => Scheme::Implicit,
+        "https" => Scheme::Https,
         _ => return Err(LocationError::Scheme(scheme)),
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -158,7 +200,10 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
     if name.is_empty() || port == 0 {
         return Err(no_server());
     }
-    let path: Vec<u8> = percent_decode_str(path).collect();
+    let path = match scheme {
+        Scheme::Https => web_path(path)?,
+        _ => percent_decode_str(path).collect(),
+    };
     if path.iter().any(|it| matches!(it, b'\r' | b'\n' | 0)) {
         return Err(LocationError::Path);
     }
@@ -175,6 +220,29 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
     Ok(Remote { server, path })
 }
 
+/// Path and query of a web server's file. They stay encoded, since the server alone knows what they mean.
+fn web_path(path: &str) -> Result<Vec<u8>, LocationError> {
+    let path = path.split_once('#').map_or(path, |(front, _)| front);
+    let name = path.split_once('?').map_or(path, |(front, _)| front);
+    if name.is_empty() || name.ends_with('/') {
+        return Err(LocationError::NoFile);
+    }
+    Ok(utf8_percent_encode(path, IN_WEB_PATH)
+        .to_string()
+        .into_bytes())
+}
+
+/// What a file is called that is fetched from such a path.
+fn web_name(path: &[u8]) -> Vec<u8> {
+    let path = path.split(|it| *it == b'?').next().unwrap_or_default();
+    let name: Vec<u8> = percent_decode(&last_name(path)).collect();
+    let is_name = !name.iter().any(|it| matches!(it, b'/' | b'\r' | b'\n' | 0));
+    match is_name && !matches!(name.as_slice(), b"" | b"." | b"..") {
+        true => name,
+        false => last_name(path),
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -187,8 +255,10 @@ impl fmt::Display for Location {
 /// The URL, which [`Location::parse`] reads again.
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = percent_encode(&self.path, IN_PATH);
-        write!(f, "{}/{path}", self.server)
+        match self.server.scheme {
+            Scheme::Https => write!(f, "{}/{}", self.server, String::from_utf8_lossy(&self.path)),
+            _ => write!(f, "{}/{}", self.server, percent_encode(&self.path, IN_PATH)),
+        }
     }
 }
 
@@ -199,6 +269,7 @@ impl fmt::Display for Server {
             Scheme::Ftp => "ftp",
             Scheme::Explicit => "ftpes",
             Scheme::Implicit => "ftps",
+            Scheme::Https => "https",
         };
         write!(f, "{scheme}://")?;
         if let Some(user) = &self.user {
@@ -222,9 +293,43 @@ const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'\\');
 /// What is encoded in an account.
 const IN_USER: &AsciiSet = &IN_PATH.add(b':').add(b'/').add(b'@');
 
+/// What no URL has as it is. A percent sign begins a character that is encoded already.
+const IN_WEB_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_of_a_web_server_names_a_file_and_stays_as_it_is() {
+        let url = "https://host.example:8443/a%20b/film%201.mov?token=a%2Fb&x=/y";
+        let location = parse(&format!("{url}#part")).expect("a location");
+        assert_eq!(location.to_string(), url);
+        assert_eq!(location.name(), b"film 1.mov");
+        let name = |url| parse(url).expect("a location").name();
+        assert_eq!(name("https://host/x/.."), b"..");
+        assert_eq!(name("https://host/a%2Fb"), b"a%2Fb");
+        let path = parse("https://host/a b\u{e4}\r\n")
+            .expect("a location")
+            .path();
+        assert_eq!(path, b"a%20b%C3%A4%0D%0A");
+        for url in [
+            "https://host",
+            "https://host/",
+            "https://host/a/",
+            "https://host/?x",
+        ] {
+            assert_eq!(parse(url), Err(LocationError::NoFile), "{url}");
+        }
+    }
 
     fn parse(text: &str) -> Result<Location, LocationError> {
         Location::parse(OsStr::new(text))

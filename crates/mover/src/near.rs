@@ -198,7 +198,7 @@ fn text(peers: &[Peer], key_file: &Path, scheme: Scheme, verify: &Verify) -> Str
         Verify::Off => ", verify = false".to_owned(),
     };
     let server_tls = match scheme {
-        Scheme::Ftp => String::new(),
+        Scheme::Ftp | Scheme::Https => String::new(),
         Scheme::Explicit => format!("server_tls = {{ mode = \"explicit\"{verify} }}\n"),
         Scheme::Implicit => format!("server_tls = {{ mode = \"implicit\"{verify} }}\n"),
     };

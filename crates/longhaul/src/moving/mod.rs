@@ -248,8 +248,7 @@ pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
 }
 
 async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<ExitCode> {
-    let server = settings.iter().flat_map(Settings::servers).next();
-    let scheme = server.map(|it| it.scheme);
+    let scheme = settings.iter().find_map(Settings::scheme);
     let mut ways: Vec<_> = settings.iter_mut().map(|it| &mut it.access).collect();
     let near = start_near(&mut ways, scheme)?;
     share_gateways(&mut settings);

@@ -11,7 +11,7 @@ use mover::{
     filter::Filter,
     job::{Job, Moving, Root, Target, Verify},
     location::{Location, Remote, Scheme, Server},
-    names::{join, last_name},
+    names::join,
     plan::{self, Purpose},
     sharing::Sharing,
 };
@@ -55,11 +55,12 @@ impl Settings {
             .iter()
             .flat_map(Self::servers)
             .map(|it| it.scheme)
+            .filter(|it| it.is_ftp())
             .collect();
         let way = &orders[0].common.way;
         exit::ensure(
             !schemes.is_empty() || way.is_direct(),
-            "both ends are on this machine: no gateway is of use",
+            "both ends are on this machine, or at a web server: no gateway is of use",
         )?;
         exit::ensure(
             !way.has_peer() || schemes.len() < 2,
@@ -83,6 +84,10 @@ impl Settings {
         let sources: Result<Vec<Location>, _> = sources.collect();
         let sources = sources.map_err(exit::wrong_use)?;
         let destination = Location::parse(order.destination).map_err(exit::wrong_use)?;
+        exit::ensure(
+            destination.server().is_none_or(|it| it.scheme.is_ftp()),
+            "a web server is a source alone: nothing can be written there",
+        )?;
         let of = Location::server;
         let first = of(&sources[0]);
         exit::ensure(
@@ -194,13 +199,18 @@ impl Settings {
         all.filter_map(Location::server)
     }
 
+    /// The scheme of the FTP servers, if there are any.
+    pub(crate) fn scheme(&self) -> Option<Scheme> {
+        let mut schemes = self.servers().map(|it| it.scheme);
+        schemes.find(|it| it.is_ftp())
+    }
+
     /// The job.
     pub(crate) fn job(self, order: &Order<'_>) -> Job {
         let common = order.common;
         let is_one = self.sources.len() == 1;
         let roots = self.sources.iter().map(|source| {
-            let path = source.path();
-            let name = last_name(&path);
+            let (path, name) = (source.path(), source.name());
             let target = self.destination.path();
             let target = if is_one { target } else { join(&target, &name) };
             Root {
@@ -333,7 +343,7 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     }
     let mut names = HashSet::new();
     for source in sources {
-        let name = last_name(&source.path());
+        let name = source.name();
         if matches!(name.as_slice(), b"" | b"." | b"..") {
             return Err(exit::misuse(format!(
                 "{source} has no name of its own: copy it alone"

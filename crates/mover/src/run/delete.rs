@@ -77,6 +77,7 @@ impl Lane {
                 on_disk(move || std::fs::remove_dir(&path), what).await
             }
             End::Remote(session) => Ok(session.remove_directory(&path).await?),
+            End::Web(_) => Err(ServerError::SourceAlone.into()),
         };
         match removed {
             Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
@@ -138,6 +139,7 @@ pub(super) async fn delete_file(end: &mut End, path: &[u8]) -> Result<(), TaskEr
             on_disk(move || std::fs::remove_file(&path), what).await
         }
         End::Remote(session) => Ok(session.delete(path).await?),
+        End::Web(_) => Err(ServerError::SourceAlone.into()),
     }
 }
 

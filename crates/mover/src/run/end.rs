@@ -15,18 +15,22 @@ use crate::{
     job::Site,
     names::{local, shown},
     server::{Algorithm, Ended, Facts, Kept, ServerError, Session, Transfer, Verb},
+    web::{Body, WebSession},
 };
 
 /// One end of a lane.
 pub(super) enum End {
     Local,
     Remote(Box<Session>),
+    /// A web server, which is a source alone.
+    Web(Box<WebSession>),
 }
 
 /// A file that is read.
 pub(super) enum Reader<'a> {
     Local(File, PathBuf),
     Remote(Transfer<'a>),
+    Web(Body<'a>),
 }
 
 /// A file that is written.
@@ -40,6 +44,7 @@ impl End {
     pub(super) async fn open(site: &Site, kept: Option<&Kept>) -> Result<Self, ServerError> {
         let session = match (site, kept) {
             (Site::Local, _) => return Ok(Self::Local),
+            (Site::Web(dial), _) => return Ok(Self::Web(Box::new(WebSession::open(dial).await?))),
             (Site::Server(dial), Some(kept)) => kept.open(dial).await?,
             (Site::Server(dial), None) => Session::open(dial).await?,
         };
@@ -60,6 +65,12 @@ impl End {
             return Ok(session.look(paths).await?);
         }
         let mut found = Vec::new();
+        if let Self::Web(session) = self {
+            for path in paths {
+                found.push(session.look(path).await?);
+            }
+            return Ok(found);
+        }
         for path in paths {
             let path = local(path);
             let what = format!("looking for {}", shown(&path));
@@ -75,6 +86,7 @@ impl End {
                 .await?
                 .filter(|it| it.kind == Kind::File)),
             Self::Remote(session) => Ok(session.facts(path).await?.entry()),
+            Self::Web(session) => Ok(session.look(path).await?),
         }
     }
 
@@ -113,6 +125,7 @@ impl End {
                     result => Ok(result?),
                 }
             }
+            Self::Web(_) => Err(ServerError::SourceAlone.into()),
         }
     }
 
@@ -139,6 +152,7 @@ impl End {
                     .await?;
                 Ok(Reader::Remote(transfer))
             }
+            Self::Web(session) => Ok(Reader::Web(session.get(path, offset_bytes).await?)),
         }
     }
 
@@ -171,6 +185,7 @@ impl End {
                     .await?;
                 Ok(Writer::Remote(transfer))
             }
+            Self::Web(_) => Err(ServerError::SourceAlone.into()),
         }
     }
 
@@ -191,6 +206,7 @@ impl End {
                 ignore_refusal(session.delete(path).await)?;
                 Ok(())
             }
+            Self::Web(_) => Err(ServerError::SourceAlone.into()),
         }
     }
 
@@ -220,6 +236,7 @@ impl End {
                 on_disk(name, what).await
             }
             Self::Remote(session) => Ok(session.name(part, path, modified_unix_s).await?),
+            Self::Web(_) => Err(ServerError::SourceAlone.into()),
         }
     }
 
@@ -228,6 +245,7 @@ impl End {
         match self {
             Self::Local => usize::MAX,
             Self::Remote(session) => session.depth(),
+            Self::Web(_) => 1,
         }
     }
 
@@ -236,6 +254,7 @@ impl End {
         match self {
             Self::Local => true,
             Self::Remote(session) => session.makes(algorithm),
+            Self::Web(_) => false,
         }
     }
 
@@ -254,6 +273,7 @@ impl End {
                     .map(Some)
             }
             Self::Remote(session) => Ok(session.hash(path, algorithm).await?),
+            Self::Web(_) => Ok(None),
         }
     }
 
@@ -262,13 +282,15 @@ impl End {
         match self {
             Self::Local => true,
             Self::Remote(session) => session.tells_size(),
+            // Not of what is made while it is sent.
+            Self::Web(_) => false,
         }
     }
 
-    /// Whether something else can be asked of this end, and the server has not left.
+    /// Whether something else can be asked of this end, and the server has not left. A web server is connected with again.
     pub(super) async fn is_ready(&mut self) -> bool {
         match self {
-            Self::Local => true,
+            Self::Local | Self::Web(_) => true,
             Self::Remote(session) => session.is_usable() && session.is_alive(false).await,
         }
     }
@@ -276,15 +298,15 @@ impl End {
     /// Whether something else can be asked of this end: no transfer was left before its end.
     pub(super) fn is_usable(&self) -> bool {
         match self {
-            Self::Local => true,
+            Self::Local | Self::Web(_) => true,
             Self::Remote(session) => session.is_usable(),
         }
     }
 
-    /// Returns when the server ends the connection. The disk never does.
+    /// Returns when the server ends the connection. The disk never does, and that of a web server is of no account.
     pub(super) async fn until_lost(&mut self) {
         match self {
-            Self::Local => std::future::pending().await,
+            Self::Local | Self::Web(_) => std::future::pending().await,
             Self::Remote(session) => session.until_lost().await,
         }
     }
@@ -292,7 +314,7 @@ impl End {
     /// Takes leave of the server, or keeps the session.
     pub(super) async fn close(self, kept: Option<&Kept>) {
         match (self, kept) {
-            (Self::Local, _) => {}
+            (Self::Local | Self::Web(_), _) => {}
             (Self::Remote(session), Some(kept)) => kept.keep(*session).await,
             (Self::Remote(session), None) => session.close().await,
         }
@@ -307,6 +329,7 @@ impl Reader<'_> {
                 read.map_err(TaskError::disk(format!("reading {}", shown(path))))
             }
             Self::Remote(transfer) => Ok(transfer.read(bytes).await?),
+            Self::Web(body) => Ok(body.read(bytes).await?),
         }
     }
 
@@ -325,6 +348,7 @@ impl Reader<'_> {
                 facts: None,
             }),
             Self::Remote(transfer) => Ok(transfer.finish().await?),
+            Self::Web(body) => Ok(body.finish()),
         }
     }
 }

@@ -303,6 +303,7 @@ pub(super) async fn list(
             list_locally(path, follows_links, take).await?;
             return Ok(0);
         }
+        End::Web(_) => return Err(ServerError::SourceAlone.into()),
     };
     let mut lister = session.list(path, now_unix_s()).await?;
     let (mut imprecise, mut links) = (Vec::new(), Vec::new());

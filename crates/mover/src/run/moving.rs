@@ -54,7 +54,7 @@ impl Mover<'_> {
         let is_resumable = journal.is_some();
         let copied = match self.copy(&names, &overlap, &facts, journal.as_ref()).await {
             // A server that does not begin at an offset is given the whole file.
-            Err(TaskError::Server(ServerError::Refused { .. }))
+            Err(TaskError::Server(ServerError::Refused { .. } | ServerError::NoRange))
                 if overlap.length > 0 && !self.has_begun =>
             {
                 self.copy(&names, &Overlap::default(), &facts, journal.as_ref())
@@ -117,7 +117,7 @@ impl Mover<'_> {
             .modified
             .is_some_and(|it| it.precision == Precision::Second);
         match (&*self.source, is_exact) {
-            (End::Remote(_), true) => Ok(Facts::of(known)),
+            (End::Remote(_) | End::Web(_), true) => Ok(Facts::of(known)),
             _ => self.facts_now(names).await,
         }
     }
@@ -125,7 +125,7 @@ impl Mover<'_> {
     async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
         let stamp = match &self.source {
             End::Local => disk::stamp(&local(&names.source)),
-            End::Remote(_) => None,
+            End::Remote(_) | End::Web(_) => None,
         };
         let now = self.source.look_for_file(&names.source).await?;
         Ok(Facts {

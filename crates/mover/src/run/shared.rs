@@ -48,6 +48,7 @@ impl Shared {
         let is_linked = |site: &Site| match site {
             Site::Local => true,
             Site::Server(dial) => dial.is_behind_gateway(),
+            Site::Web(_) => false,
         };
         let Job {
             source,

@@ -96,7 +96,8 @@ impl Dial {
             return None;
         }
         match self.server.scheme {
-            Scheme::Ftp => None,
+            // No FTP is spoken with a web server.
+            Scheme::Ftp | Scheme::Https => None,
             Scheme::Explicit => Some(Mode::Explicit),
             Scheme::Implicit => Some(Mode::Implicit),
         }
@@ -115,42 +116,12 @@ impl Dial {
     /// Connects to the server, or to the gateway in front of it.
     pub(super) async fn connect(&self) -> Result<TcpStream, ServerError> {
         let (host, port) = self.next_hop();
-        let resolve = timeout(self.patience, lookup_host((host, port)));
-        let resolved = resolve
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let unknown = |source| ServerError::Resolve {
-            host: host.to_owned(),
-            source,
-        };
-        let addresses: Vec<SocketAddr> = resolved.map_err(unknown)?.collect();
-        let mut last = io::ErrorKind::NotFound.into();
-        for address in addresses {
-            match self.connect_to(address).await {
-                Ok(tcp) => return Ok(tcp),
-                Err(error) => last = error,
-            }
-        }
-        Err(ServerError::Connect {
-            host: host.to_owned(),
-            port,
-            source: last,
-        })
+        reach(host, port, self.patience).await
     }
 
     /// Connects to an address of the server's, for commands or for data.
     pub(super) async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let connecting = timeout(self.patience, TcpStream::connect(address));
-        let tcp = connecting
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        tcp.set_nodelay(true)?;
-        // A firewall forgets connections on which nothing moves, and a control connection rests as long as data moves.
-        let keepalive = TcpKeepalive::new()
-            .with_time(KEEPALIVE_AFTER)
-            .with_interval(KEEPALIVE_INTERVAL);
-        SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
-        Ok(tcp)
+        connect_to(address, self.patience).await
     }
 
     /// Makes the TLS handshake.
@@ -186,6 +157,52 @@ impl Dial {
             Route::Gateway(door) => (&door.host, door.port),
         }
     }
+}
+
+/// Connects to a host, at the first of its addresses that answers within `patience`.
+///
+/// # Errors
+/// [`ServerError`] if there is no address, or if none answers.
+pub(crate) async fn reach(
+    host: &str,
+    port: u16,
+    patience: Duration,
+) -> Result<TcpStream, ServerError> {
+    let resolve = timeout(patience, lookup_host((host, port)));
+    let resolved = resolve
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let unknown = |source| ServerError::Resolve {
+        host: host.to_owned(),
+        source,
+    };
+    let addresses: Vec<SocketAddr> = resolved.map_err(unknown)?.collect();
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in addresses {
+        match connect_to(address, patience).await {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => last = error,
+        }
+    }
+    Err(ServerError::Connect {
+        host: host.to_owned(),
+        port,
+        source: last,
+    })
+}
+
+async fn connect_to(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let connecting = timeout(patience, TcpStream::connect(address));
+    let tcp = connecting
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    tcp.set_nodelay(true)?;
+    // A firewall forgets connections on which nothing moves, and a control connection rests as long as data moves.
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
+    Ok(tcp)
 }
 
 /// Half a minute is less than any firewall's patience that is worth its name.

@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use ftp::client::{Reply, ReplyError, UnsendableError};
+use hyper::StatusCode;
 
 use crate::remedy::Remedy;
 
@@ -101,6 +102,27 @@ pub enum ServerError {
     /// No byte moved for a long time.
     #[error("no data moved for {} s", .0.as_secs())]
     Stalled(Duration),
+    /// A web server refuses.
+    #[error("the server answered {0}")]
+    Http(StatusCode),
+    /// An exchange with a web server broke.
+    #[error("the exchange with the server {host} broke")]
+    Exchange {
+        /// The server.
+        host: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A web server leads in circles, or to where no file is fetched from.
+    #[error("the server leads to {0:?}, from where nothing is fetched")]
+    Led(String),
+    /// A web server gives a file from its beginning alone.
+    #[error("the server does not begin in the midst of a file")]
+    NoRange,
+    /// Web servers are sources alone.
+    #[error("nothing can be written to a web server, or listed there")]
+    SourceAlone,
     /// What the server says is no FTP.
     #[error(transparent)]
     Reply(#[from] ReplyError),
@@ -141,12 +163,19 @@ impl ServerError {
             | Self::Silent { .. }
             | Self::Stalled(_)
             | Self::Data(_)
+            | Self::Exchange { .. }
             | Self::TooEarly(_)
             | Self::Cut
             | Self::NoPort(_) => Remedy::Reconnect,
             // 425, 426: the data connection; 450, 451, 452: the file, now.
             Self::Refused { reply, .. } if reply.is_temporary() => Remedy::Retry,
             Self::Short { .. } | Self::Unreached => Remedy::Retry,
+            Self::Http(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
+                Remedy::FewerConnections
+            }
+            Self::Http(status) if status.is_server_error() => Remedy::Retry,
+            Self::Http(StatusCode::REQUEST_TIMEOUT) => Remedy::Retry,
+            Self::Http(_) | Self::Led(_) | Self::NoRange | Self::SourceAlone => Remedy::GiveUpFile,
             // 530 in the midst of a session: the log-in was lost.
             Self::Refused { reply, .. } if reply.code().0 == 530 => Remedy::Reconnect,
             Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => Remedy::GiveUpFile,

@@ -20,6 +20,7 @@ mod session;
 mod spool;
 mod transfer;
 
+pub(crate) use self::dial::reach;
 pub use self::{
     ahead::{Ahead, Content, Done, Upload, Ways},
     dial::{Dial, Door, Password, Route},

@@ -6,6 +6,7 @@
 )]
 
 pub(crate) mod scripted;
+pub(crate) mod web;
 
 use std::{
     collections::BTreeMap,
@@ -27,6 +28,7 @@ use mover::{
     plan::{Note, Options, Result as Outcome},
     run::{Progress, Summary, run},
     server::{Dial, Password, Route},
+    web::WebDial,
 };
 use tokio::{runtime::Runtime, sync::oneshot};
 
@@ -132,6 +134,26 @@ impl World {
         job(
             Site::Server(Box::new(dial)),
             Site::Local,
+            (from.as_bytes().to_vec(), target),
+        )
+    }
+
+    /// A job that fetches `from`, of a web server, as `to`, on this machine.
+    pub(crate) fn fetch_by(&self, dial: WebDial, from: &str, to: &Path) -> Job {
+        let target = Target::new(to.as_os_str().as_bytes().to_vec(), b"film".to_vec());
+        job(
+            Site::Web(Box::new(dial)),
+            Site::Local,
+            (from.as_bytes().to_vec(), target),
+        )
+    }
+
+    /// A job that copies `from`, of a web server, to `to`, on the server.
+    pub(crate) fn pass_on(&self, dial: WebDial, from: &str, to: &str) -> Job {
+        let target = Target::new(to.as_bytes().to_vec(), b"film".to_vec());
+        job(
+            Site::Web(Box::new(dial)),
+            Site::Server(Box::new(self.dial())),
             (from.as_bytes().to_vec(), target),
         )
     }

@@ -44,6 +44,10 @@ impl Mover<'_> {
         let Some(origin) = facts.origin() else {
             return Ok(None);
         };
+        if begun.is_none() && !self.is_worth_splitting() {
+            // What has just been asked shows that.
+            return Ok(None);
+        }
         let whole = self.names(file).part;
         if begun.is_none()
             && known(&journal, &whole)
@@ -189,10 +193,12 @@ impl Mover<'_> {
     fn is_worth_splitting(&self) -> bool {
         let is_direct = match &self.shared.job.source {
             Site::Server(dial) => !dial.is_behind_gateway(),
+            Site::Web(_) => true,
             Site::Local => false,
         };
         match &*self.source {
             End::Remote(session) => is_direct && session.restarts(),
+            End::Web(session) => session.may_take_ranges(),
             End::Local => false,
         }
     }
@@ -203,7 +209,7 @@ impl Mover<'_> {
         let journal = self.shared.journal.clone().filter(|_| job.moving.resumes)?;
         let is_download = matches!(
             (&*self.source, &*self.destination),
-            (End::Remote(_), End::Local)
+            (End::Remote(_) | End::Web(_), End::Local)
         );
         let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
         let mut moving = job.moving.clone();

@@ -1,0 +1,254 @@
+//! A web server on loopback with manners of its own.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use gateway::tls::Verify as VerifyTls;
+use mover::{
+    location::{Scheme, Server},
+    server::Password,
+    web::WebDial,
+};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::{
+    ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+};
+
+/// What the server does otherwise than others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WebManners {
+    /// Ranges are not known.
+    pub(crate) no_ranges: bool,
+    /// `HEAD` is forbidden.
+    pub(crate) no_head: bool,
+    /// The sizes of files are told at the end alone.
+    pub(crate) is_chunked: bool,
+    /// The end of the connection is the end of the file.
+    pub(crate) ends_by_close: bool,
+    /// The first answer to GET breaks off after so many bytes.
+    pub(crate) breaks_after: Option<usize>,
+    /// The account that is asked for, in base 64.
+    pub(crate) account: Option<&'static str>,
+    /// Where all files are.
+    pub(crate) leads_to: Option<String>,
+    /// All questions are answered so.
+    pub(crate) status: Option<&'static str>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct WebState {
+    /// Content, and time, by path and query.
+    pub(crate) files: std::collections::HashMap<String, (Vec<u8>, &'static str)>,
+    /// What was asked: method, target and range.
+    pub(crate) asked: Vec<String>,
+    pub(crate) connections: usize,
+    pub(crate) authorizations: Vec<String>,
+    breaks_after: Option<usize>,
+}
+
+pub(crate) struct Web {
+    address: SocketAddr,
+    state: Arc<Mutex<WebState>>,
+}
+
+impl Web {
+    pub(crate) fn start(manners: WebManners) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let state = Arc::new(Mutex::new(WebState {
+            breaks_after: manners.breaks_after,
+            ..WebState::default()
+        }));
+        let config = tls();
+        let served = state.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (state, manners, config) = (served.clone(), manners.clone(), config.clone());
+                let client = client.expect("a connection");
+                lock(&state).connections += 1;
+                thread::spawn(move || serve(client, config, &state, &manners));
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn put(&self, path: &str, content: &[u8]) {
+        let file = (content.to_vec(), "Fri, 02 Jan 2026 03:04:05 GMT");
+        self.state().files.insert(path.to_owned(), file);
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, WebState> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://{}/{path}", self.address)
+    }
+
+    pub(crate) fn dial(&self) -> WebDial {
+        WebDial {
+            server: Server {
+                scheme: Scheme::Https,
+                user: None,
+                host: self.address.ip().to_string(),
+                port: self.address.port(),
+            },
+            account: None,
+            verify: VerifyTls::Off,
+            patience: Duration::from_secs(5),
+            stall_max: Duration::from_secs(5),
+        }
+    }
+
+    pub(crate) fn dial_as(&self, user: &str, password: &str) -> WebDial {
+        let password = Password(password.as_bytes().to_vec());
+        WebDial {
+            account: Some((user.to_owned(), password)),
+            ..self.dial()
+        }
+    }
+}
+
+fn lock(state: &Mutex<WebState>) -> MutexGuard<'_, WebState> {
+    state.lock().expect("no test panics with it")
+}
+
+fn tls() -> Arc<ServerConfig> {
+    let key = KeyPair::generate().expect("a key");
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key);
+    Arc::new(config.expect("they belong together"))
+}
+
+/// Answers until the client leaves.
+fn serve(
+    client: TcpStream,
+    config: Arc<ServerConfig>,
+    state: &Mutex<WebState>,
+    manners: &WebManners,
+) {
+    let tls = ServerConnection::new(config).expect("a configuration");
+    let mut stream = BufReader::new(StreamOwned::new(tls, client));
+    while let Some(request) = read(&mut stream) {
+        let (answer, goes_on) = answer(&request, state, manners);
+        let stream = stream.get_mut();
+        let written = stream.write_all(&answer).and_then(|()| stream.flush());
+        if written.is_err() || !goes_on {
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+            return;
+        }
+    }
+}
+
+/// The lines of a request.
+fn read(stream: &mut impl BufRead) -> Option<Vec<String>> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        let count = stream.take(10_000).read_line(&mut line).ok()?;
+        let line = line.trim_end().to_owned();
+        match (count, line.is_empty()) {
+            (0, _) => return None,
+            (_, true) => return Some(lines),
+            (_, false) => lines.push(line),
+        }
+    }
+}
+
+/// The answer, and whether the connection goes on.
+fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebManners) -> (Vec<u8>, bool) {
+    let header = |name: &str| {
+        let lines = request.iter().filter_map(|it| it.split_once(": "));
+        let mut found = lines.filter(|(it, _)| it.eq_ignore_ascii_case(name));
+        found.next().map(|(_, value)| value.to_owned())
+    };
+    let mut words = request[0].split(' ');
+    let method = words.next().expect("a method");
+    let target = words.next().expect("a target");
+    let range = header("range").filter(|_| !manners.no_ranges);
+    let asked = format!("{method} {target} {}", range.clone().unwrap_or_default());
+    lock(state).authorizations.extend(header("authorization"));
+    lock(state).asked.push(asked.trim_end().to_owned());
+    let short = |status: &str, more: &str| {
+        let answer = format!("HTTP/1.1 {status}\r\n{more}Content-Length: 0\r\n\r\n");
+        (answer.into_bytes(), true)
+    };
+    if let Some(status) = manners.status {
+        return short(status, "");
+    }
+    if let Some(place) = &manners.leads_to {
+        return short("302 Found", &format!("Location: {place}{target}\r\n"));
+    }
+    if let Some(account) = manners.account
+        && header("authorization") != Some(format!("Basic {account}"))
+    {
+        return short("401 Unauthorized", "WWW-Authenticate: Basic\r\n");
+    }
+    if method == "HEAD" && manners.no_head {
+        return short("403 Forbidden", "");
+    }
+    let Some((content, modified)) = lock(state).files.get(target).cloned() else {
+        return short("404 Not Found", "");
+    };
+    let mut head = format!("Last-Modified: {modified}\r\n");
+    let mut body = content.as_slice();
+    let mut status = "200 OK";
+    if !manners.no_ranges {
+        head += "Accept-Ranges: bytes\r\n";
+    }
+    if let Some(range) = range {
+        let (first, last) = range
+            .trim_start_matches("bytes=")
+            .split_once('-')
+            .expect("a range");
+        let first: usize = first.parse().expect("a number");
+        let end = last
+            .parse()
+            .map_or(content.len(), |last: usize| content.len().min(last + 1));
+        if first >= content.len() {
+            return short("416 Range Not Satisfiable", "");
+        }
+        body = &content[first..end];
+        status = "206 Partial Content";
+        head += &format!(
+            "Content-Range: bytes {first}-{}/{}\r\n",
+            end - 1,
+            content.len()
+        );
+    }
+    let ends_by_close = manners.ends_by_close && method == "GET";
+    match (manners.is_chunked, ends_by_close || manners.ends_by_close) {
+        (true, _) => head += "Transfer-Encoding: chunked\r\n",
+        (_, true) => head += "Connection: close\r\n",
+        _ => head += &format!("Content-Length: {}\r\n", body.len()),
+    }
+    let mut answer = format!("HTTP/1.1 {status}\r\n{head}\r\n").into_bytes();
+    if method == "GET" {
+        let breaks_after = lock(state).breaks_after.take();
+        if manners.is_chunked {
+            answer.extend(format!("{:x}\r\n", body.len()).as_bytes());
+        }
+        answer.extend(&body[..breaks_after.unwrap_or(body.len()).min(body.len())]);
+        if breaks_after.is_some() {
+            return (answer, false);
+        }
+        if manners.is_chunked {
+            answer.extend(b"\r\n0\r\n\r\n");
+        }
+    }
+    (answer, !manners.ends_by_close)
+}
