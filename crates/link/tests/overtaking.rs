@@ -91,6 +91,15 @@ fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
     }
 }
 
+/// Losses had made the bound of the growth's threshold lower than the 9 ms by which some are early. So growth ended at each
+/// jump of the delay, and each drain was one to less: the third transfer had 0.136.
+#[test]
+fn one_in_ten_that_skips_a_tenth_of_the_delay_ends_no_growth_after_a_loss() {
+    let mut config = config(94, |path| path.let_overtake(0.1, 0.1));
+    config.backward.let_overtake(0.1, 0.1);
+    assert_no_collapse(&config, 3);
+}
+
 /// One packet in five is early and the others late, in both directions: the early ones are the path. A receiver that took
 /// them for overtakers let the rate fall: seed 1 to 0.69, seed 3 to 0.09 of the line, two others over a bench's path to 0.01.
 #[test]

@@ -169,9 +169,11 @@ impl Queue {
     /// yet within a queue of a tenth of the bandwidth-delay product. Packets that are farther apart vary more.
     pub(super) fn threshold_s(&self, rate: f64, packet: f64) -> f64 {
         let packets_s = THRESHOLD_PACKETS * packet / rate.max(packet / self.rtt_s());
-        visible_delay_s(self.base_rtt_s())
-            .max(packets_s)
-            .min(self.threshold_cap_s)
+        // Within what delays jitter by, a queue cannot be told, however shallow it is.
+        let cap_s = self
+            .threshold_cap_s
+            .max(ABOVE_JITTER * self.delays.jitter_s());
+        visible_delay_s(self.base_rtt_s()).max(packets_s).min(cap_s)
     }
 
     /// Whether the path jitters by more than what counts as an empty queue, however shallow queues are.
@@ -280,6 +282,9 @@ const SHALLOW_PART: f64 = 0.5;
 const SHALLOWEST_S: f64 = 0.000_3;
 /// ... nor below this many packets' sending times, half of what the usual threshold allows for.
 const SHALLOWEST_PACKETS: f64 = 3.0;
+/// A bound of the threshold is no lower than this multiple of the jitter. Growth would end at every jump of a delay, and a path
+/// that has dropped packets once would lose its rate drain by drain.
+const ABOVE_JITTER: f64 = 1.25;
 /// A queue that shows without loss widens the bound of the threshold by this factor. The bound doubles in 35 drains.
 const THRESHOLD_CAP_GROWTH: f64 = 1.02;
 
