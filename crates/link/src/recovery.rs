@@ -63,6 +63,8 @@ pub(crate) struct SentLog {
     resolved: u64,
     bytes_sent: u64,
     bytes_in_flight: u64,
+    /// Items of packets that are not known to have arrived, but for the first one of each.
+    extra_items: usize,
     /// No packet below is in flight and eliciting.
     oldest_open: u64,
     /// Packets in flight that are not eliciting.
@@ -111,6 +113,8 @@ const UNTOLD_MIN: Duration = Duration::from_millis(15);
 /// Bound of the packets with feedback alone whose fate is open: a minute of them at the fastest pace. An
 /// honest peer reports once for every sixteen of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
+/// Bound of the items beyond one a packet, of 32 bytes each: half a second of packets at 10 Gbit/s, if none is known to have arrived.
+const EXTRA_ITEMS_MAX: usize = 1 << 19;
 /// Packets that the log holds at most: twice as many as one report covers.
 const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
 
@@ -126,6 +130,7 @@ impl SentLog {
             resolved: 0,
             bytes_sent: 0,
             bytes_in_flight: 0,
+            extra_items: 0,
             oldest_open: 0,
             reports_open: 0,
             reference: Time::default(),
@@ -241,6 +246,7 @@ impl SentLog {
             contents,
         });
         self.bytes_sent += bytes as u64;
+        self.extra_items += self.packets.back().map_or(0, |sent| sent.contents.extra());
         self.steps.on_sent();
         if eliciting {
             self.bytes_in_flight += bytes as u64;
@@ -321,6 +327,7 @@ impl SentLog {
         let above = (report.largest + 1).max(self.resolved);
         self.give_up(above..next, give_up_before, false, outcome);
         report.for_each_sample(|sample| {
+            is_true &= !self.is_omitted(sample.number);
             if let Some(sent) = self
                 .get(sample.number)
                 .filter(|_| sample.number >= self.path_from)
@@ -334,6 +341,9 @@ impl SentLog {
                 });
             }
         })?;
+        if !is_true {
+            return Err(Malformed);
+        }
         outcome.arrivals.reverse();
         self.reference = self.reference.max(judged.unwrap_or_default());
         self.give_up_spoken(self.reference - window, outcome);
@@ -364,7 +374,7 @@ impl SentLog {
         Ok(())
     }
 
-    fn is_omitted(&self, number: u64) -> bool {
+    pub(crate) fn is_omitted(&self, number: u64) -> bool {
         self.get(number)
             .is_some_and(|sent| sent.state == State::Omitted)
     }
@@ -403,15 +413,18 @@ impl SentLog {
         while self.base < self.resolved
             && (self.packets.front().is_some_and(is_old) || self.packets.len() as u64 > PACKETS_MAX)
         {
-            self.packets.pop_front();
+            let forgotten = self.packets.pop_front();
+            self.extra_items -= forgotten.map_or(0, |sent| sent.contents.extra());
             self.base += 1;
         }
     }
 
-    /// Whether more packets are unresolved than any window allows, or more packets of feedback than any path
-    /// holds: then the peer does not report.
+    /// Whether more packets are unresolved than any window allows, or more packets of feedback, or of small frames, than any
+    /// path holds: then the peer does not report.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.next_number() - self.resolved > PACKETS_MAX || self.reports_open > REPORTS_OPEN_MAX
+        self.next_number() - self.resolved > PACKETS_MAX
+            || self.reports_open > REPORTS_OPEN_MAX
+            || self.extra_items > EXTRA_ITEMS_MAX
     }
 
     /// How much later than its neighbours a packet may arrive before it counts as lost.
@@ -451,6 +464,7 @@ impl SentLog {
                 outcome.arrived.push(item);
             }
         });
+        self.extra_items -= sent.contents.extra();
         sent.contents = Contents::default();
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
         let is_exempt = sent.is_exempt;

@@ -15,9 +15,11 @@ use crate::{
 /// Challenges sent to an address before it is given up.
 const CHALLENGES_MAX: u32 = 8;
 /// Pause behind the first challenge; each pause is twice the one before, and a round trip of the former path at
-/// least. The new path may be longer by far, and the token of a challenge counts until the last pause is over, after
-/// 2^8 of these: 6.4 s.
+/// least.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
+/// The new path may be longer by far. The token of a challenge counts for this time, and until the pause behind the last
+/// challenge is over.
+const TOKEN_LIFE: Duration = Duration::from_millis(6400);
 /// A packet with a challenge alone.
 const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
 
@@ -40,6 +42,8 @@ struct Candidate {
     tries: u32,
     /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
     allowance: usize,
+    /// From then on an answer comes too late: who has left an address must not have it aimed at for ever.
+    expires: Time,
 }
 
 impl Challenges {
@@ -60,13 +64,14 @@ impl Candidate {
     /// A challenge leaves; the former path has this round-trip time.
     fn on_challenge(&mut self, rtt: Duration, now: Time) {
         self.next = now + rtt.max(PAUSE_FIRST * 2_u32.pow(self.tries));
+        self.expires = self.expires.max(self.next);
         self.tries += 1;
         self.allowance -= CHALLENGE_BYTES;
     }
 
     /// No answer has come to any challenge.
     fn is_over(&self, now: Time) -> bool {
-        self.tries == CHALLENGES_MAX && self.next <= now
+        self.expires <= now
     }
 }
 
@@ -96,7 +101,7 @@ impl Connection {
         if self
             .challenges
             .candidate
-            .is_some_and(|candidate| candidate.token == token && candidate.address == from)
+            .is_some_and(|it| it.token == token && it.address == from && !it.is_over(now))
         {
             self.follow(from, now);
         }
@@ -147,6 +152,7 @@ impl Connection {
             next: now,
             tries: 0,
             allowance,
+            expires: now + TOKEN_LIFE,
         });
     }
 }

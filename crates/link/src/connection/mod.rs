@@ -22,6 +22,7 @@ mod rate_max;
 mod receive;
 mod repeat;
 mod rtt;
+mod states;
 mod transmit;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -38,7 +39,7 @@ pub(crate) use self::receive::Received;
 pub use self::transmit::Transmit;
 use self::{
     address::Challenges, closing::Closing, keys::KeyRing, liveness::Liveness, path::Path,
-    rate_max::RateMax, repeat::TailRepeater,
+    rate_max::RateMax, repeat::TailRepeater, states::States,
 };
 use crate::{
     congestion::{Controller, ControllerFactory, PathMemory},
@@ -75,6 +76,7 @@ pub(crate) struct Connection {
     controllers: Arc<ControllerFactory>,
 
     received: ReceivedLog,
+    states: States,
     sent: SentLog,
     outcome: Outcome,
     pub(crate) streams: Streams,
@@ -259,6 +261,7 @@ impl Connection {
             ),
             controllers: setup.controllers,
             received: ReceivedLog::new(setup.rtt),
+            states: States::default(),
             sent: SentLog::new(Omissions::new(setup.secret.clone(), setup.our_id)),
             secret: setup.secret,
             challenges: Challenges::default(),
@@ -289,6 +292,16 @@ impl Connection {
         if self.rate_max.set(ours, for_peer) {
             self.streams.controls.push(Control::RateMax);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn bytes_in_flight(&self) -> u64 {
+        self.sent.bytes_in_flight()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_omitted(&self, number: u64) -> bool {
+        self.sent.is_omitted(number)
     }
 
     // What the application does.

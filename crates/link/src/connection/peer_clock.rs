@@ -17,6 +17,8 @@ use crate::time::Time;
 pub(crate) struct PeerClock {
     ahead_s: f64,
     last: Option<Sample>,
+    /// When a jump was told last.
+    told: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,10 +33,13 @@ const SLACK_S: f64 = 0.05;
 /// Drift that is not a jump, in seconds a second: a clock without synchronisation drifts by a ten-thousandth,
 /// and this allows ten times as much.
 const DRIFT_MAX: f64 = 1e-3;
+/// Hosts are seldom suspended, and clocks seldom put. A peer whose clock jumps more often is told of no more often: what was lost
+/// before a jump counts for nothing.
+const JUMPS_APART: Duration = Duration::from_secs(60);
 
 impl PeerClock {
     /// Takes in a packet that took `forward_s` one way, as the difference of both clocks has it, and `rtt` both
-    /// ways. Returns whether a clock has jumped.
+    /// ways. Returns whether a clock has jumped, and none of late.
     pub(crate) fn sample(&mut self, forward_s: f64, rtt: Duration, now: Time) -> bool {
         let rtt_s = rtt.as_secs_f64();
         let mut has_jumped = false;
@@ -53,7 +58,12 @@ impl PeerClock {
             forward_s,
             rtt_s,
         });
-        has_jumped
+        let is_rare = |told: Time| now.since(told) >= JUMPS_APART;
+        let is_told = has_jumped && self.told.is_none_or(is_rare);
+        if is_told {
+            self.told = Some(now);
+        }
+        is_told
     }
 
     /// Seconds to subtract from the peer's receive times, so that they are continuous.

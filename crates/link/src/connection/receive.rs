@@ -120,7 +120,7 @@ impl Connection {
                 // Each report may walk through all packets in flight, so one in a packet must do.
                 Err(Malformed)
             } else {
-                self.on_frame(frame, from, now)
+                self.on_frame(frame, number, from, now)
             };
             match result {
                 Ok(Kept::Yes) => {}
@@ -145,9 +145,13 @@ impl Connection {
     fn on_frame(
         &mut self,
         frame: Frame<'_>,
+        number: u64,
         from: SocketAddr,
         now: Time,
     ) -> Result<Kept, Malformed> {
+        if !self.states.takes(&frame, number) {
+            return Ok(Kept::Yes);
+        }
         match frame {
             Frame::Chunk {
                 stream,

@@ -154,10 +154,15 @@ impl Connection {
         self.streams.has_data(now) || !self.streams.controls.is_empty()
     }
 
+    /// Control frames and control streams have no window. What a peer that reports nothing provokes must open none to others.
     pub(super) fn is_window_open(&mut self) -> bool {
-        (self.sent.bytes_in_flight() as f64) < self.path.controller.window_bytes()
+        self.is_bulk_window_open()
             || self.streams.has_new_control()
             || !self.streams.controls.is_empty()
+    }
+
+    fn is_bulk_window_open(&self) -> bool {
+        (self.sent.bytes_in_flight() as f64) < self.path.controller.window_bytes()
     }
 
     fn may_send_data(&mut self) -> bool {
@@ -241,8 +246,12 @@ impl Connection {
         const SPACE_MIN: usize = 64;
         /// Room for the length of a slot that does not run to the end of the packet.
         const LEN_SIZE: usize = 2;
+        let is_open = self.is_bulk_window_open();
         while out.len() + SPACE_MIN <= end_max {
             let space = end_max - out.len();
+            if !is_open && !self.streams.has_new_control() {
+                return;
+            }
             if !self.streams.has_new_control()
                 && let Some((chunk, len)) = self.again(now, contents)
             {

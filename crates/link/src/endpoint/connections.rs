@@ -144,7 +144,18 @@ impl Endpoint {
         if self.ran < grace {
             return grace;
         }
+        // The last stream may have ended since.
+        let is_current_well = current
+            .and_then(|id| self.connections.get(&id))
+            .is_some_and(|current| !current.is_silent());
         match standby.silent_since() {
+            None if is_current_well
+                && standby.we_initiated
+                && standby.streams.len() == 0
+                && !standby.is_closing() =>
+            {
+                self.ran
+            }
             Some(since) if self.ran < since + SILENCE_BESIDE_OTHER => since + SILENCE_BESIDE_OTHER,
             _ => Time::NEVER,
         }

@@ -201,6 +201,7 @@ impl Endpoint {
             }
             Err(error) => {
                 tracing::debug!(peer = attempt.peer, %error, "handshake failed");
+                self.on_failed(id);
                 self.end_attempt(id, now);
             }
         }

@@ -6,9 +6,15 @@
 //! which proves that its sender receives at its source address. A flood from invented addresses
 //! begins no handshake, and the peer, which answers with the cookie, still gets in.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use super::{Endpoint, attempt::Attempt};
+use super::{
+    Endpoint,
+    attempt::{ATTEMPT_MAX, Attempt},
+};
 use crate::{
     handshake::envelope::{CookieReply, Hello},
     time::Time,
@@ -26,6 +32,8 @@ const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
 /// A handshake in progress of an address that has shown a cookie is not given up for another before this
 /// time.
 const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
+/// Handshakes that have failed of late at most. With a cookie a host fails one in three seconds.
+const SPENT_MAX: usize = 1024;
 /// Cookies that wait to be sent at most: more than come between two turns of the driver. The peer's is among
 /// those of a flood.
 const REPLIES_MAX: usize = 1024;
@@ -43,13 +51,22 @@ impl Endpoint {
         now: Time,
     ) -> bool {
         let begun_by_peers = self.attempts.values().filter(|it| !it.we_initiate);
-        let in_progress = begun_by_peers.clone().count();
+        self.spent.retain(|it| it.until > now);
+        let spent_of_peer = self.spent.iter().filter(|it| it.peer == peer);
+        let in_progress = begun_by_peers.clone().count() + self.spent.len();
         let of_peer: Vec<_> = begun_by_peers.filter(|it| it.peer == peer).collect();
-        let is_crowded = of_peer.len() >= ATTEMPTS_PER_PEER_WITHOUT_COOKIE
+        let is_crowded = of_peer.len() + spent_of_peer.clone().count()
+            >= ATTEMPTS_PER_PEER_WITHOUT_COOKIE
             || in_progress >= ATTEMPTS_WITHOUT_COOKIE;
         if is_crowded && !is_proven {
             self.dropped.crowded += 1;
             self.ask_for_cookie(hello, (peer, key), from, len, now);
+            return false;
+        }
+        let host = from.ip().to_canonical();
+        let mut of_host = spent_of_peer.filter(|it| it.proven == Some(host));
+        if of_host.any(|it| now.since(it.began) < ATTEMPT_FRESH) {
+            self.dropped.crowded += 1;
             return false;
         }
         let displaced = match room(&of_peer, &from, now) {
@@ -122,6 +139,40 @@ impl Endpoint {
     }
 }
 
+/// A handshake of a peer's that has failed. It counts as one in progress for as long as it could have lasted: each has cost a
+/// key exchange.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spent {
+    peer: usize,
+    /// The host that has shown a cookie.
+    proven: Option<IpAddr>,
+    began: Time,
+    until: Time,
+}
+
+impl Endpoint {
+    /// A handshake of a peer's has failed.
+    pub(super) fn on_failed(&mut self, id: ConnectionId) {
+        let attempt = self.attempts.get(&id).filter(|it| !it.we_initiate);
+        if let Some(attempt) = attempt
+            && self.spent.len() < SPENT_MAX
+        {
+            self.spent.push(Spent::new(attempt));
+        }
+    }
+}
+
+impl Spent {
+    fn new(attempt: &Attempt) -> Self {
+        Self {
+            peer: attempt.peer,
+            proven: attempt.proven.map(|at| at.ip().to_canonical()),
+            began: attempt.began,
+            until: attempt.began + ATTEMPT_MAX,
+        }
+    }
+}
+
 enum Room {
     Free,
     InPlaceOf(ConnectionId),
@@ -136,7 +187,7 @@ fn room(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Room {
     let host = from.ip().to_canonical();
     let mut of_host = proven
         .clone()
-        .filter(|it| it.remote.ip().to_canonical() == host);
+        .filter(|it| it.proven.is_some_and(|at| at.ip().to_canonical() == host));
     if let Some(same) = of_host.next() {
         return in_place_of_stale(same, now);
     }

@@ -28,6 +28,7 @@ pub use self::streams::Footprint;
 use self::{
     attempt::{ATTEMPT_MAX, Attempt},
     handshakes::ATTEMPT_PAUSE,
+    load::Spent,
     peer::Peer,
 };
 pub use self::{
@@ -62,6 +63,8 @@ pub struct Endpoint {
     random: u64,
     peers: Vec<Peer>,
     attempts: IdMap<ConnectionId, Attempt>,
+    /// Those of peers that have failed of late.
+    spent: Vec<Spent>,
     connections: IdMap<ConnectionId, Connection>,
     /// Order in which connections get their turn to send.
     turn: VecDeque<ConnectionId>,
@@ -115,6 +118,7 @@ impl Endpoint {
             config,
             peers,
             attempts: IdMap::default(),
+            spent: Vec::new(),
             connections: IdMap::default(),
             turn: VecDeque::new(),
             events: VecDeque::new(),

@@ -1,6 +1,7 @@
 //! Attacks on a handshake by third parties.
 
 mod connections;
+mod crowd;
 mod hostile_peer;
 mod joined;
 mod moves;
@@ -8,6 +9,7 @@ mod shared_cap;
 mod wake_ups;
 #[cfg(feature = "sim")]
 mod wake_ups_in_vain;
+mod withholding_peer;
 
 use std::{
     collections::HashMap,

@@ -34,6 +34,8 @@ pub(crate) struct ReceivedLog {
     /// For each of the last reports: `next` when it was made, and the range of packets below the
     /// then newest one that arrived late since the report before.
     history: VecDeque<Made>,
+    /// So many reports have been made that the oldest remembered one is where the next begins.
+    is_covered: bool,
     late: Option<(u64, u64)>,
     /// The peer has asked that everything from this packet on be reported again, and the number of further
     /// reports that will do so.
@@ -111,6 +113,7 @@ impl ReceivedLog {
             front: Sample::default(),
             bytes_received: 0,
             history: VecDeque::with_capacity(REDUNDANCY_MAX + 1),
+            is_covered: false,
             late: None,
             asked: None,
             is_answering: false,
@@ -228,7 +231,7 @@ impl ReceivedLog {
     pub(crate) fn tell_from(&mut self, number: u64, now: Time) {
         if self.asked.is_none() && self.asks_from <= now {
             self.asked = Some((number, self.redundancy()));
-            self.pending = true;
+            self.pending |= self.window.next() > 0;
         }
     }
 
@@ -317,9 +320,10 @@ impl ReceivedLog {
         }
         // The report covers everything above the oldest remembered report, and below that the range in which
         // packets arrived late.
-        let full = self.history.len() > self.redundancy() && is_past(&self.history[0]);
+        // Where more reports are to cover each arrival than before, those further back have been told often enough.
+        self.is_covered |= self.history.len() > self.redundancy() && is_past(&self.history[0]);
         let oldest = next.saturating_sub(WINDOW);
-        let low = if full {
+        let low = if self.is_covered {
             self.history[0].next.max(oldest)
         } else {
             oldest

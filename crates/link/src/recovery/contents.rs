@@ -26,6 +26,11 @@ impl Contents {
         }
     }
 
+    /// Items that take memory of their own.
+    pub(super) fn extra(&self) -> usize {
+        self.more.len()
+    }
+
     pub(super) fn for_each(&self, mut visit: impl FnMut(Item)) {
         self.first.into_iter().for_each(&mut visit);
         self.more.iter().copied().for_each(visit);

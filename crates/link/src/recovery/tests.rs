@@ -375,3 +375,54 @@ fn ten_gigabits_over_a_long_path_are_no_violation() {
     }
     assert!(sent.packets.len() as u64 <= PACKETS_MAX + (1 << 18));
 }
+
+#[test]
+fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
+    let mut sent = log_with_omissions();
+    for number in 0..1200 {
+        sent.push(ms(number), 1500, true, false, Contents::default());
+    }
+    let mut numbers = 0..sent.next_number();
+    let omitted = numbers.find(|it| sent.is_omitted(*it)).expect("one");
+    let front = numbers.find(|it| !sent.is_omitted(*it)).expect("one");
+    let mut samples = Vec::new();
+    varint::put_signed(&mut samples, omitted as i64 - front as i64);
+    varint::put_signed(&mut samples, -5);
+    let sample = Sample {
+        number: front,
+        time_us: 1000,
+    };
+    let report = Report::new(front, sample, 0, 0).with_parts(&samples, &[]);
+    let result = sent.on_report(
+        &report,
+        ms(50_000),
+        Duration::from_millis(10),
+        Time::default(),
+        &mut Outcome::default(),
+    );
+    assert!(result.is_err());
+}
+
+/// Four gigabytes of them fitted into the log of a connection, in no count of memory.
+#[test]
+fn who_reports_nothing_makes_us_remember_no_more_than_so_many_small_frames() {
+    const EACH: u64 = 100;
+    let mut sent = log();
+    let mut packets = 0;
+    while !sent.is_overfull() {
+        let mut contents = Contents::default();
+        for count in 0..=EACH {
+            contents.push(item(count));
+        }
+        sent.push(ms(packets), 1500, true, false, contents);
+        packets += 1;
+    }
+    assert_eq!(packets, EXTRA_ITEMS_MAX as u64 / EACH + 1);
+    // What is known to have arrived, and what is forgotten, takes none.
+    let all = sent.extra_items;
+    sent.mark_arrived(0, ms(packets), &mut Outcome::default());
+    assert_eq!(all - sent.extra_items, EACH as usize);
+    sent.resolved = packets;
+    sent.forget(ms(1_000_000), Duration::from_secs(1));
+    assert_eq!(sent.extra_items, 0);
+}

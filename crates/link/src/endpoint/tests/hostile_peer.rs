@@ -11,20 +11,20 @@ use crate::{
 };
 
 /// Bytes of a packet of B with `payload`.
-fn sealed_by_b(two: &mut Two, payload: &[u8]) -> Vec<u8> {
+pub(super) fn sealed_by_b(two: &mut Two, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(two.b.seal_payload(0, payload, &mut out, two.now));
     out
 }
 
-fn payload(frame: &Frame<'_>) -> Vec<u8> {
+pub(super) fn payload(frame: &Frame<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     frame.put(&mut out);
     out
 }
 
 /// A's connection to B.
-fn connection_of_a(two: &mut Two) -> &mut crate::connection::Connection {
+pub(super) fn connection_of_a(two: &mut Two) -> &mut crate::connection::Connection {
     two.a.connections.values_mut().next().expect("A is up")
 }
 
@@ -47,7 +47,7 @@ fn a_sends_much(two: &mut Two) -> super::super::StreamKey {
     key
 }
 
-fn victim() -> SocketAddr {
+pub(super) fn victim() -> SocketAddr {
     ([203, 0, 113, 9], 7).into()
 }
 

@@ -318,3 +318,52 @@ fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     assert!(bytes > 20_000, "what came late is told");
     assert!(bytes < 2 * 300_000, "{bytes} bytes in two seconds");
 }
+
+/// A peer steers how many reports cover each arrival, by what it reports of ours. Each time that number rose the reports
+/// covered a million packets for a while: 13 MB in 0.6 s.
+#[test]
+fn a_loss_that_comes_and_goes_makes_no_long_reports() {
+    let mut log = ReceivedLog::new(Duration::from_millis(20));
+    let mut now = Time(1_000_000_000);
+    let report_bytes = |log: &mut ReceivedLog, now: Time| {
+        let mut bytes = 0;
+        loop {
+            let mut out = Vec::new();
+            log.write_report(&mut out, 1200, now);
+            bytes += out.len();
+            if log.unwritten.is_empty() {
+                return bytes;
+            }
+        }
+    };
+    // Each second one is missing.
+    let mut numbers = (0..).step_by(2);
+    for number in numbers.by_ref().take(WINDOW as usize / 2) {
+        log.insert(number, 100, Content::Data, now);
+        if number % 2000 == 0 {
+            now = now + Duration::from_millis(3);
+            report_bytes(&mut log, now);
+        }
+    }
+    let mut longest = |log: &mut ReceivedLog, loss: &dyn Fn(usize) -> f64| {
+        let rounds = numbers.by_ref().take(200).enumerate();
+        let bytes = rounds.map(|(round, number)| {
+            log.set_report_loss(loss(round));
+            log.insert(number, 100, Content::Data, now);
+            now = now + Duration::from_millis(3);
+            report_bytes(log, now)
+        });
+        bytes.max().expect("there were some")
+    };
+    longest(&mut log, &|_| 0.0);
+    let steady = longest(&mut log, &|_| 0.0);
+    let changing = longest(&mut log, &|round| if round % 20 < 10 { 0.7 } else { 0.0 });
+    assert!(changing < 20 * steady, "{changing} bytes, else {steady}");
+}
+
+#[test]
+fn who_asks_before_anything_has_arrived_is_told_nothing() {
+    let mut log = ReceivedLog::new(Duration::from_millis(20));
+    log.tell_from(0, Time::default());
+    assert_eq!(log.report_due(), None);
+}

@@ -48,26 +48,23 @@ impl Streams {
         if restart {
             self.restart_repeats();
         }
-        let mut at = 0;
-        while let Some(place) = self.repeats.pass.get(at).copied() {
+        while let Some(place) = self.repeats.pass.front().copied() {
             self.repeats.count_looks(1);
-            let Some(stream) = self.places[place as usize].as_mut() else {
-                self.repeats.pass.remove(at);
-                continue;
-            };
             // A stream that has more to send, now or once the peer gives credit, needs no repeats: they would
-            // take capacity from new slots.
-            if stream.send.is_blocked() || !stream.send.is_tail() {
-                at += 1;
-                continue;
-            }
-            let Some((index, len)) = stream.send.next_repeat(copies_max) else {
-                self.repeats.pass.remove(at);
+            // take capacity from new slots. The next pass looks at it again.
+            let stream = self.places[place as usize].as_mut();
+            let tail = stream.filter(|it| !it.send.is_blocked() && it.send.is_tail());
+            let found = tail.and_then(|stream| {
+                let (index, len) = stream.send.next_repeat(copies_max)?;
+                Some((stream.number, index, len))
+            });
+            let Some((number, index, len)) = found else {
+                self.repeats.pass.pop_front();
                 continue;
             };
             let chunk = ChunkRef {
                 slot: place,
-                stream: stream.number,
+                stream: number,
                 index,
             };
             return Some((chunk, len));

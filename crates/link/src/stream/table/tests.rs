@@ -326,3 +326,40 @@ fn the_memory_of_a_paced_stream_is_for_others_and_comes_back_when_it_is_over() {
     }
     assert_eq!(streams.memory.room(), before);
 }
+
+/// Each repeated slot looked at all streams that wait for credit.
+#[test]
+fn repeats_cost_one_look_a_pass_for_streams_that_wait_for_credit() {
+    const BLOCKED: usize = 1000;
+    const SLOTS: u64 = 200;
+    let mut streams = streams(1 << 30);
+    for _ in 0..BLOCKED {
+        let number = bulk(&mut streams);
+        let stream = streams.get(number).expect("it is open");
+        stream.send.write(vec![1; 200_000].into());
+        while streams.get(number).expect("it is open").send.has_new() {
+            streams.take_new(number, 1000, &mut Vec::new());
+        }
+        let stream = streams.get(number).expect("it is open");
+        assert!(stream.send.is_blocked());
+    }
+    let number = bulk(&mut streams);
+    let stream = streams.get(number).expect("it is open");
+    stream.send.set_credit(10_000);
+    stream.send.write(vec![1; 1000 * SLOTS as usize].into());
+    for _ in 0..SLOTS {
+        streams.take_new(number, 1000, &mut Vec::new());
+    }
+    streams.get(number).expect("it is open").send.finish();
+    let before = streams.repeats.looks;
+    let (mut repeated, mut restart) = (0, true);
+    while let Some((chunk, _)) = streams.next_repeat(10, restart) {
+        restart = false;
+        let stream = streams.by_ref(chunk).expect("it was just found");
+        stream.send.take_again(chunk.index, &mut Vec::new());
+        repeated += 1;
+    }
+    assert_eq!(repeated, SLOTS);
+    let looks = streams.repeats.looks - before;
+    assert!(looks < 4 * (BLOCKED as u64 + SLOTS), "{looks}");
+}

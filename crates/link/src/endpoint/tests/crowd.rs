@@ -1,0 +1,93 @@
+//! Attacks by many handshakes, of somebody who knows both public keys.
+
+use super::*;
+
+fn put(hello: &Hello<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    hello.put(&mut out, &envelope());
+    out
+}
+
+/// A handshake that failed made room at once: two hundred of two hundred were begun.
+#[test]
+fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
+    const COUNT: u32 = 200;
+    let mut two = Two::new();
+    two.pass(Duration::from_millis(1));
+    let mut parts = two.sent_by_a();
+    parts.retain(|it| it[0] == HELLO);
+    let read = |part: &[u8]| Hello::read(part).map(|it| it.crypto.len());
+    let end: usize = parts.iter().map(|it| read(it).expect("A's")).sum();
+    let mut begun = 0;
+    for count in 0..COUNT {
+        let from = ([198, 51, 100, count as u8], 9).into();
+        let hello = |part: usize| {
+            let mut hello = Hello::read(&parts[part]).expect("it is A's own");
+            hello.source = ConnectionId((0xe000_0000 | count).to_be_bytes());
+            hello.timestamp += u64::from(count) * 10 + part as u64;
+            hello
+        };
+        for part in 0..parts.len() {
+            two.hand_b(&put(&hello(part)), from);
+        }
+        begun += two.b.attempts.len();
+        let junk = [0xff; 64];
+        let mut ending = hello(0);
+        ending.timestamp += 9;
+        ending.crypto_offset = end as u16;
+        ending.crypto = &junk;
+        two.hand_b(&put(&ending), from);
+        assert_eq!(two.b.attempts.len(), 0);
+        two.pass(Duration::from_millis(1));
+        two.sent_by_b();
+    }
+    assert!((1..=4).contains(&begun), "{begun}");
+    assert!(two.b.dropped().crowded > 100);
+    two.exchange(100);
+    assert!(two.b.is_up(0), "A shows a cookie");
+}
+
+/// An attempt that has shown a cookie was turned to A's address by a hello in A's name: A's host had its place then, and A
+/// none.
+#[test]
+fn one_host_with_cookies_does_not_keep_the_peer_out() {
+    let mut two = Two::new();
+    let mut flood = Flood::new(&mut two);
+    for which in 0..4 {
+        two.hand_b(&flood.next(None), ([198, 51, 100, 70 + which], 9).into());
+    }
+    two.hand_b(&flood.next(None), elsewhere());
+    two.sent_by_b();
+    let mut replies = two.sent_by_b.iter().filter(|(to, _)| *to == elsewhere());
+    let cookie = replies.find_map(|(_, bytes)| CookieReply::read(bytes).ok());
+    let cookie = cookie.expect("it was asked for one").cookie;
+    let (mut source, mut later) = (0xf000_0000_u32, 1_000);
+    let mut hello = |source: u32, cookie| {
+        let mut hello = Hello::read(&flood.template).expect("it is A's own");
+        later += 1;
+        hello.source = ConnectionId(source.to_be_bytes());
+        hello.timestamp += later;
+        hello.cookie = cookie;
+        put(&hello)
+    };
+    // The peer's own attempts begin in the midst of it.
+    for round in 0..1500 {
+        if round % 200 == 0 {
+            source += 1;
+            two.hand_b(&hello(source, Some(cookie)), elsewhere());
+            two.hand_b(&hello(source, None), at_a());
+        }
+        two.exchange(1);
+        while let Some(event) = two.a.poll_event() {
+            if let crate::Event::Resolve { peer } = event {
+                let now = two.now;
+                two.a.set_address(peer, Some(at_b()), now);
+            }
+        }
+        while two.b.poll_event().is_some() {}
+        if two.b.is_up(0) {
+            return;
+        }
+    }
+    panic!("A is not up after 15 s");
+}

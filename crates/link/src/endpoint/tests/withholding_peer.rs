@@ -1,0 +1,196 @@
+//! Attacks by a peer that reports nothing, or hides what was lost.
+
+use super::{
+    hostile_peer::{connection_of_a, payload, sealed_by_b, victim},
+    *,
+};
+use crate::{
+    Event, Read, StreamKey,
+    wire::{
+        frame::{self, Frame},
+        report::{self, Report, Sample},
+        varint,
+    },
+};
+
+/// A bulk stream of A that may send as much as the window allows.
+fn unbounded_stream(two: &mut Two) -> StreamKey {
+    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
+    let connection = connection_of_a(two);
+    let stream = connection.streams.get(key.stream).expect("it is open");
+    stream.send.set_credit(1 << 30);
+    key
+}
+
+fn fill(two: &mut Two, key: StreamKey) {
+    while two.a.writable(key) > 0 {
+        two.a.write(key, Bytes::from(vec![1; 100_000]));
+    }
+}
+
+/// Slots of one byte, of which A reads each, so that it gives credit. Returns what they took on the way.
+fn provoke_credit(two: &mut Two, round: u64, from: SocketAddr) -> usize {
+    let mut frames = Vec::new();
+    for slot in 0..8 {
+        frame::put_chunk(&mut frames, 0, round * 8 + slot, 1);
+        frames.push(b'x');
+    }
+    let mut packet = sealed_by_b(two, &frames);
+    let now = two.now;
+    two.a.handle_datagram(&mut packet, from, now);
+    while let Some(event) = two.a.poll_event() {
+        if let Event::Readable { key } = event {
+            while let Read::Data(_) = two.a.read(key, 1000, now) {}
+        }
+    }
+    packet.len()
+}
+
+/// Fifteen windows were in flight: each frame of control took a packet full of bulk with it.
+#[test]
+fn frames_of_control_let_no_bulk_pass_the_window() {
+    let mut two = Two::new();
+    two.exchange(50);
+    let key = unbounded_stream(&mut two);
+    let mut full_rounds = 0;
+    for round in 0..600 {
+        provoke_credit(&mut two, round, at_b());
+        fill(&mut two, key);
+        let connection = connection_of_a(&mut two);
+        let window = connection.path.controller.window_bytes();
+        let is_full = connection.bytes_in_flight() as f64 >= window;
+        two.pass(Duration::from_millis(10));
+        let largest = two.sent_by_a().iter().map(Vec::len).max();
+        if is_full {
+            full_rounds += 1;
+            assert!(largest < Some(200), "{largest:?} bytes in round {round}");
+        }
+    }
+    assert!(full_rounds > 100, "{full_rounds}");
+}
+
+/// 24 times what was brought came to an address that B had left.
+#[test]
+fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
+    let mut two = Two::new();
+    two.exchange(50);
+    let key = unbounded_stream(&mut two);
+    let response = answer_from_victim(&mut two);
+    let now = two.now;
+    two.a.handle_datagram(&mut response.clone(), victim(), now);
+    assert_eq!(connection_of_a(&mut two).path.remote, victim());
+    let (mut brought, mut sent_there) = (0, 0);
+    for round in 0..3000 {
+        let provoked = provoke_credit(&mut two, round, victim());
+        brought += if round >= 1500 { provoked } else { 0 };
+        if two.a.connections.is_empty() {
+            break;
+        }
+        fill(&mut two, key);
+        two.pass(Duration::from_millis(10));
+        let to_victim = sent(&mut two.a, two.now).into_iter();
+        let to_victim = to_victim.filter(|(to, _)| *to == victim());
+        let bytes: usize = to_victim.map(|(_, bytes)| bytes.len()).sum();
+        // The first window is a guess, and goes there as it would at a start.
+        if round >= 1500 {
+            sent_there += bytes;
+        }
+    }
+    assert!(sent_there < 3 * brought, "{sent_there} bytes for {brought}");
+}
+
+/// B answers from another address, to which A has sent a challenge. The answer does not arrive.
+fn answer_from_victim(two: &mut Two) -> Vec<u8> {
+    let mut ping = sealed_by_b(two, &payload(&Frame::Ping));
+    let now = two.now;
+    two.a.handle_datagram(&mut ping, victim(), now);
+    let mut answers = Vec::new();
+    for (to, datagram) in sent(&mut two.a, two.now) {
+        if to == victim() {
+            two.hand_b(&datagram, at_a());
+            answers.extend(sent(&mut two.b, two.now));
+        }
+    }
+    let mut answers = answers.into_iter().map(|(_, bytes)| bytes);
+    answers.find(|it| it.len() == RESPONSE_BYTES).expect("one")
+}
+
+/// A packet with a response alone.
+const RESPONSE_BYTES: usize = 34;
+
+/// A host that B once held could be aimed at by an answer of then.
+#[test]
+fn an_answer_to_a_challenge_comes_too_late_after_seconds() {
+    for (wait, expected) in [(5, victim()), (7, at_b())] {
+        let mut two = Two::new();
+        two.exchange(50);
+        let mut response = answer_from_victim(&mut two);
+        for _ in 0..wait * 100 {
+            two.pass(Duration::from_millis(10));
+            for datagram in two.sent_by_a() {
+                two.hand_b(&datagram, at_a());
+            }
+            for datagram in two.sent_by_b() {
+                two.hand_a(&datagram);
+            }
+        }
+        let now = two.now;
+        two.a.handle_datagram(&mut response, victim(), now);
+        let remote = connection_of_a(&mut two).path.remote;
+        assert_eq!(remote, expected, "after {wait} s");
+    }
+}
+
+/// The loss that A sees, where B truthfully reports each third packet missing. B's clock jumps with each report if `it_jumps`.
+fn loss_seen(it_jumps: bool) -> f64 {
+    let mut two = Two::new();
+    two.exchange(50);
+    let key = unbounded_stream(&mut two);
+    let mut low = connection_of_a(&mut two).next_number();
+    for round in 0..300 {
+        fill(&mut two, key);
+        two.pass(Duration::from_millis(20));
+        two.sent_by_a();
+        let connection = connection_of_a(&mut two);
+        let high = connection.next_number();
+        let has_come = |number: &u64| !number.is_multiple_of(3) && !connection.is_omitted(*number);
+        let Some(largest) = (low..high).rev().find(has_come) else {
+            continue;
+        };
+        let from = low.saturating_sub(200);
+        let mut blocks = Vec::new();
+        varint::put(&mut blocks, largest - from);
+        varint::put(&mut blocks, largest + 1 - from);
+        blocks.push(report::BITS);
+        let numbers: Vec<u64> = (from..=largest).collect();
+        let bits = numbers.chunks(8).map(|chunk| {
+            let bits = chunk.iter().enumerate();
+            bits.fold(0, |byte, (at, number)| {
+                byte | u8::from(has_come(number)) << at
+            })
+        });
+        blocks.extend(bits);
+        let jump_us = if it_jumps { round % 2 * 10_000_000 } else { 0 };
+        let front = Sample {
+            number: largest,
+            time_us: 1_000_000_000 + round * 20_000 + jump_us,
+        };
+        let mut frame = Vec::new();
+        frame::put_feedback_type(&mut frame);
+        let report = Report::new(largest, front, 0, 1500 * round);
+        report.with_parts(&[], &blocks).put(&mut frame);
+        two.pass(Duration::from_millis(1));
+        let packet = sealed_by_b(&mut two, &frame);
+        two.hand_a(&packet);
+        low = high;
+    }
+    connection_of_a(&mut two).loss()
+}
+
+/// What was sent before a jump counted for nothing, and there was always one.
+#[test]
+fn a_peer_whose_clock_jumps_hides_no_losses() {
+    let (steady, jumping) = (loss_seen(false), loss_seen(true));
+    assert!(steady > 0.2, "{steady}");
+    assert!(jumping > 0.2, "{jumping} of {steady}");
+}
