@@ -75,7 +75,7 @@ impl EnvelopeKey {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hello<'a> {
     pub(crate) from: Sender,
-    /// Nanoseconds since the Unix epoch at which the initiator began this attempt.
+    /// Nanoseconds since the Unix epoch at which the initiator began this flight.
     pub(crate) timestamp: u64,
     pub(crate) source: ConnectionId,
     /// Of an initiator that was asked for one.
