@@ -104,14 +104,20 @@ impl Session {
         match opened {
             Ok((leg, replies)) => {
                 self.has_met = true;
-                Ok(Transfer {
+                let is_asked_first = clears && !self.takes_any_ahead();
+                let mut transfer = Transfer {
                     session: self,
                     verb,
                     leg,
                     has_ended: false,
                     sent,
                     replies,
-                })
+                };
+                if is_asked_first {
+                    // Some servers end a data connection on which bytes come before the command.
+                    transfer.begun().await?;
+                }
+                Ok(transfer)
             }
             Err(error) => Err(self.reason(sent, error).await),
         }

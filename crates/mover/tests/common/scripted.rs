@@ -45,6 +45,8 @@ pub(crate) struct Manners {
     pub(crate) changes: Option<&'static str>,
     /// What becomes of a file that an upload would replace.
     pub(crate) overwrites: Overwrites,
+    /// Ends a data connection on which bytes come before it has said that the upload begins.
+    pub(crate) no_early_data: bool,
     /// It says late that an upload begins, and takes bytes before.
     pub(crate) begins_late: bool,
     /// Takes so many connections at a time.
@@ -404,7 +406,7 @@ impl Connection {
 
     fn data(&mut self) -> TcpStream {
         let begins_late = self.manners.begins_late;
-        if !begins_late {
+        if !begins_late && !self.manners.no_early_data {
             self.say("150 here it comes");
         }
         let data = match (self.passive.take(), self.active.take()) {
@@ -446,6 +448,15 @@ impl Connection {
             _ => {}
         }
         let mut data = self.data();
+        if self.manners.no_early_data {
+            thread::sleep(Duration::from_millis(50));
+            data.set_nonblocking(true).expect("a socket option");
+            if data.peek(&mut [0]).is_ok_and(|count| count > 0) {
+                return self.say("426 that was early");
+            }
+            data.set_nonblocking(false).expect("a socket option");
+            self.say("150 here it comes");
+        }
         let mut content = match rest {
             0 => Vec::new(),
             rest => self
