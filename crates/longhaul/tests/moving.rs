@@ -545,3 +545,29 @@ fn a_copy_compares_content_and_leaves_out_what_may_still_be_written() {
     assert!(!Path::new(&folder.path("to/new")).exists());
     copy(&[], "1 files copied");
 }
+
+#[test]
+fn a_copy_says_within_seconds_what_is_wrong_and_what_to_try() {
+    let folder = Folder::new("refusals");
+    let from = folder.path("from");
+    fs::write(&from, b"content").expect("room");
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = nobody.local_addr().expect("bound");
+    drop(nobody);
+    let url = format!("ftp://me@{at}/x");
+    let refused = ["copy", &from, &url, "--retries", "0"];
+    assert_ends(&refused, 1, "is it up, and the port right?");
+    // Connections are made there, and nobody says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = silent.local_addr().expect("bound");
+    let (place, url) = (
+        format!("{}, port {},", at.ip(), at.port()),
+        format!("ftp://me@{at}/x"),
+    );
+    let waits = ["--retries", "0", "--stall-timeout", "6s"];
+    let said = longhaul(&[&["copy", &from, &url][..], &waits].concat()).stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("did not answer"), "{said}");
+    let expected = format!("{place} has not let us in for 4 s");
+    assert_eq!(said.matches(&expected).count(), 1, "{said}");
+}

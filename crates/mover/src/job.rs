@@ -46,6 +46,15 @@ pub enum Site {
 }
 
 impl Site {
+    /// Host and port that are connected to: of the server, or of the gateway in front of it. `None` for this machine.
+    pub(crate) fn next_hop(&self) -> Option<(&str, u16)> {
+        match self {
+            Self::Local => None,
+            Self::Server(dial) => Some(dial.next_hop()),
+            Self::Web(dial) => Some((&dial.server.host, dial.server.port)),
+        }
+    }
+
     fn location(&self, path: Vec<u8>) -> Location {
         match self {
             Self::Local => Location::Local(local(&path)),

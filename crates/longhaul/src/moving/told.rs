@@ -156,6 +156,7 @@ impl Told {
                 self.bar
                     .suspend(|| eprintln!("longhaul: {reason}; trying again"));
             }
+            Result::Waiting(what) => self.bar.suspend(|| eprintln!("longhaul: {what}")),
             Result::LeftOut(reason) => tracing::info!("left out: {path}: {reason}"),
             Result::Unknown(reason) => {
                 self.bar.suspend(|| {
@@ -340,6 +341,7 @@ impl Told {
             Result::Same(_) | Result::TakenBefore => ("same", None, None),
             Result::LeftOut(reason) => ("left_out", None, Some(*reason)),
             Result::Retried(reason) => ("retried", None, Some(reason.as_str())),
+            Result::Waiting(what) => ("waiting", None, Some(what.as_str())),
             Result::NoConnection(reason) => ("no_connection", None, Some(reason.as_str())),
             Result::Failed(reason) => ("failed", None, Some(reason.as_str())),
             Result::Unknown(reason) => ("unknown", None, Some(reason.as_str())),

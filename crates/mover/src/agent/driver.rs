@@ -388,7 +388,7 @@ impl Resident {
                 let path = &path;
                 self.write(&Line::Failed { path, reason });
             }
-            Became::NoConnection(reason) => {
+            Became::Waiting(reason) | Became::NoConnection(reason) => {
                 tracing::warn!(job, reason, "no connection");
                 self.status.fails(self.number, reason);
             }

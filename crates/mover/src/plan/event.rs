@@ -18,6 +18,8 @@ pub enum Event {
     },
     /// It has not.
     Refused(Failure),
+    /// It still waits for an answer: what it waits for, for people.
+    Waiting(String),
     /// The source has these entries in the directory that the task lists.
     Found(TaskId, Vec<Entry>),
     /// A task of the lane is done.

@@ -69,6 +69,8 @@ pub struct Planner {
     /// Until then, pieces wait for lanes that connect: those that begin together come to like shares, and one that begins
     /// when another fills the path may take many seconds to come to its own.
     muster_until: Option<Instant>,
+    /// That a connection does not come about is known.
+    has_told_wait: bool,
     /// False from a muster that has ended while a lane still connected, until a lane comes up.
     may_muster: bool,
 }
@@ -102,6 +104,7 @@ impl Planner {
             is_given_up: false,
             is_unknown_told: false,
             muster_until: None,
+            has_told_wait: false,
             may_muster: true,
         }
     }
@@ -127,6 +130,7 @@ impl Planner {
                 self.take_back(lane);
                 self.refused(lane, failure, now);
             }
+            Event::Waiting(what) => self.wait_for(what),
             Event::Found(id, entries) => self.found(lane, id, entries, now),
             Event::Done(id, outcome) => {
                 self.lanes.proved();
@@ -243,6 +247,17 @@ impl Planner {
     /// What was done so far.
     pub fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// A lane waits for its connections. All wait for the same, so the first one tells.
+    fn wait_for(&mut self, what: String) {
+        if !std::mem::replace(&mut self.has_told_wait, true) {
+            self.notes.push_back(Note {
+                root: 0,
+                path: RelativePath::default(),
+                result: Result::Waiting(what),
+            });
+        }
     }
 
     fn refused(&mut self, lane: usize, failure: Failure, now: Instant) {

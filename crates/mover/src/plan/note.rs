@@ -28,6 +28,8 @@ pub enum Result {
     Retried(String),
     /// It could not be moved.
     Failed(String),
+    /// No connection has come about yet.
+    Waiting(String),
     /// No connection came about; another attempt follows.
     NoConnection(String),
     /// What the destination has there cannot be known; the source's files are moved whether it has them or not.

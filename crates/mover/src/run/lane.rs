@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     disk,
+    job::Site,
     names::{local, parent, shown},
     plan::{Directory, Event, Failure, File, Links, Outcome, Probe, Task, TaskId},
     server::ServerError,
@@ -57,7 +58,15 @@ pub(super) async fn run(
             End::open(&job.destination, kept).await?,
         ))
     };
-    let (source, destination) = match ends.await {
+    let mut ends = std::pin::pin!(ends);
+    let opened = tokio::select! {
+        opened = &mut ends => opened,
+        () = tokio::time::sleep(SLOW_AFTER) => {
+            tell(Event::Waiting(awaited(&job.source, &job.destination)));
+            ends.await
+        }
+    };
+    let (source, destination) = match opened {
         Ok(ends) => ends,
         Err(error) => return tell(Event::Refused(refusal(&error))),
     };
@@ -109,12 +118,29 @@ pub(super) async fn run(
 }
 
 fn refusal(error: &ServerError) -> Failure {
+    let message = match error.hint() {
+        Some(hint) => format!("{} ({hint})", chain(error)),
+        None => chain(error),
+    };
     Failure {
         remedy: error.remedy(),
-        message: chain(error),
+        message,
         has_moved: false,
         is_changed: false,
     }
+}
+
+/// What a lane waits for that has no connection yet.
+fn awaited(source: &Site, destination: &Site) -> String {
+    let hops = [source, destination].into_iter().filter_map(Site::next_hop);
+    let hops: Vec<String> = hops
+        .map(|(host, port)| format!("{host}, port {port},"))
+        .collect();
+    format!(
+        "{} has not let us in for {} s (is it up, and does every firewall let this port through?); still waiting",
+        hops.join(" or "),
+        SLOW_AFTER.as_secs()
+    )
 }
 
 impl Found {
@@ -361,6 +387,9 @@ fn now_unix_s() -> i64 {
         .unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
+
+/// A connection and a log-in that take longer are told of.
+const SLOW_AFTER: Duration = Duration::from_secs(4);
 
 /// Times asked for in one round trip.
 const QUESTIONS_AT_ONCE: usize = 200;

@@ -151,7 +151,7 @@ impl Dial {
         matches!(self.route, Route::Gateway(_))
     }
 
-    fn next_hop(&self) -> (&str, u16) {
+    pub(crate) fn next_hop(&self) -> (&str, u16) {
         match &self.route {
             Route::Direct => (&self.server.host, self.server.port),
             Route::Gateway(door) => (&door.host, door.port),

@@ -138,6 +138,27 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// What a person may try where no session came about.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Resolve { .. } => {
+                "is the name right? Behind --gateway and --peer the far gateway looks names up"
+            }
+            Self::Connect { .. } => "is it up, and the port right?",
+            Self::LogIn(reply) if !reply.is_temporary() => {
+                "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
+            }
+            Self::NoTls(_) => "ftp:// goes without TLS, ftps:// has it from the first byte",
+            Self::Tls { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
+                "--tls-pin accepts one certificate, --tls-insecure any"
+            }
+            Self::Full(reply) if reply.to_string().contains("does not answer") => {
+                "is the far gateway up, are its key and address right, and does it have ours among its peers?"
+            }
+            _ => return None,
+        })
+    }
+
     /// What may help.
     pub fn remedy(&self) -> Remedy {
         match self {
