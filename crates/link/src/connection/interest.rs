@@ -6,7 +6,7 @@
 //! through the same list, so no deadline comes that nothing serves. What the datagrams hold is in
 //! [`transmit`](super::transmit).
 
-use super::{Connection, ConnectionEnd, Transmit, Unconfirmed};
+use super::{Connection, ConnectionEnd, Transmit, Unconfirmed, transmit::Window};
 use crate::{time::Time, wire::frame::Frame};
 
 /// A thing that a connection may have to do.
@@ -224,7 +224,7 @@ impl Connection {
         let delayed = self.streams.next_delayed();
         let delayed = delayed.map(|due| self.path.pacer.next_send_from(due));
         let due = paced.into_iter().chain(delayed).min()?;
-        self.is_window_open().then(|| due.max(held_until))
+        (self.window() != Window::Shut).then(|| due.max(held_until))
     }
 
     /// Does what a due interest asks for. Returns what it has written to `out`.

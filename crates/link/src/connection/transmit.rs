@@ -36,6 +36,17 @@ const TRAIN_PACKETS_MIN: usize = 16;
 /// Packets this much below the full size still count as full.
 const BATCH_SLACK: usize = 8;
 
+/// The congestion window, as it is for the next packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Window {
+    Open,
+    /// Control frames and control streams have no window. What a peer that reports nothing provokes of them must open none to
+    /// others.
+    ForControl,
+    /// It is full, and there is nothing that has none.
+    Shut,
+}
+
 impl Connection {
     /// Whether a cap of an operator holds the sender below the controller's rate.
     pub(super) fn is_capped(&self) -> bool {
@@ -65,7 +76,11 @@ impl Connection {
         let mut segment_bytes = self.path.mtu.payload_bytes();
         for count in 0..count_max {
             let before = out.len();
-            if !self.may_send_data() || !self.write_data_packet(out, segment_bytes, now) {
+            if !self.path.pacer.may_send() {
+                break;
+            }
+            let window = self.window();
+            if window == Window::Shut || !self.write_data_packet(out, segment_bytes, window, now) {
                 break;
             }
             let len = out.len() - before;
@@ -154,19 +169,14 @@ impl Connection {
         self.streams.has_data(now) || !self.streams.controls.is_empty()
     }
 
-    /// Control frames and control streams have no window. What a peer that reports nothing provokes must open none to others.
-    pub(super) fn is_window_open(&mut self) -> bool {
-        self.is_bulk_window_open()
-            || self.streams.has_new_control()
-            || !self.streams.controls.is_empty()
-    }
-
-    fn is_bulk_window_open(&self) -> bool {
-        (self.sent.bytes_in_flight() as f64) < self.path.controller.window_bytes()
-    }
-
-    fn may_send_data(&mut self) -> bool {
-        self.path.pacer.may_send() && self.is_window_open()
+    pub(super) fn window(&mut self) -> Window {
+        if (self.sent.bytes_in_flight() as f64) < self.path.controller.window_bytes() {
+            Window::Open
+        } else if self.streams.has_new_control() || !self.streams.controls.is_empty() {
+            Window::ForControl
+        } else {
+            Window::Shut
+        }
     }
 
     /// The packets of a train to begin now; zero for none. They must leave at once, so there are no more than the data
@@ -203,17 +213,24 @@ impl Connection {
 
     /// Appends one packet of control frames and slots, `size_max` bytes at most. Returns false,
     /// having written nothing, if there is none.
-    fn write_data_packet(&mut self, out: &mut Vec<u8>, size_max: usize, now: Time) -> bool {
+    fn write_data_packet(
+        &mut self,
+        out: &mut Vec<u8>,
+        size_max: usize,
+        window: Window,
+        now: Time,
+    ) -> bool {
         let start = self.begin_packet(out);
         let end_max = start + size_max - TAG_SIZE;
         let mut contents = Contents::default();
         let is_full_size = size_max == self.path.mtu.payload_bytes();
+        let slots = (is_full_size, window);
         loop {
             self.put_controls(out, end_max, &mut contents);
             if contents.first.is_some() {
                 self.streams.raise_limit();
             }
-            self.put_slots(out, end_max, is_full_size, &mut contents, now);
+            self.put_slots(out, end_max, slots, &mut contents, now);
             // A pass of repeats that finds no slot may find the end of a stream.
             if contents.first.is_some() || self.streams.controls.is_empty() {
                 break;
@@ -238,7 +255,7 @@ impl Connection {
         &mut self,
         out: &mut Vec<u8>,
         end_max: usize,
-        is_full_size: bool,
+        (is_full_size, window): (bool, Window),
         contents: &mut Contents,
         now: Time,
     ) {
@@ -246,10 +263,9 @@ impl Connection {
         const SPACE_MIN: usize = 64;
         /// Room for the length of a slot that does not run to the end of the packet.
         const LEN_SIZE: usize = 2;
-        let is_open = self.is_bulk_window_open();
         while out.len() + SPACE_MIN <= end_max {
             let space = end_max - out.len();
-            if !is_open && !self.streams.has_new_control() {
+            if window == Window::ForControl && !self.streams.has_new_control() {
                 return;
             }
             if !self.streams.has_new_control()
