@@ -110,18 +110,23 @@ fn an_old_part_never_becomes_the_file() {
     }
 }
 
-/// pyftpdlib ends a data connection that brings bytes before the command. What is asked in front of the command takes its time.
+/// pyftpdlib ends a data connection that brings bytes, or an end, before the command. What is asked in front of the command takes
+/// its time, and a lost packet does.
 #[test]
-fn in_place_of_an_old_part_nothing_is_sent_before_the_upload_begins() {
-    let world = World::new();
-    let server = Scripted::start(Manners {
-        no_early_data: true,
-        ..Manners::default()
-    });
-    write(&world.here("large"), &content(LARGE));
-    put_old_part(&world, &server, LARGE / 2);
-    assert_eq!(world.run(upload(&world, &server, 0)).failures(), [""; 0]);
-    assert!(server.content("large") == Some(content(LARGE)));
+fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
+    for old_part_bytes in [LARGE / 2, 0] {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            no_early_data: true,
+            ..Manners::default()
+        });
+        write(&world.here("large"), &content(LARGE));
+        if old_part_bytes > 0 {
+            put_old_part(&world, &server, old_part_bytes);
+        }
+        assert_eq!(world.run(upload(&world, &server, 0)).failures(), [""; 0]);
+        assert!(server.content("large") == Some(content(LARGE)));
+    }
 }
 
 /// Into a drop box one may put a file, and not get it back.

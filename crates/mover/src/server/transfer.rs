@@ -104,7 +104,9 @@ impl Session {
         match opened {
             Ok((leg, replies)) => {
                 self.has_met = true;
-                let is_asked_first = clears && !self.takes_any_ahead();
+                // Some servers end a data connection on which bytes, or its end, come before the command. The command may be late
+                // where a packet is lost, or wait for others in front of it. Those by processes read none before.
+                let may_be_early = !self.is_sequential || clears && !self.takes_any_ahead();
                 let mut transfer = Transfer {
                     session: self,
                     verb,
@@ -113,8 +115,7 @@ impl Session {
                     sent,
                     replies,
                 };
-                if is_asked_first {
-                    // Some servers end a data connection on which bytes come before the command.
+                if verb == Verb::Store && may_be_early {
                     transfer.begun().await?;
                 }
                 Ok(transfer)
