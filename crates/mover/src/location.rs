@@ -224,7 +224,8 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
 fn web_path(path: &str) -> Result<Vec<u8>, LocationError> {
     let path = path.split_once('#').map_or(path, |(front, _)| front);
     let name = path.split_once('?').map_or(path, |(front, _)| front);
-    if name.is_empty() || name.ends_with('/') {
+    let last = name.rsplit('/').next().unwrap_or_default();
+    if matches!(last, "" | "." | "..") {
         return Err(LocationError::NoFile);
     }
     Ok(utf8_percent_encode(path, IN_WEB_PATH)
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(location.to_string(), url);
         assert_eq!(location.name(), b"film 1.mov");
         let name = |url| parse(url).expect("a location").name();
-        assert_eq!(name("https://host/x/.."), b"..");
+        assert_eq!(name("https://host/x/%2e%2e"), b"%2e%2e");
         assert_eq!(name("https://host/a%2Fb"), b"a%2Fb");
         let path = parse("https://host/a b\u{e4}\r\n")
             .expect("a location")
@@ -326,6 +327,7 @@ mod tests {
             "https://host/",
             "https://host/a/",
             "https://host/?x",
+            "https://host/x/..",
         ] {
             assert_eq!(parse(url), Err(LocationError::NoFile), "{url}");
         }

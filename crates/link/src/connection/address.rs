@@ -69,7 +69,7 @@ impl Candidate {
         self.allowance -= CHALLENGE_BYTES;
     }
 
-    /// No answer has come to any challenge.
+    /// An answer to any challenge would come too late.
     fn is_over(&self, now: Time) -> bool {
         self.expires <= now
     }

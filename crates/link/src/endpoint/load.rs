@@ -87,6 +87,16 @@ impl Endpoint {
         true
     }
 
+    /// A handshake of a peer's has failed.
+    pub(super) fn on_failed(&mut self, id: ConnectionId) {
+        let attempt = self.attempts.get(&id).filter(|it| !it.we_initiate);
+        if let Some(attempt) = attempt
+            && self.spent.len() < SPENT_MAX
+        {
+            self.spent.push(Spent::new(attempt));
+        }
+    }
+
     fn ask_for_cookie(
         &mut self,
         hello: &Hello<'_>,
@@ -148,18 +158,6 @@ pub(super) struct Spent {
     proven: Option<IpAddr>,
     began: Time,
     until: Time,
-}
-
-impl Endpoint {
-    /// A handshake of a peer's has failed.
-    pub(super) fn on_failed(&mut self, id: ConnectionId) {
-        let attempt = self.attempts.get(&id).filter(|it| !it.we_initiate);
-        if let Some(attempt) = attempt
-            && self.spent.len() < SPENT_MAX
-        {
-            self.spent.push(Spent::new(attempt));
-        }
-    }
 }
 
 impl Spent {

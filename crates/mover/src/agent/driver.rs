@@ -388,7 +388,9 @@ impl Resident {
                 let path = &path;
                 self.write(&Line::Failed { path, reason });
             }
-            Became::Waiting(reason) | Became::NoConnection(reason) => {
+            // It may yet come about.
+            Became::Waiting(what) => tracing::warn!(job, what, "no connection yet"),
+            Became::NoConnection(reason) => {
                 tracing::warn!(job, reason, "no connection");
                 self.status.fails(self.number, reason);
             }
