@@ -34,8 +34,7 @@ fn asked_for(film: &[u8], manners: WebManners) -> Vec<String> {
     let copied = world.run(job(&world, web.dial(), PATH));
     assert_eq!(copied.failures(), [""; 0]);
     assert!(fetched(&world) == film);
-    let asked = web.state().asked.clone();
-    asked
+    web.state().asked.clone()
 }
 
 fn gets(asked: &[String]) -> usize {
