@@ -38,19 +38,22 @@ class Mover:
         scheme = "ftpes" if self.tls else "ftp"
         return f"{scheme}://{self.server.user}@{self.server.place()}/{self.server.folder}/{path}"
 
+    def options(self):
+        ways = {"direct": [], "gateway": ["--gateway", f"127.0.0.1:{CHOICE}"],
+                "peer": ["--peer", f"{self.world.keys['b']}@{ADDRESS_B}:4810", "--key",
+                         self.world.path(f"{KEY}.key")]}
+        return [*ways[self.way], *(["--active"] if self.active else []),
+                *(["--tls-insecure"] if self.tls else [])]
+
     def copy(self, *arguments, **options):
         """Runs `longhaul copy`; returns the objects that it prints."""
         return self.run("copy", *arguments, **options)
 
     def run(self, command, *arguments, code=0, timeout=600):
         """Runs a command; returns the objects that it prints."""
-        ways = {"direct": [], "gateway": ["--gateway", f"127.0.0.1:{CHOICE}"],
-                "peer": ["--peer", f"{self.world.keys['b']}@{ADDRESS_B}:4810", "--key",
-                         self.world.path(f"{KEY}.key")]}
         done = self.world.run(
-            self.world.longhaul, command, "--json", *arguments, *ways[self.way],
-            *(["--active"] if self.active else []), *(["--tls-insecure"] if self.tls else []),
-            capture_output=True, timeout=timeout, env={
+            self.world.longhaul, command, "--json", *arguments, *self.options(), capture_output=True,
+            timeout=timeout, env={
                 **os.environ, "LONGHAUL_PASSWORD": self.server.password, "HOME": self.world.path("home")})
         said = done.stderr.decode(errors="replace")
         if done.returncode != code:
@@ -278,3 +281,34 @@ def test_a_large_file_goes_up_and_down(mover, world, options, tmp_path):
         assert subprocess.run(["cmp", path, other]).returncode == 0
         os.remove(other)
     os.remove(path)
+
+
+@pytest.mark.parametrize("server", ["vsftpd"], indirect=True)
+@pytest.mark.parametrize("active", [False], ids=["passive"], indirect=True)
+def test_no_password_is_told(mover, world, tmp_path):
+    password, size = "tell-it-to-nobody", 20_000_000
+    home, path = tmp_path / "home", tmp_path / "file"
+    home.mkdir()
+    path.write_bytes(os.urandom(size))
+    url = mover.url("file").replace(f"{mover.server.user}@", "anonymous@")
+    told = tmp_path / "told"
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\n(env; cat) >> {told}\n")
+    hook.chmod(0o755)
+    for ends in [(path, url), (url, tmp_path / "back")]:
+        command = world.inside("a", world.longhaul, "--log", "trace", "copy", "--json", "--on-file", str(hook),
+                               *map(str, ends), *mover.options())
+        with (tmp_path / "said").open("ab") as said:
+            process = subprocess.Popen(command, stdout=said, stderr=said, env={
+                **os.environ, "LONGHAUL_PASSWORD": password, "HOME": str(home)})
+            while process.poll() is None:
+                lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, check=True).stdout
+                assert password.encode() not in lines
+        assert process.returncode == 0
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+    logs = [world.path(f"{site}.log") for site in "ab"]
+    kept = [os.path.join(folder, name) for folder, _, names in os.walk(home) for name in names]
+    assert kept and told.stat().st_size > 0
+    for place in [tmp_path / "said", told, *kept, *logs]:
+        with open(place, "rb") as file:
+            assert password.encode() not in file.read(), place

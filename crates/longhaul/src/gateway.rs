@@ -12,7 +12,6 @@ use gateway::{
     config::{Config, ConfigError},
     daemon, intercept,
 };
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -20,7 +19,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{exit, logging, output::Format};
+use crate::{exit, logging, open_files, output::Format};
 
 /// Run a gateway
 ///
@@ -191,7 +190,8 @@ fn refuse(error: &ConfigError) -> ExitCode {
 
 fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
     logging::follow(config.log_level);
-    raise_file_limit();
+    // A session has two to four.
+    open_files::raise_limit(u64::MAX);
     let bound = daemon::Bound::bind(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -230,16 +230,6 @@ fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
         );
         Ok(ExitCode::SUCCESS)
     })
-}
-
-/// Takes as many file descriptors as the system grants: a session has two to four, and most systems
-/// begin with 1024.
-fn raise_file_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
-    if let Err(error) = raised {
-        warn!(%error, "the limit on open files stays as it is");
-    }
 }
 
 /// Orders to read the configuration again, one for each SIGHUP.

@@ -22,6 +22,7 @@ mod logging;
 mod ls;
 mod moving;
 mod nears;
+mod open_files;
 mod output;
 mod peers;
 mod probe;

@@ -248,6 +248,29 @@ fn small_files_are_commanded_ahead_and_all_arrive() {
     }
 }
 
+/// Behind transfers that wait for their ports a rename would wait as long, and with it the next file.
+#[test]
+fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {
+    let (world, server) = (World::new(), Scripted::start(Manners::default()));
+    for number in 0..20 {
+        write(&world.here("tree").join(number.to_string()), b"small");
+    }
+    let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
+    job.plan.lanes_max = 1;
+    assert_eq!(world.run(job).failures(), [""; 0]);
+    let state = server.state();
+    let mut unnamed = 0;
+    for verb in &state.verbs {
+        match verb.as_str() {
+            "STOR" => unnamed += 1,
+            "RNTO" => unnamed -= 1,
+            _ => {}
+        }
+        assert!(unnamed <= 2, "{:?}", state.verbs);
+    }
+    assert_eq!((unnamed, state.files.len()), (0, 20));
+}
+
 #[test]
 fn a_refused_epsv_has_no_transfer_behind_it() {
     let world = World::new();

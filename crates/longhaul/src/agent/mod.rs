@@ -20,7 +20,7 @@ use crate::{
     filters::now_unix_s,
     moving::{Order, Settings},
     nears::Nears,
-    output,
+    open_files, output,
 };
 
 /// Copy files on schedules, and when they come into watched folders
@@ -72,6 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -16,7 +16,7 @@ use fleet::{
 use gateway::config::LogLevel;
 
 use self::place::Place;
-use crate::{exit, filters::now_unix_s, logging, output};
+use crate::{exit, filters::now_unix_s, logging, open_files, output};
 
 /// Share the files of a job among several machines
 ///
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !matches!(args.command, Command::Worker(_)) {
         logging::follow(Some(LogLevel::Error));
     }
+    open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

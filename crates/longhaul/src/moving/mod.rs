@@ -29,7 +29,7 @@ use self::{
 use crate::{
     exit,
     filters::Filters,
-    logging, output,
+    logging, open_files, output,
     way::{Way, start_near},
 };
 
@@ -237,6 +237,7 @@ pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     ask_passwords(&mut settings)?;
     // Who copies does not run a gateway, also where one is in the process.
     logging::follow(Some(LogLevel::Error));
+    open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -12,6 +12,7 @@ use ftp::{
     listing::{Modified, Precision},
     reply::Code,
 };
+use nix::sys::resource::{Resource, getrlimit};
 use tokio::{
     sync::mpsc,
     task::{JoinSet, spawn_blocking},
@@ -102,7 +103,7 @@ impl<'a> Small<'a> {
             shared,
             tell,
             is_upload,
-            ahead: Ahead::new(session, ways),
+            ahead: Ahead::new(session, ways, ports_max(shared.job.plan.lanes_max)),
             files: HashMap::new(),
             writing: JoinSet::new(),
             is_ending: false,
@@ -122,7 +123,8 @@ impl<'a> Small<'a> {
             tokio::select! {
                 () = backlog.arrive(), if !backlog.is_closed => {}
                 ended = self.ahead.next() => match ended {
-                    Ok((id, result)) => self.ended(TaskId(id), result, backlog),
+                    Ok(Some((id, result))) => self.ended(TaskId(id), result, backlog),
+                    Ok(None) => {}
                     Err((id, error)) => return Err((TaskId(id), error.into())),
                 },
                 Some(written) = self.writing.join_next() => {
@@ -275,6 +277,14 @@ fn is_small(shared: &Shared, task: &Task) -> bool {
         .modified
         .is_some_and(|it| it.precision == Precision::Second);
     task.is_quick() && is_precise && matches!(shared.job.moving.verify, Verify::None | Verify::Size)
+}
+
+/// How many ports of ours a lane may have open, so that there are files left for disks, servers and other jobs.
+fn ports_max(lanes_max: usize) -> usize {
+    // Where the system does not say, it has what most begin with.
+    let (open_max, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    let share = open_max / 4 / lanes_max as u64;
+    usize::try_from(share).unwrap_or(usize::MAX)
 }
 
 /// Whether a gateway could not connect to us.

@@ -422,8 +422,14 @@ impl Connection {
     }
 
     fn note_ahead(&mut self) {
-        let buffered = String::from_utf8_lossy(self.control.buffer()).into_owned();
-        if buffered.contains("STOR") || buffered.contains("RETR") {
+        let mut arrived = [0; 4096];
+        let client = self.control.get_ref();
+        client.set_nonblocking(true).expect("a socket");
+        let count = client.peek(&mut arrived).unwrap_or(0);
+        client.set_nonblocking(false).expect("a socket");
+        let commanded = [self.control.buffer(), &arrived[..count]].concat();
+        let commanded = String::from_utf8_lossy(&commanded);
+        if commanded.contains("STOR") || commanded.contains("RETR") {
             self.state().ahead += 1;
         }
     }

@@ -164,6 +164,11 @@ impl Exchange {
         self.bytes
     }
 
+    /// Whether the file is moving: no rename has been asked for.
+    pub(super) fn moves(&self) -> bool {
+        self.renaming.is_none()
+    }
+
     /// Begins the data connection, where the server comes to us.
     pub(super) fn meet(&mut self, session: &Session, moving: &mut JoinSet<(u64, Moved)>) {
         match self.asked.take() {

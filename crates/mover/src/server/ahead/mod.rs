@@ -18,12 +18,17 @@ use super::{ServerError, Session};
 pub struct Ahead<'a> {
     session: &'a mut Session,
     ways: Ways,
+    /// Most ports of ours that are open at a time.
+    ports_max: usize,
     exchanges: VecDeque<Exchange>,
     /// Data connections, and the exchanges that they are of.
     moving: JoinSet<(u64, Moved)>,
     /// When the server last said something, or data ended.
     heard_at: Instant,
 }
+
+/// A file, and what came of it.
+pub(crate) type Settled = (u64, Result<Done, ServerError>);
 
 /// Who names ports for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,11 +65,12 @@ impl Session {
 }
 
 impl<'a> Ahead<'a> {
-    /// No file is under way yet.
-    pub fn new(session: &'a mut Session, ways: Ways) -> Self {
+    /// No file is under way yet. Of our own ports no more than `ports_max` are open at a time, and one at least.
+    pub fn new(session: &'a mut Session, ways: Ways, ports_max: usize) -> Self {
         Self {
             session,
             ways,
+            ports_max: ports_max.min(FILES_TO_GATEWAY_MAX),
             exchanges: VecDeque::new(),
             moving: JoinSet::new(),
             heard_at: Instant::now(),
@@ -73,13 +79,19 @@ impl<'a> Ahead<'a> {
 
     /// Whether another file of `bytes` may be begun.
     pub fn has_room(&self, bytes: u64) -> bool {
-        let files_max = match self.ways {
-            Ways::Theirs => FILES_TO_SERVER_MAX,
-            Ways::Ours => FILES_TO_GATEWAY_MAX,
+        let exchanges = &self.exchanges;
+        let has_turn = match self.ways {
+            // A rename comes in front of the next transfer, so that it waits for one at most.
+            Ways::Theirs => self.moving_count() < MOVING_MAX,
+            Ways::Ours => exchanges.len() < self.ports_max,
         };
-        let under_way: u64 = self.exchanges.iter().map(Exchange::bytes).sum();
-        self.exchanges.is_empty()
-            || self.exchanges.len() < files_max && under_way + bytes <= BYTES_MAX
+        let under_way: u64 = exchanges.iter().map(Exchange::bytes).sum();
+        exchanges.is_empty() || has_turn && under_way + bytes <= BYTES_MAX
+    }
+
+    /// Files that are moving, or wait for their turn to move.
+    fn moving_count(&self) -> usize {
+        self.exchanges.iter().filter(|it| it.moves()).count()
     }
 
     /// Whether no file is under way.
@@ -124,14 +136,17 @@ impl<'a> Ahead<'a> {
         Ok(())
     }
 
-    /// The next file that is done, or has failed; forever if none is under way. Cancelling loses nothing.
+    /// The next file that is done, or has failed; `None` where another one may be begun before. Waits forever if none is under
+    /// way. Cancelling loses nothing.
     ///
     /// # Errors
     /// The file whose turn it was and a [`ServerError`], if the session is of no more use: all files under way have to begin
     /// anew.
-    pub async fn next(&mut self) -> Result<(u64, Result<Done, ServerError>), (u64, ServerError)> {
+    pub async fn next(&mut self) -> Result<Option<Settled>, (u64, ServerError)> {
         loop {
-            if let Some(ended) = self.advance() {
+            let moving_count = self.moving_count();
+            let ended = self.advance();
+            if ended.is_some() || self.moving_count() < moving_count {
                 return Ok(ended);
             }
             let Some(first) = self.exchanges.front().map(Exchange::id) else {
@@ -159,7 +174,7 @@ impl<'a> Ahead<'a> {
     }
 
     /// Takes note of what has arrived. The first file that has ended leaves.
-    fn advance(&mut self) -> Option<(u64, Result<Done, ServerError>)> {
+    fn advance(&mut self) -> Option<Settled> {
         for at in 0..self.exchanges.len() {
             let exchange = &mut self.exchanges[at];
             if let Some(result) = exchange.advance(self.session, &mut self.moving) {
@@ -176,11 +191,14 @@ async fn receive(session: &mut Session) -> Result<(), ServerError> {
     session.control.receive().await
 }
 
-/// Files under way to a gateway: at 200 ms they are 200 files a second on each connection.
-const FILES_TO_GATEWAY_MAX: usize = 64;
+/// Files under way to a gateway. An upload takes two round trips: at 200 ms they are 320 files a second on each connection.
+const FILES_TO_GATEWAY_MAX: usize = 128;
 
-/// Files under way to a server that names ports: one that moves, the next, and those that are renamed.
-const FILES_TO_SERVER_MAX: usize = 4;
+/// Files under way to a server that names ports: one that moves, the next, and one that is renamed.
+const FILES_TO_SERVER_MAX: usize = MOVING_MAX + 1;
+
+/// Transfers that a server that names ports is asked for at a time: it names the port of the second when the first has ended.
+const MOVING_MAX: usize = 2;
 
 /// Bytes under way on a session.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
