@@ -3,7 +3,7 @@ gone from one side goes from the other.
 
 Directly, through the front door of a pair, and as a near gateway; without TLS and with it, passive and active.
 Names, contents and times must agree. Names that FTP cannot carry, files that the server does not give, links and loops must
-be named, and harm nothing else.
+be named, and harm nothing else. Passwords are told to nobody but the server.
 """
 
 import json
@@ -306,9 +306,9 @@ def test_no_password_is_told(mover, world, tmp_path):
                 assert password.encode() not in lines
         assert process.returncode == 0
     assert (tmp_path / "back").read_bytes() == path.read_bytes()
-    logs = [world.path(f"{site}.log") for site in "ab"]
+    logs = [world.path(f"gateway-{site}.log") for site in "ab"]
     kept = [os.path.join(folder, name) for folder, _, names in os.walk(home) for name in names]
-    assert kept and told.stat().st_size > 0
+    assert kept and told.stat().st_size > 0 and b"TRACE" in (tmp_path / "said").read_bytes()
     for place in [tmp_path / "said", told, *kept, *logs]:
         with open(place, "rb") as file:
             assert password.encode() not in file.read(), place
