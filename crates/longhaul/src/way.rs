@@ -94,13 +94,18 @@ impl Way {
         let gateway = one_of(&self.gateway, "--gateway", number, count)?;
         let peer = one_of(&self.peer, "--peer", number, count)?;
         let is_one_of_several = self.gateway.len().max(self.peer.len()) > 1;
-        let named = gateway.or(peer).filter(|_| is_one_of_several);
+        let peer = peer.map(|it| self.peer(it)).transpose()?;
+        let key_and_place =
+            |(peer, _): &(Peer, PathBuf)| format!("{}@{}", peer.public_key, peer.endpoint);
+        let named = gateway
+            .map(str::to_owned)
+            .or_else(|| peer.as_ref().map(key_and_place));
         Ok(Access {
             credentials: self.credentials()?,
             verify_tls: self.verify_tls()?,
             door: gateway.map(door).transpose()?,
-            peer: peer.map(|it| self.peer(it)).transpose()?,
-            gateway: named.map(str::to_owned),
+            peer,
+            gateway: named.filter(|_| is_one_of_several),
             is_active: self.active,
             patience,
         })
@@ -170,6 +175,7 @@ fn door(text: &str) -> anyhow::Result<Door> {
         host: host.to_owned(),
         port,
         has_tls: false,
+        is_ours: false,
     })
 }
 

@@ -107,10 +107,11 @@ impl Credentials {
     /// netrc file for this account, else the one for all servers.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&Entry| {
-            let is_host = entry
-                .machine
-                .as_ref()
-                .is_none_or(|it| it.eq_ignore_ascii_case(&server.host));
+            // A web server asks for no account, so that none may be given to any.
+            let is_host = match &entry.machine {
+                Some(machine) => machine.eq_ignore_ascii_case(&server.host),
+                None => server.scheme.is_ftp(),
+            };
             let is_user = match (&server.user, &entry.login) {
                 (Some(user), Some(login)) => user == login,
                 _ => true,

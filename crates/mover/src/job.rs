@@ -46,13 +46,18 @@ pub enum Site {
 }
 
 impl Site {
-    /// Host and port that are connected to: of the server, or of the gateway in front of it. `None` for this machine.
-    pub(crate) fn next_hop(&self) -> Option<(&str, u16)> {
+    /// The server and the way to it, for people. `None` for this machine.
+    pub(crate) fn whom(&self) -> Option<String> {
         match self {
             Self::Local => None,
-            Self::Server(dial) => Some(dial.next_hop()),
-            Self::Web(dial) => Some((&dial.server.host, dial.server.port)),
+            Self::Server(dial) => Some(dial.whom()),
+            Self::Web(dial) => Some(format!("the server {}", dial.server.place())),
         }
+    }
+
+    /// Whether a gateway is between this machine and the server.
+    pub(crate) fn is_behind_gateway(&self) -> bool {
+        matches!(self, Self::Server(dial) if dial.is_behind_gateway())
     }
 
     fn location(&self, path: Vec<u8>) -> Location {

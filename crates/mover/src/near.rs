@@ -148,6 +148,7 @@ impl Near {
             host: door.ip().to_string(),
             port: door.port(),
             has_tls: true,
+            is_ours: true,
         }
     }
 

@@ -9,6 +9,8 @@ pub enum Remedy {
     Reconnect,
     /// Fewer connections to this server.
     FewerConnections,
+    /// The same on fewer connections side by side: the server has not tried it.
+    FewerTransfers,
     /// Nothing for this file; others may do.
     GiveUpFile,
     /// Nothing for this server.
@@ -20,7 +22,10 @@ impl Remedy {
     pub fn keeps_connection(self) -> bool {
         match self {
             Self::Retry | Self::GiveUpFile => true,
-            Self::Reconnect | Self::FewerConnections | Self::GiveUpServer => false,
+            Self::Reconnect
+            | Self::FewerConnections
+            | Self::FewerTransfers
+            | Self::GiveUpServer => false,
         }
     }
 }

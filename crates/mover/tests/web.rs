@@ -6,8 +6,9 @@ use std::fs;
 
 use common::{
     World, content,
-    web::{Web, WebManners},
+    web::{Web, WebManners, tls_of},
 };
+use gateway::tls::Verify;
 use mover::{job::Job, web::WebDial};
 
 const LARGE: usize = 72 << 20;
@@ -216,4 +217,188 @@ fn a_file_goes_from_a_web_server_to_an_ftp_server() {
     let copied = world.run(world.pass_on(web.dial(), PATH, "film"));
     assert_eq!(copied.failures(), [""; 0]);
     assert!(fs::read(world.at_server("film")).expect("it is there") == film);
+}
+
+/// As of a mirror that is late.
+#[test]
+fn ranges_of_two_versions_never_become_one_file() {
+    let film = content(LARGE);
+    let manners = WebManners {
+        stale_from: Some(40 << 20),
+        ..WebManners::default()
+    };
+    let (world, web) = start(manners, &film);
+    let mut job = job(&world, web.dial(), PATH);
+    job.plan.retries = 0;
+    let copied = world.run(job);
+    let is_there = world.here("film").exists();
+    assert!(
+        !is_there || fetched(&world) == film,
+        "a file of two versions has the final name; failures: {:?}",
+        copied.failures()
+    );
+}
+
+/// As a cache does that has not the file yet.
+#[test]
+fn a_server_that_says_ranges_and_gives_none_gives_a_large_file_as_one() {
+    let film = content(LARGE);
+    let manners = WebManners {
+        lies_of_ranges: true,
+        ..WebManners::default()
+    };
+    let (world, web) = start(manners, &film);
+    let first = world.run(job(&world, web.dial(), PATH));
+    let second = world.run(job(&world, web.dial(), PATH));
+    assert!(
+        world.here("film").exists() && fetched(&world) == film,
+        "first run: {:?}; second run: {:?}",
+        first.failures(),
+        second.failures()
+    );
+}
+
+/// Each further handshake takes three round trips.
+#[test]
+fn questions_of_a_lane_share_a_connection() {
+    let film = content(100_000);
+    let (world, web) = start(WebManners::default(), &film);
+    let mut counts = Vec::new();
+    for number in 0..20 {
+        let mut job = world.fetch_by(web.dial(), PATH, &world.here(&format!("film{number}")));
+        job.plan.lanes_max = 1;
+        let before = web.state().connections;
+        assert_eq!(world.run(job).failures(), [""; 0]);
+        counts.push(web.state().connections - before);
+    }
+    assert_eq!(counts, [1; 20]);
+}
+
+/// Everybody on the path can make this end, too.
+#[test]
+fn an_end_by_close_is_none_whatever_coding_is_said() {
+    let film = content(100_000);
+    let manners = WebManners {
+        ends_by_close: true,
+        coding: Some("identity"),
+        breaks_after: Some(50_000),
+        ..WebManners::default()
+    };
+    let (world, web) = start(manners, &film);
+    let copied = world.run(job(&world, web.dial(), PATH));
+    assert!(
+        !world.here("film").exists() || fetched(&world) == film,
+        "{} of {} bytes have the final name; failures: {:?}",
+        fetched(&world).len(),
+        film.len(),
+        copied.failures()
+    );
+}
+
+#[test]
+fn an_answer_that_is_not_the_file_is_none() {
+    for status in ["202 Accepted", "204 No Content", "205 Reset Content"] {
+        let manners = WebManners {
+            status: Some(status),
+            ..WebManners::default()
+        };
+        let (world, web) = start(manners, b"film");
+        let copied = world.run(job(&world, web.dial(), PATH));
+        assert!(
+            !world.here("film").exists(),
+            "{status} became a file of {} bytes; failures: {:?}",
+            fetched(&world).len(),
+            copied.failures()
+        );
+    }
+}
+
+/// Such as nginx with `limit_conn`.
+#[test]
+fn a_server_that_takes_one_transfer_at_a_time_gives_a_large_file() {
+    let film = content(LARGE);
+    let manners = WebManners {
+        gets_max: Some(1),
+        ..WebManners::default()
+    };
+    let (world, web) = start(manners, &film);
+    let mut job = job(&world, web.dial(), PATH);
+    job.plan.retries = 1;
+    let copied = world.run(job);
+    let asked = web.state().asked.clone();
+    assert_eq!(copied.failures(), [""; 0], "{asked:?}");
+    assert!(fetched(&world) == film);
+}
+
+/// A host has more than one form.
+#[test]
+fn an_account_is_given_whatever_form_the_host_has() {
+    let film = content(1000);
+    let manners = WebManners {
+        account: Some("bWU6c2VjcmV0"),
+        ..WebManners::default()
+    };
+    let (world, web) = start(manners, &film);
+    let mut dial = web.dial_as("me", "secret");
+    dial.server.host = "127.1".to_owned();
+    let copied = world.run(job(&world, dial, PATH));
+    assert_eq!(copied.failures(), [""; 0]);
+}
+
+/// A range of nothing cannot be satisfied.
+#[test]
+fn an_empty_file_comes_from_a_server_that_forbids_to_ask() {
+    let manners = WebManners {
+        no_head: true,
+        ..WebManners::default()
+    };
+    let (world, web) = start(manners, b"");
+    let copied = world.run(job(&world, web.dial(), PATH));
+    assert_eq!(copied.failures(), [""; 0]);
+    assert!(fetched(&world).is_empty());
+}
+
+/// A resumed TLS session has no certificate. An impostor with the keys of a server that leads on would get the password of the
+/// first one, if sessions of the one were offered to the other.
+#[test]
+fn a_password_goes_to_nobody_with_the_tls_session_of_another_server() {
+    let (heard, failures) = told_to_an_impostor(true);
+    assert_eq!(heard, 1, "the impostor was told it; failures: {failures:?}");
+}
+
+#[test]
+fn a_password_goes_to_nobody_with_the_certificate_of_another_server() {
+    let (heard, failures) = told_to_an_impostor(false);
+    assert_eq!(heard, 1, "{failures:?}");
+    assert!(failures.join(" ").contains("certificate"), "{failures:?}");
+}
+
+/// How often a password was told where once is right, and what failed.
+fn told_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
+    let film = content(100_000);
+    let (ours, our_root) = tls_of("127.0.0.1");
+    let (theirs, their_root) = tls_of("127.0.0.2");
+    let there = Web::start_as("127.0.0.2", WebManners::default(), (theirs.clone(), None));
+    there.put("/a%20b/film?x=1", &film);
+    let manners = WebManners {
+        leads_to: Some(there.url("").trim_end_matches('/').to_owned()),
+        ..WebManners::default()
+    };
+    // From the second connection on, it is somebody without our certificate.
+    let impostor = match has_session {
+        true => theirs,
+        false => tls_of("127.0.0.2").0,
+    };
+    let web = Web::start_as("127.0.0.1", manners, (ours, Some(impostor)));
+    let world = World::new();
+    let mut dial = web.dial_as("me", "secret");
+    dial.verify = Verify::Roots(Some(vec![our_root, their_root]));
+    let mut job = job(&world, dial, PATH);
+    job.plan.lanes_max = 1;
+    job.plan.retries = 0;
+    let copied = world.run(job);
+    let failures = copied.failures();
+    let failures = failures.into_iter().map(str::to_owned).collect();
+    let heard = web.state().authorizations.len();
+    (heard, failures)
 }

@@ -177,6 +177,12 @@ fn check_job(
     let removal = keys.remove("remove_source");
     let removal_span = removal.as_ref().map(|(span, _)| span.clone());
     let removes_source = flag(removal)?;
+    if removes_source && from.starts_with("https://") {
+        return Err(Problem {
+            span: removal_span.unwrap_or_default(),
+            message: "nothing can be removed from a web server".to_owned(),
+        });
+    }
     if removes_source && destinations.len() > 1 {
         return Err(Problem {
             span: removal_span.unwrap_or_default(),

@@ -102,8 +102,8 @@ pub struct Failure {
     pub message: String,
     /// Bytes had moved since the task began: it is worth another attempt however often it has been tried.
     pub has_moved: bool,
-    /// The source is not what its listing said.
-    pub is_changed: bool,
+    /// The source is not what its listing said, or gives no pieces: the file begins anew, as one that nothing is known of.
+    pub is_anew: bool,
 }
 
 /// What the caller does next.

@@ -32,7 +32,7 @@ use self::{
     above::Above,
     lanes::Lanes,
     limits::Limits,
-    pieces::Pieces,
+    pieces::{Fate, Pieces},
     queue::{Queue, Queued},
     surplus::Surplus,
     tree::Tree,
@@ -143,8 +143,17 @@ impl Planner {
                 if !failure.remedy.keeps_connection() {
                     self.take_back(lane);
                 }
-                if let Some(given) = given {
-                    self.failed(given.queued, failure, now);
+                let is_full = failure.remedy == Remedy::FewerTransfers;
+                if is_full {
+                    self.lanes.shrink(now);
+                }
+                match given {
+                    // The others go on, and come to it.
+                    Some(given) if is_full && self.lanes.is_any_open() => {
+                        self.queue.push(given.queued);
+                    }
+                    Some(given) => self.failed(given.queued, failure, now),
+                    None => {}
                 }
             }
             Event::Lost => {
@@ -296,17 +305,25 @@ impl Planner {
         } else {
             queued.failures + 1
         };
-        if failure.is_changed
+        if let Task::MovePiece(file, _) = &queued.task
+            && (failure.is_anew || self.pieces.is_spoiled(file))
+        {
+            let file = file.clone();
+            let fate = self.pieces.spoiled(&file);
+            return self.pieces_ended(file, fate, &failure.message, now);
+        }
+        if failure.is_anew
             && let Task::Move(file) | Task::Join(file) = &mut queued.task
         {
             (file.size_bytes, file.modified) = (None, None);
+            let file = file.clone();
+            if let Task::Join(_) = queued.task {
+                queued.failures = self.pieces.begin_anew(&file);
+            }
             // From its beginning.
-            queued.task = Task::Move(file.clone());
+            queued.task = Task::Move(file);
         }
-        // The other pieces are of what it was.
-        let is_other = failure.is_changed && matches!(queued.task, Task::MovePiece(..));
-        let is_hopeless = is_other
-            || failure.remedy == Remedy::GiveUpFile
+        let is_hopeless = failure.remedy == Remedy::GiveUpFile
             || failure.remedy == Remedy::GiveUpServer
             || queued.failures > self.options.retries
             || queued.attempts > self.options.retries.saturating_mul(ATTEMPTS_PER_RETRY)
@@ -342,7 +359,14 @@ impl Planner {
                 }
                 return;
             }
-            Task::MovePiece(file, _) if !self.pieces.lost(file) => return,
+            Task::MovePiece(file, _) => {
+                let (is_first, fate) = self.pieces.lost(file);
+                // Of those that were to begin anew the last one tells.
+                if !is_first && fate != Some(Fate::Anew) {
+                    return;
+                }
+            }
+            Task::Move(file) => self.pieces.forget(file),
             Task::Delete(place) => self.surplus.keep_above(place.root, &place.path),
             Task::RemoveDirectory(directory) => return self.not_removed(directory, message),
             _ => {}
@@ -394,15 +418,15 @@ impl Planner {
                 },
             ) => {
                 self.tally.moved += 1;
+                self.pieces.forget(&file);
                 let version = file.version().seen(bytes, modified_unix_s);
                 self.note(&file, Result::Moved(version, proof));
                 self.remove_source(file, version);
             }
             (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces, now),
             (Task::MovePiece(file, _), Outcome::Arrived) => {
-                if self.pieces.arrived(&file) {
-                    self.queue.push(Queued::new(Task::Join(file)));
-                }
+                let fate = self.pieces.arrived(&file);
+                self.pieces_ended(file, fate, "the source was changed while it was read", now);
             }
             (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
                 self.looked_again(file, &listed, now);
@@ -429,6 +453,33 @@ impl Planner {
         }
     }
 
+    /// A piece of a file has ended; it was the last one where the `fate` of the file is known.
+    fn pieces_ended(&mut self, file: File, fate: Option<Fate>, message: &str, now: Instant) {
+        match fate {
+            Some(Fate::Whole) => self.queue.push(Queued::new(Task::Join(file))),
+            Some(Fate::Anew) => {
+                let failures = self.pieces.begin_anew(&file);
+                if failures > self.options.retries || self.is_given_up {
+                    return self.lose(Task::Move(file), message);
+                }
+                let (root, path) = (file.root, file.path.clone());
+                let result = Result::Retried(message.to_owned());
+                self.notes.push_back(Note { root, path, result });
+                let file = File {
+                    size_bytes: None,
+                    modified: None,
+                    ..file
+                };
+                let anew = Queued {
+                    failures,
+                    ..Queued::new(Task::Move(file))
+                };
+                self.queue.delay(anew, now);
+            }
+            Some(Fate::Lost) | None => {}
+        }
+    }
+
     fn note(&mut self, file: &File, result: Result) {
         self.notes.push_back(Note {
             root: file.root,
@@ -444,7 +495,7 @@ fn lost() -> Failure {
         remedy: Remedy::Reconnect,
         message: "the server ended the connection".to_owned(),
         has_moved: false,
-        is_changed: false,
+        is_anew: false,
     }
 }
 

@@ -259,7 +259,7 @@ fn failure(remedy: Remedy) -> Failure {
         remedy,
         message: "it was not to be".to_owned(),
         has_moved: false,
-        is_changed: false,
+        is_anew: false,
     }
 }
 

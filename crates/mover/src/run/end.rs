@@ -333,6 +333,20 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether what a web server says of the file while it gives it is what was known before. Others say nothing then.
+    pub(super) fn is_of(&self, size_bytes: Option<u64>, modified_unix_s: Option<i64>) -> bool {
+        let Self::Web(body) = self else {
+            return true;
+        };
+        let now = body.stated();
+        let modified_now = now.modified.map(|it| it.unix_s);
+        let is_same_size = size_bytes.zip(now.size_bytes).is_none_or(|(a, b)| a == b);
+        let is_same_time = modified_unix_s
+            .zip(modified_now)
+            .is_none_or(|(a, b)| a == b);
+        is_same_size && is_same_time
+    }
+
     /// Leaves the rest unread.
     pub(super) async fn abandon(self) {
         if let Self::Remote(transfer) = self {

@@ -21,6 +21,9 @@ pub(super) enum TaskError {
     /// The source is not what it was when the move began.
     #[error("the source was changed while it was read")]
     Changed,
+    /// The source does not begin in the midst of a file, though it has said so.
+    #[error("the server does not begin in the midst of a file, so the file is fetched as one")]
+    NoRanges,
     /// What an earlier attempt has left is no part of the source.
     #[error("the part at the destination is not of this file")]
     Overlap,
@@ -43,7 +46,7 @@ impl TaskError {
             Self::Disk { .. } | Self::Listing(_) => Remedy::GiveUpFile,
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
-            Self::Changed => Remedy::Retry,
+            Self::Changed | Self::NoRanges => Remedy::Retry,
         }
     }
 
@@ -52,14 +55,31 @@ impl TaskError {
         self.remedy().keeps_connection()
     }
 
+    /// What has happened, and what a person may try.
+    fn message(&self) -> String {
+        let said = chain(self);
+        match self {
+            Self::Server(error) => match error.hint() {
+                Some(hint) => format!("{said} ({hint})"),
+                None => said,
+            },
+            _ => said,
+        }
+    }
+
+    /// Whether nothing of what has moved is of use to another attempt.
+    pub(super) fn is_anew(&self) -> bool {
+        matches!(self, Self::Changed | Self::NoRanges)
+    }
+
     /// For the plan; `moved_bytes` moved before.
     pub(super) fn failure(&self, moved_bytes: u64) -> Failure {
         Failure {
             remedy: self.remedy(),
-            message: chain(self),
+            message: self.message(),
             // What a socket has taken of a small file says nothing.
             has_moved: moved_bytes >= RESUME_LEAST.bytes() && matches!(self, Self::Server(_)),
-            is_changed: matches!(self, Self::Changed),
+            is_anew: self.is_anew(),
         }
     }
 }

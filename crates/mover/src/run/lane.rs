@@ -62,7 +62,7 @@ pub(super) async fn run(
     let opened = tokio::select! {
         opened = &mut ends => opened,
         () = tokio::time::sleep(SLOW_AFTER) => {
-            tell(Event::Waiting(awaited(&job.source, &job.destination)));
+            tell(Event::Waiting(awaited(&job.source, &job.destination, false)));
             ends.await
         }
     };
@@ -98,7 +98,18 @@ pub(super) async fn run(
             continue;
         }
         let mut moved_bytes = 0;
-        match lane.perform(id, task, &mut moved_bytes).await {
+        let is_probe = matches!(task, Task::Probe { .. });
+        let performed = {
+            let mut performed = std::pin::pin!(lane.perform(id, task, &mut moved_bytes));
+            tokio::select! {
+                performed = &mut performed => performed,
+                () = tokio::time::sleep(SLOW_AFTER), if is_probe => {
+                    tell(Event::Waiting(awaited(&job.source, &job.destination, true)));
+                    performed.await
+                }
+            }
+        };
+        match performed {
             Ok(outcome) => tell(Event::Done(id, outcome)),
             Err(error) => {
                 let failure = error.failure(moved_bytes);
@@ -126,19 +137,24 @@ fn refusal(error: &ServerError) -> Failure {
         remedy: error.remedy(),
         message,
         has_moved: false,
-        is_changed: false,
+        is_anew: false,
     }
 }
 
-/// What a lane waits for that has no connection yet.
-fn awaited(source: &Site, destination: &Site) -> String {
-    let hops = [source, destination].into_iter().filter_map(Site::next_hop);
-    let hops: Vec<String> = hops
-        .map(|(host, port)| format!("{host}, port {port},"))
+/// Whom a lane waits for, and what may be wrong. `is_in`: a session is open.
+fn awaited(source: &Site, destination: &Site, is_in: bool) -> String {
+    let whom: Vec<String> = [source, destination]
+        .into_iter()
+        .filter_map(Site::whom)
         .collect();
+    let what = if is_in { "answered" } else { "let us in" };
+    let question = match source.is_behind_gateway() || destination.is_behind_gateway() {
+        true => "are the server and the gateways up?",
+        false => "is it up, and does every firewall let this port through?",
+    };
     format!(
-        "{} has not let us in for {} s (is it up, and does every firewall let this port through?); still waiting",
-        hops.join(" or "),
+        "{} has not {what} for {} s ({question}); still waiting",
+        whom.join(" or "),
         SLOW_AFTER.as_secs()
     )
 }

@@ -73,6 +73,7 @@ pub async fn run(
         journal: journal.map(Arc::new),
         progress,
         is_out_of_reach: AtomicBool::new(false),
+        gives_no_ranges: AtomicBool::new(false),
         ranges: Ranges::default(),
     });
     let (events, mut arrived) = mpsc::unbounded_channel();

@@ -239,6 +239,9 @@ impl Mover<'_> {
             return Ok(copied);
         }
         let mut reader = self.source.read(&names.source, overlap.begin()).await?;
+        if !reader.is_of(facts.size_bytes, facts.modified_unix_s) {
+            return Err(TaskError::Changed);
+        }
         if !overlap.bytes.is_empty() {
             let mut bytes = vec![0; overlap.bytes.len()];
             let is_whole = read_exactly(&mut reader, &mut bytes, self.shared).await?;

@@ -19,6 +19,8 @@ pub(super) struct Shared {
     pub(super) progress: Arc<Progress>,
     /// The gateway cannot connect to ports of this machine.
     pub(super) is_out_of_reach: AtomicBool,
+    /// The source says that it begins in the midst of files, and does not.
+    pub(super) gives_no_ranges: AtomicBool,
     pub(super) ranges: Ranges,
 }
 

@@ -19,6 +19,8 @@ use super::ServerError;
 pub(super) struct Control {
     io: Leg,
     peer: SocketAddr,
+    /// With whom it is, for people.
+    whom: String,
     client: Client,
     /// Bytes for the server that are not written yet.
     out: Vec<u8>,
@@ -49,10 +51,11 @@ pub(super) struct Sent {
 
 impl Control {
     /// A connection whose greeting has not been read yet.
-    pub(super) fn new(io: Leg, peer: SocketAddr, patience: Duration) -> Self {
+    pub(super) fn new(io: Leg, (peer, whom): (SocketAddr, String), patience: Duration) -> Self {
         Self {
             io,
             peer,
+            whom,
             client: Client::default(),
             out: Vec::new(),
             needs_flush: false,
@@ -281,14 +284,14 @@ impl Control {
 
     fn lost(&self, source: io::Error) -> ServerError {
         ServerError::Lost {
-            peer: self.peer,
+            peer: self.whom.clone(),
             source,
         }
     }
 
     fn silent(&self, command: &'static str, patience: Duration) -> ServerError {
         ServerError::Silent {
-            peer: self.peer,
+            peer: self.whom.clone(),
             command,
             patience,
         }

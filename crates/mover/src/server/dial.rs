@@ -51,6 +51,8 @@ pub struct Door {
     pub port: u16,
     /// Whether the door has the TLS with the server; else the mover has TLS with the door.
     pub has_tls: bool,
+    /// Whether it is that of a near gateway in this process.
+    pub is_ours: bool,
 }
 
 /// A password. Nothing prints it.
@@ -151,7 +153,19 @@ impl Dial {
         matches!(self.route, Route::Gateway(_))
     }
 
-    pub(crate) fn next_hop(&self) -> (&str, u16) {
+    /// The server and the way to it, for people.
+    pub(crate) fn whom(&self) -> String {
+        let server = format!("the server {}", self.server.place());
+        match &self.route {
+            Route::Direct => server,
+            Route::Gateway(door) if door.is_ours => format!("{server} behind the far gateway"),
+            Route::Gateway(door) => {
+                format!("{server} behind the gateway {}:{}", door.host, door.port)
+            }
+        }
+    }
+
+    fn next_hop(&self) -> (&str, u16) {
         match &self.route {
             Route::Direct => (&self.server.host, self.server.port),
             Route::Gateway(door) => (&door.host, door.port),

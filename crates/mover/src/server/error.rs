@@ -1,6 +1,6 @@
 //! What goes wrong with a server, and what helps.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, time::Duration};
 
 use ftp::client::{Reply, ReplyError, UnsendableError};
 use hyper::StatusCode;
@@ -32,19 +32,19 @@ pub enum ServerError {
         source: io::Error,
     },
     /// The control connection has ended, or cannot be used.
-    #[error("the connection with the server {peer} was lost")]
+    #[error("the connection with {peer} was lost")]
     Lost {
-        /// The server, or the gateway in front of it.
-        peer: SocketAddr,
+        /// The server, and the gateway in front of it.
+        peer: String,
         /// Why; `UnexpectedEof` where the server just closed.
         #[source]
         source: io::Error,
     },
     /// A reply did not come.
-    #[error("the server {peer} did not answer {command} within {} s", patience.as_secs())]
+    #[error("{peer} did not answer {command} within {} s", patience.as_secs())]
     Silent {
-        /// The server, or the gateway in front of it.
-        peer: SocketAddr,
+        /// The server, and the gateway in front of it.
+        peer: String,
         /// The verb that waits for a reply.
         command: &'static str,
         /// How long was waited.
@@ -138,14 +138,17 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// What a person may try where no session came about.
+    /// What a person may try.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Resolve { .. } => {
-                "is the name right? Behind --gateway and --peer the far gateway looks names up"
+                "is the name right? Those of FTP servers behind --gateway and --peer are looked up by the far gateway"
             }
             Self::Connect { .. } => "is it up, and the port right?",
             Self::LogIn(reply) if !reply.is_temporary() => {
+                "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
+            }
+            Self::Http(StatusCode::UNAUTHORIZED) => {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
             Self::NoTls(_) => "ftp:// goes without TLS, ftps:// has it from the first byte",
@@ -157,6 +160,15 @@ impl ServerError {
             }
             _ => return None,
         })
+    }
+
+    /// Whether a server that was asked to begin in the midst of a file does not.
+    pub(crate) fn is_of_ranges(&self) -> bool {
+        match self {
+            Self::NoRange => true,
+            Self::Refused { command, reply } => *command == "REST" && !reply.is_temporary(),
+            _ => false,
+        }
     }
 
     /// What may help.
@@ -192,7 +204,7 @@ impl ServerError {
             Self::Refused { reply, .. } if reply.is_temporary() => Remedy::Retry,
             Self::Short { .. } | Self::Unreached => Remedy::Retry,
             Self::Http(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
-                Remedy::FewerConnections
+                Remedy::FewerTransfers
             }
             Self::Http(status) if status.is_server_error() => Remedy::Retry,
             Self::Http(StatusCode::REQUEST_TIMEOUT) => Remedy::Retry,

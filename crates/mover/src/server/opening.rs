@@ -2,6 +2,8 @@
 //!
 //! With a server each step takes a round trip. A gateway is given all commands at once, and passes them on one by one.
 
+use std::time::Duration;
+
 use ftp::{
     client::{Features, Reply},
     reply::Class,
@@ -66,7 +68,7 @@ impl Session {
         };
         let settings = self.ask_settings()?;
         // An older gateway passes it on to a server that knows it not.
-        let wait = wait::argument(self.dial.patience);
+        let wait = wait::argument(self.dial.patience.max(WAIT_LEAST));
         let wait = self.control.send("SITE", wait.as_bytes())?;
         self.control.disregard(wait);
         // Whether UTF-8 has to be asked for is not known yet.
@@ -160,6 +162,9 @@ impl Session {
         Ok(())
     }
 }
+
+/// The reply to an upload is awaited for longer than other replies.
+const WAIT_LEAST: Duration = Duration::from_secs(60);
 
 fn let_in(reply: Reply) -> Result<(), ServerError> {
     match reply.is_completed() {

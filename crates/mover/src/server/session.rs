@@ -84,7 +84,7 @@ impl Session {
             }
             _ => Leg::plain(tcp),
         };
-        let mut control = Control::new(leg, peer, dial.patience);
+        let mut control = Control::new(leg, (peer, dial.whom()), dial.patience);
         let greeting = greet(&mut control).await?;
         if let (Some(connector), Some(Mode::Explicit)) = (&connector, tls) {
             let reply = control.ask("AUTH", b"TLS").await?;

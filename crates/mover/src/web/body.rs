@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::session::Open;
-use crate::server::{Ended, ServerError};
+use crate::server::{Ended, Facts, ServerError};
 
 /// The bytes of a file. Dropped before its end, it ends the connection.
 pub(crate) struct Body<'a> {
@@ -18,6 +18,8 @@ pub(crate) struct Body<'a> {
     /// The connection, for the next file.
     open: &'a mut Option<Open>,
     has_ended: bool,
+    /// What the answer says of the whole file.
+    stated: Facts,
     has_length: bool,
     stall_max: Duration,
 }
@@ -27,7 +29,7 @@ impl<'a> Body<'a> {
     pub(super) fn new(
         incoming: Incoming,
         (host, open): (String, &'a mut Option<Open>),
-        has_length: bool,
+        (stated, has_length): (Facts, bool),
         stall_max: Duration,
     ) -> Self {
         Self {
@@ -36,9 +38,15 @@ impl<'a> Body<'a> {
             chunk: Bytes::new(),
             open,
             has_ended: false,
+            stated,
             has_length,
             stall_max,
         }
+    }
+
+    /// What the answer says of the whole file.
+    pub(crate) fn stated(&self) -> Facts {
+        self.stated
     }
 
     /// Reads some bytes; none at the end.

@@ -21,11 +21,14 @@ use tokio::time::timeout;
 use url::{Position, Url};
 
 use super::{Body, WebDial};
-use crate::server::{ServerError, reach};
+use crate::server::{Facts, ServerError, reach};
 
 /// A session with a web server. It connects again where the server has left, and where another server has the file.
 pub(crate) struct WebSession {
     dial: WebDial,
+    /// Host and port of the server, in the form that URLs have once they are read.
+    home: Place,
+    /// Of connections with the server itself: no other server's TLS session is offered to it.
     connector: Connector,
     open: Option<Open>,
     /// Whether files can be fetched from any byte on; `None` before the server has said so.
@@ -34,9 +37,16 @@ pub(crate) struct WebSession {
 
 /// A connection on which nothing is under way.
 pub(super) struct Open {
+    place: Place,
+    sender: SendRequest<Empty<Bytes>>,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    /// Name or address; one of IPv6 in brackets.
     host: String,
     port: u16,
-    sender: SendRequest<Empty<Bytes>>,
 }
 
 impl WebSession {
@@ -45,20 +55,15 @@ impl WebSession {
     /// # Errors
     /// [`ServerError`] if the server cannot be reached, or its certificate is not accepted.
     pub(crate) async fn open(dial: &WebDial) -> Result<Self, ServerError> {
-        let tls = ServerTls {
-            mode: Mode::Implicit,
-            verify: dial.verify.clone(),
-        };
-        let connector = Connector::new(&tls);
-        let connector = connector.map_err(|it| ServerError::TlsSettings(it.to_string()))?;
+        let home = Place::of(&parse(&dial.server.without_user().to_string())?);
         let mut session = Self {
             dial: dial.clone(),
-            connector,
+            home,
+            connector: connector(dial)?,
             open: None,
             takes_ranges: None,
         };
-        let (host, port) = (dial.server.host.clone(), dial.server.port);
-        session.open = Some(session.connect(host, port).await?);
+        session.open = Some(session.connect(session.home.clone()).await?);
         Ok(session)
     }
 
@@ -81,32 +86,32 @@ impl WebSession {
             (response, _) = self.request(&Method::GET, path, Some((0, Some(0)))).await?;
             // The rest of the file may follow.
             self.open = None;
+            if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+                // An empty file has no first byte.
+                (response, _) = self.request(&Method::GET, path, None).await?;
+                self.open = None;
+            }
         }
         let status = response.status();
         if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             return Ok(None);
         }
-        succeeded(status)?;
-        let headers = response.headers();
-        let of_range =
-            header(headers, &CONTENT_RANGE).and_then(|it| it.rsplit_once('/')?.1.parse().ok());
-        let whole = header(headers, &CONTENT_LENGTH).and_then(|it| it.parse().ok());
         let is_partial = status == StatusCode::PARTIAL_CONTENT;
-        self.takes_ranges = Some(
-            is_partial
-                || header(headers, &ACCEPT_RANGES)
-                    .is_some_and(|it| it.eq_ignore_ascii_case("bytes")),
-        );
-        let modified =
-            header(headers, &LAST_MODIFIED).and_then(|it| httpdate::parse_http_date(it).ok());
+        if status != StatusCode::OK && !is_partial {
+            return Err(ServerError::Http(status));
+        }
+        let says_bytes = |it: &str| it.eq_ignore_ascii_case("bytes");
+        let says_ranges = header(response.headers(), &ACCEPT_RANGES).is_some_and(says_bytes);
+        self.takes_ranges = Some(is_partial || says_ranges);
+        let Facts {
+            size_bytes,
+            modified,
+        } = facts(&response);
         Ok(Some(Entry {
             name: Vec::new(),
             kind: Kind::File,
-            size_bytes: if is_partial { of_range } else { whole },
-            modified: modified.and_then(unix_s).map(|unix_s| Modified {
-                unix_s,
-                precision: Precision::Second,
-            }),
+            size_bytes,
+            modified,
         }))
     }
 
@@ -121,31 +126,27 @@ impl WebSession {
     ) -> Result<Body<'_>, ServerError> {
         let range = (offset_bytes > 0).then_some((offset_bytes, None));
         let (response, host) = self.request(&Method::GET, path, range).await?;
-        let status = response.status();
-        if offset_bytes > 0 && status == StatusCode::RANGE_NOT_SATISFIABLE {
-            return Err(ServerError::NoRange);
-        }
-        succeeded(status)?;
-        let headers = response.headers();
-        let begin = header(headers, &CONTENT_RANGE).and_then(|it| {
-            it.strip_prefix("bytes ")?
-                .split_once('-')?
-                .0
-                .parse::<u64>()
-                .ok()
-        });
-        if offset_bytes > 0 && begin != Some(offset_bytes) {
+        let begin = match response.status() {
+            StatusCode::OK => 0,
+            StatusCode::PARTIAL_CONTENT if offset_bytes > 0 => {
+                first_byte(response.headers()).unwrap_or(0)
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE if offset_bytes > 0 => 0,
+            status => {
+                self.open = None;
+                return Err(ServerError::Http(status));
+            }
+        };
+        if begin != offset_bytes {
             self.open = None;
             return Err(ServerError::NoRange);
         }
-        // Else the end of the connection is the end of the file, and everybody on the path can make that.
-        let has_length =
-            headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+        let (stated, has_length) = (facts(&response), has_length(response.headers()));
         let stall_max = self.dial.stall_max;
         Ok(Body::new(
             response.into_body(),
             (host, &mut self.open),
-            has_length,
+            (stated, has_length),
             stall_max,
         ))
     }
@@ -158,8 +159,7 @@ impl WebSession {
         range: Option<(u64, Option<u64>)>,
     ) -> Result<(Response<Incoming>, String), ServerError> {
         let path = String::from_utf8_lossy(path);
-        let mut url = Url::parse(&format!("{}/{path}", self.dial.server.without_user()))
-            .map_err(|_| ServerError::Led(path.into_owned()))?;
+        let mut url = parse(&format!("{}/{path}", self.dial.server.without_user()))?;
         for _ in 0..LED_MAX {
             let response = self.ask(method, &url, range).await?;
             let leads = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
@@ -178,9 +178,9 @@ impl WebSession {
                 .join(&to)
                 .ok()
                 .filter(|it| it.scheme() == "https" && it.has_host());
-            url = next.ok_or(ServerError::Led(to))?;
+            url = next.ok_or_else(|| ServerError::Led(without_query(&to)))?;
         }
-        Err(ServerError::Led(url.to_string()))
+        Err(led(&url))
     }
 
     async fn ask(
@@ -189,21 +189,20 @@ impl WebSession {
         url: &Url,
         range: Option<(u64, Option<u64>)>,
     ) -> Result<Response<Incoming>, ServerError> {
-        let host = url.host_str().unwrap_or_default().to_owned();
-        let port = url.port_or_known_default().unwrap_or(443);
+        let place = Place::of(url);
         let kept = self
             .open
             .take()
-            .filter(|it| it.host == host && it.port == port && !it.sender.is_closed());
+            .filter(|it| it.place == place && !it.sender.is_closed());
         let was_kept = kept.is_some();
         let mut open = match kept {
             Some(open) => open,
-            None => self.connect(host.clone(), port).await?,
+            None => self.connect(place.clone()).await?,
         };
         let mut answer = self.answer(&mut open, method, url, range).await;
         if was_kept && matches!(answer, Err(ServerError::Exchange { .. })) {
             // The server may have left while nothing was asked.
-            open = self.connect(host, port).await?;
+            open = self.connect(place).await?;
             answer = self.answer(&mut open, method, url, range).await;
         }
         let answer = answer?;
@@ -230,7 +229,7 @@ impl WebSession {
             let last = last.map(|it| it.to_string()).unwrap_or_default();
             request = request.header(RANGE, format!("bytes={first}-{last}"));
         }
-        let is_theirs = self.dial.server.is_at(&open.host, open.port);
+        let is_theirs = open.place == self.home;
         if let Some((user, password)) = self.dial.account.as_ref().filter(|_| is_theirs) {
             let account = [user.as_bytes(), b":", &password.0].concat();
             let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(account)));
@@ -239,11 +238,9 @@ impl WebSession {
                 request = request.header(AUTHORIZATION, value);
             }
         }
-        let request = request
-            .body(Empty::new())
-            .map_err(|_| ServerError::Led(url.to_string()))?;
+        let request = request.body(Empty::new()).map_err(|_| led(url))?;
         let failed = |source| ServerError::Exchange {
-            host: open.host.clone(),
+            host: open.place.host.clone(),
             source,
         };
         let silent = |_| failed(io::ErrorKind::TimedOut.into());
@@ -253,10 +250,16 @@ impl WebSession {
             .map_err(|error| failed(io::Error::other(error)))
     }
 
-    async fn connect(&self, host: String, port: u16) -> Result<Open, ServerError> {
-        let name = host.trim_start_matches('[').trim_end_matches(']');
-        let tcp = reach(name, port, self.dial.patience).await?;
-        let leg = self.connector.connect(tcp, name, Connection::Control).await;
+    async fn connect(&self, place: Place) -> Result<Open, ServerError> {
+        let name = place.host.trim_start_matches('[').trim_end_matches(']');
+        let tcp = reach(name, place.port, self.dial.patience).await?;
+        let leg = match place == self.home {
+            true => self.connector.connect(tcp, name, Connection::Control).await,
+            false => {
+                let theirs = connector(&self.dial)?;
+                theirs.connect(tcp, name, Connection::Control).await
+            }
+        };
         let leg = leg.map_err(|source| ServerError::Tls {
             host: name.to_owned(),
             source,
@@ -265,19 +268,90 @@ impl WebSession {
             http1::handshake(TokioIo::new(leg))
                 .await
                 .map_err(|error| ServerError::Exchange {
-                    host: host.clone(),
+                    host: place.host.clone(),
                     source: io::Error::other(error),
                 })?;
         // It ends with the sender and the last body. What breaks it shows there.
         tokio::spawn(connection);
-        Ok(Open { host, port, sender })
+        Ok(Open { place, sender })
     }
 }
 
-fn succeeded(status: StatusCode) -> Result<(), ServerError> {
-    match status.is_success() {
-        true => Ok(()),
-        false => Err(ServerError::Http(status)),
+impl Place {
+    fn of(url: &Url) -> Self {
+        Self {
+            host: url.host_str().unwrap_or_default().to_owned(),
+            port: url.port_or_known_default().unwrap_or(443),
+        }
+    }
+}
+
+/// Makes the connector for one server.
+fn connector(dial: &WebDial) -> Result<Connector, ServerError> {
+    let tls = ServerTls {
+        mode: Mode::Implicit,
+        verify: dial.verify.clone(),
+    };
+    Connector::new(&tls).map_err(|it| ServerError::TlsSettings(it.to_string()))
+}
+
+fn parse(url: &str) -> Result<Url, ServerError> {
+    Url::parse(url).map_err(|_| ServerError::Led(without_query(url)))
+}
+
+/// What may be shown of where a server leads: a query, and an account, may be secrets.
+fn without_query(url: &str) -> String {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    match path.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            let begin = rest[..end].rfind('@').map_or(0, |at| at + 1);
+            format!("{scheme}://{}", &rest[begin..])
+        }
+        None => path.to_owned(),
+    }
+}
+
+fn led(url: &Url) -> ServerError {
+    ServerError::Led(url[Position::BeforeHost..Position::AfterPath].to_owned())
+}
+
+/// What an answer says of the whole file.
+fn facts(response: &Response<Incoming>) -> Facts {
+    let headers = response.headers();
+    let size = match response.status() {
+        StatusCode::PARTIAL_CONTENT => {
+            header(headers, &CONTENT_RANGE).and_then(|it| Some(it.rsplit_once('/')?.1))
+        }
+        _ => header(headers, &CONTENT_LENGTH),
+    };
+    let modified =
+        header(headers, &LAST_MODIFIED).and_then(|it| httpdate::parse_http_date(it).ok());
+    Facts {
+        size_bytes: size.and_then(|it| it.parse().ok()),
+        modified: modified.and_then(unix_s).map(|unix_s| Modified {
+            unix_s,
+            precision: Precision::Second,
+        }),
+    }
+}
+
+/// The number of the first byte of an answer with a range.
+fn first_byte(headers: &HeaderMap) -> Option<u64> {
+    let range = header(headers, &CONTENT_RANGE)?.strip_prefix("bytes ")?;
+    range.split_once('-')?.0.parse().ok()
+}
+
+/// Whether an answer says where it ends (RFC 9112 section 6.3). Else its end is that of the connection, and everybody on the path
+/// can make that.
+fn has_length(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(TRANSFER_ENCODING).iter().last();
+    match codings {
+        Some(codings) => codings.to_str().is_ok_and(|it| {
+            let last = it.rsplit(',').next().unwrap_or_default();
+            last.trim().eq_ignore_ascii_case("chunked")
+        }),
+        None => headers.contains_key(CONTENT_LENGTH),
     }
 }
 

@@ -146,6 +146,7 @@ impl Scripted {
                 host: self.address.ip().to_string(),
                 port: self.address.port(),
                 has_tls: true,
+                is_ours: false,
             }),
             false => Route::Direct,
         }

@@ -17,7 +17,7 @@ use mover::{
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{
     ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 
 /// What the server does otherwise than others.
@@ -39,6 +39,14 @@ pub(crate) struct WebManners {
     pub(crate) leads_to: Option<String>,
     /// All questions are answered so.
     pub(crate) status: Option<&'static str>,
+    /// Says that it takes ranges, and gives the whole file.
+    pub(crate) lies_of_ranges: bool,
+    /// A coding other than chunked is said; the end is that of the connection.
+    pub(crate) coding: Option<&'static str>,
+    /// Ranges that begin behind this byte are those of another version, as a stale mirror has it.
+    pub(crate) stale_from: Option<usize>,
+    /// Answers 503 where so many answers with a body are under way, each of which lasts a while.
+    pub(crate) gets_max: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +57,8 @@ pub(crate) struct WebState {
     pub(crate) asked: Vec<String>,
     pub(crate) connections: usize,
     pub(crate) authorizations: Vec<String>,
+    /// Answers to GET under way.
+    pub(crate) gets: usize,
     breaks_after: Option<usize>,
 }
 
@@ -59,17 +69,27 @@ pub(crate) struct Web {
 
 impl Web {
     pub(crate) fn start(manners: WebManners) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::start_as("127.0.0.1", manners, (tls(), None))
+    }
+
+    /// A server at an address, and whose TLS it has at its first connection and, where another one is given, from then on.
+    pub(crate) fn start_as(
+        ip: &str,
+        manners: WebManners,
+        (config, later): (Arc<ServerConfig>, Option<Arc<ServerConfig>>),
+    ) -> Self {
+        let listener = TcpListener::bind((ip, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
         let state = Arc::new(Mutex::new(WebState {
             breaks_after: manners.breaks_after,
             ..WebState::default()
         }));
-        let config = tls();
         let served = state.clone();
         thread::spawn(move || {
-            for client in listener.incoming() {
-                let (state, manners, config) = (served.clone(), manners.clone(), config.clone());
+            for (number, client) in listener.incoming().enumerate() {
+                let later = later.clone().filter(|_| number > 0);
+                let config = later.unwrap_or_else(|| config.clone());
+                let (state, manners) = (served.clone(), manners.clone());
                 let client = client.expect("a connection");
                 lock(&state).connections += 1;
                 thread::spawn(move || serve(client, config, &state, &manners));
@@ -120,9 +140,15 @@ fn lock(state: &Mutex<WebState>) -> MutexGuard<'_, WebState> {
 }
 
 fn tls() -> Arc<ServerConfig> {
+    tls_of("localhost").0
+}
+
+/// The TLS of a server with this name, and its certificate.
+pub(crate) fn tls_of(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
     let key = KeyPair::generate().expect("a key");
-    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
     let certificate = params.self_signed(&key).expect("a certificate");
+    let der = certificate.der().clone();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
@@ -130,7 +156,7 @@ fn tls() -> Arc<ServerConfig> {
         .expect("the provider has suites")
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key);
-    Arc::new(config.expect("they belong together"))
+    (Arc::new(config.expect("they belong together")), der)
 }
 
 /// Answers until the client leaves.
@@ -143,9 +169,33 @@ fn serve(
     let tls = ServerConnection::new(config).expect("a configuration");
     let mut stream = BufReader::new(StreamOwned::new(tls, client));
     while let Some(request) = read(&mut stream) {
+        let is_get = request[0].starts_with("GET");
+        if is_get && let Some(most) = manners.gets_max {
+            let mut state = lock(state);
+            state.gets += 1;
+            if state.gets > most {
+                state.gets -= 1;
+                drop(state);
+                let full = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+                let stream = stream.get_mut();
+                if stream
+                    .write_all(full)
+                    .and_then(|()| stream.flush())
+                    .is_err()
+                {
+                    return;
+                }
+                continue;
+            }
+            drop(state);
+            thread::sleep(Duration::from_secs(4));
+        }
         let (answer, goes_on) = answer(&request, state, manners);
         let stream = stream.get_mut();
         let written = stream.write_all(&answer).and_then(|()| stream.flush());
+        if is_get && manners.gets_max.is_some() {
+            lock(state).gets -= 1;
+        }
         if written.is_err() || !goes_on {
             stream.conn.send_close_notify();
             let _ = stream.flush();
@@ -179,7 +229,7 @@ fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebManners) -> 
     let mut words = request[0].split(' ');
     let method = words.next().expect("a method");
     let target = words.next().expect("a target");
-    let range = header("range").filter(|_| !manners.no_ranges);
+    let range = header("range").filter(|_| !manners.no_ranges && !manners.lies_of_ranges);
     let asked = format!("{method} {target} {}", range.clone().unwrap_or_default());
     lock(state).authorizations.extend(header("authorization"));
     lock(state).asked.push(asked.trim_end().to_owned());
@@ -201,9 +251,19 @@ fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebManners) -> 
     if method == "HEAD" && manners.no_head {
         return short("403 Forbidden", "");
     }
-    let Some((content, modified)) = lock(state).files.get(target).cloned() else {
+    let Some((mut content, mut modified)) = lock(state).files.get(target).cloned() else {
         return short("404 Not Found", "");
     };
+    let first = range.as_ref().and_then(|it| {
+        let first = it.trim_start_matches("bytes=").split('-').next()?;
+        first.parse::<usize>().ok()
+    });
+    if let (Some(first), Some(from)) = (first, manners.stale_from)
+        && first >= from
+    {
+        modified = "Thu, 01 Jan 2026 00:00:00 GMT";
+        content.iter_mut().for_each(|it| *it = !*it);
+    }
     let mut head = format!("Last-Modified: {modified}\r\n");
     let mut body = content.as_slice();
     let mut status = "200 OK";
@@ -231,6 +291,9 @@ fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebManners) -> 
         );
     }
     let ends_by_close = manners.ends_by_close && method == "GET";
+    if let Some(coding) = manners.coding {
+        head += &format!("Transfer-Encoding: {coding}\r\n");
+    }
     match (manners.is_chunked, ends_by_close || manners.ends_by_close) {
         (true, _) => head += "Transfer-Encoding: chunked\r\n",
         (_, true) => head += "Connection: close\r\n",

@@ -5,7 +5,7 @@
 
 use std::{
     io::SeekFrom,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -37,6 +37,13 @@ impl Mover<'_> {
         let is_large = file.size_bytes.is_some_and(|it| it >= SPLIT_LEAST_BYTES);
         let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
         let begun = begun.flatten();
+        if self.shared.gives_no_ranges.load(Ordering::Relaxed) {
+            let is_left = disk::stamp(&local(&names.part)).is_some();
+            if is_left {
+                self.destination.remove(&names.part).await?;
+            }
+            return Ok(None);
+        }
         if begun.is_none() && !(is_large && lanes > 1 && self.is_worth_splitting()) {
             return Ok(None);
         }
@@ -138,9 +145,21 @@ impl Mover<'_> {
         let begin = range.now().begin;
         let mut at = begin;
         let fetched = self.fetch(names, part, origin, &range, &mut at).await;
-        if let Err(error @ TaskError::Disk { .. }) = fetched {
+        match fetched {
             // Nobody knows how much the disk has taken.
-            return Err(error);
+            Err(error @ TaskError::Disk { .. }) => return Err(error),
+            // Nothing of what is there is of use, also to lanes that have not begun.
+            Err(error) if error.is_anew() => {
+                self.shared
+                    .gives_no_ranges
+                    .fetch_or(matches!(error, TaskError::NoRanges), Ordering::Relaxed);
+                on_journal(journal, &names.part, |journal, part| {
+                    journal.end_pieces(part)
+                })
+                .await;
+                return Err(error);
+            }
+            _ => {}
         }
         // What has come is not fetched again.
         part.flush().await.map_err(TaskError::disk(what()))?;
@@ -265,7 +284,15 @@ impl Mover<'_> {
         let journal = self.shared.journal.clone();
         let sought = part.seek(SeekFrom::Start(begin)).await;
         sought.map_err(TaskError::disk(what()))?;
-        let mut reader = self.source.read(&names.source, begin).await?;
+        let mut reader = match self.source.read(&names.source, begin).await {
+            Err(TaskError::Server(error)) if error.is_of_ranges() => {
+                return Err(TaskError::NoRanges);
+            }
+            reader => reader?,
+        };
+        if !reader.is_of(Some(origin.size_bytes), Some(origin.modified_unix_s)) {
+            return Err(TaskError::Changed);
+        }
         let mut bytes = vec![0; self.shared.progress.step_bytes()];
         let mut noted = Instant::now();
         loop {
