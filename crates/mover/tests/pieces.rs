@@ -99,6 +99,26 @@ fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
     assert_eq!(second.moved_bytes, SIZE as u64);
 }
 
+/// A lane that takes from a slow one finds that the file ends in front of it.
+#[test]
+fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        slows_second_download: SLOW_HALF / 72,
+        changes: Some("film"),
+        ..Manners::default()
+    });
+    server.put("film", &content(SIZE));
+    let mut job = download(&world, &server);
+    job.plan.lanes_max = 2;
+    let copied = world.run(job);
+    assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
+    let film = fs::read(world.here("film")).expect("it is there");
+    assert_eq!(film, b"another content");
+    let left = fs::read_dir(world.here("")).expect("a folder");
+    assert_eq!(left.count(), 1, "no part is left");
+}
+
 #[test]
 fn a_small_file_and_one_of_a_single_lane_come_as_one() {
     let world = World::new();

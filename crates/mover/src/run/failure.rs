@@ -55,18 +55,6 @@ impl TaskError {
         self.remedy().keeps_connection()
     }
 
-    /// What has happened, and what a person may try.
-    fn message(&self) -> String {
-        let said = chain(self);
-        match self {
-            Self::Server(error) => match error.hint() {
-                Some(hint) => format!("{said} ({hint})"),
-                None => said,
-            },
-            _ => said,
-        }
-    }
-
     /// Whether nothing of what has moved is of use to another attempt.
     pub(super) fn is_anew(&self) -> bool {
         matches!(self, Self::Changed | Self::NoRanges)
@@ -76,11 +64,22 @@ impl TaskError {
     pub(super) fn failure(&self, moved_bytes: u64) -> Failure {
         Failure {
             remedy: self.remedy(),
-            message: self.message(),
+            message: match self {
+                Self::Server(error) => with_hint(error),
+                _ => chain(self),
+            },
             // What a socket has taken of a small file says nothing.
             has_moved: moved_bytes >= RESUME_LEAST.bytes() && matches!(self, Self::Server(_)),
             is_anew: self.is_anew(),
         }
+    }
+}
+
+/// What has happened at a server, and what a person may try.
+pub(super) fn with_hint(error: &ServerError) -> String {
+    match error.hint() {
+        Some(hint) => format!("{} ({hint})", chain(error)),
+        None => chain(error),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
     end::End,
-    failure::{TaskError, chain},
+    failure::{TaskError, with_hint},
     moving::Mover,
     shared::Shared,
     small::{Backlog, Small},
@@ -129,13 +129,9 @@ pub(super) async fn run(
 }
 
 fn refusal(error: &ServerError) -> Failure {
-    let message = match error.hint() {
-        Some(hint) => format!("{} ({hint})", chain(error)),
-        None => chain(error),
-    };
     Failure {
         remedy: error.remedy(),
-        message,
+        message: with_hint(error),
         has_moved: false,
         is_anew: false,
     }

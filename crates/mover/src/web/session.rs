@@ -345,8 +345,7 @@ fn first_byte(headers: &HeaderMap) -> Option<u64> {
 /// Whether an answer says where it ends (RFC 9112 section 6.3). Else its end is that of the connection, and everybody on the path
 /// can make that.
 fn has_length(headers: &HeaderMap) -> bool {
-    let codings = headers.get_all(TRANSFER_ENCODING).iter().next_back();
-    match codings {
+    match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
         Some(codings) => codings.to_str().is_ok_and(|it| {
             let last = it.rsplit(',').next().unwrap_or_default();
             last.trim().eq_ignore_ascii_case("chunked")

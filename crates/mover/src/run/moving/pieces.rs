@@ -37,14 +37,13 @@ impl Mover<'_> {
         let is_large = file.size_bytes.is_some_and(|it| it >= SPLIT_LEAST_BYTES);
         let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
         let begun = begun.flatten();
-        if self.shared.gives_no_ranges.load(Ordering::Relaxed) {
-            let is_left = disk::stamp(&local(&names.part)).is_some();
-            if is_left {
+        let gives_ranges = !self.shared.gives_no_ranges.load(Ordering::Relaxed);
+        let is_worth_it = gives_ranges && lanes > 1 && self.is_worth_splitting();
+        if begun.is_none() && !(is_large && is_worth_it) {
+            // Of a file that begins anew there are pieces of what it was.
+            if file.size_bytes.is_none() && disk::stamp(&local(&names.part)).is_some() {
                 self.destination.remove(&names.part).await?;
             }
-            return Ok(None);
-        }
-        if begun.is_none() && !(is_large && lanes > 1 && self.is_worth_splitting()) {
             return Ok(None);
         }
         let facts = self.facts_now(&names).await?;
