@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout},
+    sys::socket::{setsockopt, sockopt},
+};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncWriteExt, Interest},
@@ -85,10 +88,19 @@ pub(crate) async fn connect_from(
         SocketAddr::V4(_) => local.to_canonical(),
         SocketAddr::V6(_) => local,
     };
+    choose_port_late(&socket);
     socket.bind(SocketAddr::new(local, 0))?;
     tokio::time::timeout(patience, socket.connect(to))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Has the kernel choose the port when the socket connects. A port is free then that no connection *to the same address*
+/// has. A bind looks for one that nothing has: after tens of thousands of connections, which keep their ports for a minute,
+/// the search takes longer than a small file.
+pub(crate) fn choose_port_late(socket: &TcpSocket) {
+    // Without it, all is only slower.
+    let _ = setsockopt(socket, sockopt::IpBindAddressNoPort, &true);
 }
 
 /// Accepts the first connection from `peer`; all others are reset.

@@ -6,7 +6,10 @@
 
 mod common;
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use common::{
     World, content,
@@ -245,6 +248,33 @@ fn small_files_are_commanded_ahead_and_all_arrive() {
         // How many of 400 depends on who is faster.
         let ahead = server.state().ahead;
         assert!(ahead > 20, "{ahead}");
+    }
+}
+
+/// Of tens of thousands of ports that are closed within a minute, the kernel finds the free ones slowly.
+#[test]
+fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_itself_do_not() {
+    for is_gateway in [true, false] {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            is_gateway,
+            ..Manners::default()
+        });
+        for number in 0..500 {
+            write(&world.here("tree").join(number.to_string()), b"small");
+        }
+        let mut dial = server.dial();
+        dial.is_active = !is_gateway;
+        let mut job = world.upload_by(dial, &world.here("tree"), "tree");
+        job.plan.lanes_max = 1;
+        assert_eq!(world.run(job).failures(), [""; 0]);
+        let state = server.state();
+        let of_their_own: BTreeSet<_> = state.ports.iter().collect();
+        // As many as files may be under way, and that of the first file, which goes alone.
+        let ports_max = if is_gateway { 129 } else { 500 };
+        assert!(of_their_own.len() <= ports_max, "{}", of_their_own.len());
+        assert!(is_gateway || of_their_own.len() > 400);
+        assert_eq!((state.ports.len() >= 499, state.files.len()), (true, 500));
     }
 }
 

@@ -9,6 +9,8 @@ use std::{
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use crate::socket::choose_port_late;
+
 /// A listener for control connections that clients make to the servers themselves; of both families if
 /// it has every address of IPv6.
 ///
@@ -93,6 +95,9 @@ async fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     set_transparent(&SockRef::from(&socket), from)?;
     // Connections to several clients have the port for data at once.
     socket.set_reuseaddr(from.port() != 0)?;
+    if from.port() == 0 {
+        choose_port_late(&socket);
+    }
     socket.bind(from)?;
     socket.connect(to).await
 }

@@ -31,7 +31,7 @@ pub(super) enum Asked {
     /// The server connects to `listener`.
     Active {
         /// Where.
-        listener: TcpListener,
+        listener: Arc<TcpListener>,
         /// The command.
         sent: Sent,
     },
@@ -42,7 +42,7 @@ pub(super) enum Meeting {
     /// The server listens there.
     At(SocketAddr),
     /// The server connects to us.
-    Here(TcpListener),
+    Here(Arc<TcpListener>),
 }
 
 /// Opens data connections of a session; the session is free meanwhile.
@@ -58,7 +58,8 @@ impl Session {
     /// Asks for a data connection. The next wait for a reply sends the command.
     pub(super) async fn ask_for_data(&mut self) -> Result<Asked, ServerError> {
         if self.dial.is_active {
-            self.ask_for_active().await
+            let listener = self.listen().await.map_err(ServerError::Data)?;
+            self.ask_for_active(Arc::new(listener))
         } else {
             self.ask_for_passive()
         }
@@ -75,10 +76,19 @@ impl Session {
         Ok(Asked::Passive { form, sent })
     }
 
+    /// Opens a port of ours.
+    ///
+    /// # Errors
+    /// That of the system.
+    pub(super) async fn listen(&self) -> io::Result<TcpListener> {
+        TcpListener::bind(SocketAddr::new(self.local().ip(), 0)).await
+    }
+
     /// Asks for a data connection to a port of ours.
-    pub(super) async fn ask_for_active(&mut self) -> Result<Asked, ServerError> {
-        let at = SocketAddr::new(self.local().ip(), 0);
-        let listener = TcpListener::bind(at).await.map_err(ServerError::Data)?;
+    pub(super) fn ask_for_active(
+        &mut self,
+        listener: Arc<TcpListener>,
+    ) -> Result<Asked, ServerError> {
         let at = listener.local_addr().map_err(ServerError::Data)?;
         // PORT is what all servers know; an IPv6 address fits in EPRT alone.
         let (form, verb) = match at.ip().to_canonical().is_ipv4() {

@@ -51,8 +51,9 @@ impl Kept {
     }
 
     /// Keeps a session, unless a command of it is still under way.
-    pub async fn keep(&self, session: Session) {
+    pub async fn keep(&self, mut session: Session) {
         if session.is_at_rest() {
+            session.close_ports();
             let since = Instant::now();
             self.idle().push_back(Idle { since, session });
         } else {

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::{
     Dial, ServerError,
+    ahead::ports::Ports,
     control::{Control, Sent},
 };
 
@@ -46,6 +47,8 @@ pub struct Session {
     pub(super) sets_time_by_mdtm: bool,
     /// Leaves out names with a leading dot, unless `LIST -a` asks for them.
     pub(super) lists_hidden_by_option: bool,
+    /// Those at which small files come.
+    pub(super) ports: Ports,
     local: SocketAddr,
 }
 
@@ -112,6 +115,7 @@ impl Session {
             tells_size: false,
             sets_time_by_mdtm: false,
             lists_hidden_by_option: false,
+            ports: Ports::new(),
             local,
         };
         session.recognise(&greeting);

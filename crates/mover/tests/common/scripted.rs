@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) connections: usize,
     /// Connections that have not ended.
     pub(crate) open: usize,
+    /// Ports that clients have named, in the order in which they came.
+    pub(crate) ports: Vec<u16>,
     pub(crate) downloads: usize,
     /// Bytes of each download, by its number from 1.
     pub(crate) sent: BTreeMap<usize, usize>,
@@ -398,10 +400,9 @@ impl Connection {
             .split(',')
             .map(|it| it.parse().expect("a number"))
             .collect();
-        self.active = Some(SocketAddr::from((
-            [127, 0, 0, 1],
-            numbers[4] << 8 | numbers[5],
-        )));
+        let port = numbers[4] << 8 | numbers[5];
+        self.state().ports.push(port);
+        self.active = Some(SocketAddr::from(([127, 0, 0, 1], port)));
         self.say("200 fine");
     }
 

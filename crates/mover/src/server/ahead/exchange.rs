@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{MEETING_PATIENCE, Ways};
+use super::{MEETING_PATIENCE, ports::Port};
 use crate::server::{
     ServerError, Session, Verb,
     control::Sent,
@@ -60,6 +60,8 @@ pub(super) struct Exchange {
     id: u64,
     verb: Verb,
     bytes: u64,
+    /// The port of ours that it has, if any.
+    ours: Option<Port>,
     /// Until the server has answered, or the data connection is under way.
     asked: Option<Asked>,
     /// The command that names or takes a port, until it is answered.
@@ -95,7 +97,7 @@ enum Data {
 impl Exchange {
     pub(super) async fn store(
         session: &mut Session,
-        ways: Ways,
+        port: Option<Port>,
         id: u64,
         upload: Upload,
     ) -> Result<Self, ServerError> {
@@ -105,7 +107,7 @@ impl Exchange {
             content,
             modified_unix_s,
         } = upload;
-        let mut exchange = Self::ask(session, ways, id, Verb::Store, &part).await?;
+        let mut exchange = Self::ask(session, port, id, Verb::Store, &part).await?;
         exchange.time = match modified_unix_s {
             Some(unix_s) => session.ask_set_modified(&part, unix_s)?.map(Question::new),
             None => None,
@@ -118,12 +120,12 @@ impl Exchange {
 
     pub(super) async fn retrieve(
         session: &mut Session,
-        ways: Ways,
+        port: Option<Port>,
         id: u64,
         path: &[u8],
         size_bytes: u64,
     ) -> Result<Self, ServerError> {
-        let mut exchange = Self::ask(session, ways, id, Verb::Retrieve, path).await?;
+        let mut exchange = Self::ask(session, port, id, Verb::Retrieve, path).await?;
         exchange.time = Some(Question::new(session.control.send("MDTM", path)?));
         exchange.bytes = size_bytes;
         Ok(exchange)
@@ -131,19 +133,20 @@ impl Exchange {
 
     async fn ask(
         session: &mut Session,
-        ways: Ways,
+        port: Option<Port>,
         id: u64,
         verb: Verb,
         path: &[u8],
     ) -> Result<Self, ServerError> {
-        let asked = match ways {
-            Ways::Theirs => session.ask_for_passive()?,
-            Ways::Ours => session.ask_for_active().await?,
+        let asked = match &port {
+            None => session.ask_for_passive()?,
+            Some(port) => session.ask_for_active(port.clone())?,
         };
         Ok(Self {
             id,
             verb,
             bytes: 0,
+            ours: port,
             port: Some(asked.sent()),
             asked: Some(asked),
             transfer: Question::new(session.control.send(verb.name(), path)?),
@@ -162,6 +165,11 @@ impl Exchange {
 
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The port of ours that it had, if any.
+    pub(super) fn into_port(self) -> Option<Port> {
+        self.ours
     }
 
     /// Whether the file is moving: no rename has been asked for.

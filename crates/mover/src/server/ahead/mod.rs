@@ -5,13 +5,17 @@
 //! connection takes two round trips. To a gateway we name our own ports, all at once, and no round trip is left.
 
 mod exchange;
+pub(super) mod ports;
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::{task::JoinSet, time::Instant};
 
 pub use self::exchange::{Content, Done, Upload};
-use self::exchange::{Exchange, Moved};
+use self::{
+    exchange::{Exchange, Moved},
+    ports::Port,
+};
 use super::{ServerError, Session};
 
 /// Files under way on a session.
@@ -109,7 +113,8 @@ impl<'a> Ahead<'a> {
     /// # Errors
     /// [`ServerError`] if a path cannot be sent, or no port can be opened.
     pub async fn store(&mut self, id: u64, upload: Upload) -> Result<(), ServerError> {
-        let exchange = Exchange::store(self.session, self.ways, id, upload).await?;
+        let port = self.port().await?;
+        let exchange = Exchange::store(self.session, port, id, upload).await?;
         self.begin(exchange)
     }
 
@@ -123,8 +128,20 @@ impl<'a> Ahead<'a> {
         path: &[u8],
         size_bytes: u64,
     ) -> Result<(), ServerError> {
-        let exchange = Exchange::retrieve(self.session, self.ways, id, path, size_bytes).await?;
+        let port = self.port().await?;
+        let exchange = Exchange::retrieve(self.session, port, id, path, size_bytes).await?;
         self.begin(exchange)
+    }
+
+    /// A port of ours, unless the server names one.
+    async fn port(&mut self) -> Result<Option<Port>, ServerError> {
+        match self.ways {
+            Ways::Theirs => Ok(None),
+            Ways::Ours => {
+                let port = self.session.free_port().await;
+                port.map(Some).map_err(ServerError::Data)
+            }
+        }
     }
 
     fn begin(&mut self, mut exchange: Exchange) -> Result<(), ServerError> {
@@ -179,7 +196,12 @@ impl<'a> Ahead<'a> {
             let exchange = &mut self.exchanges[at];
             if let Some(result) = exchange.advance(self.session, &mut self.moving) {
                 let exchange = self.exchanges.remove(at).expect("it is there");
-                return Some((exchange.id(), result));
+                let id = exchange.id();
+                // Of a file that has failed, the gateway may still connect.
+                if let (Ok(_), Some(port)) = (&result, exchange.into_port()) {
+                    self.session.free_again(port);
+                }
+                return Some((id, result));
             }
         }
         None

@@ -1,0 +1,67 @@
+//! Ports of ours that a gateway connects to, one after another.
+
+use std::{io, sync::Arc};
+
+use socket2::SockRef;
+use tokio::net::TcpListener;
+
+use crate::server::Session;
+
+/// A port at which we listen.
+pub(in crate::server) type Port = Arc<TcpListener>;
+
+/// Ports of a session that are open and that no file has.
+///
+/// A gateway is told a port again once it has connected to it: tens of thousands of small files would else take as many
+/// ports, which stay taken for a minute, and the kernel would look for free ones for longer than a file takes.
+pub(in crate::server) type Ports = Vec<Port>;
+
+impl Session {
+    /// A port of ours for a file.
+    ///
+    /// # Errors
+    /// That of the system, if no port can be opened.
+    pub(super) async fn free_port(&mut self) -> io::Result<Port> {
+        while let Some(port) = self.ports.pop() {
+            if nobody_waits(&port) {
+                return Ok(port);
+            }
+        }
+        self.listen().await.map(Arc::new)
+    }
+
+    /// Keeps a port to which the gateway has connected for a file that is done. A server that connects to us itself may do so
+    /// from one port of its own, and cannot do that twice: it gets new ones.
+    pub(super) fn free_again(&mut self, port: Port) {
+        if self.dial.is_behind_gateway() {
+            self.ports.push(port);
+        }
+    }
+
+    /// Closes the ports that no file has.
+    pub(in crate::server) fn close_ports(&mut self) {
+        self.ports.clear();
+    }
+}
+
+/// Whether no connection waits at a port: it would be a stranger's.
+fn nobody_waits(port: &TcpListener) -> bool {
+    let accepted = SockRef::from(port).accept();
+    accepted.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_at_which_a_stranger_waits_is_of_no_more_use() {
+        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        assert!(nobody_waits(&port));
+        let stranger = TcpStream::connect(port.local_addr().expect("bound"));
+        let _stranger = stranger.expect("a connection");
+        assert!(!nobody_waits(&port));
+    }
+}
