@@ -3,9 +3,12 @@
 
 use ftp::session::{self, CommandId, Stage, Subject, Tag, TransferId, far::DataWay};
 use gateway::{
+    enrolment::Invite,
     target::{Endpoint, Host},
     tls::{Mode, ServerTls, Verify},
-    wire::{Decoder, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode, encode},
+    wire::{
+        Decoder, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode, encode,
+    },
 };
 
 use crate::Tape;
@@ -16,10 +19,21 @@ pub fn run(data: &[u8]) {
     let kind = tape.byte();
     let piece = usize::from(tape.byte()).max(1);
     let bytes = data.get(2..).unwrap_or_default();
-    match kind % 3 {
+    match kind % 4 {
         0 => check::<Hello>(bytes, piece),
         1 => check::<NearMessage>(bytes, piece),
-        _ => check::<FarMessage>(bytes, piece),
+        2 => check::<FarMessage>(bytes, piece),
+        _ => {
+            check::<EnrolReply>(bytes, piece);
+            invite(bytes);
+        }
+    }
+}
+
+/// A text that a person pastes.
+fn invite(bytes: &[u8]) {
+    if let Ok(read) = String::from_utf8_lossy(bytes).parse::<Invite>() {
+        assert_eq!(read.to_string().parse(), Ok(read));
     }
 }
 

@@ -113,6 +113,7 @@ pub async fn run(
     doors.open(parts, &shared).await;
     let (current, currently) = watch::channel(shared.clone());
     let (asks, asked) = mpsc::channel(1);
+    let for_far = asks.clone();
     let mut reloader = Reloader::new(current, doors, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     if let Some(listener) = admin {
@@ -124,7 +125,7 @@ pub async fn run(
     }
     side_tasks.spawn(tick(registry.clone()));
     let mut accepting = JoinSet::new();
-    accepting.spawn(far::serve(link.clone(), currently));
+    accepting.spawn(far::serve(link.clone(), currently, for_far));
     info!(link = %link.local_addr(), "gateway up");
     tokio::select! {
         () = shutdown => {}

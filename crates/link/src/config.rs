@@ -37,6 +37,9 @@ pub struct PeerConfig {
     pub endpoint: Option<String>,
     /// Cap on what we send it, and on what it sends us.
     pub rate_max: Option<BitRate>,
+    /// It comes for a moment: the shares of the others in [`LinkConfig::memory_max`] do not become smaller by it, and its
+    /// own is beside theirs.
+    pub is_guest: bool,
 }
 
 impl PeerConfig {

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{exit, logging, open_files, output::Format};
+use crate::{exit, logging, open_files, output::Format, places};
 
 /// Run a gateway
 ///
@@ -34,7 +34,7 @@ use crate::{exit, logging, open_files, output::Format};
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Read the configuration from this file (required)
+    /// Read the configuration from this file [default: /etc/longhaul/gateway.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     // The spellings of version 0.1 for `check` and `remove-interception`.
@@ -75,12 +75,11 @@ Example:
     },
 }
 
-const USAGE: &str = "longhaul gateway [OPTIONS] --config <FILE>
-       longhaul gateway [OPTIONS] --config <FILE> <COMMAND>";
+const USAGE: &str = "longhaul gateway [OPTIONS] [--config <FILE>] [COMMAND]";
 
-const USAGE_RUN: &str = "longhaul gateway run [OPTIONS] --config <FILE>";
-const USAGE_CHECK: &str = "longhaul gateway check [OPTIONS] --config <FILE>";
-const USAGE_REMOVE: &str = "longhaul gateway remove-interception [OPTIONS] --config <FILE>";
+const USAGE_RUN: &str = "longhaul gateway run [OPTIONS] [--config <FILE>]";
+const USAGE_CHECK: &str = "longhaul gateway check [OPTIONS] [--config <FILE>]";
+const USAGE_REMOVE: &str = "longhaul gateway remove-interception [OPTIONS] [--config <FILE>]";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -127,16 +126,13 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let action = args.action()?;
-    let missing = || {
-        let usage = match args.action {
-            None => USAGE,
-            Some(Action::Run) => USAGE_RUN,
-            Some(Action::Check { .. }) => USAGE_CHECK,
-            Some(Action::RemoveInterception { .. }) => USAGE_REMOVE,
-        };
-        exit::misuse(format!("--config FILE is missing\n\nUsage: {usage}"))
+    let usage = match args.action {
+        None => USAGE,
+        Some(Action::Run) => USAGE_RUN,
+        Some(Action::Check { .. }) => USAGE_CHECK,
+        Some(Action::RemoveInterception { .. }) => USAGE_REMOVE,
     };
-    let file = args.config.as_deref().ok_or_else(missing)?;
+    let file = &places::config(args.config.as_deref(), usage)?;
     let loaded = Config::load(file);
     if let Action::Check { format } = action {
         return check(file, &loaded, format);

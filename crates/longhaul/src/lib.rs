@@ -10,6 +10,7 @@ mod check;
 mod copy;
 #[cfg(feature = "laboratory")]
 mod demo;
+mod document;
 #[cfg(feature = "laboratory")]
 mod eval;
 mod exit;
@@ -24,10 +25,14 @@ mod moving;
 mod nears;
 mod open_files;
 mod output;
+mod peer;
 mod peers;
+mod places;
 mod probe;
 mod pubkey;
 mod reload;
+mod service;
+mod setup;
 mod status;
 mod sync;
 mod text_place;
@@ -67,6 +72,8 @@ enum Command {
     Jobs(jobs::Args),
     #[command(hide = true)]
     Launch(agent::launch::Args),
+    Setup(setup::Args),
+    Peer(peer::Args),
     Gateway(gateway::Args),
     Status(status::Args),
     Reload(reload::Args),
@@ -101,6 +108,8 @@ pub fn run() -> ExitCode {
         Command::Agent(args) => agent::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Launch(args) => Ok(agent::launch::run(&args)),
+        Command::Setup(args) => setup::run(&args).map(done),
+        Command::Peer(args) => peer::run(&args).map(done),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),

@@ -9,6 +9,7 @@ use crate::{
     admin::{self, Answer},
     exit,
     output::Format,
+    places,
 };
 
 /// Have a running gateway read its configuration file again
@@ -31,15 +32,15 @@ pub(crate) struct Args {
     /// Check this configuration file first, and ask the gateway at its admin address
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
-    /// Ask the gateway at this admin address
-    #[arg(long, default_value = admin::DEFAULT, value_name = "ADDRESS:PORT")]
-    admin: SocketAddr,
+    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = match &args.config {
         Some(file) => Config::load(file).map_err(exit::wrong_use)?.admin_listen,
-        None => args.admin,
+        None => places::admin(args.admin),
     };
     let Answer { code, body } = admin::ask(admin, "POST", "/reload")?;
     let outcome: Outcome = serde_json::from_str(&body)

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::{
     admin::{self, Answer},
     output::Format,
+    places,
 };
 
 /// Show what a running gateway is doing
@@ -26,18 +27,16 @@ Exit codes: 0 done; 1 no gateway answers; 2 wrong use.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
-    /// Ask the gateway at this admin address
-    #[arg(long, default_value = admin::DEFAULT, value_name = "ADDRESS:PORT")]
-    admin: SocketAddr,
+    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Answer { code, body } = admin::ask(args.admin, "GET", "/status.json")?;
+    let at = places::admin(args.admin);
+    let Answer { code, body } = admin::ask(at, "GET", "/status.json")?;
     anyhow::ensure!(code == 200, "the answer has the status {code}");
-    let other = || {
-        let at = args.admin;
-        format!("what answers at {at} is no gateway of this version")
-    };
+    let other = || format!("what answers at {at} is no gateway of this version");
     let snapshot: Snapshot = serde_json::from_str(&body).with_context(other)?;
     // JSON has all that the gateway tells, also what this program does not know.
     let fields: Map<String, Value> = serde_json::from_str(&body).with_context(other)?;

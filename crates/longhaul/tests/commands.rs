@@ -220,7 +220,7 @@ fn a_gateway_is_checked_by_a_subcommand_and_by_its_old_spelling() {
     );
     assert_ends(&["gateway"], 2, "--config FILE is missing");
     assert_ends(&["gateway", "check"], 2, "--config FILE is missing");
-    let usage = "Usage: longhaul gateway check [OPTIONS] --config <FILE>";
+    let usage = "Usage: longhaul gateway check [OPTIONS] [--config <FILE>]";
     assert_ends(&["gateway", "check"], 2, usage);
     let help = assert_ends(&["gateway", "check", "--help"], 0, "");
     assert!(help.contains(usage), "{help}");

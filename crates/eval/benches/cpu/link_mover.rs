@@ -63,6 +63,7 @@ fn start(job: &Job, side: usize) -> anyhow::Result<Link> {
             public_keys: vec![key(other).public_key()],
             endpoint: (side == 0).then(|| job.addresses[other].to_string()),
             rate_max: None,
+            is_guest: false,
         }],
         policy: Policy::Fair,
         rate_max: Some(job.rate),

@@ -13,11 +13,13 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Peer, check_limits, check_log, check_pass_through, check_spool,
-    check_tls, check_transparent,
+    Config, Forward, FtpDoor, Origin, Peer, check_limits, check_log, check_pass_through,
+    check_spool, check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
     file::{AdminSection, File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
+    peer_name::{PEER_NAME_MAX, may_be_name},
     problem::{Problem, problem},
+    registered,
 };
 use crate::target::{AllowEntry, AllowList, Endpoint, Host};
 
@@ -39,20 +41,25 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         link_peers.push(link_peer(&section, &mut keys, identity.public_key())?);
         peers.push(Peer {
             id: PeerId(peers.len()),
+            origin: Origin::File,
             name: section.name.into_inner(),
             serves: section.serves,
             allow: AllowList(section.allow.unwrap_or_else(|| file.far.allow.clone())),
         });
     }
+    let registered = registered::peers(&key_file, &file.far.allow, &names, &keys);
+    for (peer, of_link) in registered.map_err(|it| problem(&file.identity.key_file, it))? {
+        peers.push(Peer {
+            id: PeerId(peers.len()),
+            ..peer
+        });
+        link_peers.push(of_link);
+    }
+    let counted = link_peers.iter().filter(|it| !it.is_guest).count();
     let admin_explicit = file.admin.as_ref().is_some_and(|a| a.listen.is_some());
     let memory_file = key_file.with_added_extension("replay");
-    let memory_max = memory_max(file.link.memory_max.as_ref(), peers.len())?;
-    let limits = check_limits::limits(
-        file.limits,
-        memory_max,
-        peers.len(),
-        !file.forwards.is_empty(),
-    )?;
+    let memory_max = memory_max(file.link.memory_max.as_ref(), counted)?;
+    let limits = check_limits::limits(file.limits, memory_max, counted, !file.forwards.is_empty())?;
     let mut config = Config {
         key_file,
         link_listen: file.link.listen.unwrap_or(LINK_LISTEN),
@@ -175,7 +182,7 @@ fn link_peer(
     own: PublicKey,
 ) -> Result<PeerConfig, Problem> {
     let name = section.name.get_ref();
-    if name.is_empty() || name.len() > PEER_NAME_MAX || name.chars().any(char::is_control) {
+    if !may_be_name(name) {
         let message = format!("expected a name of 1 to {PEER_NAME_MAX} printable characters");
         return Err(problem(&section.name, message));
     }
@@ -229,6 +236,7 @@ fn link_peer(
         public_keys,
         endpoint: section.endpoint.as_ref().map(|e| e.get_ref().clone()),
         rate_max: rate_max(section.rate_max.as_ref())?,
+        is_guest: false,
     })
 }
 
@@ -367,6 +375,3 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Default time for draining at a shutdown, within systemd's 90 s.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-
-/// Longest name of a peer; it is repeated in replies and metrics.
-const PEER_NAME_MAX: usize = 64;

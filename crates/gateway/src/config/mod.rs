@@ -12,7 +12,9 @@ mod check_transparent;
 mod door_keys;
 mod file;
 mod intercepted;
+mod peer_name;
 mod problem;
+mod registered;
 
 use std::{
     fmt,
@@ -28,6 +30,7 @@ use link::PeerId;
 pub(crate) use self::{
     check::memory_least,
     intercepted::{FTP_PORT, Intercepted},
+    peer_name::may_be_name,
 };
 
 use crate::{
@@ -77,6 +80,8 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
     pub name: String,
+    /// Who says that it is one.
+    pub origin: Origin,
     /// Its number in the link: its place in the file that the gateway was started with, and later ones are
     /// counted on.
     pub id: PeerId,
@@ -84,6 +89,24 @@ pub struct Peer {
     pub serves: Option<Vec<ServesPattern>>,
     /// Servers that the gateway dials for this peer: its own `allow`, or that of `[far]`.
     pub allow: AllowList,
+}
+
+/// Who says that a gateway is a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The operator, in the file.
+    File,
+    /// The register: it came by an invite, or was added by a command.
+    Register,
+    /// An invite: it may become one, and nothing else.
+    Invite,
+}
+
+impl Peer {
+    /// Whether it has come with an invite, and is no peer yet.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.origin == Origin::Invite
+    }
 }
 
 /// One FTP front door.
@@ -330,7 +353,11 @@ impl fmt::Display for Config {
         writeln!(f, "link on {}, {:?}", self.link_listen, self.link.policy)?;
         for (peer, link) in self.peers.iter().zip(&self.link.peers) {
             let endpoint = link.endpoint.as_deref().unwrap_or("waits for it");
-            writeln!(f, "peer {} ({endpoint})", peer.name)?;
+            match peer.origin {
+                Origin::File => writeln!(f, "peer {} ({endpoint})", peer.name)?,
+                Origin::Register => writeln!(f, "peer {} ({endpoint}), registered", peer.name)?,
+                Origin::Invite => writeln!(f, "invites: {}", link.public_keys.len())?,
+            }
         }
         for door in &self.ftp {
             match &door.target {

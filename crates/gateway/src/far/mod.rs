@@ -9,14 +9,19 @@ mod session;
 use std::{sync::Arc, time::Duration};
 
 use link::{Incoming, Link, PeerId, RecvStream, SendStream};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use opened::Opened;
 
 use crate::{
-    forward,
+    config::Peer,
+    enrolment, forward,
     pairing::{DataStream, Stream},
+    reload,
     shared::Shared,
     socket,
     target::Endpoint,
@@ -24,23 +29,33 @@ use crate::{
     wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
 
-/// Accepts streams until the link shuts down. Each session takes on the present settings.
-pub(crate) async fn serve(link: Link, current: watch::Receiver<Arc<Shared>>) {
+/// Accepts streams until the link shuts down. Each session takes on the present settings. `reloads` has the gateway take new
+/// peers on.
+pub(crate) async fn serve(
+    link: Link,
+    current: watch::Receiver<Arc<Shared>>,
+    reloads: mpsc::Sender<reload::Request>,
+) {
     while let Some(incoming) = link.accept().await {
         let shared = current.borrow().clone();
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
         let span = info_span!("far", peer = shared.peer_name(incoming.peer));
+        let reloads = reloads.clone();
         let serve = async move {
-            serve_stream(incoming, &shared).await;
+            serve_stream(incoming, &shared, &reloads).await;
             drop(alive);
         };
         tokio::spawn(serve.instrument(span));
     }
 }
 
-async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
+async fn serve_stream(
+    incoming: Incoming,
+    shared: &Arc<Shared>,
+    reloads: &mpsc::Sender<reload::Request>,
+) {
     let Incoming {
         peer,
         mut send,
@@ -71,7 +86,24 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>) {
         }
         Err(_) => return send.reset(reset::PROTOCOL),
     };
+    let is_guest = shared.config.peer(peer).is_some_and(Peer::is_guest);
+    if is_guest && !matches!(hello.service, Service::Enrol { .. }) {
+        warn!("a gateway that has come with an invite wants more than to be a peer");
+        return send.reset(reset::NOT_ALLOWED);
+    }
     match hello.service {
+        Service::Enrol {
+            token,
+            public_key,
+            name,
+        } => {
+            let asked = enrolment::far::Asked {
+                token,
+                public_key,
+                name,
+            };
+            enrolment::far::serve(&shared.config, reloads, asked, send).await;
+        }
         Service::Forward { target } => {
             forward(shared, peer, target, send, recv, decoder).await;
         }

@@ -70,7 +70,8 @@ pub(super) fn plan(
     let mut needs_restart = keep_what_cannot_change(running, &mut fresh);
     let known = number_peers(running, &mut fresh, known, &mut needs_restart)?;
     keep_transparent(running, &mut fresh, &mut needs_restart)?;
-    let least = memory_least(fresh.peers.len());
+    let counted = fresh.peers.iter().filter(|it| !it.is_guest()).count();
+    let least = memory_least(counted);
     if fresh.link.memory_max < least {
         let have = fresh.link.memory_max;
         return Err(PlanError::Memory { have, least });
@@ -134,6 +135,9 @@ fn number_peers(
         known.link.public_keys.clear();
     }
     for (peer, of_link) in fresh.peers.iter_mut().zip(&mut fresh.link.peers) {
+        if of_link.is_guest {
+            keep_keys_of_invites(known, of_link);
+        }
         let name = &peer.name;
         let present = running.peers.iter().find(|peer| peer.name == *name);
         if let Some(id) = present.map(|peer| peer.id)
@@ -166,6 +170,16 @@ fn number_peers(
         return Err(PlanError::TooManyPeers);
     }
     Ok(all)
+}
+
+/// Invites that have ended keep their keys in the link: nothing is known by them any more.
+fn keep_keys_of_invites(known: &[Known], of_link: &mut PeerConfig) {
+    let invited = known.iter().filter(|it| it.link.is_guest);
+    for key in invited.flat_map(|it| &it.keys) {
+        if !of_link.public_keys.contains(key) {
+            of_link.public_keys.push(*key);
+        }
+    }
 }
 
 /// Transparent doors have rules in the kernel, which are those of the start.

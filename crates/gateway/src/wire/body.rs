@@ -23,6 +23,11 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let bytes = self.take(N)?;
+        Ok(bytes.try_into().expect("so many were taken"))
+    }
+
     pub(super) fn u8(&mut self) -> Result<u8, WireError> {
         Ok(self.take(1)?[0])
     }

@@ -1,6 +1,7 @@
 //! The messages, with one enum for each place in which they occur.
 
 use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
+use link::PublicKey;
 
 use super::{
     VERSION, Wire, WireError,
@@ -56,6 +57,32 @@ pub enum Service {
         /// Whether the client ended so, and the near gateway opened the stream; otherwise the
         /// server ended so.
         by_client: bool,
+    },
+    /// A gateway that has come with an invite wants to be a peer by this key from now on. One [`EnrolReply`] follows.
+    Enrol {
+        /// The token of the invite.
+        token: [u8; TOKEN_BYTES],
+        public_key: PublicKey,
+        /// What it calls itself.
+        name: String,
+    },
+}
+
+/// Bytes of the token of an invite: nobody guesses 128 bits.
+pub const TOKEN_BYTES: usize = 16;
+
+/// The answer to [`Service::Enrol`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnrolReply {
+    /// The gateway is a peer.
+    Enrolled {
+        /// What it is called here.
+        name: String,
+    },
+    /// The gateway is none.
+    Refused {
+        /// Why.
+        text: String,
     },
 }
 
@@ -177,6 +204,16 @@ impl Wire for Hello {
                 put_flags(body, [*by_client]);
                 4
             }
+            Service::Enrol {
+                token,
+                public_key,
+                name,
+            } => {
+                body.extend_from_slice(token);
+                body.extend_from_slice(&public_key.0);
+                put_text(body, name);
+                5
+            }
         }
     }
 
@@ -237,6 +274,11 @@ impl Wire for Hello {
                 transfer: TransferId(reader.u32()?),
                 by_client: reader.flag()?,
             },
+            5 => Service::Enrol {
+                token: reader.array()?,
+                public_key: PublicKey(reader.array()?),
+                name: reader.text()?,
+            },
             other => return Err(WireError::UnknownType(other)),
         };
         #[cfg(fuzz_canary)]
@@ -244,6 +286,31 @@ impl Wire for Hello {
             assert!(transfer.0 != 0x5eed, "canary: in the decoder of hellos");
         }
         reader.end(Self { service })
+    }
+}
+
+impl Wire for EnrolReply {
+    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
+        let (kind, text) = match self {
+            Self::Enrolled { name } => (1, name),
+            Self::Refused { text } => (2, text),
+        };
+        put_text(body, text);
+        kind
+    }
+
+    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(kind, body);
+        let reply = match kind {
+            1 => Self::Enrolled {
+                name: reader.text()?,
+            },
+            2 => Self::Refused {
+                text: reader.text()?,
+            },
+            other => return Err(WireError::UnknownType(other)),
+        };
+        reader.end(reply)
     }
 }
 

@@ -11,7 +11,7 @@
 mod body;
 mod message;
 
-pub use message::{FarMessage, Hello, Limit, NearMessage, Service};
+pub use message::{EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES};
 
 use bytes::{Bytes, BytesMut};
 

@@ -57,9 +57,20 @@ fn every_message_reads_back() {
             transfer,
             by_client: true,
         },
+        Service::Enrol {
+            token: [9; 16],
+            public_key: link::PublicKey([7; 32]),
+            name: "oslo".to_owned(),
+        },
     ] {
         round_trip(&Hello { service });
     }
+    round_trip(&EnrolReply::Enrolled {
+        name: "oslo".to_owned(),
+    });
+    round_trip(&EnrolReply::Refused {
+        text: "no".to_owned(),
+    });
     for message in [
         NearMessage::Command {
             id: CommandId(1),

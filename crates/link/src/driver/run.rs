@@ -564,7 +564,8 @@ fn endpoint_peers(peers: &[PeerConfig]) -> Vec<EndpointPeer> {
 
 /// Each peer's share of the memory.
 fn memory_of_one(config: &LinkConfig) -> ByteCount {
-    let peers = config.peers.iter().filter(|peer| !peer.is_removed());
+    let peers = config.peers.iter();
+    let peers = peers.filter(|peer| !peer.is_removed() && !peer.is_guest);
     let shares = peers.count().max(1) as u64;
     ByteCount::new(config.memory_max.bytes() / shares)
 }

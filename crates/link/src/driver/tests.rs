@@ -15,6 +15,7 @@ fn link(us: u8, other: u8, endpoint: Option<SocketAddr>) -> Link {
             public_keys: vec![Identity::from_seed([other; 32]).public_key()],
             endpoint: endpoint.map(|address| address.to_string()),
             rate_max: None,
+            is_guest: false,
         }],
         policy: Policy::Fair,
         rate_max: None,

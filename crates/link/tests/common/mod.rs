@@ -15,6 +15,7 @@ pub fn config(us: u8, other: u8, endpoint: Option<String>) -> LinkConfig {
             public_keys: vec![Identity::from_seed([other; 32]).public_key()],
             endpoint,
             rate_max: None,
+            is_guest: false,
         }],
         policy: Policy::Fair,
         rate_max: Some(BitRate::gbit(1)),

@@ -264,6 +264,7 @@ fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
                 public_keys: vec![keys[other].public_key()],
                 endpoint: (site == Site::A).then(|| addresses[other].to_string()),
                 rate_max: None,
+                is_guest: false,
             }],
             policy: Policy::Fair,
             rate_max: None,

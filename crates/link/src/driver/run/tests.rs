@@ -18,6 +18,7 @@ fn peer(number: u16) -> PeerConfig {
         public_keys: vec![Identity::from_seed(seed).public_key()],
         endpoint: Some("127.0.0.1:9".into()),
         rate_max: None,
+        is_guest: false,
     }
 }
 
@@ -41,6 +42,16 @@ fn driver_with_peers(count: u16) -> Driver {
     let incoming = async_mpsc::channel(1).0;
     let driver = Driver::new(socket, config, bell, commands, incoming, Arc::default());
     driver.expect("the socket can be set up")
+}
+
+#[test]
+fn a_guest_takes_no_memory_from_peers() {
+    let mut config = driver_with_peers(3).config.clone();
+    let third = ByteCount::new(config.memory_max.bytes() / 3);
+    assert_eq!(memory_of_one(&config), third);
+    config.peers[0].is_guest = true;
+    config.peers[1].public_keys.clear();
+    assert_eq!(memory_of_one(&config), config.memory_max);
 }
 
 #[test]

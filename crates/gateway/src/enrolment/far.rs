@@ -1,0 +1,164 @@
+//! The far gateway's part: it takes who comes with an invite among its peers.
+#![allow(clippy::disallowed_methods, reason = "reads the clock of the machine")]
+
+use std::time::SystemTime;
+
+use link::{PublicKey, SendStream};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::spawn_blocking,
+    time::{Duration, timeout},
+};
+use tracing::{error, info, warn};
+
+use super::invite;
+use crate::{
+    config::{Config, Origin, may_be_name},
+    register::{Refusal, Register, Unwanted},
+    reload::{self, Outcome},
+    wire::{EnrolReply, TOKEN_BYTES, encode},
+};
+
+/// What a gateway says that has come with an invite.
+pub(crate) struct Asked {
+    /// Of the invite.
+    pub(crate) token: [u8; TOKEN_BYTES],
+    /// By which it shall be known.
+    pub(crate) public_key: PublicKey,
+    /// What it calls itself.
+    pub(crate) name: String,
+}
+
+/// Answers a gateway that has come with an invite.
+pub(crate) async fn serve(
+    config: &Config,
+    reloads: &mpsc::Sender<reload::Request>,
+    asked: Asked,
+    mut send: SendStream,
+) {
+    let Asked { public_key, .. } = asked;
+    let reply = match enrol(config, reloads, &asked).await {
+        Ok((name, is_new)) => {
+            info!(peer = name, %public_key, is_new, "a gateway has become a peer by an invite");
+            EnrolReply::Enrolled { name }
+        }
+        Err(error) => {
+            let name = ftp::command::escape(asked.name.as_bytes());
+            warn!(%error, %public_key, name, "an invite was refused");
+            EnrolReply::Refused {
+                text: error.to_string(),
+            }
+        }
+    };
+    if send.write(encode(&reply)).await.is_ok() {
+        send.finish();
+        // The connection ends with the invited gateway.
+        let _ = timeout(CLOSE_PATIENCE, send.closed()).await;
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Invite(#[from] Refusal),
+    #[error("a gateway has a name of 1 to 64 printable characters: --name")]
+    Name,
+    #[error("the far gateway cannot keep what it has agreed to: its log says why")]
+    Register,
+    #[error("the far gateway cannot take another peer now: {0}")]
+    NotTaken(String),
+}
+
+async fn enrol(
+    config: &Config,
+    reloads: &mpsc::Sender<reload::Request>,
+    asked: &Asked,
+) -> Result<(String, bool), Refused> {
+    let Asked {
+        token,
+        public_key,
+        name,
+    } = asked;
+    let public_key = *public_key;
+    let own = config.link.identity.public_key();
+    if own == public_key {
+        return Err(Refusal::OwnKey.into());
+    }
+    // Who is a peer already needs no invite.
+    if let Some(known) = known(config, public_key) {
+        return Ok((known.to_owned(), false));
+    }
+    if !may_be_name(name) {
+        return Err(Refused::Name);
+    }
+    let invited = invite::identity(own, token).public_key();
+    let path = Register::path(&config.key_file);
+    let name = name.to_owned();
+    let of_file: Vec<String> = of_file(config).map(str::to_owned).collect();
+    let changed = spawn_blocking({
+        let path = path.clone();
+        move || {
+            let now = unix_s();
+            Register::change(&path, now, |register| {
+                let is_taken = |name: &str| of_file.iter().any(|it| it == name);
+                register.enrol(invited, (public_key, &name), is_taken, now)
+            })
+        }
+    });
+    let (name, is_new) = match changed.await.expect("the register does not panic") {
+        Ok(enrolled) => enrolled,
+        Err(Unwanted::Refused(refusal)) => return Err(refusal.into()),
+        Err(Unwanted::File(error)) => {
+            error!(%error, "the register of peers cannot be changed");
+            return Err(Refused::Register);
+        }
+    };
+    let Some(error) = reload(reloads).await else {
+        return Ok((name, is_new));
+    };
+    let undone = spawn_blocking(move || {
+        Register::change(&path, unix_s(), |register| {
+            register.withdraw(public_key);
+            Ok::<_, Refusal>(())
+        })
+    });
+    if let Err(error) = undone.await.expect("the register does not panic") {
+        error!(%error, "the register of peers cannot be changed back");
+    }
+    Err(Refused::NotTaken(error))
+}
+
+/// The name of the peer that has a key.
+fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
+    let mut peers = config.peers.iter().zip(&config.link.peers);
+    let known =
+        peers.find(|(peer, of_link)| !peer.is_guest() && of_link.public_keys.contains(&public_key));
+    known.map(|(peer, _)| peer.name.as_str())
+}
+
+/// The names of peers that the configuration has.
+fn of_file(config: &Config) -> impl Iterator<Item = &str> {
+    let peers = config.peers.iter().filter(|it| it.origin == Origin::File);
+    peers.map(|it| it.name.as_str())
+}
+
+/// Has the gateway take on the register. Returns why it does not.
+async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
+    let (answer, answered) = oneshot::channel();
+    let stopping = || Some("it is shutting down".to_owned());
+    if reloads.send(answer).await.is_err() {
+        return stopping();
+    }
+    match answered.await {
+        Ok(Outcome { error, .. }) => error,
+        Err(_) => stopping(),
+    }
+}
+
+fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// How long an answer may take to be acknowledged.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(30);

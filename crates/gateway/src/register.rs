@@ -1,0 +1,466 @@
+//! The register: a file beside the key, with the peers that came by an invite and the invites that are open.
+//!
+//! The configuration belongs to the operator, and a gateway cannot write it. The register belongs to the gateway. It gives a
+//! peer nothing but its place: what peers may reach is in the configuration.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown},
+    path::{Path, PathBuf},
+};
+
+use link::PublicKey;
+use serde::{Deserialize, Serialize};
+
+/// What the file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Register {
+    /// Where others reach this gateway, as the last invite said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Peers beside those of the configuration.
+    #[serde(default, rename = "peer", skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<Enrolled>,
+    /// Invites that are open, and those that were until lately.
+    #[serde(default, rename = "invite", skip_serializing_if = "Vec::is_empty")]
+    pub invites: Vec<OpenInvite>,
+}
+
+/// A peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Enrolled {
+    pub name: String,
+    #[serde(with = "text")]
+    pub public_key: PublicKey,
+    /// Where it is reached; `None`: it comes by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Unix time at which it became one, in seconds.
+    pub since_unix_s: u64,
+}
+
+/// An invite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenInvite {
+    /// The name that the peer shall have; `None`: the one that it gives itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The public key of the token.
+    #[serde(with = "text")]
+    pub public_key: PublicKey,
+    /// Unix time from which it is of no more use, in seconds.
+    pub expires_unix_s: u64,
+    /// Who has used it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "optional_text"
+    )]
+    pub used_by: Option<PublicKey>,
+    /// The operator takes it back.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub withdrawn: bool,
+}
+
+/// A gateway does not become a peer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Another gateway has used the invite.
+    #[error("the invite was used before, by another gateway: ask for a new one")]
+    Used,
+    /// It came too late.
+    #[error("the invite has expired: ask for a new one")]
+    Expired,
+    /// There is no such invite.
+    #[error("the invite was withdrawn: ask for a new one")]
+    Withdrawn,
+    /// It came with the key of the far gateway.
+    #[error("this is the far gateway's own key: each gateway needs a key of its own")]
+    OwnKey,
+}
+
+/// No invite can be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{INVITES_MAX} invites are open; \"longhaul peer rm --invites\" withdraws them")]
+pub struct TooManyInvites;
+
+/// The file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The file system said no.
+    #[error("{path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the file system said.
+        source: io::Error,
+    },
+    /// It says something else.
+    #[error("{path}: {message}")]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        message: String,
+    },
+}
+
+/// A change that is not made.
+#[derive(Debug, thiserror::Error)]
+pub enum Unwanted<E> {
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] RegisterError),
+    /// The change was refused.
+    #[error("{0}")]
+    Refused(E),
+}
+
+impl Register {
+    /// The register of the gateway with this key.
+    pub fn path(key_file: &Path) -> PathBuf {
+        key_file.with_added_extension("peers")
+    }
+
+    /// Reads a register. One that is not there is empty.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if it is there and cannot be used.
+    pub fn read(path: &Path) -> Result<Self, RegisterError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(io_error(path, source)),
+        };
+        toml::from_str(&text).map_err(|error: toml::de::Error| RegisterError::Wrong {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().replace('`', "\""),
+        })
+    }
+
+    /// Changes a register as a whole or not at all, after anybody else who is about to. Invites that ended more than a day
+    /// ago are forgotten.
+    ///
+    /// # Errors
+    /// [`Unwanted`] with what `change` says, or if the file cannot be used.
+    pub fn change<T, E>(
+        path: &Path,
+        now_unix_s: u64,
+        change: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, Unwanted<E>> {
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let failed = |source| io_error(path, source);
+        let _lock = lock(folder).map_err(failed)?;
+        let before = Self::read(path)?;
+        let mut register = before.clone();
+        let done = change(&mut register).map_err(Unwanted::Refused)?;
+        register
+            .invites
+            .retain(|it| it.expires_unix_s + REMEMBERED_S > now_unix_s);
+        if register != before {
+            register.write(path, folder).map_err(failed)?;
+        }
+        Ok(done)
+    }
+
+    /// Takes a gateway among the peers that knocks with the key `invited`. Returns its name, and whether it is a new peer:
+    /// one that has not heard that it is one may ask again.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the invite is of no use.
+    pub fn enrol(
+        &mut self,
+        invited: PublicKey,
+        (public_key, name): (PublicKey, &str),
+        is_taken: impl Fn(&str) -> bool,
+        now_unix_s: u64,
+    ) -> Result<(String, bool), Refusal> {
+        let mut invites = self.invites.iter_mut();
+        let invite = invites.find(|it| it.public_key == invited);
+        let invite = invite.ok_or(Refusal::Withdrawn)?;
+        let known = self.peers.iter().find(|it| it.public_key == public_key);
+        match (invite.used_by, known) {
+            (Some(user), Some(peer)) if user == public_key => {
+                return Ok((peer.name.clone(), false));
+            }
+            (Some(_), _) => return Err(Refusal::Used),
+            (None, _) if invite.withdrawn => return Err(Refusal::Withdrawn),
+            (None, _) if now_unix_s >= invite.expires_unix_s => return Err(Refusal::Expired),
+            (None, known) => {
+                invite.used_by = Some(public_key);
+                if let Some(peer) = known {
+                    return Ok((peer.name.clone(), false));
+                }
+            }
+        }
+        let wanted = invite.name.as_deref().unwrap_or(name);
+        let is_taken = |name: &str| is_taken(name) || self.peers.iter().any(|it| it.name == name);
+        let names = std::iter::once(wanted.to_owned())
+            .chain((2..).map(|number| format!("{wanted}-{number}")));
+        let name = names.into_iter().find(|it| !is_taken(it));
+        let name = name.expect("there are more numbers than peers");
+        self.peers.push(Enrolled {
+            name: name.clone(),
+            public_key,
+            endpoint: None,
+            since_unix_s: now_unix_s,
+        });
+        Ok((name, true))
+    }
+
+    /// Adds an invite.
+    ///
+    /// # Errors
+    /// [`TooManyInvites`] if [`INVITES_MAX`] are open.
+    pub fn invite(&mut self, invite: OpenInvite, now_unix_s: u64) -> Result<(), TooManyInvites> {
+        let is_open = |it: &OpenInvite| it.is_open(now_unix_s);
+        if self.invites.iter().filter(|it| is_open(it)).count() >= INVITES_MAX {
+            return Err(TooManyInvites);
+        }
+        if self.invites.len() >= 2 * INVITES_MAX {
+            self.invites.retain(is_open);
+        }
+        self.invites.push(invite);
+        Ok(())
+    }
+
+    /// Undoes [`enrol`](Self::enrol) of a new peer.
+    pub fn withdraw(&mut self, public_key: PublicKey) {
+        self.peers.retain(|it| it.public_key != public_key);
+        for invite in &mut self.invites {
+            invite.used_by.take_if(|it| *it == public_key);
+        }
+    }
+
+    fn write(&self, path: &Path, folder: &Path) -> io::Result<()> {
+        let body = toml::to_string(self).map_err(io::Error::other)?;
+        let new = path.with_added_extension("new");
+        // Left by one who was killed here.
+        let _ = fs::remove_file(&new);
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(HEAD.as_bytes())?;
+        file.write_all(body.as_bytes())?;
+        file.sync_all()?;
+        // An operator's command writes it, too, and the gateway must be able to read it.
+        let (owner, own) = (fs::metadata(folder)?, file.metadata()?);
+        if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
+            chown(&new, Some(owner.uid()), Some(owner.gid()))?;
+        }
+        fs::rename(&new, path)?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+impl OpenInvite {
+    /// What the peer will be called, for people.
+    pub fn peer_name(&self) -> String {
+        match &self.name {
+            Some(name) => name.clone(),
+            None => "(its own name)".to_owned(),
+        }
+    }
+
+    /// Whether a gateway can still use it.
+    pub fn is_open(&self, now_unix_s: u64) -> bool {
+        let is_good = self.used_by.is_none() && !self.withdrawn;
+        is_good && now_unix_s < self.expires_unix_s
+    }
+}
+
+/// Keeps others from changing files of the folder that they, too, change by this function.
+fn lock(folder: &Path) -> io::Result<File> {
+    let folder = File::open(folder)?;
+    folder.lock()?;
+    Ok(folder)
+}
+
+fn io_error(path: &Path, source: io::Error) -> RegisterError {
+    RegisterError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Keys as text.
+mod text {
+    use link::PublicKey;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(key: &PublicKey, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(key)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PublicKey, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(Error::custom)
+    }
+}
+
+/// The same of keys that may be missing.
+mod optional_text {
+    use link::PublicKey;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        key: &Option<PublicKey>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match key {
+            Some(key) => super::text::serialize(key, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<PublicKey>, D::Error> {
+        super::text::deserialize(from).map(Some)
+    }
+}
+
+/// Invites that are open at a time.
+pub const INVITES_MAX: usize = 16;
+
+/// How long an invite that has ended is known, so that who comes with it is told why it is of no use.
+const REMEMBERED_S: u64 = 24 * 3600;
+
+const HEAD: &str = "\
+# Peers that came by an invite, and the invites that are open. The gateway writes this file, and so does
+# longhaul peer add, rm and invite. Peers of the configuration are not in here.
+";
+
+#[cfg(test)]
+mod tests {
+    use link::Identity;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn key(seed: u8) -> PublicKey {
+        Identity::from_seed([seed; 32]).public_key()
+    }
+
+    fn invite(name: Option<&str>) -> OpenInvite {
+        OpenInvite {
+            name: name.map(str::to_owned),
+            public_key: key(1),
+            expires_unix_s: NOW + 60,
+            used_by: None,
+            withdrawn: false,
+        }
+    }
+
+    fn register(name: Option<&str>) -> Register {
+        Register {
+            endpoint: None,
+            peers: Vec::new(),
+            invites: vec![invite(name)],
+        }
+    }
+
+    #[test]
+    fn an_invite_is_good_once_and_in_time() {
+        let mut register = register(None);
+        let nobody = |_: &str| false;
+        let late = register
+            .clone()
+            .enrol(key(1), (key(2), "a"), nobody, NOW + 60);
+        assert_eq!(late, Err(Refusal::Expired));
+        let unknown = register.enrol(key(9), (key(2), "a"), nobody, NOW);
+        assert_eq!(unknown, Err(Refusal::Withdrawn));
+        let first = register.enrol(key(1), (key(2), "a"), nobody, NOW);
+        assert_eq!(first, Ok(("a".to_owned(), true)));
+        // The answer was lost, and the time is over.
+        let again = register.enrol(key(1), (key(2), "a"), nobody, NOW + 100);
+        assert_eq!(again, Ok(("a".to_owned(), false)));
+        let other = register.enrol(key(1), (key(3), "b"), nobody, NOW);
+        assert_eq!(other, Err(Refusal::Used));
+        assert_eq!(register.peers.len(), 1);
+        register.withdraw(key(2));
+        assert_eq!(register, self::register(None));
+    }
+
+    #[test]
+    fn invites_have_a_bound_and_ended_ones_make_room() {
+        let mut register = Register::default();
+        for seed in 0..INVITES_MAX as u8 {
+            let invite = OpenInvite {
+                public_key: key(seed),
+                ..invite(None)
+            };
+            assert_eq!(register.invite(invite, NOW), Ok(()));
+        }
+        assert_eq!(register.invite(invite(None), NOW), Err(TooManyInvites));
+        register.invites[0].withdrawn = true;
+        let withdrawn = register.enrol(key(0), (key(99), "a"), |_| false, NOW);
+        assert_eq!(withdrawn, Err(Refusal::Withdrawn));
+        for _ in 0..3 * INVITES_MAX {
+            assert_eq!(register.invite(invite(None), NOW), Ok(()));
+            register.invites.last_mut().expect("one").withdrawn = true;
+        }
+        assert!(register.invites.len() <= 2 * INVITES_MAX);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_gets_a_number() {
+        for (wanted, given) in [(None, "a-3"), (Some("oslo"), "oslo")] {
+            let mut register = register(wanted);
+            register.peers.push(Enrolled {
+                name: "a-2".to_owned(),
+                public_key: key(5),
+                endpoint: None,
+                since_unix_s: NOW,
+            });
+            let enrolled = register.enrol(key(1), (key(2), "a"), |name| name == "a", NOW);
+            assert_eq!(enrolled, Ok((given.to_owned(), true)));
+        }
+    }
+
+    #[test]
+    fn the_file_is_changed_whole_or_not_at_all() {
+        let folder = std::env::temp_dir().join(format!("longhaul-register-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("room");
+        let path = Register::path(&folder.join("a.key"));
+        let _ = fs::remove_file(&path);
+        assert_eq!(Register::read(&path).expect("none"), Register::default());
+        let put = |it: &mut Register| {
+            *it = register(Some("oslo"));
+            Ok::<_, Refusal>(())
+        };
+        Register::change(&path, NOW, put).expect("room");
+        assert_eq!(Register::read(&path).expect("read"), register(Some("oslo")));
+        let mode = fs::metadata(&path).expect("there").mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        let refused = Register::change(&path, NOW, |it| {
+            it.invites.clear();
+            Err::<(), _>(Refusal::Used)
+        });
+        assert!(matches!(refused, Err(Unwanted::Refused(Refusal::Used))));
+        assert_eq!(Register::read(&path).expect("read"), register(Some("oslo")));
+        Register::change(&path, NOW + 100_000, |_| Ok::<_, Refusal>(())).expect("room");
+        assert_eq!(Register::read(&path).expect("read"), Register::default());
+        fs::write(&path, "[[peer]]\nname = 1\n").expect("room");
+        let wrong = Register::read(&path).expect_err("wrong").to_string();
+        assert!(
+            wrong.contains("a.key.peers") && wrong.contains("line 2"),
+            "{wrong}"
+        );
+        fs::remove_dir_all(&folder).expect("it is there");
+    }
+}

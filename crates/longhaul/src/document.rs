@@ -1,0 +1,235 @@
+//! A configuration file that is changed with its comments and its order kept.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
+
+use crate::{exit, text_place::Place};
+
+/// A configuration, as it was and as it will be.
+pub(crate) struct Document {
+    before: String,
+    /// What a new file begins with.
+    title: String,
+    now: DocumentMut,
+}
+
+impl Document {
+    /// Reads a file; one that is not there is empty.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no TOML.
+    pub(crate) fn open(path: &Path, title: &str) -> anyhow::Result<Self> {
+        let before = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        };
+        let now = before.parse::<DocumentMut>().map_err(|error| {
+            let offset = error.span().map_or(0, |it| it.start);
+            let message = error.message().trim_end().replace('`', "\"");
+            exit::misuse(format!("{}: {message}", Place::of(&before, offset, path)))
+        })?;
+        Ok(Self {
+            before,
+            title: title.to_owned(),
+            now,
+        })
+    }
+
+    /// The key file that it names. If it names none, it names `usual` from now on.
+    pub(crate) fn key_file(&mut self, usual: &Path) -> PathBuf {
+        let table = self.table("identity");
+        let item = table.entry("key_file");
+        let named = item.or_insert(value(usual.display().to_string()));
+        named
+            .as_str()
+            .map_or_else(|| usual.to_owned(), PathBuf::from)
+    }
+
+    /// Gives a key of a section a value, unless it has one.
+    pub(crate) fn set_default(&mut self, section: &str, key: &str, text: &str) {
+        self.table(section).entry(key).or_insert(value(text));
+    }
+
+    /// Adds texts to a list of a section that lacks them.
+    pub(crate) fn add(&mut self, section: &str, key: &str, texts: &[String]) {
+        let list = self.table(section).entry(key);
+        let list = list.or_insert(value(Array::new()));
+        let Some(list) = list.as_array_mut() else {
+            // The check of the configuration says what is wrong here.
+            return;
+        };
+        for text in texts {
+            if !list.iter().any(|it| it.as_str() == Some(text)) {
+                list.push(text);
+            }
+        }
+    }
+
+    /// Adds a table to those of a kind, unless one has the same value for the first key.
+    pub(crate) fn add_table(&mut self, kind: &str, pairs: &[(&str, Value)]) {
+        let tables = self.now.entry(kind);
+        let tables = tables.or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+        let (Some(tables), Some((first, text))) = (tables.as_array_of_tables_mut(), pairs.first())
+        else {
+            return;
+        };
+        let is_there = |it: &Table| it.get(first).and_then(Item::as_str) == text.as_str();
+        if tables.iter().any(is_there) {
+            return;
+        }
+        let mut table = Table::new();
+        for (key, value) in pairs {
+            table.insert(key, Item::Value(value.clone()));
+        }
+        tables.push(table);
+    }
+
+    /// Takes the table away whose key has a value, and says whether there was one.
+    pub(crate) fn remove_table(&mut self, kind: &str, key: &str, text: &str) -> bool {
+        let tables = self.now.get_mut(kind);
+        let Some(tables) = tables.and_then(Item::as_array_of_tables_mut) else {
+            return false;
+        };
+        let count = tables.len();
+        tables.retain(|it| it.get(key).and_then(Item::as_str) != Some(text));
+        tables.len() < count
+    }
+
+    /// The values of a key in all tables of a kind.
+    pub(crate) fn values(&self, kind: &str, key: &str) -> Vec<String> {
+        let tables = self.now.get(kind).and_then(Item::as_array_of_tables);
+        let tables = tables.into_iter().flat_map(ArrayOfTables::iter);
+        let values = tables.filter_map(|it| it.get(key)?.as_str().map(str::to_owned));
+        values.collect()
+    }
+
+    /// As it will be.
+    pub(crate) fn text(&self) -> String {
+        let text = self.now.to_string();
+        match self.before.is_empty() {
+            true => format!("{}{text}", self.title),
+            false => text,
+        }
+    }
+
+    /// The lines that come and go, each behind its sign.
+    pub(crate) fn changes(&self) -> String {
+        let now = self.text();
+        let mut left: Vec<&str> = self.before.lines().collect();
+        let mut changes = String::new();
+        for line in now.lines() {
+            match left.iter().position(|it| *it == line) {
+                Some(at) => {
+                    left.remove(at);
+                }
+                None if line.is_empty() => {}
+                None => changes += &format!("  + {line}\n"),
+            }
+        }
+        for line in left.into_iter().filter(|it| !it.is_empty()) {
+            changes += &format!("  - {line}\n");
+        }
+        changes
+    }
+
+    fn table(&mut self, name: &str) -> &mut Table {
+        let item = self.now.entry(name).or_insert(Item::Table(Table::new()));
+        if !item.is_table() {
+            // An inline table, or something wrong, which the check of the configuration names.
+            let inline = item.as_inline_table().cloned();
+            *item = Item::Table(inline.map_or_else(Table::new, |it| it.into_table()));
+        }
+        item.as_table_mut().expect("it is one now")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(text: &str) -> Document {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("gateway.toml");
+        if !text.is_empty() {
+            fs::write(&path, text).expect("room");
+        }
+        Document::open(&path, "# Title\n").expect("TOML")
+    }
+
+    const WRITTEN: &str = "\
+# Ours
+[identity]
+key_file = \"old.key\" # by hand
+
+[far]
+allow = [\"10.0.0.1:21\"] # the archive
+
+[[peer]]
+name = \"oslo\"
+public_key = \"K\"
+";
+
+    #[test]
+    fn a_new_file_has_a_title_and_what_was_set() {
+        let mut document = open("");
+        assert_eq!(
+            document.key_file(Path::new("/s/a.key")),
+            Path::new("/s/a.key")
+        );
+        document.set_default("link", "listen", "0.0.0.0:4810");
+        document.add("far", "allow", &["10.0.0.1:21".to_owned()]);
+        document.add_table(
+            "peer",
+            &[("name", "far".into()), ("public_key", "K".into())],
+        );
+        let expected = "# Title\n[identity]\nkey_file = \"/s/a.key\"\n\n[link]\nlisten = \"0.0.0.0:4810\"\n\n\
+                        [far]\nallow = [\"10.0.0.1:21\"]\n\n[[peer]]\nname = \"far\"\npublic_key = \"K\"\n";
+        assert_eq!(document.text(), expected);
+        assert!(document.changes().contains("+ # Title"));
+    }
+
+    #[test]
+    fn comments_stay_and_nothing_is_added_twice() {
+        let mut document = open(WRITTEN);
+        assert_eq!(document.key_file(Path::new("x")), Path::new("old.key"));
+        document.add("far", "allow", &["10.0.0.1:21".to_owned()]);
+        document.add_table(
+            "peer",
+            &[("name", "oslo".into()), ("public_key", "other".into())],
+        );
+        assert_eq!(document.text(), WRITTEN);
+        assert_eq!(document.changes(), "");
+        document.add("far", "allow", &["10.0.0.2:21".to_owned()]);
+        let changes = document.changes();
+        assert!(changes.contains("+ allow = [\"10.0.0.1:21\", \"10.0.0.2:21\"] # the archive"));
+        assert!(
+            changes.contains("- allow = [\"10.0.0.1:21\"] # the archive"),
+            "{changes}"
+        );
+        assert!(document.text().contains("# by hand"));
+    }
+
+    #[test]
+    fn a_table_goes_by_the_value_of_a_key() {
+        let mut document = open(WRITTEN);
+        assert_eq!(document.values("peer", "name"), ["oslo"]);
+        assert!(!document.remove_table("peer", "name", "bern"));
+        assert!(document.remove_table("peer", "name", "oslo"));
+        assert!(!document.text().contains("oslo") && document.text().contains("# Ours"));
+    }
+
+    #[test]
+    fn what_is_no_toml_is_told_with_its_place() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("gateway.toml");
+        fs::write(&path, "[identity]\nkey_file = \n").expect("room");
+        let told = Document::open(&path, "").err().expect("wrong").to_string();
+        assert!(told.contains("gateway.toml:2:"), "{told}");
+    }
+}

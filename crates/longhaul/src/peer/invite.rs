@@ -1,0 +1,97 @@
+//! `longhaul peer invite`: a line by which another gateway becomes a peer.
+
+use std::time::Duration;
+
+use gateway::{
+    config::Config,
+    enrolment::Invite,
+    register::{OpenInvite, Register},
+    target::Endpoint,
+};
+
+use super::{change, told, unix_s};
+use crate::{exit, output};
+
+/// Print an invite, by which another gateway becomes a peer
+///
+/// "longhaul setup near" on the other machine asks for the invite. It is a secret: whoever has it can become a
+/// peer. It is good once, and for a short while.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul peer invite --endpoint 203.0.113.9:4810 --name oslo")]
+pub(crate) struct Args {
+    /// Reach this gateway from outside at this address and UDP port [default: as in the last invite]
+    #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
+    endpoint: Option<Endpoint>,
+    /// Call the other gateway by this name, in place of the one that it gives itself
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Have the invite expire after this time
+    #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = units::parse_duration)]
+    expires: Duration,
+}
+
+pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+    let known = || {
+        let register = Register::read(&Register::path(&config.key_file))?;
+        let endpoint = register.endpoint.and_then(|it| it.parse().ok());
+        endpoint.ok_or_else(|| {
+            exit::misuse("--endpoint HOST:PORT is missing: where others reach this gateway")
+        })
+    };
+    let endpoint = match &args.endpoint {
+        Some(endpoint) => endpoint.clone(),
+        None => known()?,
+    };
+    let invite = make(config, &endpoint, args.name.clone(), args.expires)?;
+    told(
+        config,
+        &format!("The invite is good once, for {}", minutes(args.expires)),
+    )?;
+    output::print(&format!("{invite}\n"))
+}
+
+/// Makes an invite, and puts it into the register.
+pub(crate) fn make(
+    config: &Config,
+    endpoint: &Endpoint,
+    name: Option<String>,
+    expires: Duration,
+) -> anyhow::Result<Invite> {
+    let invite = Invite::new(config.link.identity.public_key(), endpoint);
+    let now = unix_s();
+    let open = OpenInvite {
+        name,
+        public_key: invite.identity().public_key(),
+        expires_unix_s: now + expires.as_secs(),
+        used_by: None,
+        withdrawn: false,
+    };
+    change(config, |register| {
+        register.endpoint = Some(endpoint.to_string());
+        Ok(register.invite(open, now)?)
+    })?;
+    Ok(invite)
+}
+
+/// Reads an endpoint that names its port, which `Endpoint` lets one leave out.
+pub(crate) fn with_port(text: &str) -> Result<Endpoint, String> {
+    let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    let endpoint: Result<Endpoint, _> = text.parse();
+    match (port, endpoint) {
+        (Some(Ok(_)), Ok(endpoint)) => Ok(endpoint),
+        _ => Err("expected an address or name with a port, such as 203.0.113.9:4810".to_owned()),
+    }
+}
+
+/// A time for people.
+pub(crate) fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds / 60),
+    }
+}
+
+/// Long enough to walk to the other machine.
+pub(crate) const EXPIRES: &str = "30 min";

@@ -1,0 +1,94 @@
+//! `longhaul peer ls`.
+
+use gateway::{
+    config::{Config, Origin},
+    register::{OpenInvite, Register},
+};
+use serde::Serialize;
+
+use super::unix_s;
+use crate::output::Format;
+
+/// Show the gateways that may speak to this one, and the invites that are open
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul peer ls
+  longhaul peer ls --json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct List {
+    peers: Vec<Peer>,
+    invites: Vec<Invite>,
+}
+
+#[derive(Serialize)]
+struct Peer {
+    name: String,
+    public_keys: Vec<String>,
+    /// Where it is reached; null: it comes by itself.
+    endpoint: Option<String>,
+    /// `configuration` or `register`.
+    known_by: &'static str,
+}
+
+#[derive(Serialize)]
+struct Invite {
+    name: String,
+    /// Seconds for which it is still good.
+    left_s: u64,
+}
+
+pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+    let register = Register::read(&Register::path(&config.key_file))?;
+    let now = unix_s();
+    let peers = config.peers.iter().zip(&config.link.peers);
+    let peers = peers.filter(|(peer, _)| peer.origin != Origin::Invite);
+    let peers = peers.map(|(peer, of_link)| Peer {
+        name: peer.name.clone(),
+        public_keys: of_link
+            .public_keys
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        endpoint: of_link.endpoint.clone(),
+        known_by: match peer.origin {
+            Origin::File => "configuration",
+            _ => "register",
+        },
+    });
+    let open = register.invites.iter().filter(|it| it.is_open(now));
+    let invites = open.map(|it| Invite {
+        name: OpenInvite::peer_name(it),
+        left_s: it.expires_unix_s - now,
+    });
+    let list = List {
+        peers: peers.collect(),
+        invites: invites.collect(),
+    };
+    args.format.print(&list, text)
+}
+
+fn text(list: &List) -> String {
+    let mut text = String::new();
+    for peer in &list.peers {
+        let endpoint = peer.endpoint.as_deref().unwrap_or("comes by itself");
+        text += &format!(
+            "{:<16} {} {endpoint}\n",
+            peer.name,
+            peer.public_keys.join(" ")
+        );
+    }
+    for invite in &list.invites {
+        let minutes = invite.left_s.div_ceil(60);
+        text += &format!("{:<16} open for {minutes} min\n", invite.name);
+    }
+    if text.is_empty() {
+        text = "no peer; \"longhaul peer invite\" makes an invite for one\n".to_owned();
+    }
+    text
+}

@@ -1,0 +1,133 @@
+//! Where a gateway's files are unless a flag says otherwise, and whom they belong to.
+
+use std::{
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use nix::unistd::{User, geteuid};
+
+use crate::{admin, exit};
+
+/// The configuration.
+pub(crate) const CONFIG: &str = "/etc/longhaul/gateway.toml";
+
+/// Keys, and what a gateway keeps.
+pub(crate) const STATE: &str = "/var/lib/longhaul";
+
+/// The user that the service runs as.
+const USER: &str = "longhaul";
+
+/// The configuration file of a command.
+///
+/// # Errors
+/// If the command was given none, and there is none at the usual place.
+pub(crate) fn config(given: Option<&Path>, usage: &str) -> anyhow::Result<PathBuf> {
+    let usual = Path::new(CONFIG);
+    match given {
+        Some(file) => Ok(file.to_owned()),
+        None if usual.exists() => Ok(usual.to_owned()),
+        None => Err(exit::misuse(format!(
+            "--config FILE is missing, and there is no {CONFIG}; \"longhaul setup\" makes one\n\nUsage: {usage}"
+        ))),
+    }
+}
+
+/// The admin address to ask: the one that was given, or that of the configuration at the usual place.
+pub(crate) fn admin(given: Option<SocketAddr>) -> SocketAddr {
+    let configured = || admin_of(&fs::read_to_string(CONFIG).ok()?);
+    let usual = || admin::DEFAULT.parse().expect("it is an address");
+    given.or_else(configured).unwrap_or_else(usual)
+}
+
+/// The admin address that a configuration names. Who may not read the key may ask for the status all the same.
+fn admin_of(text: &str) -> Option<SocketAddr> {
+    let file: toml::Table = toml::from_str(text).ok()?;
+    file.get("admin")?.get("listen")?.as_str()?.parse().ok()
+}
+
+/// Makes a folder and those above it, unless it is there. One that is `private` belongs to the service's user.
+///
+/// # Errors
+/// That of the file system.
+pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let mode = if private { 0o700 } else { 0o755 };
+    let mut builder = DirBuilder::new();
+    let made = builder.recursive(true).mode(mode).create(path);
+    let made = made.and_then(|()| if private { give(path) } else { Ok(()) });
+    made.with_context(|| format!("the folder {} cannot be made", path.display()))
+}
+
+/// Gives a file or folder to the user that the service runs as, where there is one and we may.
+///
+/// # Errors
+/// That of the file system.
+pub(crate) fn give(path: &Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    match User::from_name(USER).map_err(io::Error::from)? {
+        Some(user) => chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
+        None => Ok(()),
+    }
+}
+
+/// Writes a configuration whole or not at all, with the permissions of the one that it replaces.
+///
+/// # Errors
+/// That of the file system.
+pub(crate) fn write_config(path: &Path, text: &str) -> anyhow::Result<()> {
+    let written = || -> io::Result<()> {
+        let mode = match fs::metadata(path) {
+            Ok(before) => before.permissions().mode() & 0o777,
+            Err(_) => 0o644,
+        };
+        let new = path.with_added_extension("new");
+        // Left by one who was killed here.
+        let _ = fs::remove_file(&new);
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    written().with_context(|| format!("{} cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_admin_address_is_that_of_the_file() {
+        let told = |text| admin_of(text).map(|it| it.to_string());
+        let named = "[admin]\nlisten = \"127.0.0.1:9999\"\n[identity]\nkey_file = \"x\"\n";
+        assert_eq!(told(named).as_deref(), Some("127.0.0.1:9999"));
+        assert_eq!(told("[admin]\n"), None);
+        assert_eq!(told("no"), None);
+    }
+
+    #[test]
+    fn a_configuration_keeps_its_permissions() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("gateway.toml");
+        for (before, mode) in [(None, 0o644), (Some(0o600), 0o600)] {
+            if let Some(before) = before {
+                let permissions = fs::Permissions::from_mode(before);
+                fs::set_permissions(&path, permissions).expect("it is ours");
+            }
+            write_config(&path, "text").expect("room");
+            let written = fs::metadata(&path).expect("there").permissions().mode();
+            assert_eq!(written & 0o777, mode);
+        }
+        let entries = fs::read_dir(folder.path()).expect("there").count();
+        assert_eq!(entries, 1);
+    }
+}

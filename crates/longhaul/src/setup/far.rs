@@ -1,0 +1,80 @@
+//! `longhaul setup far`: the gateway beside the servers.
+
+use std::time::Duration;
+
+use gateway::target::{AllowEntry, Endpoint};
+
+use super::{Places, key};
+use crate::{
+    output,
+    peer::invite::{self, EXPIRES, with_port},
+    service,
+};
+
+/// Make this machine the gateway beside the FTP servers, and print an invite
+///
+/// The command writes the configuration, makes a key, starts the service, and prints an invite: one line, for
+/// "longhaul setup near" on the other machine. The invite is a secret. It is good once, and for a short while.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
+  longhaul setup far --allow 10.20.0.0/24:21 --endpoint gw.example:4810 --dry-run")]
+pub(super) struct Args {
+    /// Let the other gateway reach this server: HOST:PORT, a network such as 10.20.0.0/24:21; can be repeated
+    #[arg(long, required = true, value_name = "SERVER", value_parser = allowed)]
+    allow: Vec<String>,
+    /// Reach this gateway from outside at this address and UDP port
+    #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
+    endpoint: Endpoint,
+    /// Call the other gateway by this name, in place of the one that it gives itself
+    #[arg(long, value_name = "NAME")]
+    peer_name: Option<String>,
+    /// Have the invite expire after this time
+    #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = units::parse_duration)]
+    expires: Duration,
+    #[command(flatten)]
+    places: Places,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { places, .. } = args;
+    let (mut document, key_file) = places.open(TITLE)?;
+    let port = args.endpoint.port;
+    document.set_default("link", "listen", &format!("0.0.0.0:{port}"));
+    document.add("far", "allow", &args.allow);
+    if !places.show(&document) {
+        return Ok(());
+    }
+    key(&key_file)?;
+    let config = places.write(&document)?;
+    let invite = invite::make(
+        &config,
+        &args.endpoint,
+        args.peer_name.clone(),
+        args.expires,
+    )?;
+    if places.no_start {
+        service::take_on(&config)?;
+    } else if let service::State::Stopped(how) = service::start(&config, &places.config)? {
+        eprintln!("Start the gateway: {how}");
+    }
+    eprintln!(
+        "On the machine beside the clients run: sudo longhaul setup near\n\
+         It asks for this invite, which is good once, for {}:",
+        invite::minutes(args.expires)
+    );
+    output::print(&format!("{invite}\n"))
+}
+
+fn allowed(text: &str) -> Result<String, String> {
+    let entry: Result<AllowEntry, _> = text.parse();
+    entry
+        .map(|_| text.to_owned())
+        .map_err(|error| error.to_string())
+}
+
+const TITLE: &str = "\
+# A gateway beside FTP servers. All keys: man longhaul-gateway, docs/configuration.md
+# Peers that came by an invite are not in here: \"longhaul peer ls\" shows them.
+";

@@ -1,0 +1,117 @@
+//! `longhaul setup far|near`: makes this machine a gateway.
+
+mod far;
+mod near;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use gateway::config::Config;
+use link::{Identity, IdentityError};
+
+use crate::{document::Document, exit, places};
+
+/// Make this machine a gateway
+///
+/// First "longhaul setup far" on the machine beside the FTP servers: it prints an invite. Then "longhaul setup
+/// near" on the machine beside the clients: it asks for the invite. Both show what they write, keep what is in
+/// the files already, and start the service.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
+  longhaul setup near
+
+Exit codes: 0 done; 1 a step failed; 2 wrong use or configuration.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    side: Side,
+}
+
+#[derive(Subcommand)]
+enum Side {
+    Far(far::Args),
+    Near(near::Args),
+}
+
+/// What both sides have.
+#[derive(clap::Args)]
+struct Places {
+    /// Write the configuration to this file
+    #[arg(long, default_value = places::CONFIG, value_name = "FILE")]
+    config: PathBuf,
+    /// Keep the key, and what the gateway remembers, in this folder
+    #[arg(long, default_value = places::STATE, value_name = "FOLDER")]
+    state: PathBuf,
+    /// Do not start the service
+    #[arg(long)]
+    no_start: bool,
+    /// Show what would be written, and write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.side {
+        Side::Far(args) => far::run(args),
+        Side::Near(args) => near::run(args),
+    }
+}
+
+impl Places {
+    /// The configuration as it is, with a key file; a new one has the key in the state folder.
+    fn open(&self, title: &str) -> anyhow::Result<(Document, PathBuf)> {
+        let mut document = Document::open(&self.config, title)?;
+        let usual = self.state.join(KEY_NAME);
+        let key_file = document.key_file(&usual);
+        let folder = self.config.parent().unwrap_or(Path::new(""));
+        Ok((document, folder.join(key_file)))
+    }
+
+    /// Shows what will be written. Returns whether it is to be written.
+    fn show(&self, document: &Document) -> bool {
+        match document.changes() {
+            changes if changes.is_empty() => {
+                eprintln!("{}: nothing to change", self.config.display());
+            }
+            changes => eprintln!("{}:\n{changes}", self.config.display()),
+        }
+        if self.dry_run {
+            eprintln!("Nothing was written: --dry-run");
+        }
+        !self.dry_run
+    }
+
+    /// Checks the configuration, and writes it.
+    fn write(&self, document: &Document) -> anyhow::Result<Config> {
+        let text = document.text();
+        let config = Config::parse(&text, &self.config).map_err(exit::wrong_use)?;
+        if !document.changes().is_empty() {
+            if let Some(folder) = self.config.parent() {
+                places::make_folder(folder, false)?;
+            }
+            places::write_config(&self.config, &text)?;
+        }
+        Ok(config)
+    }
+}
+
+/// The key, made if it is not there.
+fn key(path: &Path) -> anyhow::Result<Identity> {
+    match Identity::read(path) {
+        Err(IdentityError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            if let Some(folder) = path.parent() {
+                places::make_folder(folder, true)?;
+            }
+            let identity = Identity::generate();
+            identity.write_new(path)?;
+            places::give(path).with_context(|| format!("{}", path.display()))?;
+            eprintln!("New key: {}", path.display());
+            Ok(identity)
+        }
+        read => Ok(read?),
+    }
+}
+
+const KEY_NAME: &str = "gateway.key";

@@ -1,0 +1,290 @@
+//! `longhaul setup near`: the gateway beside the clients.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use gateway::{
+    config::Config,
+    enrolment::{self, Invite},
+    status::Snapshot,
+    target::Endpoint,
+};
+use link::PublicKey;
+use toml_edit::Array;
+
+use super::{Places, key};
+use crate::{admin, document::Document, exit, service};
+
+/// Make this machine the gateway beside the clients
+///
+/// The command asks for the invite that "longhaul setup far" has printed, for the FTP server, and for the address
+/// at which clients find the gateway. It makes a key, has the far gateway take the key among its peers, writes
+/// the configuration, and starts the service. Flags answer the questions in advance.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul setup near
+  longhaul setup near --invite-file invite --target 10.20.0.5:21 --listen 0.0.0.0:21
+  ssh far longhaul peer invite | longhaul setup near --invite-file - --target 10.20.0.5:21")]
+pub(super) struct Args {
+    #[arg(hide = true)]
+    invite: Option<String>,
+    /// Read the invite from this file, or from standard input if it is -
+    #[arg(long, value_name = "FILE")]
+    invite_file: Option<PathBuf>,
+    /// Lead clients to this server; without it they name theirs, as USER name@host
+    #[arg(long, value_name = "HOST:PORT")]
+    target: Option<Endpoint>,
+    /// Wait for clients at this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Tell the far gateway this name of this one [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Call the far gateway by this name
+    #[arg(long, default_value = "far", value_name = "NAME")]
+    peer_name: String,
+    #[command(flatten)]
+    places: Places,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    exit::ensure(
+        args.invite.is_none(),
+        "an invite on the command line can be read by everybody on this machine: let this command ask for it, or \
+         give --invite-file. The far gateway makes another one by: longhaul peer invite",
+    )?;
+    let Args { places, .. } = args;
+    let invite = read_invite(args)?;
+    let target = match &args.target {
+        None => ask("FTP server behind the far gateway, HOST:PORT [none: clients name it]")?,
+        Some(target) => Some(target.clone()),
+    };
+    let listen = match args.listen {
+        None => {
+            let usual = usual_listen();
+            let question = format!("Address for FTP clients [{usual}]");
+            ask(&question)?.unwrap_or(usual)
+        }
+        Some(listen) => listen,
+    };
+    let (mut document, key_file) = places.open(TITLE)?;
+    add(
+        &mut document,
+        &invite,
+        &args.peer_name,
+        listen,
+        target.as_ref(),
+    );
+    if !places.show(&document) {
+        return Ok(());
+    }
+    let identity = key(&key_file)?;
+    // Before the invite is used up.
+    Config::parse(&document.text(), &places.config).map_err(exit::wrong_use)?;
+    let name = enrol(&invite, identity.public_key(), &own_name(args)?)?;
+    eprintln!("The far gateway has taken this one among its peers, as {name:?}");
+    let config = places.write(&document)?;
+    if places.no_start {
+        service::take_on(&config)?;
+        return Ok(());
+    }
+    match service::start(&config, &places.config)? {
+        service::State::Running => wait_until_up(&config, invite.far, listen),
+        service::State::Stopped(how) => {
+            eprintln!("Start the gateway: {how}");
+            Ok(())
+        }
+    }
+}
+
+fn add(
+    document: &mut Document,
+    invite: &Invite,
+    peer_name: &str,
+    listen: SocketAddr,
+    target: Option<&Endpoint>,
+) {
+    let far = invite.far.to_string();
+    if !document.values("peer", "public_key").contains(&far) {
+        let names = document.values("peer", "name");
+        let numbered = (2..).map(|number| format!("{peer_name}-{number}"));
+        let mut free = std::iter::once(peer_name.to_owned()).chain(numbered);
+        let name = free.find(|it| !names.contains(it));
+        let name = name.expect("there are more numbers than peers");
+        let peer = [
+            ("name", name.as_str().into()),
+            ("public_key", far.as_str().into()),
+            ("endpoint", invite.endpoint.as_str().into()),
+        ];
+        document.add_table("peer", &peer);
+    }
+    let mut door = vec![("listen", listen.to_string().into())];
+    match target {
+        Some(target) => door.push(("target", target.to_string().into())),
+        // Where clients name servers, the file says who may.
+        None => door.push(("clients", Array::from_iter(PRIVATE).into())),
+    }
+    document.add_table("ftp", &door);
+}
+
+fn read_invite(args: &Args) -> anyhow::Result<Invite> {
+    let text = match &args.invite_file {
+        Some(file) if file.as_os_str() == "-" => {
+            let mut line = String::new();
+            io::stdin().lock().read_line(&mut line)?;
+            line
+        }
+        Some(file) => fs::read_to_string(file).with_context(|| file.display().to_string())?,
+        None if io::stdin().is_terminal() => rpassword::prompt_password(
+            "Invite that \"longhaul setup far\" has printed (not shown): ",
+        )
+        .context("the invite cannot be read")?,
+        None => {
+            return Err(exit::misuse(
+                "the invite is missing: give --invite-file FILE, or --invite-file - for standard input",
+            ));
+        }
+    };
+    text.parse::<Invite>().map_err(exit::wrong_use)
+}
+
+/// Asks on the terminal until the answer makes sense; `None` for an empty answer, and where nobody can answer.
+fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::Result<Option<T>> {
+    if !io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    loop {
+        eprint!("{question}: ");
+        io::stderr().flush()?;
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        match line.trim() {
+            "" => return Ok(None),
+            text => match text.parse() {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) => eprintln!("{error}"),
+            },
+        }
+    }
+}
+
+/// The port that clients use by themselves, unless somebody has it.
+#[allow(clippy::disallowed_methods, reason = "looks whether a port is free")]
+fn usual_listen() -> SocketAddr {
+    let ftp = SocketAddr::from(([0, 0, 0, 0], 21));
+    match TcpListener::bind(ftp) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            SocketAddr::from(([0, 0, 0, 0], 2121))
+        }
+        _ => ftp,
+    }
+}
+
+fn own_name(args: &Args) -> anyhow::Result<String> {
+    match &args.name {
+        Some(name) => Ok(name.clone()),
+        None => {
+            let name = nix::unistd::gethostname().context("the host has no name")?;
+            Ok(name.to_string_lossy().into_owned())
+        }
+    }
+}
+
+fn enrol(invite: &Invite, public_key: PublicKey, name: &str) -> anyhow::Result<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let name = runtime.block_on(enrolment::enrol(invite, public_key, name))?;
+    Ok(name)
+}
+
+/// Waits until the link is up, and says so.
+#[allow(clippy::disallowed_methods, reason = "waits for another process")]
+fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow::Result<()> {
+    let mut peers = config.link.peers.iter();
+    let peer = peers.find(|it| it.public_keys.contains(&far));
+    let peer = peer.context("the far gateway is no peer")?;
+    let begun = Instant::now();
+    while begun.elapsed() < UP_PATIENCE {
+        let asked = admin::ask(config.admin_listen, "GET", "/status.json");
+        let snapshot = asked.and_then(|it| Ok(serde_json::from_str::<Snapshot>(&it.body)?));
+        if let Ok(snapshot) = snapshot
+            && let Some(seen) = snapshot.peers.iter().find(|it| it.name == peer.name)
+            && seen.state == "up"
+        {
+            let rtt = seen
+                .base_rtt_ms
+                .map_or(String::new(), |rtt| format!(", RTT {rtt:.1} ms"));
+            eprintln!(
+                "The link to {} is up{rtt}. FTP clients connect to {listen}",
+                peer.name
+            );
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    let at = peer.endpoint.as_deref().unwrap_or_default();
+    anyhow::bail!(
+        "the gateway runs, but its link to {} ({at}) is not up: longhaul status",
+        peer.name
+    )
+}
+
+/// Networks that nobody outside reaches (RFC 1918, RFC 4193), and this machine.
+const PRIVATE: [&str; 6] = [
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "::1/128",
+    "fc00::/7",
+];
+
+const UP_PATIENCE: Duration = Duration::from_secs(15);
+
+const TITLE: &str = "\
+# A gateway beside FTP clients. All keys: man longhaul-gateway, docs/configuration.md
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_setup_adds_nothing_to_the_first() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("gateway.toml");
+        let far = link::Identity::generate().public_key();
+        let endpoint: Endpoint = "far.example:4810".parse().expect("an endpoint");
+        let invite = Invite::new(far, &endpoint);
+        let listen = SocketAddr::from(([0, 0, 0, 0], 21));
+        let mut document = Document::open(&path, TITLE).expect("none");
+        add(&mut document, &invite, "far", listen, Some(&endpoint));
+        let first = document.text();
+        assert!(
+            first.contains("name = \"far\"") && first.contains("target = \"far.example:4810\"")
+        );
+        fs::write(&path, &first).expect("room");
+        let mut document = Document::open(&path, TITLE).expect("TOML");
+        add(
+            &mut document,
+            &Invite::new(far, &endpoint),
+            "far",
+            listen,
+            None,
+        );
+        assert_eq!(document.changes(), "");
+        let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
+        add(&mut document, &other, "far", listen, None);
+        assert_eq!(document.values("peer", "name"), ["far", "far-2"]);
+    }
+}
