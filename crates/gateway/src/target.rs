@@ -172,6 +172,11 @@ impl Network {
         }
     }
 
+    /// The address, if it is of one alone.
+    fn only(&self) -> Option<IpAddr> {
+        (*self == Self::single(self.base)).then_some(self.base)
+    }
+
     /// Whether `ip` lies in the network.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.base, ip) {
@@ -307,6 +312,18 @@ pub fn choose<'a>(
     };
     fits.retain(|(fit, _)| *fit == best);
     fits.into_iter().map(|(_, index)| index).collect()
+}
+
+impl AllowEntry {
+    /// The server that the entry names, unless it is of several.
+    pub fn server(&self) -> Option<Endpoint> {
+        let host = match &self.what {
+            AllowHost::Name(name) => Host::Name(name.clone()),
+            AllowHost::Network(network) => Host::Ip(network.only()?),
+        };
+        let (first, last) = (*self.ports.start(), *self.ports.end());
+        (first == last).then_some(Endpoint { host, port: first })
+    }
 }
 
 impl FromStr for AllowEntry {

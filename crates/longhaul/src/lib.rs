@@ -10,6 +10,7 @@ mod check;
 mod copy;
 #[cfg(feature = "laboratory")]
 mod demo;
+mod doctor;
 mod document;
 #[cfg(feature = "laboratory")]
 mod eval;
@@ -74,6 +75,7 @@ enum Command {
     Launch(agent::launch::Args),
     Setup(setup::Args),
     Peer(peer::Args),
+    Doctor(doctor::Args),
     Gateway(gateway::Args),
     Status(status::Args),
     Reload(reload::Args),
@@ -110,6 +112,7 @@ pub fn run() -> ExitCode {
         Command::Launch(args) => Ok(agent::launch::run(&args)),
         Command::Setup(args) => setup::run(&args).map(done),
         Command::Peer(args) => peer::run(&args).map(done),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),

@@ -5,6 +5,8 @@
     reason = "each test file uses a part; tests run programs"
 )]
 
+pub(crate) mod side;
+
 use std::{
     fs,
     path::PathBuf,

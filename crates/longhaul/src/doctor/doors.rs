@@ -1,0 +1,153 @@
+//! Front doors, and the servers behind them.
+#![allow(clippy::disallowed_methods, reason = "connects as a client would")]
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
+    time::Duration,
+};
+
+use gateway::{
+    config::{Config, DoorTls},
+    target::Endpoint,
+};
+
+use super::Findings;
+
+/// Asks for the greeting of each server, by its door: what a client would get.
+pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
+    for door in &config.ftp {
+        let Some(target) = &door.target else { continue };
+        let what = format!("door {}", door.listen);
+        let local = local(door.listen);
+        if !door.admits(local.ip()) || matches!(door.tls, DoorTls::Implicit(_)) {
+            findings.doubtful(
+                what,
+                format!("{target} cannot be asked for from here"),
+                format!("connect a client that may to {}", door.listen),
+            );
+            continue;
+        }
+        match greeting(local) {
+            Ok(line) if line.starts_with("220") => {
+                findings.good(what, format!("{target} greets"));
+            }
+            Ok(line) => findings.wrong(what, line.clone(), cure(&line, target)),
+            Err(error) => findings.wrong(
+                what,
+                error.to_string(),
+                "longhaul status shows whether the door is open; a reload opens new doors",
+            ),
+        }
+    }
+}
+
+fn cure(line: &str, target: &Endpoint) -> String {
+    if line.contains("not allowed") {
+        format!(
+            "at the far gateway: longhaul setup far --allow {target} ..., or add it to [far] allow, and reload"
+        )
+    } else if line.contains("does not answer") || line.contains("no peer") {
+        "the peer is down or missing: see above".to_owned()
+    } else {
+        format!(
+            "see whether the server {target} runs: longhaul doctor at the far gateway asks it directly"
+        )
+    }
+}
+
+/// Connects to the servers that peers may reach, where the list names them one by one.
+pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
+    let mut seen = Vec::new();
+    for peer in &config.peers {
+        for server in peer.allow.0.iter().filter_map(|it| it.server()) {
+            if seen.contains(&server) {
+                continue;
+            }
+            let what = format!("server {server}");
+            match connect(&server) {
+                Ok(()) => findings.good(what, "it takes connections"),
+                Err(error) => findings.wrong(
+                    what,
+                    error.to_string(),
+                    "start the server, let its firewall take connections from this machine, or correct [far] allow",
+                ),
+            }
+            seen.push(server);
+        }
+    }
+}
+
+/// Looks whether the ports for data are free, and enough.
+pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is_running: bool) {
+    for door in &config.ftp {
+        let Some(ports) = &door.passive_ports else {
+            continue;
+        };
+        let what = format!("passive ports of {}", door.listen);
+        let count = ports.clone().count();
+        if count < PASSIVE_PORTS_FEW {
+            findings.doubtful(
+                &*what,
+                format!(
+                    "there are {count}: as many transfers at a time, and a port rests after each"
+                ),
+                "make passive_ports a larger range, and the firewall's rule with it",
+            );
+        }
+        // Those that the gateway itself has at the moment are no finding.
+        let is_taken = |port: &u16| {
+            let at = SocketAddr::new(door.listen.ip(), *port);
+            TcpListener::bind(at).is_err_and(|it| it.kind() == io::ErrorKind::AddrInUse)
+        };
+        match ports.clone().find(is_taken) {
+            Some(port) if !is_running => findings.wrong(
+                what,
+                format!("another program has port {port}"),
+                format!("ss -ltnp 'sport = {port}' names it; choose a range that is free"),
+            ),
+            Some(port) => findings.doubtful(
+                what,
+                format!("port {port} is taken, by a transfer or by another program"),
+                format!("ss -ltnp 'sport = {port}' names who has it"),
+            ),
+            None => findings.good(what, format!("{count}, all free")),
+        }
+    }
+}
+
+/// The first line that a client gets.
+fn greeting(at: SocketAddr) -> io::Result<String> {
+    let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = Vec::new();
+    BufReader::new(stream.take(LINE_MAX_BYTES)).read_until(b'\n', &mut line)?;
+    match line.is_empty() {
+        true => Err(io::Error::other("the connection ends without a word")),
+        false => Ok(ftp::command::escape(line.trim_ascii_end())),
+    }
+}
+
+fn connect(server: &Endpoint) -> io::Result<()> {
+    let mut addresses = (server.host.to_string(), server.port).to_socket_addrs()?;
+    let address = addresses.next().ok_or(io::ErrorKind::NotFound)?;
+    TcpStream::connect_timeout(&address, PATIENCE).map(drop)
+}
+
+/// Where a program on this machine finds a door.
+fn local(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+/// A far gateway waits for a server for 10 s.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+const LINE_MAX_BYTES: u64 = 4096;
+
+/// A listing and a few transfers of one client.
+const PASSIVE_PORTS_FEW: usize = 10;

@@ -1,0 +1,68 @@
+//! `longhaul doctor`: looks for what usually goes wrong, and names the cure.
+
+mod doors;
+mod files;
+mod finding;
+mod machine;
+mod peers;
+mod running;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use gateway::config::Config;
+
+use self::finding::{Findings, Verdict};
+use crate::{output::Format, places};
+
+/// Look for what usually goes wrong, and name the cure
+///
+/// The command checks the configuration, the key, the clock, the socket buffers, whether the gateway runs, whether
+/// each peer answers, and whether each server is reached: through the far gateway where this is the near one. Run
+/// it on both machines: each knows things that the other cannot see.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul doctor
+  longhaul doctor --config site-a.toml --json
+
+Exit codes: 0 nothing is wrong; 1 something is; 2 wrong use.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    format: Format,
+    /// Read the configuration from this file [default: /etc/longhaul/gateway.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = places::config(args.config.as_deref(), "longhaul doctor [OPTIONS]")?;
+    let mut findings = Findings::default();
+    match Config::load(&file) {
+        Ok(config) => {
+            findings.good("configuration", format!("{} is right", file.display()));
+            examine(&config, &mut findings);
+        }
+        Err(error) => findings.wrong(
+            "configuration",
+            error.to_string(),
+            files::cure(&error.to_string()),
+        ),
+    }
+    args.format.print(&findings, Findings::to_text)?;
+    Ok(match findings.worst() {
+        Verdict::Wrong => ExitCode::FAILURE,
+        Verdict::Good | Verdict::Doubtful => ExitCode::SUCCESS,
+    })
+}
+
+fn examine(config: &Config, findings: &mut Findings) {
+    files::examine(config, findings);
+    machine::examine(findings);
+    let snapshot = running::examine(config, findings);
+    peers::examine(config, snapshot.as_ref(), findings);
+    if snapshot.is_some() {
+        doors::examine_near(config, findings);
+    }
+    doors::examine_passive_ports(config, findings, snapshot.is_some());
+    doors::examine_far(config, findings);
+}

@@ -1,0 +1,101 @@
+//! Whether the gateway runs, and what keeps it from it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "looks whether addresses are free"
+)]
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, UdpSocket},
+};
+
+use gateway::{config::Config, status::Snapshot};
+
+use super::Findings;
+use crate::admin;
+
+pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapshot> {
+    let at = config.admin_listen;
+    let asked = admin::ask(at, "GET", "/status.json");
+    let Ok(answer) = asked else {
+        stopped(config, findings);
+        return None;
+    };
+    let Ok(snapshot) = serde_json::from_str::<Snapshot>(&answer.body) else {
+        findings.wrong(
+            "gateway",
+            format!("what answers at {at} is no gateway of this version"),
+            "give the gateway another address by [admin] listen, or upgrade it",
+        );
+        return None;
+    };
+    let own = env!("LONGHAUL_VERSION");
+    if snapshot.version == own {
+        findings.good("gateway", format!("it runs, version {own}"));
+    } else {
+        findings.doubtful(
+            "gateway",
+            format!("version {} runs, and {own} is installed", snapshot.version),
+            "restart the gateway: systemctl restart longhaul",
+        );
+    }
+    buffers(&snapshot, findings);
+    Some(snapshot)
+}
+
+/// It does not run: can it?
+fn stopped(config: &Config, findings: &mut Findings) {
+    findings.wrong(
+        "gateway",
+        format!(
+            "it does not run: nothing answers at {}",
+            config.admin_listen
+        ),
+        "systemctl start longhaul, or longhaul gateway; journalctl -u longhaul says why it ended",
+    );
+    let link = config.link_listen;
+    listen("UDP", link, UdpSocket::bind(link).err(), findings);
+    let doors = config.ftp.iter().map(|it| it.listen);
+    let passed = config.pass_through.iter().map(|it| it.listen);
+    let forwards = config.forwards.iter().map(|it| it.listen);
+    for door in doors.chain(passed).chain(forwards) {
+        listen("TCP", door, TcpListener::bind(door).err(), findings);
+    }
+}
+
+fn listen(kind: &str, at: SocketAddr, error: Option<io::Error>, findings: &mut Findings) {
+    let Some(error) = error else { return };
+    let port = at.port();
+    let cure = match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another program has the port: ss -lnp 'sport = {port}' names it; end it, or listen elsewhere"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address: ip address shows those that it has".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 take CAP_NET_BIND_SERVICE, which the service has".to_owned()
+        }
+        _ => "choose another address".to_owned(),
+    };
+    findings.wrong(format!("{kind} {at}"), error.to_string(), cure);
+}
+
+fn buffers(snapshot: &Snapshot, findings: &mut Findings) {
+    let asked = snapshot.socket_buffer_asked_bytes;
+    let granted = snapshot
+        .socket_buffer_receive_bytes
+        .min(snapshot.socket_buffer_send_bytes);
+    if granted >= asked {
+        findings.good("socket buffers", format!("{granted} bytes"));
+    } else {
+        findings.doubtful(
+            "socket buffers",
+            format!("the kernel granted {granted} bytes of {asked}, which costs throughput"),
+            format!(
+                "sysctl -w net.core.rmem_max={asked} net.core.wmem_max={asked}, and the same lines in /etc/sysctl.d; \
+                 then restart the gateway"
+            ),
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! A gateway with files and addresses of its own, as a person sets it up.
+
+use std::{
+    fs,
+    io::Write as _,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{Folder, longhaul};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A gateway that runs, and ends with the test.
+pub(crate) struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One side: its files, and its addresses, which are free.
+pub(crate) struct Side {
+    pub(crate) folder: Folder,
+    pub(crate) link: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) ftp: SocketAddr,
+}
+
+/// An address that nobody else has at the moment.
+pub(crate) fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound")
+}
+
+impl Side {
+    pub(crate) fn new(name: &str) -> Self {
+        let link = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let side = Self {
+            folder: Folder::new(name),
+            link: link.local_addr().expect("bound"),
+            admin: free(),
+            ftp: free(),
+        };
+        let text = format!(
+            "# Ours\n[link]\nlisten = \"{}\" # by hand\n\n[admin]\nlisten = \"{}\"\n",
+            side.link, side.admin
+        );
+        fs::write(side.config(), text).expect("room");
+        side
+    }
+
+    pub(crate) fn config(&self) -> String {
+        self.folder.path("gateway.toml")
+    }
+
+    /// Runs a command on the files of this side; `told` is its standard input.
+    pub(crate) fn run(&self, command: &[&str], rest: &[&str], told: &str) -> Output {
+        let config = self.config();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        program.args(command).args(["--config", &config]).args(rest);
+        let mut child = program
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        // Who does not ask does not read.
+        let _ = stdin.write_all(told.as_bytes());
+        drop(stdin);
+        child.wait_with_output().expect("it ends")
+    }
+
+    pub(crate) fn far(&self, rest: &[&str]) -> Output {
+        let (state, link) = (self.folder.path("state"), self.link.to_string());
+        let fixed = ["--state", &state, "--endpoint", &link, "--no-start"];
+        self.run(&["setup", "far"], &[&fixed[..], rest].concat(), "")
+    }
+
+    pub(crate) fn near(&self, invite: &str, rest: &[&str]) -> Output {
+        let (state, listen) = (self.folder.path("state"), self.ftp.to_string());
+        let fixed = [
+            "--state",
+            &state,
+            "--listen",
+            &listen,
+            "--no-start",
+            "--invite-file",
+            "-",
+        ];
+        self.run(&["setup", "near"], &[&fixed[..], rest].concat(), invite)
+    }
+
+    pub(crate) fn start(&self) -> Running {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        program.args(["gateway", "--config", &self.config()]);
+        let running = Running(program.spawn().expect("the program"));
+        self.wait("an admin address", |_| true);
+        running
+    }
+
+    pub(crate) fn status(&self) -> Option<Value> {
+        let admin = self.admin.to_string();
+        let output = longhaul(&["status", "--json", "--admin", &admin]);
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    pub(crate) fn wait(&self, what: &str, holds: impl Fn(&Value) -> bool) {
+        let begun = Instant::now();
+        while !self.status().is_some_and(|it| holds(&it)) {
+            assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[track_caller]
+pub(crate) fn printed(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[track_caller]
+pub(crate) fn assert_refused(output: &Output, code: i32, words: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(words), "{words}: {said}");
+}
+
+pub(crate) fn is_up(status: &Value, name: &str) -> bool {
+    let peers = status["peers"].as_array().into_iter().flatten();
+    let mut named = peers.filter(|it| it["name"] == name);
+    named.any(|it| it["state"] == "up")
+}

@@ -1,0 +1,209 @@
+//! `longhaul doctor`: mistakes that people make, planted one at a time, are found, and the cure is named.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "runs programs and waits for them"
+)]
+
+mod common;
+
+use std::{
+    fs::{self, File, Permissions},
+    io::Write as _,
+    net::{TcpListener, UdpSocket},
+    os::unix::fs::PermissionsExt as _,
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use common::side::{Running, Side, free, is_up, printed};
+use link::Identity;
+
+/// Two sides that know each other, and a server that greets.
+struct Pair {
+    far: Side,
+    near: Side,
+    target: String,
+}
+
+impl Pair {
+    fn new(name: &str) -> Self {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let target = server.local_addr().expect("bound").to_string();
+        thread::spawn(move || {
+            for client in server.incoming() {
+                let mut client = client.expect("a connection");
+                // A doctor leaves without a word.
+                let _ = client.write_all(b"220 hello\r\n");
+            }
+        });
+        let far = Side::new(&format!("{name}-far"));
+        let near = Side::new(&format!("{name}-near"));
+        let invite = printed(&far.far(&["--allow", &target]));
+        let running = far.start();
+        printed(&near.near(&invite, &["--target", &target, "--name", "oslo"]));
+        drop(running);
+        Self { far, near, target }
+    }
+
+    fn start(&self) -> (Running, Running) {
+        let running = (self.far.start(), self.near.start());
+        self.near.wait("a link", |it| is_up(it, "far"));
+        running
+    }
+}
+
+/// What the doctor says of a side.
+fn doctor(side: &Side) -> (i32, String) {
+    let output = side.run(&["doctor"], &[], "");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code().expect("an exit code"), text)
+}
+
+/// Something is found, and behind it the cure.
+#[track_caller]
+fn assert_finds(side: &Side, seen: &str, cure: &str) {
+    let (code, text) = doctor(side);
+    let mut lines = text.lines();
+    let found = lines.find(|it| it.starts_with("WRONG") && it.contains(seen));
+    assert!(found.is_some(), "{seen}: {text}");
+    let named = lines.next().unwrap_or_default();
+    assert!(
+        named.contains("cure:") && named.contains(cure),
+        "{cure}: {text}"
+    );
+    assert_eq!(code, 1, "{text}");
+}
+
+fn change(side: &Side, from: &str, to: &str) {
+    let text = fs::read_to_string(side.config()).expect("it is there");
+    assert!(text.contains(from), "{from}: {text}");
+    fs::write(side.config(), text.replacen(from, to, 1)).expect("room");
+}
+
+#[test]
+fn of_a_pair_that_works_nothing_is_wrong() {
+    let pair = Pair::new("healthy");
+    let _running = pair.start();
+    for side in [&pair.far, &pair.near] {
+        let (code, text) = doctor(side);
+        assert_eq!(code, 0, "{text}");
+        assert!(
+            text.contains("it answers") && !text.contains("WRONG"),
+            "{text}"
+        );
+    }
+    let (_, text) = doctor(&pair.near);
+    assert!(text.contains(&format!("{} greets", pair.target)), "{text}");
+    let (_, text) = doctor(&pair.far);
+    assert!(text.contains("it takes connections"), "{text}");
+}
+
+#[test]
+fn mistakes_in_files_are_found() {
+    let side = Side::new("files");
+    printed(&side.far(&["--allow", "127.0.0.1:1"]));
+    let key = side.folder.path("state/gateway.key");
+    // A key of the file that is not known.
+    change(&side, "[far]", "[fra]");
+    assert_finds(&side, "gateway.toml:", "change the line that it names");
+    change(&side, "[fra]", "[far]");
+    // A private key that others can read.
+    fs::set_permissions(&key, Permissions::from_mode(0o644)).expect("ours");
+    assert_finds(&side, "group or others can read", "chmod");
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("ours");
+    // A key that is not there.
+    change(&side, "gateway.key", "other.key");
+    assert_finds(&side, "key file", "longhaul keygen");
+    change(&side, "other.key", "gateway.key");
+    // A clock that is behind.
+    let later = SystemTime::now() + Duration::from_secs(86_400);
+    let file = File::options().write(true).open(&key).expect("ours");
+    file.set_modified(later).expect("ours");
+    assert_finds(&side, "the clock is behind", "set-ntp");
+    file.set_modified(SystemTime::now()).expect("ours");
+    // A gateway that nobody has started, and a port that another program has.
+    assert_finds(&side, "it does not run", "systemctl start longhaul");
+    let _other = UdpSocket::bind(side.link).expect("it is free");
+    assert_finds(&side, "in use", "ss -lnp");
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_found_with_the_reason() {
+    let pair = Pair::new("peers");
+    let (far, near) = (&pair.far, &pair.near);
+    let (far_running, near_running) = pair.start();
+    drop((far_running, near_running));
+    // Nobody listens there.
+    let running = near.start();
+    assert_finds(near, "nobody listens at UDP", "start the gateway there");
+    drop(running);
+    // A name that leads nowhere.
+    change(
+        near,
+        &format!("endpoint = \"{}\"", far.link),
+        "endpoint = \"far.invalid:4810\"",
+    );
+    let running = near.start();
+    assert_finds(near, "has no address", "getent hosts");
+    drop(running);
+    change(
+        near,
+        "endpoint = \"far.invalid:4810\"",
+        &format!("endpoint = \"{}\"", far.link),
+    );
+    // The near side has another key than that of which the far one knows.
+    fs::remove_file(near.folder.path("state/gateway.key")).expect("there");
+    let other = Identity::generate();
+    let key = near.folder.path("state/gateway.key");
+    other.write_new(key.as_ref()).expect("room");
+    let _far = far.start();
+    let _near = near.start();
+    far.wait("a stranger", |it| {
+        it["dropped"]["unknown_key"].as_u64() > Some(0)
+    });
+    assert_finds(far, "a key that no peer has here", "public_key =");
+    assert_finds(near, "it never answered", "run longhaul doctor there");
+}
+
+#[test]
+fn a_server_that_is_not_reached_is_found_with_the_reason() {
+    let pair = Pair::new("servers");
+    let (far, near) = (&pair.far, &pair.near);
+    let nobody = free().to_string();
+    // A server that the far gateway is not to reach.
+    let target = format!("target = \"{}\"", pair.target);
+    change(near, &target, &format!("target = \"{nobody}\""));
+    let (running, near_running) = pair.start();
+    assert_finds(near, "not allowed", "[far] allow");
+    drop((running, near_running));
+    // One that does not run.
+    change(
+        far,
+        &format!("\"{}\"", pair.target),
+        &format!("\"{nobody}\""),
+    );
+    let (_far, _near) = pair.start();
+    assert_finds(far, "refused", "start the server");
+    assert_finds(near, "421", "longhaul doctor at the far gateway");
+}
+
+#[test]
+fn a_gateway_without_peers_and_one_with_taken_ports_are_found() {
+    let side = Side::new("lonely");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    printed(&side.far(&["--allow", "127.0.0.1:1"]));
+    printed(&side.run(&["peer", "rm", "--invites"], &[], ""));
+    let door = format!(
+        "\n[[ftp]]\nlisten = \"{}\"\nclients = [\"127.0.0.0/8\"]\npassive_ports = \"{port}-{port}\"\n",
+        side.ftp
+    );
+    let text = fs::read_to_string(side.config()).expect("there");
+    fs::write(side.config(), text + &door).expect("room");
+    assert_finds(&side, "there is none", "longhaul peer invite");
+    assert_finds(
+        &side,
+        &format!("another program has port {port}"),
+        "ss -ltnp",
+    );
+}
