@@ -9,7 +9,7 @@ import time
 from world import ROOT, Missing
 
 UID = 998
-UNIT = os.path.join(ROOT, "examples", "longhaul.service")
+UNIT = os.path.join(ROOT, "packaging", "longhaul.service")
 
 # A root of symbolic links into this machine's /usr, and nothing of its /etc; then systemd as process 1.
 BOOT = r"""
@@ -33,7 +33,7 @@ install -m 600 $folder/a.key var/lib/longhaul/a.key
 chown -R UID:UID var/lib/longhaul
 sed 's|"a.key"|"/var/lib/longhaul/a.key"|' $folder/a.toml > etc/longhaul/gateway.toml
 chmod 644 etc/longhaul/gateway.toml
-install -m 644 $unit etc/systemd/system/longhaul.service
+sed 's|/usr/bin/longhaul|/usr/local/bin/longhaul|' $unit > etc/systemd/system/longhaul.service
 systemctl --quiet --root=$root enable longhaul
 ln -s /usr/lib/systemd/system/multi-user.target etc/systemd/system/default.target
 mount -t proc proc proc

@@ -1,5 +1,5 @@
 """The gateway as a service: a systemd of its own boots site a from a bare root folder, and starts the gateway by
-`examples/longhaul.service`.
+`packaging/longhaul.service`.
 
 Client and gateway share one machine, and so do server and gateway: the client connects to 127.0.0.1:21, and
 so does the far gateway, which lists it in `allow`.

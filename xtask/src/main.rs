@@ -10,6 +10,7 @@ mod eval;
 mod fuzz;
 mod lint;
 mod man;
+mod package;
 mod packages;
 mod shell;
 mod siege;
@@ -60,6 +61,8 @@ enum Command {
     Eval(eval::Arguments),
     /// Writes man pages, and completions for bash, zsh and fish
     Man(man::Arguments),
+    /// Builds the Debian packages longhaul and longhaul-lab
+    Package(package::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Conformance(arguments) => conformance::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Man(arguments) => man::run(arguments),
+        Command::Package(arguments) => package::run(arguments),
     };
     match result {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -23,6 +23,16 @@ pub(crate) struct Arguments {
     production: bool,
 }
 
+impl Arguments {
+    /// The pages of the production build, in this folder.
+    pub(crate) fn production(out: PathBuf) -> Self {
+        Self {
+            out: Some(out),
+            production: true,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let out = match &arguments.out {
         // Cargo runs in the root of the workspace, and we perhaps elsewhere.

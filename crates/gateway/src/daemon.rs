@@ -5,6 +5,7 @@
 )]
 
 use std::{
+    fmt,
     future::Future,
     io,
     net::TcpListener,
@@ -72,8 +73,46 @@ pub struct CutShort {
     pub streams: usize,
 }
 
+/// What a service manager hears of a gateway.
+pub struct Watch {
+    /// How long it waits for [`State::Working`] before it takes the gateway for hung; `None`: it does not.
+    pub patience: Option<Duration>,
+    /// Tells it.
+    pub tell: Box<dyn Fn(State) + Send + Sync>,
+}
+
+/// How a gateway is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It serves.
+    Up,
+    /// Its tasks and its link have just been seen to work.
+    Working,
+    /// It lets what is open end.
+    Ending,
+}
+
+impl Watch {
+    /// Nobody watches.
+    pub fn none() -> Self {
+        Self {
+            patience: None,
+            tell: Box::new(|_| {}),
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Runs a gateway until `shutdown` resolves; then stops accepting, lets what is open end within the
-/// configuration's `drain_max`, and says what it cut short. Meanwhile it takes on what `reloads` bring.
+/// configuration's `drain_max`, and says what it cut short. Meanwhile it takes on what `reloads` bring, and tells `watch` how it
+/// is.
 ///
 /// # Errors
 /// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
@@ -81,6 +120,7 @@ pub async fn run(
     config: Config,
     mut bound: Bound,
     reloads: Reloads,
+    watch: Watch,
     shutdown: impl Future<Output = ()>,
 ) -> Result<CutShort, RunError> {
     let admin = bound.admin.take().map(tokio_listener).transpose()?;
@@ -127,6 +167,11 @@ pub async fn run(
     let mut accepting = JoinSet::new();
     accepting.spawn(far::serve(link.clone(), currently, for_far));
     info!(link = %link.local_addr(), "gateway up");
+    let watch = Arc::new(watch);
+    (watch.tell)(State::Up);
+    if let Some(patience) = watch.patience {
+        side_tasks.spawn(show_life(link.clone(), watch.clone(), patience));
+    }
     tokio::select! {
         () = shutdown => {}
         never = reloader.serve(asked) => match never {},
@@ -140,6 +185,7 @@ pub async fn run(
         }
     }
     let drain = reloader.config().drain_max;
+    (watch.tell)(State::Ending);
     info!(drain_s = drain.as_secs_f64(), "shutting down");
     interception.end();
     reloader.close().await;
@@ -164,6 +210,20 @@ pub async fn run(
 fn tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
     tokio::net::TcpListener::from_std(listener)
+}
+
+/// Says that the gateway works, as long as it does.
+async fn show_life(link: Link, watch: Arc<Watch>, patience: Duration) {
+    // Twice in that time, so that one that comes late does no harm.
+    let mut times = interval(patience / 2);
+    loop {
+        times.tick().await;
+        if link.works(patience / 2).await {
+            (watch.tell)(State::Working);
+        } else {
+            warn!("the link's thread does not answer");
+        }
+    }
 }
 
 async fn tick(registry: Arc<Registry>) {

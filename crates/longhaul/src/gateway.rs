@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{exit, logging, open_files, output::Format, places};
+use crate::{exit, logging, notify, open_files, output::Format, places};
 
 /// Run a gateway
 ///
@@ -208,7 +208,7 @@ fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
             load: Box::new(move || Config::load(&file)),
             taken: Box::new(|config| logging::follow(config.log_level)),
         };
-        let cut_short = daemon::run(config, bound, reloads, shutdown).await?;
+        let cut_short = daemon::run(config, bound, reloads, notify::watch(), shutdown).await?;
         for transfer in &cut_short.transfers {
             warn!(
                 side = transfer.side,

@@ -23,7 +23,9 @@ const CURE: &str = "install the package longhaul-lab, or build with `cargo build
 
 #[cfg(not(feature = "laboratory"))]
 mod absent {
-    use std::ffi::OsString;
+    use std::{env, ffi::OsString, os::unix::process::CommandExt as _, process::Command};
+
+    use anyhow::Context as _;
 
     use crate::exit::misuse;
 
@@ -44,19 +46,34 @@ mod absent {
     #[derive(clap::Args)]
     pub(crate) struct Anything {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-        _arguments: Vec<OsString>,
+        arguments: Vec<OsString>,
     }
 
     impl Absent {
-        /// Says what to install; exit code 2.
-        pub(crate) fn refusal(&self) -> anyhow::Error {
-            misuse(super::refusal(match self {
-                Self::Demo(_) => "demo",
-                Self::Wan(_) => "wan",
-                Self::Eval(_) => "eval",
-            }))
+        /// Becomes the laboratory's own program, which is installed beside this one. Returns why it does not: mostly that it
+        /// is not installed, exit code 2.
+        pub(crate) fn call(&self) -> anyhow::Error {
+            let (name, Anything { arguments }) = match self {
+                Self::Demo(rest) => ("demo", rest),
+                Self::Wan(rest) => ("wan", rest),
+                Self::Eval(rest) => ("eval", rest),
+            };
+            let beside = env::current_exe().map(|own| own.with_file_name(PROGRAM));
+            match beside {
+                Ok(program) if program.exists() => {
+                    // Options in front of the command, of logging, are those of this program.
+                    let failed = Command::new(&program).arg(name).args(arguments).exec();
+                    Err::<(), _>(failed)
+                        .with_context(|| format!("{} cannot be run", program.display()))
+                        .expect_err("it has failed")
+                }
+                _ => misuse(super::refusal(name)),
+            }
         }
     }
+
+    /// Of the package longhaul-lab.
+    const PROGRAM: &str = "longhaul-lab";
 }
 
 #[cfg(not(feature = "laboratory"))]

@@ -24,6 +24,7 @@ mod logging;
 mod ls;
 mod moving;
 mod nears;
+mod notify;
 mod open_files;
 mod output;
 mod peer;
@@ -125,7 +126,7 @@ pub fn run() -> ExitCode {
         Command::Probe(args) => probe::run(&args),
         Command::Calc(args) => calc::run(args).map(done),
         #[cfg(not(feature = "laboratory"))]
-        Command::Absent(command) => Err(command.refusal()),
+        Command::Absent(command) => Err(command.call()),
     };
     result.unwrap_or_else(|error| exit::tell(&error))
 }

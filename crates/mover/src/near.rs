@@ -13,7 +13,7 @@ use std::{
 
 use gateway::{
     config::{Config, ConfigError},
-    daemon::{self, BindError, Bound, Reloads, RunError},
+    daemon::{self, BindError, Bound, Reloads, RunError, Watch},
     tls::Verify,
 };
 use tokio::{
@@ -127,7 +127,7 @@ impl Near {
             let _ = ended.await;
         };
         let (reloads, orders) = Reloads::never(&config);
-        let running = tokio::spawn(daemon::run(config, bound, reloads, shutdown));
+        let running = tokio::spawn(daemon::run(config, bound, reloads, Watch::none(), shutdown));
         Ok(Self {
             doors,
             manner: (scheme, verify.clone()),

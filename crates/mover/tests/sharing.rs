@@ -64,7 +64,13 @@ impl Gateways {
         let admin = bound.admin.as_ref().expect("an admin address");
         let far_admin = admin.local_addr().expect("bound");
         let (reloads, orders) = Reloads::never(&config);
-        tokio::spawn(daemon::run(config, bound, reloads, std::future::pending()));
+        tokio::spawn(daemon::run(
+            config,
+            bound,
+            reloads,
+            daemon::Watch::none(),
+            std::future::pending(),
+        ));
         let peer = Peer::parse(&format!("{far}@{endpoint}")).expect("a peer");
         let near = Near::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
         Self {

@@ -24,7 +24,7 @@ use std::{
 
 use gateway::{
     config::Config,
-    daemon::{self, Bound, CutShort, Reloads},
+    daemon::{self, Bound, CutShort, Reloads, Watch},
     reload::Outcome,
     status::Snapshot,
 };
@@ -89,7 +89,7 @@ impl Gateway {
         };
         let task = runtime.spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            daemon::run(config, bound, reloads, shutdown)
+            daemon::run(config, bound, reloads, Watch::none(), shutdown)
                 .await
                 .expect("the gateway runs")
         });

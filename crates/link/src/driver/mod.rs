@@ -27,7 +27,10 @@ use std::{
 };
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tokio::sync::{Mutex as AsyncMutex, mpsc as async_mpsc, oneshot};
+use tokio::{
+    sync::{Mutex as AsyncMutex, mpsc as async_mpsc, oneshot},
+    time::timeout,
+};
 use units::BitRate;
 
 pub use self::stream::{RecvStream, SendStream, StreamError};
@@ -174,6 +177,13 @@ impl Link {
         self.handle.bell.command(Command::KeepAlive(every));
     }
 
+    /// Whether the link's thread works: it answers within `patience`.
+    pub async fn works(&self, patience: Duration) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.handle.bell.command(Command::Echo(reply));
+        matches!(timeout(patience, answer).await, Ok(Ok(())))
+    }
+
     /// A snapshot of the link. It lacks 0.1 s of what was done at most.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
@@ -208,6 +218,8 @@ enum Command {
     },
     /// A new keep-alive.
     KeepAlive(Duration),
+    /// Somebody wants to know whether this thread works.
+    Echo(oneshot::Sender<()>),
     Open {
         peer: PeerId,
         class: Class,

@@ -244,6 +244,10 @@ impl Driver {
                 Command::Look(key) => self.look(key, now),
                 Command::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
                 Command::KeepAlive(every) => self.endpoint.set_keep_alive(every),
+                Command::Echo(reply) => {
+                    // Who asked may be gone.
+                    let _ = reply.send(());
+                }
                 Command::Address { peer, address } => {
                     let address = address.map(|address| self.socket.native(address));
                     self.endpoint.set_address(peer, address, now);

@@ -41,7 +41,7 @@ async fn nobody_waits_for_a_driver_that_has_died() {
         let opened = a.open(PeerId(0), Class::Bulk).await;
         assert_eq!(opened.err(), Some(OpenError::Closed));
     };
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
+    let waited = timeout(PATIENCE, wait).await;
     waited.expect("nobody waits for long");
     let state = a.snapshot().peers[0].state;
     assert!(!matches!(state, PeerState::Up { .. }), "{state:?}");

@@ -16,7 +16,7 @@ use super::{Folder, longhaul};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A gateway that runs, and ends with the test.
-pub(crate) struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
