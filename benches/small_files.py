@@ -95,11 +95,13 @@ def measure_mover(world, args):
     ways = [("copy directly", transfers, few),
             ("copy --gateway", [*transfers, "--gateway", f"127.0.0.1:{CHOICE}"], count),
             ("copy --peer", [*transfers, *peer], count)]
+    ways = [way for way in ways if args.only in way[0]]
     rows = []
     measured = [(name, number, by_mover(world, args, server, name, options, number))
                 for name, options, number in ways]
     # The last, since it removes its files.
-    measured.append(("lftp directly", few, by_lftp(world, args, server, "lftp", ADDRESS_B, server.port, few)))
+    if args.only in "lftp directly":
+        measured.append(("lftp directly", few, by_lftp(world, args, server, "lftp", ADDRESS_B, server.port, few)))
     for name, number, took in measured:
         for direction, seconds in took.items():
             rows.append((name, direction, number, f"{seconds:.1f}", f"{number / seconds:.1f}"))
@@ -140,6 +142,7 @@ def measure(world, args):
 def extend(parser):
     parser.add_argument("--client", choices=["lftp", "filezilla", "mover"], default="lftp")
     parser.add_argument("--files", type=int, default=10_000, help="in fast mode; a tenth otherwise")
+    parser.add_argument("--only", default="", help="ways of the mover with this in their names")
     parser.add_argument("--parallel", type=int, default=8, help="of lftp")
 
 

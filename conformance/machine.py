@@ -1,12 +1,15 @@
-"""Site a as a machine of its own: systemd as process 1 in a bare root folder, with the gateway's unit installed.
+"""Sites as machines of their own, with systemd as process 1: one in a bare root folder with the gateway's unit, and fresh
+Debian on which packages are installed.
 """
 
 import glob
 import os
+import re
+import shutil
 import subprocess
 import time
 
-from world import ROOT, Missing
+from world import ROOT, Failure, Missing
 
 UID = 998
 UNIT = os.path.join(ROOT, "packaging", "longhaul.service")
@@ -52,33 +55,62 @@ exec env -i container=unshare SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierar
 """.replace("UID", str(UID))
 
 
-class Machine:
-    """Site a with systemd as its first process, in a control group of its own."""
+# A whole root of its own; then systemd as process 1.
+BOOT_INSTALLED = r"""
+set -e
+root=$1
+mount --make-rprivate /
+mount --bind $root $root
+cd $root
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs tmpfs dev
+mkdir dev/pts dev/shm
+for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
+ln -s /proc/self/fd dev/fd
+ln -s pts/ptmx dev/ptmx
+mount -t tmpfs tmpfs run
+mkdir -p old
+pivot_root . old
+umount -l old
+rmdir old
+exec env -i container=unshare SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierarchy=1 \
+    PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --system --show-status=0
+"""
+# What debootstrap makes, once.
+ARCHIVE = os.path.join(ROOT, "target", "debian-12.tar")
+INCLUDED = "systemd,systemd-sysv,dbus,iproute2,procps"
+# Changes all the time, or is a package manager's memory.
+UNSTEADY = re.compile("(proc|sys|dev|run|tmp|old|var/(cache|log/journal|lib/(dpkg|apt|systemd)|log/(dpkg|apt|alternatives))|"
+                      "etc/(ld.so.cache|passwd|group|shadow|gshadow|subuid|subgid|.pwd.lock|machine-id))")
 
-    def __init__(self, world):
-        self.world = world
+
+class Booted:
+    """A site with systemd as its first process, in a control group of its own."""
+
+    def __init__(self, world, site):
+        self.world, self.site, self.name = world, site, f"systemd-{site}"
         with open("/proc/mounts") as mounts:
             cgroup2 = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
         if not cgroup2:
             raise Missing("a cgroup2 to give systemd a part of")
-        self.group = os.path.join(cgroup2[0], world.name)
+        self.group = os.path.join(cgroup2[0], f"{world.name}-{site}")
+        self.root = self.world.path(f"root-{site}")
 
-    def __enter__(self):
+    def boot(self, script, *arguments):
         os.mkdir(self.group)
-        root, boot = self.world.path("root"), self.world.path("boot.sh")
-        os.mkdir(root)
-        with open(boot, "w") as script:
-            script.write(BOOT)
+        path = self.world.path(f"boot-{self.site}.sh")
+        with open(path, "w") as file:
+            file.write(script)
         self.world.start(
-            "systemd", "a", "bash", "-c", f'echo $$ > {self.group}/cgroup.procs; exec unshare --pid '
-            '--fork --kill-child --mount --uts --ipc --cgroup bash "$@"', "bash", boot, root,
-            self.world.folder, self.world.longhaul, UNIT)
+            self.name, self.site, "bash", "-c", f'echo $$ > {self.group}/cgroup.procs; exec unshare --pid '
+            '--fork --kill-child --mount --uts --ipc --cgroup bash "$@"', "bash", path, self.root, *arguments)
         self.world.wait(lambda: self.systemctl("is-system-running").strip() in ("running", "degraded"),
-                        "systemd is up", 30)
-        return self
+                        "systemd is up", 60)
 
     def __exit__(self, *error):
-        self.world.kill("systemd")
+        self.world.kill(self.name)
         for _ in range(50):
             for folder in sorted(glob.glob(f"{self.group}/**/", recursive=True), reverse=True):
                 try:
@@ -91,15 +123,15 @@ class Machine:
 
     def first(self):
         """The process id, seen from outside, of the child of `unshare`."""
-        pid = self.world.processes["systemd"].pid
+        pid = self.world.processes[self.name].pid
         with open(f"/proc/{pid}/task/{pid}/children") as children:
             return children.read().split()[0]
 
-    def run(self, *command):
+    def run(self, *command, told=None):
         enter = ["nsenter", "-t", self.first(), "-p", "-m", "-n", "-u", "-i", "-C"]
-        done = subprocess.run([*enter, "env", "-i", "PATH=/usr/bin:/usr/sbin", *command],
-                              capture_output=True, text=True, timeout=60)
-        return done.stdout + done.stderr
+        done = subprocess.run([*enter, "env", "-i", "PATH=/usr/bin:/usr/sbin", "LC_ALL=C.UTF-8", *command],
+                              input=told, capture_output=True, text=True, timeout=120)
+        return done.stderr + done.stdout
 
     def systemctl(self, *arguments):
         try:
@@ -113,7 +145,75 @@ class Machine:
     def log(self):
         return self.run("journalctl", "--no-pager", "-u", "longhaul", "-o", "cat")
 
+
+class Machine(Booted):
+    """Site a, with the gateway's unit and little else."""
+
+    def __init__(self, world):
+        super().__init__(world, "a")
+
+    def __enter__(self):
+        os.mkdir(self.root)
+        self.boot(BOOT, self.world.folder, self.world.longhaul, UNIT)
+        return self
+
     def write(self, text):
         path = f"/proc/{self.first()}/root/etc/longhaul/gateway.toml"
         with open(path, "w") as config:
             config.write(text.replace('"a.key"', '"/var/lib/longhaul/a.key"'))
+
+
+class Installed(Booted):
+    """A fresh Debian 12, on which packages are installed."""
+
+    def __enter__(self):
+        if not os.path.exists(ARCHIVE):
+            self.bootstrap()
+        os.mkdir(self.root)
+        subprocess.run(["tar", "-xf", ARCHIVE, "-C", self.root], check=True)
+        self.boot(BOOT_INSTALLED)
+        self.before = self.paths()
+        return self
+
+    def bootstrap(self):
+        folder, new = self.world.path("bootstrap"), f"{ARCHIVE}.{self.world.name}"
+        subprocess.run(["debootstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder,
+                        "http://deb.debian.org/debian"], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(["tar", "-cf", new, "--one-file-system", "-C", folder, "."], check=True)
+        os.rename(new, ARCHIVE)
+        shutil.rmtree(folder)
+
+    def file(self, path):
+        return os.path.join(self.root, path)
+
+    def read(self, path):
+        with open(self.file(path)) as file:
+            return file.read()
+
+    def install(self, packages):
+        for package in packages:
+            shutil.copy(package, self.file("tmp"))
+        names = [f"/tmp/{os.path.basename(package)}" for package in packages]
+        told = self.run("apt-get", "install", "-y", "--no-install-recommends", *names)
+        if "Setting up longhaul-lab" not in told:
+            raise Failure(f"not installed: {told}")
+
+    def purge(self):
+        told = self.run("apt-get", "purge", "-y", "longhaul", "longhaul-lab")
+        if "Purging configuration files for longhaul" not in told:
+            raise Failure(f"not purged: {told}")
+
+    def paths(self):
+        found = set()
+        for folder, folders, files in os.walk(self.root):
+            for name in folders + files:
+                path = os.path.relpath(os.path.join(folder, name), self.root)
+                if not UNSTEADY.match(path):
+                    found.add(path)
+            folders[:] = [name for name in folders
+                          if not UNSTEADY.match(os.path.relpath(os.path.join(folder, name), self.root))]
+        return found
+
+    def changes(self):
+        """What is there now and was not before anything was installed."""
+        return sorted(self.paths() - self.before)

@@ -123,6 +123,8 @@ pub(crate) enum Script {
     Uploads,
     Routes,
     Probe,
+    Soak,
+    Faults,
 }
 
 impl Script {
@@ -138,6 +140,8 @@ impl Script {
             Self::Uploads => "uploads",
             Self::Routes => "routes",
             Self::Probe => "probe",
+            Self::Soak => "soak",
+            Self::Faults => "faults",
         }
     }
 

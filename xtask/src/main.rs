@@ -57,6 +57,18 @@ enum Command {
     Siege(siege::Arguments),
     /// Runs the tests in `conformance/`: real clients and servers over an emulated WAN (root only)
     Conformance(conformance::Arguments),
+    /// 121,000 file transfers and a million FTP commands by 32 sessions: failures, memory, descriptors (root only); an hour
+    Soak {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Outages, deaths, full disks, clocks and limits in the midst of transfers: what clients saw (root only); 40 min
+    Faults {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --only TEXT`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Runs a plan of `plans/` with its peers installed; `smoke` is checked, too
     Eval(eval::Arguments),
     /// Writes man pages, and completions for bash, zsh and fish
@@ -74,6 +86,8 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(arguments),
         Command::Siege(arguments) => siege::run(arguments),
         Command::Conformance(arguments) => conformance::run(arguments),
+        Command::Soak { arguments } => bench::measure(bench::Script::Soak, arguments),
+        Command::Faults { arguments } => bench::measure(bench::Script::Faults, arguments),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Man(arguments) => man::run(arguments),
         Command::Package(arguments) => package::run(arguments),

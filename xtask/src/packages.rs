@@ -71,6 +71,10 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("systemctl", "systemd"),
     need("nsenter", "util-linux"),
     need("nats-server", "nats-server"),
+    need("faketime", "faketime"),
+    need("debootstrap", "debootstrap"),
+    need("dpkg-deb", "dpkg"),
+    need("lintian", "lintian"),
 ];
 
 /// What a fuzz target is linked with, beside a C compiler.

@@ -1,5 +1,5 @@
-//! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`], and `POST /reload` for
-//! programs on this machine.
+//! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
+//! that watch; and `POST /reload` for programs on this machine.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
@@ -7,7 +7,7 @@
 
 mod bounded;
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -17,9 +17,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use link::PeerState;
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
 };
 use tracing::warn;
 
@@ -32,14 +33,17 @@ use crate::{
     target::Host,
 };
 
+/// The running gateway, with its present settings.
+type Current = watch::Receiver<Arc<Shared>>;
+
 /// Serves until the task is dropped. Reloads are asked for by `reloads`.
 pub(crate) async fn serve(
     listener: TcpListener,
-    shared: Arc<Shared>,
+    current: Current,
     reloads: mpsc::Sender<reload::Request>,
 ) -> std::io::Result<()> {
-    let others = shared.config.admin_hosts.clone();
-    let counted = shared.clone();
+    let counted = current.borrow().clone();
+    let others = counted.config.admin_hosts.clone();
     let refused = move |client: IpAddr| {
         counted.registry.refused();
         counted.usage.is_news(client, Refusal::AdminHost)
@@ -47,7 +51,9 @@ pub(crate) async fn serve(
     let router = Router::new()
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
-        .with_state(shared)
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness))
+        .with_state(current)
         .merge(
             Router::new()
                 .route("/reload", post(reload))
@@ -102,13 +108,46 @@ async fn reload(
     Ok((code, Json(outcome)))
 }
 
-async fn status(State(shared): State<Arc<Shared>>) -> Json<Snapshot> {
-    Json(shared.snapshot())
+async fn status(State(current): State<Current>) -> Json<Snapshot> {
+    Json(current.borrow().snapshot())
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    as_metrics(shared.snapshot().to_metrics())
+/// Whether the gateway works: its tasks, or there would be no answer, and the link's thread.
+async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
+    let link = current.borrow().link.clone();
+    match link.works(HEALTH_PATIENCE).await {
+        true => (StatusCode::OK, "ok\n"),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the link's thread does not answer\n",
+        ),
+    }
 }
+
+/// Whether clients get on: the gateway works, and does not end; and a peer answers, where there are front doors.
+async fn readiness(State(current): State<Current>) -> (StatusCode, &'static str) {
+    let shared = current.borrow().clone();
+    let no = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
+    if shared.alive.upgrade().is_none() {
+        return no("shutting down\n");
+    }
+    let config = &shared.config;
+    let has_doors =
+        !(config.ftp.is_empty() && config.pass_through.is_empty() && config.forwards.is_empty());
+    let peers = shared.link.snapshot().peers;
+    let is_up = |peer: &link::PeerSnapshot| matches!(peer.state, PeerState::Up { .. });
+    match has_doors && !peers.iter().any(is_up) {
+        true => no("no peer answers\n"),
+        false => health(State(current)).await,
+    }
+}
+
+async fn metrics(State(current): State<Current>) -> impl IntoResponse {
+    as_metrics(current.borrow().snapshot().to_metrics())
+}
+
+/// A thread that works answers within milliseconds.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// An answer in the text format of Prometheus.
 pub fn as_metrics(text: String) -> impl IntoResponse {

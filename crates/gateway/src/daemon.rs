@@ -156,9 +156,10 @@ pub async fn run(
     let for_far = asks.clone();
     let mut reloader = Reloader::new(current, doors, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
+    let for_admin = currently.clone();
     if let Some(listener) = admin {
         side_tasks.spawn(async move {
-            if let Err(error) = admin::serve(listener, shared, asks).await {
+            if let Err(error) = admin::serve(listener, for_admin, asks).await {
                 warn!(%error, "no status any more");
             }
         });

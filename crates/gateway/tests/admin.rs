@@ -99,3 +99,23 @@ mod real_time {
         assert_eq!(first, "HTTP/1.1 200 OK", "there is a place again");
     }
 }
+
+#[test]
+fn programs_that_watch_learn_whether_it_works_and_whether_clients_get_on() {
+    let mut world = World::start();
+    let code = |gateway: &common::Gateway, path: &str| gateway.ask("GET", path, "").0;
+    world
+        .near
+        .wait_for("a link", |it| it.peers[0].state == "up");
+    for gateway in [&world.near, &world.far] {
+        assert_eq!(code(gateway, "/healthz"), 200);
+        assert_eq!(code(gateway, "/readyz"), 200);
+    }
+    world.far.shut_down();
+    world
+        .near
+        .wait_for("silence", |it| it.peers[0].state != "up");
+    assert_eq!(code(&world.near, "/healthz"), 200);
+    let (code, why) = world.near.ask("GET", "/readyz", "");
+    assert_eq!((code, why.as_str()), (503, "no peer answers\n"));
+}
