@@ -38,6 +38,7 @@ mod setup;
 mod status;
 mod sync;
 mod text_place;
+mod top;
 #[cfg(feature = "laboratory")]
 mod wan;
 mod way;
@@ -79,6 +80,7 @@ enum Command {
     Doctor(doctor::Args),
     Gateway(gateway::Args),
     Status(status::Args),
+    Top(top::Args),
     Reload(reload::Args),
     Keygen(keygen::Args),
     Pubkey(pubkey::Args),
@@ -116,6 +118,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
+        Command::Top(args) => top::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),

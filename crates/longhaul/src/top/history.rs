@@ -1,0 +1,34 @@
+//! The rates of peers over the last minutes.
+
+use std::collections::{HashMap, VecDeque};
+
+use gateway::status::Snapshot;
+
+/// The rate of each peer, both directions together, a sample for each look, the newest last.
+#[derive(Debug, Default)]
+pub(super) struct History(HashMap<String, VecDeque<u64>>);
+
+impl History {
+    pub(super) fn add(&mut self, snapshot: &Snapshot) {
+        self.0
+            .retain(|name, _| snapshot.peers.iter().any(|it| it.name == *name));
+        for peer in &snapshot.peers {
+            let rates = self.0.entry(peer.name.clone()).or_default();
+            rates.push_back(peer.send_bits_per_s + peer.receive_bits_per_s);
+            if rates.len() > SAMPLES_MAX {
+                rates.pop_front();
+            }
+        }
+    }
+
+    /// The last samples of a peer, at most so many.
+    pub(super) fn last(&self, peer: &str, count: usize) -> Vec<u64> {
+        let rates = self.0.get(peer);
+        let rates = rates.into_iter().flatten().copied();
+        let all: Vec<u64> = rates.collect();
+        all[all.len().saturating_sub(count)..].to_vec()
+    }
+}
+
+/// Five minutes, wider than terminals are.
+const SAMPLES_MAX: usize = 300;

@@ -1,0 +1,102 @@
+//! `longhaul top`: what a running gateway is doing, once a second.
+
+mod history;
+mod screen;
+
+use std::{
+    io::{self, IsTerminal as _},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use gateway::status::Snapshot;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use self::{history::History, screen::View};
+use crate::{admin, exit, places};
+
+/// Show what a running gateway is doing, once a second
+///
+/// Peers with their rate over the last minutes, transfers with what limits them, and the last transfers that have
+/// ended. Keys: up and down scroll, q ends.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul top
+  longhaul top --admin 127.0.0.1:9811
+
+Exit codes: 0 done; 1 no gateway answers; 2 wrong use.")]
+pub(crate) struct Args {
+    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    exit::ensure(
+        io::stdin().is_terminal() && io::stdout().is_terminal(),
+        "top needs a terminal; \"longhaul status\" prints the same once",
+    )?;
+    let at = places::admin(args.admin);
+    // Before the screen is cleared.
+    let first = ask(at)?;
+    let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
+    let shown = show(&mut terminal, at, first);
+    ratatui::restore();
+    shown
+}
+
+#[allow(clippy::disallowed_methods, reason = "shows a gateway as time passes")]
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    at: SocketAddr,
+    first: Snapshot,
+) -> anyhow::Result<()> {
+    let mut history = History::default();
+    history.add(&first);
+    let mut view = View {
+        snapshot: first,
+        trouble: None,
+        scroll: 0,
+    };
+    let mut asked = Instant::now();
+    loop {
+        terminal.draw(|frame| screen::draw(frame, &view, &history))?;
+        let left = PERIOD.saturating_sub(asked.elapsed());
+        if event::poll(left)? {
+            match event::read()? {
+                Event::Key(key) if is_end(key) => return Ok(()),
+                Event::Key(key) => view.scroll(key.code),
+                _ => {}
+            }
+        }
+        if asked.elapsed() >= PERIOD {
+            asked = Instant::now();
+            match ask(at) {
+                Ok(snapshot) => {
+                    history.add(&snapshot);
+                    view.snapshot = snapshot;
+                    view.trouble = None;
+                }
+                // It may be started anew: the last that was known stays.
+                Err(error) => view.trouble = Some(format!("{error:#}")),
+            }
+        }
+    }
+}
+
+fn ask(at: SocketAddr) -> anyhow::Result<Snapshot> {
+    let answer = admin::ask(at, "GET", "/status.json")?;
+    serde_json::from_str(&answer.body)
+        .with_context(|| format!("what answers at {at} is no gateway of this version"))
+}
+
+fn is_end(key: KeyEvent) -> bool {
+    let is_interrupt =
+        key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    let is_quit = matches!(key.code, KeyCode::Char('q') | KeyCode::Esc);
+    key.kind == KeyEventKind::Press && (is_interrupt || is_quit)
+}
+
+const PERIOD: Duration = Duration::from_secs(1);
