@@ -2,10 +2,12 @@
 //! status` all read, and the counters behind it.
 
 mod finished;
+mod histogram;
 mod registry;
 mod render;
 
 pub(crate) use finished::Conclusion;
+pub use histogram::Histogram;
 pub(crate) use registry::{Meter, Registry, Transfer};
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +48,12 @@ pub struct Snapshot {
     /// FTP transfers of this gateway's clients since the start that have failed.
     #[serde(default)]
     pub ftp_failed: FtpTotals,
+    /// Seconds that succeeded FTP transfers took, in steps of about three.
+    #[serde(default)]
+    pub ftp_durations_s: Histogram,
+    /// Mean rates of succeeded FTP transfers in which bytes moved, in bits per second.
+    #[serde(default)]
+    pub ftp_rates_bits_per_s: Histogram,
     /// Lines that the transfer log lacks, because they could not be written.
     #[serde(default)]
     pub transfer_log_dropped_total: u64,

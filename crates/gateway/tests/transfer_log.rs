@@ -439,6 +439,18 @@ fn client_log_and_metrics_count_the_same_transfers_and_bytes() {
         failed: totals("failed"),
     };
     assert_eq!(measured, count, "/metrics");
+    for line in [
+        format!(
+            "longhaul_ftp_transfer_duration_seconds_count {}",
+            count.succeeded.transfers
+        ),
+        format!(
+            "longhaul_ftp_transfer_duration_seconds_bucket{{le=\"+Inf\"}} {}",
+            count.succeeded.transfers
+        ),
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+    }
     assert_eq!(
         world.near.snapshot().finished.len(),
         100,

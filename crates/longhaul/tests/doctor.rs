@@ -91,6 +91,7 @@ fn of_a_pair_that_works_nothing_is_wrong() {
             text.contains("it answers") && !text.contains("WRONG"),
             "{text}"
         );
+        assert!(text.contains("ok     gateway: it runs"), "{text}");
     }
     let (_, text) = doctor(&pair.near);
     assert!(text.contains(&format!("{} greets", pair.target)), "{text}");

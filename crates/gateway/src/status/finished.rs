@@ -9,7 +9,10 @@ use std::{
 
 use tracing::info;
 
-use super::FtpTotals;
+use super::{
+    FtpTotals,
+    histogram::{BITS_PER_S, Histogram, SECONDS},
+};
 use crate::transfer_log::{TransferDirection, TransferRecord, TransferType};
 
 /// What a session knows of a transfer that it is done with.
@@ -48,6 +51,9 @@ pub(super) struct Measured {
 pub(super) struct Finished {
     pub(super) succeeded: FtpTotals,
     pub(super) failed: FtpTotals,
+    /// Of those that have succeeded.
+    pub(super) durations_s: Histogram,
+    pub(super) rates_bits_per_s: Histogram,
     /// The newest last.
     newest: VecDeque<Arc<TransferRecord>>,
 }
@@ -61,6 +67,13 @@ impl Finished {
         totals.transfers += 1;
         totals.upload_bytes += measured.upload_bytes;
         totals.download_bytes += measured.download_bytes;
+        if record.succeeded {
+            self.durations_s.add(&SECONDS, record.duration_s);
+            if record.bytes > 0 {
+                let rate = record.rate_bit_per_s as f64;
+                self.rates_bits_per_s.add(&BITS_PER_S, rate);
+            }
+        }
         if self.newest.len() >= KEPT {
             self.newest.pop_front();
         }

@@ -401,9 +401,14 @@ impl Registry {
     }
 
     pub(crate) fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> Snapshot {
-        let (ftp_succeeded, ftp_failed, finished) = {
+        // All of one moment, and the lock is not held while the link's state is told.
+        let (totals, histograms, finished) = {
             let finished = lock(&self.finished);
-            (finished.succeeded, finished.failed, finished.newest())
+            (
+                (finished.succeeded, finished.failed),
+                (finished.durations_s, finished.rates_bits_per_s),
+                finished.newest(),
+            )
         };
         Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -430,8 +435,10 @@ impl Registry {
             refused_total: self.refused_total.load(Relaxed),
             transfers_completed_total: self.completed_total.load(Relaxed),
             transfers_failed_total: self.failed_total.load(Relaxed),
-            ftp_succeeded,
-            ftp_failed,
+            ftp_succeeded: totals.0,
+            ftp_failed: totals.1,
+            ftp_durations_s: histograms.0,
+            ftp_rates_bits_per_s: histograms.1,
             transfer_log_dropped_total: self.log.dropped_total(),
             transfers: self.open_transfers(),
             finished,

@@ -4,7 +4,10 @@ use std::fmt::{self, Write as _};
 
 use units::{BitRate, ByteCount};
 
-use super::{FtpTotals, PeerStatus, Snapshot};
+use super::{
+    FtpTotals, Histogram, PeerStatus, Snapshot,
+    histogram::{BITS_PER_S, SECONDS, Scale},
+};
 use crate::{time, transfer_log::TransferRecord};
 
 impl Snapshot {
@@ -68,6 +71,18 @@ impl Snapshot {
                 out.sample(name, "outcome", outcome, bytes(totals) as f64);
             }
         }
+        out.histogram(
+            "longhaul_ftp_transfer_duration_seconds",
+            "Time that succeeded FTP transfers took",
+            &self.ftp_durations_s,
+            &SECONDS,
+        );
+        out.histogram(
+            "longhaul_ftp_transfer_rate_bits_per_second",
+            "Mean rate of succeeded FTP transfers in which bytes moved",
+            &self.ftp_rates_bits_per_s,
+            &BITS_PER_S,
+        );
         out.counter(
             "longhaul_transfer_log_dropped_total",
             "Lines that the transfer log lacks",
@@ -223,6 +238,21 @@ impl Metrics {
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "counter");
         let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, values: &Histogram, scale: &Scale) {
+        self.head(name, help, "histogram");
+        let bucket = format!("{name}_bucket");
+        let mut all = 0;
+        for (bound, count) in values.cumulated(scale) {
+            let bound = match bound.is_finite() {
+                true => bound.to_string(),
+                false => "+Inf".to_owned(),
+            };
+            self.sample(&bucket, "le", &bound, count as f64);
+            all = count;
+        }
+        let _ = writeln!(self.0, "{name}_sum {}\n{name}_count {all}", values.sum);
     }
 
     fn sample(&mut self, name: &str, label: &str, label_value: &str, value: f64) {

@@ -29,7 +29,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapsh
         );
         return None;
     };
-    let own = env!("LONGHAUL_VERSION");
+    let own = env!("CARGO_PKG_VERSION");
     if snapshot.version == own {
         findings.good("gateway", format!("it runs, version {own}"));
     } else {
