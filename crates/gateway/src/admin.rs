@@ -135,7 +135,8 @@ async fn readiness(State(current): State<Current>) -> (StatusCode, &'static str)
     let has_doors =
         !(config.ftp.is_empty() && config.pass_through.is_empty() && config.forwards.is_empty());
     let peers = shared.link.snapshot().peers;
-    let is_up = |peer: &link::PeerSnapshot| matches!(peer.state, PeerState::Up { .. });
+    let is_up =
+        |peer: &link::PeerSnapshot| !peer.is_guest && matches!(peer.state, PeerState::Up { .. });
     match has_doors && !peers.iter().any(is_up) {
         true => no("no peer answers\n"),
         false => health(State(current)).await,
@@ -243,8 +244,13 @@ fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
 
 impl Shared {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        self.registry
-            .snapshot(&self.link.snapshot(), self.link.local_addr().to_string())
+        let link = self.link.snapshot();
+        Snapshot {
+            public_key: self.config.link.identity.public_key().to_string(),
+            ..self
+                .registry
+                .snapshot(&link, self.link.local_addr().to_string())
+        }
     }
 }
 

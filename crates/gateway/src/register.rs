@@ -2,15 +2,19 @@
 //!
 //! The configuration belongs to the operator, and a gateway cannot write it. The register belongs to the gateway. It gives a
 //! peer nothing but its place: what peers may reach is in the configuration.
+#![allow(clippy::disallowed_methods, reason = "waits for its lock")]
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use link::PublicKey;
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 /// What the file says.
@@ -169,8 +173,9 @@ impl Register {
         Ok(done)
     }
 
-    /// Takes a gateway among the peers that knocks with the key `invited`. Returns its name, and whether it is a new peer:
-    /// one that has not heard that it is one may ask again.
+    /// Takes a gateway among the peers that knocks with the key `invited`. Returns its name, and whether it is a new peer: one
+    /// that has not heard that it is one may ask again. `of_file` are the names of the configuration's peers, and the one
+    /// among them, if any, that has the gateway's key already.
     ///
     /// # Errors
     /// [`Refusal`] if the invite is of no use.
@@ -178,32 +183,29 @@ impl Register {
         &mut self,
         invited: PublicKey,
         (public_key, name): (PublicKey, &str),
-        is_taken: impl Fn(&str) -> bool,
+        (of_file, known): (&[String], Option<&str>),
         now_unix_s: u64,
     ) -> Result<(String, bool), Refusal> {
         let mut invites = self.invites.iter_mut();
         let invite = invites.find(|it| it.public_key == invited);
         let invite = invite.ok_or(Refusal::Withdrawn)?;
-        let known = self.peers.iter().find(|it| it.public_key == public_key);
-        match (invite.used_by, known) {
-            (Some(user), Some(peer)) if user == public_key => {
-                return Ok((peer.name.clone(), false));
-            }
-            (Some(_), _) => return Err(Refusal::Used),
-            (None, _) if invite.withdrawn => return Err(Refusal::Withdrawn),
-            (None, _) if now_unix_s >= invite.expires_unix_s => return Err(Refusal::Expired),
-            (None, known) => {
-                invite.used_by = Some(public_key);
-                if let Some(peer) = known {
-                    return Ok((peer.name.clone(), false));
-                }
-            }
+        match invite.used_by {
+            Some(user) if user == public_key => {}
+            Some(_) => return Err(Refusal::Used),
+            None if invite.withdrawn => return Err(Refusal::Withdrawn),
+            None if now_unix_s >= invite.expires_unix_s => return Err(Refusal::Expired),
+            None => invite.used_by = Some(public_key),
+        }
+        let of_register = self.peers.iter().find(|it| it.public_key == public_key);
+        if let Some(name) = known.or(of_register.map(|it| it.name.as_str())) {
+            return Ok((name.to_owned(), false));
         }
         let wanted = invite.name.as_deref().unwrap_or(name);
-        let is_taken = |name: &str| is_taken(name) || self.peers.iter().any(|it| it.name == name);
-        let names = std::iter::once(wanted.to_owned())
-            .chain((2..).map(|number| format!("{wanted}-{number}")));
-        let name = names.into_iter().find(|it| !is_taken(it));
+        let is_taken =
+            |name: &String| of_file.contains(name) || self.peers.iter().any(|it| it.name == *name);
+        let numbered = (2..).map(|number| format!("{wanted}-{number}"));
+        let mut names = std::iter::once(wanted.to_owned()).chain(numbered);
+        let name = names.find(|it| !is_taken(it));
         let name = name.expect("there are more numbers than peers");
         self.peers.push(Enrolled {
             name: name.clone(),
@@ -252,10 +254,10 @@ impl Register {
         file.write_all(HEAD.as_bytes())?;
         file.write_all(body.as_bytes())?;
         file.sync_all()?;
-        // An operator's command writes it, too, and the gateway must be able to read it.
-        let (owner, own) = (fs::metadata(folder)?, file.metadata()?);
-        if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
-            chown(&new, Some(owner.uid()), Some(owner.gid()))?;
+        // An operator's command writes it, too, and the gateway must be able to read it: it belongs to the owner of the key.
+        if let (true, Ok(key)) = (geteuid().is_root(), fs::metadata(path.with_extension(""))) {
+            // By its descriptor: the path is in a folder where another user may have put something else by now.
+            fchown(&file, Some(key.uid()), Some(key.gid()))?;
         }
         fs::rename(&new, path)?;
         File::open(folder)?.sync_all()
@@ -279,11 +281,22 @@ impl OpenInvite {
 }
 
 /// Keeps others from changing files of the folder that they, too, change by this function.
-fn lock(folder: &Path) -> io::Result<File> {
-    let folder = File::open(folder)?;
-    folder.lock()?;
-    Ok(folder)
+fn lock(path: &Path) -> io::Result<File> {
+    let folder = File::open(path)?;
+    for _ in 0..LOCK_TRIES {
+        match folder.try_lock() {
+            Ok(()) => return Ok(folder),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    let message = format!("another program holds a lock of {}", path.display());
+    Err(io::Error::new(io::ErrorKind::TimedOut, message))
 }
+
+/// A change takes milliseconds.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 fn io_error(path: &Path, source: io::Error) -> RegisterError {
     RegisterError::Io {
@@ -334,7 +347,7 @@ mod optional_text {
 }
 
 /// Invites that are open at a time.
-pub const INVITES_MAX: usize = 16;
+pub const INVITES_MAX: usize = 8;
 
 /// How long an invite that has ended is known, so that who comes with it is told why it is of no use.
 const REMEMBERED_S: u64 = 24 * 3600;
@@ -377,7 +390,7 @@ mod tests {
     #[test]
     fn an_invite_is_good_once_and_in_time() {
         let mut register = register(None);
-        let nobody = |_: &str| false;
+        let nobody: (&[String], _) = (&[], None);
         let late = register
             .clone()
             .enrol(key(1), (key(2), "a"), nobody, NOW + 60);
@@ -394,6 +407,13 @@ mod tests {
         assert_eq!(register.peers.len(), 1);
         register.withdraw(key(2));
         assert_eq!(register, self::register(None));
+        // One that is a peer already uses the invite up all the same.
+        let known = register.enrol(key(1), (key(2), "a"), (&[], Some("oslo")), NOW);
+        assert_eq!(known, Ok(("oslo".to_owned(), false)));
+        assert_eq!(
+            register.enrol(key(1), (key(3), "b"), nobody, NOW),
+            Err(Refusal::Used)
+        );
     }
 
     #[test]
@@ -408,7 +428,7 @@ mod tests {
         }
         assert_eq!(register.invite(invite(None), NOW), Err(TooManyInvites));
         register.invites[0].withdrawn = true;
-        let withdrawn = register.enrol(key(0), (key(99), "a"), |_| false, NOW);
+        let withdrawn = register.enrol(key(0), (key(99), "a"), (&[], None), NOW);
         assert_eq!(withdrawn, Err(Refusal::Withdrawn));
         for _ in 0..3 * INVITES_MAX {
             assert_eq!(register.invite(invite(None), NOW), Ok(()));
@@ -427,7 +447,7 @@ mod tests {
                 endpoint: None,
                 since_unix_s: NOW,
             });
-            let enrolled = register.enrol(key(1), (key(2), "a"), |name| name == "a", NOW);
+            let enrolled = register.enrol(key(1), (key(2), "a"), (&["a".to_owned()], None), NOW);
             assert_eq!(enrolled, Ok((given.to_owned(), true)));
         }
     }

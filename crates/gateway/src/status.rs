@@ -18,6 +18,9 @@ use crate::transfer_log::TransferRecord;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
     pub version: String,
+    /// The gateway's own, as `longhaul pubkey` prints it.
+    #[serde(default)]
+    pub public_key: String,
     /// Unix time of the start, in seconds.
     pub started_unix_s: u64,
     /// Address of the link's socket.

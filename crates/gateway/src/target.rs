@@ -163,6 +163,15 @@ impl FromStr for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Reads a host with its port, which the text of an endpoint may leave out elsewhere.
+    pub fn with_port(text: &str) -> Option<Self> {
+        let (_, port) = text.rsplit_once(':')?;
+        port.parse::<u16>().ok()?;
+        text.parse().ok()
+    }
+}
+
 impl Network {
     /// The network of one address.
     fn single(ip: IpAddr) -> Self {

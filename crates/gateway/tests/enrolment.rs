@@ -219,3 +219,75 @@ fn invites_take_no_memory_from_peers() {
     assert_eq!(far.reload_and_tell(str::to_owned).error, None);
     let _ = std::fs::remove_dir_all(&folder);
 }
+
+#[test]
+fn several_gateways_become_peers_at_the_same_time() {
+    let world = World::start("");
+    let invites: Vec<_> = (0..6).map(|_| world.invite()).collect();
+    let enrolled: Vec<_> = std::thread::scope(|scope| {
+        let threads = invites.iter().map(|invite| {
+            scope.spawn(|| {
+                let runtime = Runtime::new().expect("a runtime");
+                runtime.block_on(enrol(invite, key(), "oslo"))
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .map(|it| it.join().expect("no panic"))
+            .collect()
+    });
+    let mut names: Vec<_> = enrolled.into_iter().map(|it| it.expect("taken")).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["oslo", "oslo-2", "oslo-3", "oslo-4", "oslo-5", "oslo-6"]
+    );
+}
+
+#[test]
+fn one_invite_makes_one_of_several_gateways_a_peer() {
+    let world = World::start("");
+    let invite = world.invite();
+    let taken: usize = std::thread::scope(|scope| {
+        let threads = (0..3).map(|_| {
+            scope.spawn(|| {
+                let runtime = Runtime::new().expect("a runtime");
+                runtime.block_on(enrol(&invite, key(), "oslo")).is_ok()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let taken = threads.into_iter().map(|it| it.join().expect("no panic"));
+        taken.filter(|it| *it).count()
+    });
+    // Those with the same invite are one to the link, so that none may get through; never two.
+    assert!(taken <= 1, "{taken}");
+    let register =
+        Register::read(&Register::path(&world.folder.join("b.key"))).expect("it is there");
+    assert!(register.peers.len() <= 1, "{register:?}");
+}
+
+#[test]
+fn invites_are_nobody_s_peers_in_what_operators_see() {
+    let world = World::start("[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.9:1\"\n");
+    let invite = world.invite();
+    let link = world.runtime.block_on(async {
+        let link = link(&invite, invite.identity());
+        link.open(PeerId(0), Class::Bulk).await.expect("a stream");
+        link
+    });
+    let names: Vec<_> = world
+        .far
+        .snapshot()
+        .peers
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
+    assert_eq!(names, ["site-a"]);
+    assert_eq!(
+        world.far.ask("GET", "/readyz", "").0,
+        503,
+        "no peer answers"
+    );
+    drop(link);
+}

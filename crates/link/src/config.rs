@@ -37,8 +37,8 @@ pub struct PeerConfig {
     pub endpoint: Option<String>,
     /// Cap on what we send it, and on what it sends us.
     pub rate_max: Option<BitRate>,
-    /// It comes for a moment: the shares of the others in [`LinkConfig::memory_max`] do not become smaller by it, and its
-    /// own is beside theirs.
+    /// It comes for a moment, to say one thing: the shares of the others in [`LinkConfig::memory_max`] do not become smaller by
+    /// it, and beside them it has 4 MiB.
     pub is_guest: bool,
 }
 

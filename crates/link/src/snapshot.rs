@@ -38,6 +38,8 @@ pub struct PeerSnapshot {
     pub name: String,
     /// It has been removed from the configuration, and only keeps its place among the others.
     pub is_removed: bool,
+    /// It comes for a moment, to say one thing.
+    pub is_guest: bool,
     /// Whether it can be reached.
     pub state: PeerState,
     /// Where its packets come from, or where we look for it.

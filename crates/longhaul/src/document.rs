@@ -72,41 +72,88 @@ impl Document {
     }
 
     /// Adds a table to those of a kind, unless one has the same value for the first key.
-    pub(crate) fn add_table(&mut self, kind: &str, pairs: &[(&str, Value)]) {
-        let tables = self.now.entry(kind);
-        let tables = tables.or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-        let (Some(tables), Some((first, text))) = (tables.as_array_of_tables_mut(), pairs.first())
-        else {
-            return;
+    ///
+    /// # Errors
+    /// If that one has another value for another key: the person who asks for this one has to choose.
+    pub(crate) fn add_table(&mut self, kind: &str, pairs: &[(&str, Value)]) -> anyhow::Result<()> {
+        let Some((first, text)) = pairs.first() else {
+            return Ok(());
         };
-        let is_there = |it: &Table| it.get(first).and_then(Item::as_str) == text.as_str();
-        if tables.iter().any(is_there) {
-            return;
+        let tables = self.tables(kind)?;
+        let is_there = |it: &&Table| it.get(first).and_then(Item::as_str) == text.as_str();
+        if let Some(there) = tables.iter().find(is_there) {
+            for (key, wanted) in pairs {
+                let other = there.get(key).and_then(Item::as_value);
+                let is_same = other.is_none_or(|it| text_of(it) == text_of(wanted));
+                exit::ensure(
+                    is_same,
+                    &format!(
+                        "there is a [[{kind}]] with {first} = {} and another {key}: change it in the file, or choose another {first}",
+                        text_of(text)
+                    ),
+                )?;
+            }
+            return Ok(());
         }
         let mut table = Table::new();
         for (key, value) in pairs {
             table.insert(key, Item::Value(value.clone()));
         }
         tables.push(table);
+        Ok(())
     }
 
     /// Takes the table away whose key has a value, and says whether there was one.
-    pub(crate) fn remove_table(&mut self, kind: &str, key: &str, text: &str) -> bool {
-        let tables = self.now.get_mut(kind);
-        let Some(tables) = tables.and_then(Item::as_array_of_tables_mut) else {
-            return false;
-        };
+    ///
+    /// # Errors
+    /// If the kind is something else than tables.
+    pub(crate) fn remove_table(
+        &mut self,
+        kind: &str,
+        key: &str,
+        text: &str,
+    ) -> anyhow::Result<bool> {
+        let tables = self.tables(kind)?;
         let count = tables.len();
         tables.retain(|it| it.get(key).and_then(Item::as_str) != Some(text));
-        tables.len() < count
+        let is_removed = tables.len() < count;
+        if tables.is_empty() {
+            self.now.remove(kind);
+        }
+        Ok(is_removed)
     }
 
-    /// The values of a key in all tables of a kind.
-    pub(crate) fn values(&self, kind: &str, key: &str) -> Vec<String> {
-        let tables = self.now.get(kind).and_then(Item::as_array_of_tables);
-        let tables = tables.into_iter().flat_map(ArrayOfTables::iter);
-        let values = tables.filter_map(|it| it.get(key)?.as_str().map(str::to_owned));
-        values.collect()
+    /// The texts that a key has in all tables of a kind, alone or in a list.
+    pub(crate) fn values(&mut self, kind: &str, key: &str) -> anyhow::Result<Vec<String>> {
+        let tables = self.tables(kind)?;
+        let items = tables.iter().filter_map(|it| it.get(key)?.as_value());
+        let texts = items.flat_map(|it| match it {
+            Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
+            one => Vec::from_iter(one.as_str()),
+        });
+        let texts = texts.map(str::to_owned).collect();
+        if tables.is_empty() {
+            self.now.remove(kind);
+        }
+        Ok(texts)
+    }
+
+    /// The tables of a kind, those of a list of inline tables included.
+    fn tables(&mut self, kind: &str) -> anyhow::Result<&mut ArrayOfTables> {
+        let item = self.now.entry(kind);
+        let item = item.or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+        if let Some(list) = item.as_array() {
+            let tables = list
+                .iter()
+                .map(|it| Some(it.as_inline_table()?.clone().into_table()));
+            if let Some(tables) = tables.collect::<Option<Vec<_>>>() {
+                *item = Item::ArrayOfTables(ArrayOfTables::from_iter(tables));
+            }
+        }
+        let tables = item.as_array_of_tables_mut();
+        tables.ok_or_else(|| {
+            exit::misuse(format!("{kind} of the configuration is no list of tables"))
+        })
     }
 
     /// As it will be.
@@ -149,6 +196,11 @@ impl Document {
     }
 }
 
+/// A value without what stands around it.
+fn text_of(value: &Value) -> String {
+    value.clone().decorated("", "").to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,10 +236,8 @@ public_key = \"K\"
         );
         document.set_default("link", "listen", "0.0.0.0:4810");
         document.add("far", "allow", &["10.0.0.1:21".to_owned()]);
-        document.add_table(
-            "peer",
-            &[("name", "far".into()), ("public_key", "K".into())],
-        );
+        let far = [("name", "far".into()), ("public_key", "K".into())];
+        document.add_table("peer", &far).expect("tables");
         let expected = "# Title\n[identity]\nkey_file = \"/s/a.key\"\n\n[link]\nlisten = \"0.0.0.0:4810\"\n\n\
                         [far]\nallow = [\"10.0.0.1:21\"]\n\n[[peer]]\nname = \"far\"\npublic_key = \"K\"\n";
         assert_eq!(document.text(), expected);
@@ -199,10 +249,11 @@ public_key = \"K\"
         let mut document = open(WRITTEN);
         assert_eq!(document.key_file(Path::new("x")), Path::new("old.key"));
         document.add("far", "allow", &["10.0.0.1:21".to_owned()]);
-        document.add_table(
-            "peer",
-            &[("name", "oslo".into()), ("public_key", "other".into())],
-        );
+        let other = [("name", "oslo".into()), ("public_key", "other".into())];
+        let told = document.add_table("peer", &other).expect_err("another key");
+        assert!(told.to_string().contains("another public_key"), "{told}");
+        let same = [("name", "oslo".into()), ("public_key", "K".into())];
+        document.add_table("peer", &same).expect("the same");
         assert_eq!(document.text(), WRITTEN);
         assert_eq!(document.changes(), "");
         document.add("far", "allow", &["10.0.0.2:21".to_owned()]);
@@ -218,10 +269,22 @@ public_key = \"K\"
     #[test]
     fn a_table_goes_by_the_value_of_a_key() {
         let mut document = open(WRITTEN);
-        assert_eq!(document.values("peer", "name"), ["oslo"]);
-        assert!(!document.remove_table("peer", "name", "bern"));
-        assert!(document.remove_table("peer", "name", "oslo"));
+        let is_removed = |document: &mut Document, name| {
+            document.remove_table("peer", "name", name).expect("tables")
+        };
+        assert_eq!(document.values("peer", "name").expect("tables"), ["oslo"]);
+        assert!(!is_removed(&mut document, "bern"));
+        assert!(is_removed(&mut document, "oslo"));
         assert!(!document.text().contains("oslo") && document.text().contains("# Ours"));
+        // Written as a list of inline tables.
+        let mut document = open("peer = [{ name = \"a\", public_key = [\"K\", \"L\"] }]\n");
+        assert_eq!(
+            document.values("peer", "public_key").expect("tables"),
+            ["K", "L"]
+        );
+        assert!(is_removed(&mut document, "a"));
+        assert!(!document.text().contains("peer"), "{}", document.text());
+        assert!(open("peer = 1\n").values("peer", "name").is_err());
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! Where a gateway's files are unless a flag says otherwise, and whom they belong to.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, Write as _},
     net::SocketAddr,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown},
+    os::unix::fs::{
+        DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+    },
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
-use nix::unistd::{User, geteuid};
+use nix::{
+    libc::O_NOFOLLOW,
+    unistd::{User, geteuid},
+};
 
 use crate::{admin, exit};
 
@@ -55,17 +60,29 @@ fn admin_of(text: &str) -> Option<SocketAddr> {
 /// # Errors
 /// That of the file system.
 pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let mode = if private { 0o700 } else { 0o755 };
-    let mut builder = DirBuilder::new();
-    let made = builder.recursive(true).mode(mode).create(path);
-    let made = made.and_then(|()| if private { give(path) } else { Ok(()) });
-    made.with_context(|| format!("the folder {} cannot be made", path.display()))
+    let make = || -> io::Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = path.parent() {
+            // Others must get to what is theirs in there.
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(above)?;
+        }
+        DirBuilder::new().mode(0o700).create(path)?;
+        if private {
+            return give(path);
+        }
+        // Whatever the umask is: the service reads what is in there.
+        fs::set_permissions(path, Permissions::from_mode(0o755))
+    };
+    make().with_context(|| format!("the folder {} cannot be made", path.display()))
 }
 
-/// Gives a file or folder to the user that the service runs as, where there is one and we may.
+/// Gives a file or folder of root's to the user that the service runs as, where there is one and we may. What is there by another
+/// name, or belongs to somebody else, stays as it is: the service's user may have put it there.
 ///
 /// # Errors
 /// That of the file system.
@@ -73,30 +90,43 @@ pub(crate) fn give(path: &Path) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
-    match User::from_name(USER).map_err(io::Error::from)? {
-        Some(user) => chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
-        None => Ok(()),
+    let Some(user) = User::from_name(USER).map_err(io::Error::from)? else {
+        return Ok(());
+    };
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(O_NOFOLLOW).open(path)?;
+    let found = file.metadata()?;
+    let is_alone = found.is_dir() || found.is_file() && found.nlink() == 1;
+    match is_alone && found.uid() == 0 {
+        true => fchown(&file, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
+        false => Ok(()),
     }
 }
 
-/// Writes a configuration whole or not at all, with the permissions of the one that it replaces.
+/// Writes a configuration whole or not at all, with the owner and the permissions of the one that it replaces. A new one can be
+/// read by everybody: its secrets are in files of their own.
 ///
 /// # Errors
 /// That of the file system.
 pub(crate) fn write_config(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = || -> io::Result<()> {
-        let mode = match fs::metadata(path) {
-            Ok(before) => before.permissions().mode() & 0o777,
-            Err(_) => 0o644,
-        };
-        let new = path.with_added_extension("new");
+        // A link stays one.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let before = fs::metadata(&target).ok();
+        let new = target.with_added_extension("new");
         // Left by one who was killed here.
         let _ = fs::remove_file(&new);
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+        let mode = before
+            .as_ref()
+            .map_or(0o644, |it| it.permissions().mode() & 0o777);
+        file.set_permissions(Permissions::from_mode(mode))?;
+        if let (true, Some(before)) = (geteuid().is_root(), &before) {
+            fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, path)
+        fs::rename(&new, &target)
     };
     written().with_context(|| format!("{} cannot be written", path.display()))
 }
@@ -120,7 +150,7 @@ mod tests {
         let path = folder.path().join("gateway.toml");
         for (before, mode) in [(None, 0o644), (Some(0o600), 0o600)] {
             if let Some(before) = before {
-                let permissions = fs::Permissions::from_mode(before);
+                let permissions = Permissions::from_mode(before);
                 fs::set_permissions(&path, permissions).expect("it is ours");
             }
             write_config(&path, "text").expect("room");

@@ -1,14 +1,15 @@
 //! The service of systemd, where there is one; a gateway that runs otherwise is asked at its admin address.
 
 use std::{
+    io,
     path::Path,
     process::{Command, Stdio},
 };
 
 use anyhow::Context as _;
-use gateway::{config::Config, reload::Outcome};
+use gateway::{config::Config, reload::Outcome, status::Snapshot};
 
-use crate::admin;
+use crate::{admin, places};
 
 /// What has become of a gateway whose files were changed.
 pub(crate) enum State {
@@ -26,17 +27,21 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     if take_on(config)? {
         return Ok(State::Running);
     }
-    if !has_unit() {
+    // The unit reads the configuration at its usual place alone.
+    if file != Path::new(places::CONFIG) || !has_unit() {
         return Ok(State::Stopped(format!(
             "longhaul gateway --config {}",
             file.display()
         )));
     }
     eprintln!("Starting the service: systemctl enable --now {UNIT}");
-    let started = systemctl(&["enable", "--now", UNIT]).status();
-    let started = started.context("systemctl cannot be run")?;
+    let succeeds = |arguments: &[&str]| {
+        let status = systemctl(arguments).status();
+        status.map(|it| it.success())
+    };
+    let started = succeeds(&["enable", "--now", UNIT]).context("systemctl cannot be run")?;
     anyhow::ensure!(
-        started.success(),
+        started && succeeds(&["is-active", "--quiet", UNIT])?,
         "the service does not start; journalctl -u {UNIT} says why"
     );
     Ok(State::Running)
@@ -47,12 +52,28 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
 /// # Errors
 /// If it does not take them on.
 pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
-    let Ok(answer) = admin::ask(config.admin_listen, "POST", "/reload") else {
+    let at = config.admin_listen;
+    let ask = |method, path| match admin::ask(at, method, path) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if is_refused(&error) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(answer) = ask("GET", "/status.json")? else {
         return Ok(false);
     };
-    let at = config.admin_listen;
-    let outcome: Outcome = serde_json::from_str(&answer.body)
-        .with_context(|| format!("what answers at {at} is no gateway of this version"))?;
+    let other = || format!("what answers at {at} is no gateway of this version");
+    let snapshot: Snapshot = serde_json::from_str(&answer.body).with_context(other)?;
+    let own = config.link.identity.public_key().to_string();
+    if snapshot.public_key != own {
+        eprintln!(
+            "Another gateway answers at {at}: give this one an address of its own by [admin] listen"
+        );
+        return Ok(false);
+    }
+    let Some(answer) = ask("POST", "/reload")? else {
+        return Ok(false);
+    };
+    let outcome: Outcome = serde_json::from_str(&answer.body).with_context(other)?;
     if let Some(error) = outcome.error {
         anyhow::bail!("the gateway does not take it on: {error}");
     }
@@ -60,6 +81,12 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
         eprintln!("Needs a restart of the gateway: {change}");
     }
     Ok(true)
+}
+
+/// Nobody listens there.
+fn is_refused(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<io::Error>();
+    cause.is_some_and(|it| it.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn has_unit() -> bool {

@@ -109,6 +109,94 @@ fn a_dry_run_shows_and_writes_nothing() {
 }
 
 #[test]
+fn an_endpoint_of_ipv6_is_listened_at() {
+    let side = Side::new("ipv6");
+    let config = side.folder.path("new/gateway.toml");
+    let (state, allow) = (side.folder.path("state"), "10.0.0.1:21");
+    let output = common::longhaul(&[
+        "setup",
+        "far",
+        "--config",
+        &config,
+        "--state",
+        &state,
+        "--no-start",
+        "--allow",
+        allow,
+        "--endpoint",
+        "[2001:db8::1]:4810",
+    ]);
+    printed(&output);
+    let written = fs::read_to_string(&config).expect("written");
+    assert!(written.contains("listen = \"[::]:4810\""), "{written}");
+}
+
+#[test]
+fn no_command_leaves_a_register_that_a_gateway_cannot_start_with() {
+    let side = Side::new("whole");
+    printed(&side.far(&["--allow", "10.0.0.1:21"]));
+    let key = "rCW9n4E3pZ3Eo0UO4C1xOHxpSrHiVTmSlrOqDGpJcnE=";
+    for name in ["(invite x)", "", "a\nb", &"x".repeat(65)] {
+        assert_refused(
+            &side.run(&["peer", "add", name, key], &[], ""),
+            2,
+            "printable",
+        );
+        let refused = side.run(&["peer", "invite"], &["--name", name], "");
+        assert_refused(&refused, 2, "printable");
+    }
+    assert_refused(
+        &side.run(&["peer", "invite"], &["--expires", "0 s"], ""),
+        2,
+        "1 s to 30 d",
+    );
+    // A door needs the peer.
+    printed(&side.run(&["peer", "add", "oslo", key], &[], ""));
+    let text = fs::read_to_string(side.config()).expect("there");
+    let door = format!(
+        "\n[[ftp]]\nlisten = \"{}\"\ntarget = \"10.0.0.1:21\"\n",
+        side.ftp
+    );
+    fs::write(side.config(), text.clone() + &door).expect("room");
+    assert_refused(
+        &side.run(&["peer", "rm", "oslo"], &[], ""),
+        2,
+        "serves this target",
+    );
+    printed(&side.run(&["gateway", "check"], &[], ""));
+    // What is wrong in the register can be taken out of it.
+    fs::write(side.config(), text).expect("room");
+    let register = side.folder.path("state/gateway.key.peers");
+    let wrong = fs::read_to_string(&register)
+        .expect("there")
+        .replace("\"oslo\"", "\"(invite x)\"");
+    fs::write(&register, wrong).expect("room");
+    assert_refused(&side.run(&["peer", "ls"], &[], ""), 2, "it is no name");
+    printed(&side.run(&["peer", "rm", "(invite x)"], &[], ""));
+    printed(&side.run(&["peer", "ls"], &[], ""));
+}
+
+#[test]
+fn a_peer_that_is_removed_is_none_by_its_key_either() {
+    let side = Side::new("both");
+    printed(&side.far(&["--allow", "10.0.0.1:21"]));
+    let key = "rCW9n4E3pZ3Eo0UO4C1xOHxpSrHiVTmSlrOqDGpJcnE=";
+    printed(&side.run(&["peer", "add", "oslo", key], &[], ""));
+    // The operator gives it an allow of its own.
+    let text = fs::read_to_string(side.config()).expect("there");
+    let peer = format!("peer = [{{ name = \"bergen\", public_key = \"{key}\", allow = [] }}]\n");
+    fs::write(side.config(), peer + &text).expect("room");
+    let listed = printed(&side.run(&["peer", "ls"], &[], ""));
+    assert!(
+        listed.contains("bergen") && !listed.contains("oslo"),
+        "{listed}"
+    );
+    printed(&side.run(&["peer", "rm", "bergen"], &[], ""));
+    let listed = printed(&side.run(&["peer", "ls"], &[], ""));
+    assert!(!listed.contains(key), "{listed}");
+}
+
+#[test]
 fn peers_are_added_and_removed_by_name() {
     let side = Side::new("peers");
     printed(&side.far(&["--allow", "10.0.0.1:21"]));

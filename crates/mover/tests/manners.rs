@@ -9,6 +9,14 @@ mod common;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::Write as _,
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 
 use common::{
@@ -42,7 +50,7 @@ fn interrupted_upload(server: &Scripted) -> Vec<String> {
     assert!(first.summary.is_interrupted);
     // The server may still take what is on its way.
     let is_over = (0..500).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
         !server.state().files.is_empty()
     });
     assert!(is_over, "a part was left");
@@ -278,6 +286,47 @@ fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_its
     }
 }
 
+/// Whoever has the gateway's address can be first at a port of ours. What it says is not taken for a file.
+#[test]
+fn a_stranger_of_the_gateway_s_address_gives_no_file() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        is_gateway: true,
+        connects_late: Duration::from_millis(3),
+        ..Manners::default()
+    });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let stranger = thread::spawn({
+        let (server, is_over) = (server.clone(), is_over.clone());
+        move || {
+            let mut known = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let told = server.state().ports.clone();
+                for port in &told[known..] {
+                    // The gateway may have been faster.
+                    if let Ok(mut tcp) = TcpStream::connect(("127.0.0.1", *port)) {
+                        let _ = tcp.write_all(b"wrong");
+                    }
+                }
+                known = told.len();
+                thread::sleep(Duration::from_micros(100));
+            }
+        }
+    });
+    for number in 0..50 {
+        server.put(&format!("tree/{number}"), b"right");
+    }
+    server.state().directories.insert("tree".to_owned());
+    let down = world.run(world.download_by(server.dial(), "tree", &world.here("back")));
+    is_over.store(true, Ordering::Relaxed);
+    stranger.join().expect("no panic");
+    assert_eq!(down.failures(), [""; 0]);
+    for number in 0..50 {
+        let file = fs::read(world.here("back").join(number.to_string())).expect("there");
+        assert_eq!(file, b"right", "{number}");
+    }
+}
+
 /// Behind transfers that wait for their ports a rename would wait as long, and with it the next file.
 #[test]
 fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {
@@ -311,6 +360,26 @@ fn a_refused_epsv_has_no_transfer_behind_it() {
     let up = world.run(world.upload_by(server.dial(), &world.here("tree"), "tree"));
     assert_eq!(up.failures(), [""; 0]);
     assert_eq!(up.summary.tally.moved, 20);
+}
+
+/// A gateway lets a download begin before the server has agreed to it.
+#[test]
+fn a_file_that_is_refused_leaves_no_part() {
+    for is_gateway in [true, false] {
+        for bytes in [10, LARGE] {
+            let world = World::new();
+            let server = Scripted::start(Manners {
+                is_gateway,
+                ..refusing("RETR", "550 you may not")
+            });
+            server.put("tree/secret", &content(bytes));
+            server.state().directories.insert("tree".to_owned());
+            let down = world.run(world.download_by(server.dial(), "tree", &world.here("back")));
+            assert!(down.failures()[0].contains("550"), "{:?}", down.failures());
+            let left: Vec<_> = fs::read_dir(world.here("back")).expect("there").collect();
+            assert!(left.is_empty(), "{bytes}: {left:?}");
+        }
+    }
 }
 
 #[test]

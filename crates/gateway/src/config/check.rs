@@ -21,20 +21,26 @@ use super::{
     problem::{Problem, problem},
     registered,
 };
-use crate::target::{AllowEntry, AllowList, Endpoint, Host};
+use crate::{
+    register::Register,
+    target::{AllowEntry, AllowList, Endpoint, Host},
+};
 
-pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
+/// Checks a file, with a register in place of the one beside its key if there is one.
+pub(super) fn check(
+    mut file: File,
+    folder: &Path,
+    register: Option<&Register>,
+) -> Result<Config, Problem> {
     let key_file = folder.join(file.identity.key_file.get_ref());
-    let identity = Identity::read(&key_file).map_err(|error| {
-        let message = format!("key file {}: {error}", key_file.display());
-        problem(&file.identity.key_file, message)
-    })?;
+    let identity = Identity::read(&key_file)
+        .map_err(|error| problem(&file.identity.key_file, in_full(&error)))?;
     let policy = policy(&file.link)?;
     let mut names = HashSet::new();
     let mut keys = HashSet::new();
     let mut peers = Vec::new();
     let mut link_peers = Vec::new();
-    for section in file.peers {
+    for section in std::mem::take(&mut file.peers) {
         if !names.insert(section.name.get_ref().clone()) {
             return Err(problem(&section.name, "another peer has this name"));
         }
@@ -47,8 +53,8 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
             allow: AllowList(section.allow.unwrap_or_else(|| file.far.allow.clone())),
         });
     }
-    let registered = registered::peers(&key_file, &file.far.allow, &names, &keys);
-    for (peer, of_link) in registered.map_err(|it| problem(&file.identity.key_file, it))? {
+    keys.insert(identity.public_key());
+    for (peer, of_link) in registered(&file, &key_file, register, &names, &keys)? {
         peers.push(Peer {
             id: PeerId(peers.len()),
             ..peer
@@ -101,6 +107,39 @@ pub(super) fn check(file: File, folder: &Path) -> Result<Config, Problem> {
         config.forwards.push(forward);
     }
     Ok(config)
+}
+
+/// The peers of the register, and those who come with an invite.
+fn registered(
+    file: &File,
+    key_file: &Path,
+    register: Option<&Register>,
+    names: &HashSet<String>,
+    keys: &HashSet<PublicKey>,
+) -> Result<Vec<(Peer, PeerConfig)>, Problem> {
+    let wrong = |message: String| problem(&file.identity.key_file, message);
+    let path = Register::path(key_file);
+    let read;
+    let register = match register {
+        Some(register) => register,
+        None => {
+            read = Register::read(&path).map_err(|error| wrong(in_full(&error)))?;
+            &read
+        }
+    };
+    let peers = registered::peers(register, &file.far.allow, names, keys);
+    peers.map_err(|message| wrong(format!("{}: {message}", path.display())))
+}
+
+/// An error with its causes.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
 }
 
 fn admin_hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem> {
@@ -218,18 +257,13 @@ fn link_peer(
             "expected at least one public key",
         ));
     }
-    if let Some(endpoint) = &section.endpoint {
-        let well_formed = endpoint.get_ref().parse::<Endpoint>().is_ok()
-            && endpoint
-                .get_ref()
-                .rsplit_once(':')
-                .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
-        if !well_formed {
-            return Err(problem(
-                endpoint,
-                "expected an address or name with a port, such as \"203.0.113.9:4810\"",
-            ));
-        }
+    if let Some(endpoint) = &section.endpoint
+        && Endpoint::with_port(endpoint.get_ref()).is_none()
+    {
+        return Err(problem(
+            endpoint,
+            "expected an address or name with a port, such as \"203.0.113.9:4810\"",
+        ));
     }
     Ok(PeerConfig {
         name: name.clone(),

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 
 use super::{
-    Config,
+    Config, Peer,
     problem::{Problem, problem},
 };
 use crate::target::Endpoint;
@@ -16,12 +16,14 @@ pub(super) fn via(
     config: &Config,
 ) -> Result<Option<usize>, Problem> {
     let Some(via) = via else { return Ok(None) };
-    match config.peers.iter().position(|p| p.name == *via.get_ref()) {
+    let named = |peer: &Peer| peer.name == *via.get_ref() && !peer.is_guest();
+    match config.peers.iter().position(named) {
         Some(index) => Ok(Some(index)),
         None => {
             let names: Vec<_> = config
                 .peers
                 .iter()
+                .filter(|p| !p.is_guest())
                 .map(|p| format!("{:?}", p.name))
                 .collect();
             let message = format!(

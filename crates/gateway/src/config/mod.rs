@@ -27,14 +27,15 @@ use std::{
 use ftp::session::{Mode, far::DataWay, near::ClientTls};
 use link::PeerId;
 
+pub use self::peer_name::may_be_name;
 pub(crate) use self::{
     check::memory_least,
     intercepted::{FTP_PORT, Intercepted},
-    peer_name::may_be_name,
 };
 
 use crate::{
     limits::Limits,
+    register::Register,
     spool,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{self, CertSource, ServerTls},
@@ -229,6 +230,22 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with the first mistake.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::parse_beside(text, path, None)
+    }
+
+    /// The same, with this register in place of the one beside the key.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first mistake.
+    pub fn parse_with(text: &str, path: &Path, register: &Register) -> Result<Self, ConfigError> {
+        Self::parse_beside(text, path, Some(register))
+    }
+
+    fn parse_beside(
+        text: &str,
+        path: &Path,
+        register: Option<&Register>,
+    ) -> Result<Self, ConfigError> {
         let problem = |span: Option<std::ops::Range<usize>>, message: String| ConfigError {
             file: path.to_owned(),
             at: Some(place(text, span.map_or(0, |s| s.start))),
@@ -237,7 +254,7 @@ impl Config {
         let file: file::File = toml::from_str(text)
             .map_err(|error| problem(error.span(), error.message().replace('`', "\"")))?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        check::check(file, folder).map_err(|p| problem(Some(p.span), p.message))
+        check::check(file, folder, register).map_err(|p| problem(Some(p.span), p.message))
     }
 
     /// The peers that serve `host`, in the order in which they are tried.

@@ -1,6 +1,6 @@
-//! The peers of the register, and the one that all who come with an invite are.
+//! The peers of the register, and those who come with an invite.
 
-use std::{collections::HashSet, path::Path};
+use std::collections::HashSet;
 
 use link::{PeerConfig, PeerId, PublicKey};
 use units::BitRate;
@@ -11,44 +11,47 @@ use super::{
 };
 use crate::{
     register::{Enrolled, Register},
-    target::{AllowEntry, AllowList},
+    target::{AllowEntry, AllowList, Endpoint},
 };
 
-/// The peers that the register beside the key adds to those of the file, whose names and keys are given. The numbers of the
+/// The peers that the register adds to those of the file, whose names and keys are given. The numbers of the
 /// peers are still to be given.
 ///
 /// # Errors
 /// What is wrong with the register.
 pub(super) fn peers(
-    key_file: &Path,
+    register: &Register,
     allow: &[AllowEntry],
     names: &HashSet<String>,
     keys: &HashSet<PublicKey>,
 ) -> Result<Vec<(Peer, PeerConfig)>, String> {
-    let path = Register::path(key_file);
-    let register = Register::read(&path).map_err(|error| format!("{error:#}"))?;
     let (mut names, mut keys) = (names.clone(), keys.clone());
     let mut peers = Vec::new();
-    for enrolled in register.peers {
+    for enrolled in &register.peers {
         // The operator has put it into the file since then.
         if keys.contains(&enrolled.public_key) {
             continue;
         }
-        let Enrolled { name, .. } = &enrolled;
+        let Enrolled { name, endpoint, .. } = enrolled;
         if !may_be_name(name) || !names.insert(name.clone()) {
-            let path = path.display();
             return Err(format!(
-                "{path}: another peer has the name {name:?}, or it is no name"
+                "another peer has the name {name:?}, or it is no name"
+            ));
+        }
+        if endpoint
+            .as_deref()
+            .is_some_and(|it| Endpoint::with_port(it).is_none())
+        {
+            return Err(format!(
+                "the endpoint of {name:?} is no address with a port"
             ));
         }
         keys.insert(enrolled.public_key);
-        peers.push(peer(enrolled, allow));
+        peers.push(peer(enrolled.clone(), allow));
     }
     let invited = register.invites.iter().map(|it| it.public_key);
-    let invited: Vec<_> = invited.filter(|it| keys.insert(*it)).collect();
-    if !invited.is_empty() {
-        peers.push(guest(invited));
-    }
+    let invited = invited.filter(|it| keys.insert(*it));
+    peers.extend(invited.map(guest));
     Ok(peers)
 }
 
@@ -71,17 +74,18 @@ fn peer(enrolled: Enrolled, allow: &[AllowEntry]) -> (Peer, PeerConfig) {
 }
 
 /// Serves nobody, and may reach nothing.
-fn guest(public_keys: Vec<PublicKey>) -> (Peer, PeerConfig) {
+fn guest(public_key: PublicKey) -> (Peer, PeerConfig) {
+    let name = format!("{GUEST} {})", &public_key.to_string()[..8]);
     let peer = Peer {
-        name: GUEST.to_owned(),
+        name: name.clone(),
         origin: Origin::Invite,
         id: PeerId(0),
         serves: Some(Vec::new()),
         allow: AllowList(Vec::new()),
     };
     let of_link = PeerConfig {
-        name: GUEST.to_owned(),
-        public_keys,
+        name,
+        public_keys: vec![public_key],
         endpoint: None,
         rate_max: Some(RATE_MAX),
         is_guest: true,

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use link::{PublicKey, SendStream};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Mutex, mpsc, oneshot},
     task::spawn_blocking,
     time::{Duration, timeout},
 };
@@ -84,10 +84,6 @@ async fn enrol(
     if own == public_key {
         return Err(Refusal::OwnKey.into());
     }
-    // Who is a peer already needs no invite.
-    if let Some(known) = known(config, public_key) {
-        return Ok((known.to_owned(), false));
-    }
     if !may_be_name(name) {
         return Err(Refused::Name);
     }
@@ -95,13 +91,16 @@ async fn enrol(
     let path = Register::path(&config.key_file);
     let name = name.to_owned();
     let of_file: Vec<String> = of_file(config).map(str::to_owned).collect();
+    let known = known(config, public_key).map(str::to_owned);
+    // Another one must not see what is about to be undone.
+    let _turn = TURN.lock().await;
     let changed = spawn_blocking({
         let path = path.clone();
         move || {
             let now = unix_s();
             Register::change(&path, now, |register| {
-                let is_taken = |name: &str| of_file.iter().any(|it| it == name);
-                register.enrol(invited, (public_key, &name), is_taken, now)
+                let of_file = (of_file.as_slice(), known.as_deref());
+                register.enrol(invited, (public_key, &name), of_file, now)
             })
         }
     });
@@ -113,8 +112,9 @@ async fn enrol(
             return Err(Refused::Register);
         }
     };
-    let Some(error) = reload(reloads).await else {
-        return Ok((name, is_new));
+    let error = match reload(reloads).await {
+        Some(error) if is_new => error,
+        _ => return Ok((name, is_new)),
     };
     let undone = spawn_blocking(move || {
         Register::change(&path, unix_s(), |register| {
@@ -128,11 +128,12 @@ async fn enrol(
     Err(Refused::NotTaken(error))
 }
 
-/// The name of the peer that has a key.
+/// The name of the configuration's peer that has a key.
 fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
     let mut peers = config.peers.iter().zip(&config.link.peers);
-    let known =
-        peers.find(|(peer, of_link)| !peer.is_guest() && of_link.public_keys.contains(&public_key));
+    let known = peers.find(|(peer, of_link)| {
+        peer.origin == Origin::File && of_link.public_keys.contains(&public_key)
+    });
     known.map(|(peer, _)| peer.name.as_str())
 }
 
@@ -154,6 +155,9 @@ async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
         Err(_) => stopping(),
     }
 }
+
+/// One enrolment at a time.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 fn unix_s() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -135,9 +135,6 @@ fn number_peers(
         known.link.public_keys.clear();
     }
     for (peer, of_link) in fresh.peers.iter_mut().zip(&mut fresh.link.peers) {
-        if of_link.is_guest {
-            keep_keys_of_invites(known, of_link);
-        }
         let name = &peer.name;
         let present = running.peers.iter().find(|peer| peer.name == *name);
         if let Some(id) = present.map(|peer| peer.id)
@@ -170,16 +167,6 @@ fn number_peers(
         return Err(PlanError::TooManyPeers);
     }
     Ok(all)
-}
-
-/// Invites that have ended keep their keys in the link: nothing is known by them any more.
-fn keep_keys_of_invites(known: &[Known], of_link: &mut PeerConfig) {
-    let invited = known.iter().filter(|it| it.link.is_guest);
-    for key in invited.flat_map(|it| &it.keys) {
-        if !of_link.public_keys.contains(key) {
-            of_link.public_keys.push(*key);
-        }
-    }
 }
 
 /// Transparent doors have rules in the kernel, which are those of the start.

@@ -412,6 +412,7 @@ impl Registry {
         };
         Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            public_key: String::new(),
             started_unix_s: unix(self.started),
             link_listen,
             socket_buffer_asked_bytes: link.socket_buffers.asked.bytes(),
@@ -427,7 +428,10 @@ impl Registry {
                 undecryptable: link.dropped.undecryptable,
             },
             peers: {
-                let peers = link.peers.iter().filter(|peer| !peer.is_removed);
+                let peers = link
+                    .peers
+                    .iter()
+                    .filter(|peer| !peer.is_removed && !peer.is_guest);
                 peers.map(peer_status).collect()
             },
             sessions_open: self.sessions_open.load(Relaxed),

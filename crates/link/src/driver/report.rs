@@ -100,6 +100,7 @@ impl Reporter {
             rates.update(&view.stats, now);
             PeerSnapshot {
                 is_removed: peer.is_removed(),
+                is_guest: peer.is_guest,
                 ..peer_snapshot(&peer.name, &view, rates, now)
             }
         });
@@ -181,6 +182,7 @@ fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> Pe
     let stats = &view.stats;
     PeerSnapshot {
         is_removed: false,
+        is_guest: false,
         name: name.to_owned(),
         state,
         endpoint: view.address,

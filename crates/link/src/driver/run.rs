@@ -562,6 +562,7 @@ fn endpoint_peers(peers: &[PeerConfig]) -> Vec<EndpointPeer> {
         public_keys: peer.public_keys.clone(),
         has_endpoint: peer.endpoint.is_some(),
         rate_max: peer.rate_max,
+        is_guest: peer.is_guest,
     });
     peers.collect()
 }

@@ -43,4 +43,6 @@ pub struct EndpointPeer {
     pub has_endpoint: bool,
     /// Cap on the rate in each direction between this endpoint and the peer.
     pub rate_max: Option<BitRate>,
+    /// It comes for a moment, to say one thing.
+    pub is_guest: bool,
 }

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use units::ByteCount;
+
 use super::{
     Endpoint, Event, LostReason,
     attempt::{Answered, Attempt, Flights},
@@ -130,7 +132,7 @@ impl Endpoint {
         if !self.admit(hello, (peer, key), from, len, is_proven, now) {
             return None;
         }
-        let ours = self.parameters(now);
+        let ours = self.parameters(peer, now);
         let handshake = Handshake::server(&self.peers[peer].keys[key].tls, &ours).ok()?;
         let our_id = self.new_id();
         let mut attempt = Attempt {
@@ -217,6 +219,7 @@ impl Endpoint {
         let peer_id = attempt
             .peer_id
             .expect("a complete handshake has heard the peer");
+        let memory_max = self.memory_of(attempt.peer);
         let peer = &mut self.peers[attempt.peer];
         if attempt.we_initiate {
             peer.attempt = None;
@@ -255,7 +258,7 @@ impl Endpoint {
             controllers: self.config.controller.clone(),
             idle_timeout: self.config.idle_timeout,
             keep_alive: self.keep_alive,
-            memory_max: self.config.memory_max,
+            memory_max,
         };
         let mut connection = Connection::new(setup, now);
         connection.set_rate_max(rate_max, peer.rate_max);
@@ -318,7 +321,7 @@ impl Endpoint {
         {
             return;
         }
-        let ours = self.parameters(now);
+        let ours = self.parameters(index, now);
         let our_id = self.new_id();
         let timestamp = self.unix_ns(now);
         let peer = &mut self.peers[index];
@@ -361,12 +364,24 @@ impl Endpoint {
         }
     }
 
-    fn parameters(&self, now: Time) -> Parameters {
+    /// What all buffers of a connection to a peer may take.
+    fn memory_of(&self, peer: usize) -> ByteCount {
+        match self.config.peers[peer].is_guest {
+            true => self.config.memory_max.min(GUEST_MEMORY),
+            false => self.config.memory_max,
+        }
+    }
+
+    fn parameters(&self, peer: usize, now: Time) -> Parameters {
+        let memory_max = self.memory_of(peer).bytes();
         Parameters {
             instance: self.config.instance,
-            initial_window: first_initial_window(self.config.memory_max.bytes()),
-            stream_limit: streams_max(self.config.memory_max.bytes()),
+            initial_window: first_initial_window(memory_max),
+            stream_limit: streams_max(memory_max),
             began_unix_ns: self.unix_ns(now),
         }
     }
 }
+
+/// What a connection of a guest may take: enough for a few hundred bytes each way, and for the streams that it may open.
+const GUEST_MEMORY: ByteCount = ByteCount::mebibytes(4);

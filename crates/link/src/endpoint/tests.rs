@@ -51,6 +51,7 @@ fn config(us: u8, other: u8, unix_ns: u64, instance: u64) -> EndpointConfig {
             public_keys: vec![Identity::from_seed([other; 32]).public_key()],
             has_endpoint: us < other,
             rate_max: None,
+            is_guest: false,
         }],
         rate_max: None,
         memory_max: ByteCount::mebibytes(64),

@@ -420,6 +420,7 @@ fn endpoint(
             public_keys: vec![identity(side.other()).public_key()],
             has_endpoint: side == Side::A,
             rate_max: None,
+            is_guest: false,
         }],
         rate_max: None,
         memory_max: config.memory_max,

@@ -247,6 +247,7 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
             public_keys: vec![identity(1 - side).public_key()],
             has_endpoint: side == 0,
             rate_max: None,
+            is_guest: false,
         }],
         rate_max: Some(CAP),
         memory_max: ByteCount::mebibytes(256),

@@ -9,7 +9,7 @@ use std::{
 
 use gateway::{
     config::{Config, DoorTls},
-    target::Endpoint,
+    target::{Endpoint, Host},
 };
 
 use super::Findings;
@@ -129,8 +129,13 @@ fn greeting(at: SocketAddr) -> io::Result<String> {
 }
 
 fn connect(server: &Endpoint) -> io::Result<()> {
-    let mut addresses = (server.host.to_string(), server.port).to_socket_addrs()?;
-    let address = addresses.next().ok_or(io::ErrorKind::NotFound)?;
+    let address = match &server.host {
+        Host::Ip(ip) => SocketAddr::new(*ip, server.port),
+        Host::Name(name) => {
+            let mut addresses = (name.as_str(), server.port).to_socket_addrs()?;
+            addresses.next().ok_or(io::ErrorKind::NotFound)?
+        }
+    };
     TcpStream::connect_timeout(&address, PATIENCE).map(drop)
 }
 

@@ -27,6 +27,8 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
 pub(super) fn cure(error: &str) -> String {
     let cure = if error.contains("group or others can read") {
         "run the chmod that it names: the key was open to others, so consider a new one (docs/operating.md)"
+    } else if error.contains("Permission denied") {
+        "run it as root: sudo longhaul doctor"
     } else if error.contains("key file") {
         "longhaul keygen makes a key, and longhaul setup makes all"
     } else {

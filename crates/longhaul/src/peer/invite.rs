@@ -1,9 +1,9 @@
 //! `longhaul peer invite`: a line by which another gateway becomes a peer.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use gateway::{
-    config::Config,
+    config::{Config, may_be_name},
     enrolment::Invite,
     register::{OpenInvite, Register},
     target::Endpoint,
@@ -25,14 +25,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Option<Endpoint>,
     /// Call the other gateway by this name, in place of the one that it gives itself
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
     /// Have the invite expire after this time
-    #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = units::parse_duration)]
+    #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = life)]
     expires: Duration,
 }
 
-pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, config: &Config, file: &Path) -> anyhow::Result<()> {
     let known = || {
         let register = Register::read(&Register::path(&config.key_file))?;
         let endpoint = register.endpoint.and_then(|it| it.parse().ok());
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
         Some(endpoint) => endpoint.clone(),
         None => known()?,
     };
-    let invite = make(config, &endpoint, args.name.clone(), args.expires)?;
+    let invite = make(config, file, &endpoint, args.name.clone(), args.expires)?;
     told(
         config,
         &format!("The invite is good once, for {}", minutes(args.expires)),
@@ -55,6 +55,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
 /// Makes an invite, and puts it into the register.
 pub(crate) fn make(
     config: &Config,
+    file: &Path,
     endpoint: &Endpoint,
     name: Option<String>,
     expires: Duration,
@@ -68,7 +69,7 @@ pub(crate) fn make(
         used_by: None,
         withdrawn: false,
     };
-    change(config, |register| {
+    change(config, file, |register| {
         register.endpoint = Some(endpoint.to_string());
         Ok(register.invite(open, now)?)
     })?;
@@ -76,14 +77,30 @@ pub(crate) fn make(
 }
 
 /// Reads an endpoint that names its port, which `Endpoint` lets one leave out.
-pub(crate) fn with_port(text: &str) -> Result<Endpoint, String> {
-    let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-    let endpoint: Result<Endpoint, _> = text.parse();
-    match (port, endpoint) {
-        (Some(Ok(_)), Ok(endpoint)) => Ok(endpoint),
-        _ => Err("expected an address or name with a port, such as 203.0.113.9:4810".to_owned()),
-    }
+pub(crate) fn with_port(text: &str) -> Result<Endpoint, &'static str> {
+    let expected = "expected an address or name with a port, such as 203.0.113.9:4810";
+    Endpoint::with_port(text).ok_or(expected)
 }
+
+/// Reads the name of a peer.
+pub(crate) fn peer_name(text: &str) -> Result<String, &'static str> {
+    let expected = "expected 1 to 64 printable characters";
+    may_be_name(text).then(|| text.to_owned()).ok_or(expected)
+}
+
+/// Reads the time for which an invite is good.
+pub(crate) fn life(text: &str) -> Result<Duration, String> {
+    let life = units::parse_duration(text).map_err(|error| error.to_string())?;
+    let is_sensible = LIFE_MIN <= life && life <= LIFE_MAX;
+    is_sensible
+        .then_some(life)
+        .ok_or_else(|| "expected 1 s to 30 d".to_owned())
+}
+
+const LIFE_MIN: Duration = Duration::from_secs(1);
+
+/// An invite is a secret that lies about.
+const LIFE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A time for people.
 pub(crate) fn minutes(time: Duration) -> String {

@@ -3,7 +3,10 @@
 pub(crate) mod invite;
 mod list;
 
-use std::{path::PathBuf, time::SystemTime};
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use clap::Subcommand;
 use gateway::{
@@ -13,7 +16,7 @@ use gateway::{
 };
 use link::PublicKey;
 
-use self::invite::with_port;
+use self::invite::{peer_name, with_port};
 use crate::{document::Document, exit, places, service};
 
 /// Show, add and remove the gateways that may speak to this one
@@ -49,6 +52,7 @@ enum Action {
 #[derive(clap::Args)]
 struct AddArgs {
     /// Name of the gateway
+    #[arg(value_parser = peer_name)]
     name: String,
     /// Public key, as "longhaul pubkey" prints it
     public_key: PublicKey,
@@ -70,16 +74,23 @@ struct RmArgs {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let file = places::config(args.config.as_deref(), "longhaul peer [OPTIONS] <COMMAND>")?;
-    let config = Config::load(&file).map_err(exit::wrong_use)?;
+    let loaded = Config::load(&file);
+    if let (Action::Rm(args), Err(_)) = (&args.action, &loaded) {
+        // What is wrong may be in the register, and may be what is to go.
+        let text = std::fs::read_to_string(&file)?;
+        let alone = Config::parse_with(&text, &file, &Register::default());
+        return remove(args, &alone.map_err(exit::wrong_use)?, &file);
+    }
+    let config = loaded.map_err(exit::wrong_use)?;
     match &args.action {
         Action::Ls(args) => list::run(args, &config),
-        Action::Add(args) => add(args, &config),
+        Action::Add(args) => add(args, &config, &file),
         Action::Rm(args) => remove(args, &config, &file),
-        Action::Invite(args) => invite::run(args, &config),
+        Action::Invite(args) => invite::run(args, &config, &file),
     }
 }
 
-fn add(args: &AddArgs, config: &Config) -> anyhow::Result<()> {
+fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     let new = Enrolled {
         name: args.name.clone(),
         public_key: args.public_key,
@@ -100,16 +111,16 @@ fn add(args: &AddArgs, config: &Config) -> anyhow::Result<()> {
         return Err(exit::misuse("this is the gateway's own public key"));
     }
     let name = new.name.clone();
-    change(config, |register| {
+    change(config, file, |register| {
         register.peers.push(new);
         Ok(())
     })?;
     told(config, &format!("{name:?} is a peer"))
 }
 
-fn remove(args: &RmArgs, config: &Config, file: &std::path::Path) -> anyhow::Result<()> {
+fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     let Some(name) = &args.name else {
-        change(config, |register| {
+        change(config, file, |register| {
             for invite in &mut register.invites {
                 invite.withdrawn = true;
             }
@@ -117,37 +128,53 @@ fn remove(args: &RmArgs, config: &Config, file: &std::path::Path) -> anyhow::Res
         })?;
         return told(config, "No invite is open any more");
     };
+    // By its key a peer of the configuration may be in the register, too.
     let peers = config.peers.iter().zip(&config.link.peers);
-    let mut peers = peers.filter(|(peer, _)| peer.origin != Origin::Invite);
-    let Some((peer, of_link)) = peers.find(|(peer, _)| peer.name == *name) else {
-        return Err(exit::misuse(format!(
-            "there is no peer {name:?}: \"longhaul peer ls\" shows them"
-        )));
-    };
-    match peer.origin {
-        Origin::File => {
-            let mut document = Document::open(file, "")?;
-            document.remove_table("peer", "name", name);
-            // A door may lead to it.
-            Config::parse(&document.text(), file).map_err(exit::wrong_use)?;
-            places::write_config(file, &document.text())?;
-        }
-        Origin::Register | Origin::Invite => change(config, |register| {
-            let keys = &of_link.public_keys;
-            register.peers.retain(|it| !keys.contains(&it.public_key));
-            Ok(())
-        })?,
+    let mut peers = peers.filter(|(peer, _)| peer.origin == Origin::File);
+    let of_file = peers.find(|(peer, _)| peer.name == *name);
+    let keys = of_file.map_or(&[][..], |(_, of_link)| &of_link.public_keys);
+    let goes = |it: &Enrolled| it.name == *name || keys.contains(&it.public_key);
+    let mut document = Document::open(file, "")?;
+    let was_in_file = document.remove_table("peer", "name", name)?;
+    let text = document.text();
+    let was_in_register = change_for(config, (&text, file), |register| {
+        let count = register.peers.len();
+        register.peers.retain(|it| !goes(it));
+        Ok(register.peers.len() < count)
+    })?;
+    exit::ensure(
+        was_in_file || was_in_register,
+        &format!("there is no peer {name:?}: \"longhaul peer ls\" shows them"),
+    )?;
+    if was_in_file {
+        places::write_config(file, &text)?;
     }
     told(config, &format!("{name:?} is no peer any more"))
 }
 
-/// Changes the register of this gateway.
+/// Changes the register of this gateway, unless the configuration would be wrong with it: a gateway would not start by that.
 fn change<T>(
     config: &Config,
+    file: &Path,
+    change: impl FnOnce(&mut Register) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let text = std::fs::read_to_string(file)?;
+    change_for(config, (&text, file), change)
+}
+
+/// The same, for a configuration that is about to have this text.
+fn change_for<T>(
+    config: &Config,
+    (text, file): (&str, &Path),
     change: impl FnOnce(&mut Register) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let path = Register::path(&config.key_file);
-    Register::change(&path, unix_s(), change).map_err(|error| match error {
+    let changed = Register::change(&path, unix_s(), |register| {
+        let done = change(register)?;
+        Config::parse_with(text, file, register).map_err(exit::wrong_use)?;
+        Ok(done)
+    });
+    changed.map_err(|error| match error {
         Unwanted::File(error) => error.into(),
         Unwanted::Refused(error) => error,
     })

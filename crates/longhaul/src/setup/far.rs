@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use gateway::target::{AllowEntry, Endpoint};
+use gateway::target::{AllowEntry, Endpoint, Host};
 
 use super::{Places, key};
 use crate::{
     output,
-    peer::invite::{self, EXPIRES, with_port},
+    peer::invite::{self, EXPIRES, life, peer_name, with_port},
     service,
 };
 
@@ -28,10 +28,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Endpoint,
     /// Call the other gateway by this name, in place of the one that it gives itself
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = peer_name)]
     peer_name: Option<String>,
     /// Have the invite expire after this time
-    #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = units::parse_duration)]
+    #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = life)]
     expires: Duration,
     #[command(flatten)]
     places: Places,
@@ -41,15 +41,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { places, .. } = args;
     let (mut document, key_file) = places.open(TITLE)?;
     let port = args.endpoint.port;
-    document.set_default("link", "listen", &format!("0.0.0.0:{port}"));
+    let any = match &args.endpoint.host {
+        Host::Ip(ip) if ip.is_ipv6() => "[::]",
+        _ => "0.0.0.0",
+    };
+    document.set_default("link", "listen", &format!("{any}:{port}"));
     document.add("far", "allow", &args.allow);
-    if !places.show(&document) {
+    if !places.show(&document, &key_file)? {
         return Ok(());
     }
     key(&key_file)?;
     let config = places.write(&document)?;
     let invite = invite::make(
         &config,
+        &places.config,
         &args.endpoint,
         args.peer_name.clone(),
         args.expires,

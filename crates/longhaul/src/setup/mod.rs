@@ -63,14 +63,18 @@ impl Places {
     /// The configuration as it is, with a key file; a new one has the key in the state folder.
     fn open(&self, title: &str) -> anyhow::Result<(Document, PathBuf)> {
         let mut document = Document::open(&self.config, title)?;
-        let usual = self.state.join(KEY_NAME);
+        let usual = std::path::absolute(&self.state)?.join(KEY_NAME);
         let key_file = document.key_file(&usual);
         let folder = self.config.parent().unwrap_or(Path::new(""));
         Ok((document, folder.join(key_file)))
     }
 
-    /// Shows what will be written. Returns whether it is to be written.
-    fn show(&self, document: &Document) -> bool {
+    /// Shows what will be written, once it is known to be right as far as that can be told without a key. Returns whether it is
+    /// to be written.
+    fn show(&self, document: &Document, key_file: &Path) -> anyhow::Result<bool> {
+        if key_file.exists() {
+            Config::parse(&document.text(), &self.config).map_err(exit::wrong_use)?;
+        }
         match document.changes() {
             changes if changes.is_empty() => {
                 eprintln!("{}: nothing to change", self.config.display());
@@ -80,7 +84,7 @@ impl Places {
         if self.dry_run {
             eprintln!("Nothing was written: --dry-run");
         }
-        !self.dry_run
+        Ok(!self.dry_run)
     }
 
     /// Checks the configuration, and writes it.
@@ -110,7 +114,12 @@ fn key(path: &Path) -> anyhow::Result<Identity> {
             eprintln!("New key: {}", path.display());
             Ok(identity)
         }
-        read => Ok(read?),
+        read => {
+            let identity = read?;
+            // A first run may have been ended before it gave it away.
+            places::give(path).with_context(|| format!("{}", path.display()))?;
+            Ok(identity)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, BufRead as _, IsTerminal as _, Write as _},
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, ToSocketAddrs as _},
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -20,7 +20,7 @@ use link::PublicKey;
 use toml_edit::Array;
 
 use super::{Places, key};
-use crate::{admin, document::Document, exit, service};
+use crate::{admin, document::Document, exit, peer::invite::peer_name, service};
 
 /// Make this machine the gateway beside the clients
 ///
@@ -46,10 +46,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Tell the far gateway this name of this one [default: the host's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
     /// Call the far gateway by this name
-    #[arg(long, default_value = "far", value_name = "NAME")]
+    #[arg(long, default_value = "far", value_name = "NAME", value_parser = peer_name)]
     peer_name: String,
     #[command(flatten)]
     places: Places,
@@ -82,13 +82,21 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         &args.peer_name,
         listen,
         target.as_ref(),
-    );
-    if !places.show(&document) {
+    )?;
+    if is_by_ipv6(&invite.endpoint) {
+        document.set_default("link", "listen", "[::]:4810");
+    }
+    if !places.show(&document, &key_file)? {
         return Ok(());
     }
     let identity = key(&key_file)?;
     // Before the invite is used up.
-    Config::parse(&document.text(), &places.config).map_err(exit::wrong_use)?;
+    let planned = Config::parse(&document.text(), &places.config).map_err(exit::wrong_use)?;
+    let mut peers = planned.link.peers.iter();
+    anyhow::ensure!(
+        peers.any(|it| it.public_keys.contains(&invite.far)),
+        "the far gateway is no peer in the configuration"
+    );
     let name = enrol(&invite, identity.public_key(), &own_name(args)?)?;
     eprintln!("The far gateway has taken this one among its peers, as {name:?}");
     let config = places.write(&document)?;
@@ -111,10 +119,10 @@ fn add(
     peer_name: &str,
     listen: SocketAddr,
     target: Option<&Endpoint>,
-) {
+) -> anyhow::Result<()> {
     let far = invite.far.to_string();
-    if !document.values("peer", "public_key").contains(&far) {
-        let names = document.values("peer", "name");
+    if !document.values("peer", "public_key")?.contains(&far) {
+        let names = document.values("peer", "name")?;
         let numbered = (2..).map(|number| format!("{peer_name}-{number}"));
         let mut free = std::iter::once(peer_name.to_owned()).chain(numbered);
         let name = free.find(|it| !names.contains(it));
@@ -124,7 +132,7 @@ fn add(
             ("public_key", far.as_str().into()),
             ("endpoint", invite.endpoint.as_str().into()),
         ];
-        document.add_table("peer", &peer);
+        document.add_table("peer", &peer)?;
     }
     let mut door = vec![("listen", listen.to_string().into())];
     match target {
@@ -132,7 +140,14 @@ fn add(
         // Where clients name servers, the file says who may.
         None => door.push(("clients", Array::from_iter(PRIVATE).into())),
     }
-    document.add_table("ftp", &door);
+    document.add_table("ftp", &door)
+}
+
+/// Whether the far gateway is reached by IPv6 alone.
+fn is_by_ipv6(endpoint: &str) -> bool {
+    let addresses = endpoint.to_socket_addrs();
+    let mut addresses = addresses.into_iter().flatten().peekable();
+    addresses.peek().is_some() && addresses.all(|it| it.is_ipv6())
 }
 
 fn read_invite(args: &Args) -> anyhow::Result<Invite> {
@@ -268,23 +283,23 @@ mod tests {
         let invite = Invite::new(far, &endpoint);
         let listen = SocketAddr::from(([0, 0, 0, 0], 21));
         let mut document = Document::open(&path, TITLE).expect("none");
-        add(&mut document, &invite, "far", listen, Some(&endpoint));
+        add(&mut document, &invite, "far", listen, Some(&endpoint)).expect("tables");
         let first = document.text();
         assert!(
             first.contains("name = \"far\"") && first.contains("target = \"far.example:4810\"")
         );
         fs::write(&path, &first).expect("room");
         let mut document = Document::open(&path, TITLE).expect("TOML");
-        add(
-            &mut document,
-            &Invite::new(far, &endpoint),
-            "far",
-            listen,
-            None,
-        );
+        let again = Invite::new(far, &endpoint);
+        add(&mut document, &again, "far", listen, Some(&endpoint)).expect("tables");
         assert_eq!(document.changes(), "");
         let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
-        add(&mut document, &other, "far", listen, None);
-        assert_eq!(document.values("peer", "name"), ["far", "far-2"]);
+        add(&mut document, &other, "far", listen, Some(&endpoint)).expect("tables");
+        let names = document.values("peer", "name").expect("tables");
+        assert_eq!(names, ["far", "far-2"]);
+        let elsewhere: Endpoint = "other.example:21".parse().expect("an endpoint");
+        let told = add(&mut document, &other, "far", listen, Some(&elsewhere));
+        let told = told.expect_err("the door has a target").to_string();
+        assert!(told.contains("another target"), "{told}");
     }
 }

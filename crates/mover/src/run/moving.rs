@@ -71,7 +71,11 @@ impl Mover<'_> {
                 end(journal.as_ref(), &names.part).await;
                 return Err(error);
             }
-            result => result?,
+            Err(error) => {
+                self.leave(&names, journal.as_ref()).await;
+                return Err(error);
+            }
+            Ok(copied) => copied,
         };
         let bytes = copied.bytes;
         let proof = match self.check(&names, &facts, &copied).await? {
@@ -88,6 +92,20 @@ impl Mover<'_> {
             modified_unix_s: facts.modified_unix_s,
             proof,
         })
+    }
+
+    /// Leaves nothing here with which no later attempt goes on. A gateway's refusal comes when the part is open already.
+    async fn leave(&mut self, names: &Names, journal: Option<&Arc<Journal>>) {
+        if !matches!(self.destination, End::Local) || names.part == names.destination {
+            return;
+        }
+        let there = self.destination.look_for_file(&names.part).await;
+        let length = there.ok().flatten().and_then(|it| it.size_bytes);
+        if journal.is_none() || length == Some(0) {
+            // What cannot be removed is taken for nothing by the next attempt.
+            let _ = self.destination.remove(&names.part).await;
+            end(journal, &names.part).await;
+        }
     }
 
     fn names(&self, file: &File) -> Names {

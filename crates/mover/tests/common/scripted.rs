@@ -53,6 +53,8 @@ pub(crate) struct Manners {
     pub(crate) connections_max: Option<usize>,
     /// Says this to a password, and ends the connection.
     pub(crate) refuses_password: Option<&'static str>,
+    /// It takes so long to connect to a client's port.
+    pub(crate) connects_late: Duration,
     /// It is a front door, by its greeting and by how it is reached.
     pub(crate) is_gateway: bool,
 }
@@ -413,7 +415,10 @@ impl Connection {
         }
         let data = match (self.passive.take(), self.active.take()) {
             (Some(listener), _) => listener.accept().expect("the client connects").0,
-            (_, Some(at)) => TcpStream::connect(at).expect("the client listens"),
+            (_, Some(at)) => {
+                thread::sleep(self.manners.connects_late);
+                TcpStream::connect(at).expect("the client listens")
+            }
             _ => panic!("no port was asked for: RFC 959 would have us connect to the client's own"),
         };
         if begins_late {

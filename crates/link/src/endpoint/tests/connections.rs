@@ -47,6 +47,7 @@ fn both_sides_choose_the_same_connection_while_keys_are_exchanged() {
                 .to_vec(),
             has_endpoint: true,
             rate_max: None,
+            is_guest: false,
         }];
         two.now = epoch;
         two.a = endpoint(1, 2, epoch);

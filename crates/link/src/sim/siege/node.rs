@@ -72,6 +72,7 @@ impl Node {
             public_keys: vec![identity(*number).public_key()],
             has_endpoint: address.is_some(),
             rate_max: None,
+            is_guest: false,
         });
         let endpoint = EndpointConfig {
             identity: identity(config.identity),

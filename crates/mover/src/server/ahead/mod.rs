@@ -197,10 +197,18 @@ impl<'a> Ahead<'a> {
             if let Some(result) = exchange.advance(self.session, &mut self.moving) {
                 let exchange = self.exchanges.remove(at).expect("it is there");
                 let id = exchange.id();
-                // Of a file that has failed, the gateway may still connect.
-                if let (Ok(_), Some(port)) = (&result, exchange.into_port()) {
-                    self.session.free_again(port);
-                }
+                let result = match (result, exchange.into_port()) {
+                    // The gateway has connected, and so has a stranger with its address: whose bytes were they?
+                    (Ok(_), Some(port)) if !ports::nobody_waits(&port) => {
+                        Err(ServerError::Unreached)
+                    }
+                    (Ok(done), Some(port)) => {
+                        self.session.free_again(port);
+                        Ok(done)
+                    }
+                    // Of a file that has failed, the gateway may still connect.
+                    (result, _) => result,
+                };
                 return Some((id, result));
             }
         }

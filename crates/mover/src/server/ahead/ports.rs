@@ -45,7 +45,7 @@ impl Session {
 }
 
 /// Whether no connection waits at a port: it would be a stranger's.
-fn nobody_waits(port: &TcpListener) -> bool {
+pub(super) fn nobody_waits(port: &TcpListener) -> bool {
     let accepted = SockRef::from(port).accept();
     accepted.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
