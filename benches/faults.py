@@ -75,8 +75,14 @@ def stopped(which):
 
 
 def server_killed(site):
-    subprocess.run(["pkill", "-9", "-s", "0", "-f", site.world.path("vsftpd.conf")], check=False)
-    site.world.kill("vsftpd")
+    found = subprocess.run(["ip", "netns", "pids", site.world.sites["b"]], check=True, capture_output=True, text=True)
+    # Each session is a process of its own.
+    for pid in found.stdout.split():
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/comm") as file:
+                if file.read().strip() == "vsftpd":
+                    os.kill(int(pid), signal.SIGKILL)
+    site.world.processes["vsftpd"].wait()
     time.sleep(2)
     return lambda: servers.start_vsftpd(site.world)
 

@@ -156,6 +156,7 @@ pub(crate) fn endpoint(
             public_keys: peer_keys.to_vec(),
             has_endpoint,
             rate_max: None,
+            is_guest: false,
         }],
         rate_max: None,
         memory_max: ByteCount::mebibytes(2),
