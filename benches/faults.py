@@ -91,11 +91,11 @@ def disk_full(folder):
     """The file system of `folder` takes nothing more."""
     def hit(site):
         filler = os.path.join(folder(site), "filler")
-        with open(filler, "wb") as file:
+        with open(filler, "wb", buffering=0) as file:
             with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(1 << 20))
-                    file.flush()
+                # A write that fits in part says so, and the next one fails.
+                while file.write(bytes(1 << 20)):
+                    pass
         time.sleep(5)
         return lambda: os.remove(filler)
     return hit
