@@ -327,6 +327,24 @@ fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     }
 }
 
+/// Pure-FTPd answers commands that come during a transfer by 500, and forgets them.
+#[test]
+fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        is_pure: true,
+        ..Manners::default()
+    });
+    for number in 0..20 {
+        write(&world.here("tree").join(number.to_string()), b"small");
+    }
+    let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
+    job.plan.lanes_max = 1;
+    assert_eq!(world.run(job).failures(), [""; 0]);
+    let state = server.state();
+    assert_eq!((state.ahead, state.files.len()), (0, 20));
+}
+
 /// Behind transfers that wait for their ports a rename would wait as long, and with it the next file.
 #[test]
 fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {

@@ -193,8 +193,9 @@ impl Session {
             lines.any(|line| String::from_utf8_lossy(line).contains(word))
         };
         let is_by_processes = says("vsFTPd") || says("ProFTPD") || says("Pure-FTPd");
-        // The far gateway sends a server one command at a time.
-        if is_by_processes || says("Longhaul gateway") {
+        // Pure-FTPd reads what comes during a transfer, looks for an ABOR, and answers all else by 500. The far gateway sends
+        // a server one command at a time.
+        if says("vsFTPd") || says("ProFTPD") || says("Longhaul gateway") {
             self.is_sequential = true;
             self.control.pipeline();
         }

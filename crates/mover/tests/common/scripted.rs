@@ -55,6 +55,8 @@ pub(crate) struct Manners {
     pub(crate) refuses_password: Option<&'static str>,
     /// It takes so long to connect to a client's port.
     pub(crate) connects_late: Duration,
+    /// It is Pure-FTPd, by its greeting.
+    pub(crate) is_pure: bool,
     /// It is a front door, by its greeting and by how it is reached.
     pub(crate) is_gateway: bool,
 }
@@ -212,7 +214,9 @@ impl Connection {
         {
             return connection.say("421 too many connections");
         }
+        let is_pure = connection.manners.is_pure;
         connection.say(match connection.manners.is_gateway {
+            _ if is_pure => "220---------- Welcome to Pure-FTPd ----------\r\n220 in",
             true => "220 Longhaul gateway: who to where?",
             false => "220 (vsFTPd 3.0.3)",
         });
