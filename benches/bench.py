@@ -60,7 +60,8 @@ def write(args, name, title, lines):
     # Which program is no part of what was measured.
     options = [word for before, word in zip(["", *words], words)
                if word not in ("--write", "--longhaul") and before != "--longhaul"]
-    pages.write(name, title, " ".join(["bench", script, "--", *options, "--write"]), lines)
+    command = [script] if script in ("soak", "faults") else ["bench", script]
+    pages.write(name, title, " ".join([*command, "--", *options, "--write"]), lines)
 
 
 def require(condition, what):
