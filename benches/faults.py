@@ -39,6 +39,11 @@ class Site:
     def process(self, site):
         return self.world.processes[f"gateway-{site}"]
 
+    def arrived(self):
+        """The bytes of the upload and of the download that are there."""
+        paths = [self.server.file("up"), self.world.path("back")]
+        return [os.path.getsize(path) if os.path.exists(path) else 0 for path in paths]
+
     def signal(self, site, number):
         self.process(site).send_signal(number)
 
@@ -53,9 +58,23 @@ class Site:
 def silence(seconds):
     def hit(site):
         site.world.wan("set", "--outage", "on")
-        time.sleep(seconds)
+        stands_still(site, seconds)
         return lambda: site.world.wan("set", "--outage", "off")
     return hit
+
+
+def stands_still(site, seconds):
+    """Waits, and makes sure that nothing arrives once what was on its way has."""
+    time.sleep(min(3, seconds / 2))
+    before = site.arrived()
+    time.sleep(seconds - min(3, seconds / 2))
+    happened(site.arrived() == before, f"nothing arrives: {before}, {site.arrived()}")
+
+
+def happened(condition, what):
+    """A fault that has no effect shows nothing."""
+    if not condition:
+        raise Failure(f"the fault did not happen: {what}")
 
 
 def killed(which):
@@ -96,24 +115,10 @@ def disk_full(folder):
                 # A write that fits in part says so, and the next one fails.
                 while file.write(bytes(1 << 20)):
                     pass
+        happened(os.statvfs(folder(site)).f_bavail == 0, "the disk is full")
         time.sleep(5)
         return lambda: os.remove(filler)
     return hit
-
-
-def no_names(site):
-    """The resolver answers nothing: no query leaves the machine."""
-    for which in "ab":
-        site.world.run("nft", "add", "table", "inet", "dns", site=which, check=True)
-        site.world.run("nft", "add", "chain", "inet", "dns", "out", "{ type filter hook output priority 0; }", site=which,
-                       check=True)
-        site.world.run("nft", "add", "rule", "inet", "dns", "out", "udp", "dport", "53", "drop", site=which, check=True)
-    time.sleep(5)
-
-    def end():
-        for which in "ab":
-            site.world.run("nft", "delete", "table", "inet", "dns", site=which, check=True)
-    return end
 
 
 def clock(seconds):
@@ -121,6 +126,9 @@ def clock(seconds):
     def hit(site):
         set_clock(site.world, seconds)
         time.sleep(10)
+        # What the near gateway takes for now.
+        last = site.world.status("a")["peers"][0]["last_answer_unix_s"]
+        happened(abs(last - time.time() - seconds) < 600, f"the clock of the gateway is {last - time.time():+.0f} s off")
         return lambda: set_clock(site.world, 0)
     return hit
 
@@ -149,6 +157,7 @@ def peer_removed(site):
     with open(path, "w") as file:
         file.write(re.sub(r"\[\[peer\]\]\n(\w.*\n)+", "", text))
     reload(site, "b")
+    happened(site.world.status("b")["peers"] == [], "the far gateway knows nobody")
     time.sleep(5)
 
     def end():
@@ -176,7 +185,7 @@ def suspended(which):
     """As by the freezer: no process of the machine runs."""
     def hit(site):
         site.signal(which, signal.SIGSTOP)
-        time.sleep(30)
+        stands_still(site, 30)
         return lambda: site.signal(which, signal.SIGCONT)
     return hit
 
@@ -188,35 +197,26 @@ def no_descriptors(which):
         before = subprocess.run(["prlimit", f"--pid={pid}", "--nofile", "--noheadings", "-o", "SOFT"], check=True,
                                 capture_output=True, text=True).stdout.strip()
         subprocess.run(["prlimit", f"--pid={pid}", f"--nofile={taken}:"], check=True)
-        # Clients that find no room.
-        for _ in range(3):
-            site.world.run("curl", "-sS", "--max-time", "2", f"ftp://127.0.0.1:{DOOR}/files/", check=False,
-                           capture_output=True)
+        refused = [site.world.run("curl", "-sS", "--max-time", "2", f"ftp://127.0.0.1:{DOOR}/files/", check=False,
+                                  capture_output=True).returncode != 0 for _ in range(3)]
+        happened(any(refused), "a client finds no room")
         return lambda: subprocess.run(["prlimit", f"--pid={pid}", f"--nofile={before}:"], check=True)
     return hit
 
 
 def no_memory(which):
-    """The kernel kills the gateway at a limit that it has reached; a service manager starts it again."""
+    """The system gives the gateway no more memory, so that it ends; a service manager starts it again."""
     def hit(site):
-        group = f"/sys/fs/cgroup/{site.world.name}-{which}"
-        os.mkdir(group)
-        with open(f"{group}/cgroup.procs", "w") as file:
-            file.write(str(site.process(which).pid))
-        with open(f"{group}/memory.max", "w") as file:
-            file.write("0")
-        # What it has is charged elsewhere: new sessions make it ask for more.
-        for _ in range(30):
-            site.world.run("curl", "-sS", "--max-time", "1", f"ftp://127.0.0.1:{DOOR}/files/", check=False,
-                           capture_output=True)
-            if site.process(which).poll() is not None:
-                break
-        site.process(which).wait(5)
-
-        def end():
-            os.rmdir(group)
-            site.world.start_gateway(which)
-        return end
+        process = site.process(which)
+        subprocess.run(["prlimit", f"--pid={process.pid}", "--data=1:"], check=True)
+        # It goes on with what it has; new sessions make it ask for more.
+        clients = [subprocess.Popen(site.world.inside("a", "curl", "-sS", "--max-time", "5", "-o", "/dev/null",
+                                                      f"ftp://127.0.0.1:{DOOR}/files/down"), stderr=subprocess.DEVNULL)
+                   for _ in range(30)]
+        for client in clients:
+            client.wait()
+        happened(process.poll() is not None, "the gateway has ended")
+        return lambda: site.world.start_gateway(which)
     return hit
 
 
@@ -228,13 +228,12 @@ FAULTS = [
     ("disk full at the server", disk_full(lambda site: site.server.home)),
     ("disk full at the near gateway", disk_full(lambda site: site.world.path("state-a"))),
     ("disk full at the far gateway", disk_full(lambda site: site.world.path("state-b"))),
-    ("names do not resolve", no_names),
     ("clocks a day ahead", clock(86_400)), ("clocks a day behind", clock(-86_400)),
     ("peer removed and added again", peer_removed),
     ("MTU shrinks to 1300", mtu_shrinks),
     ("near machine suspended for 30 s", suspended("a")), ("far machine suspended for 30 s", suspended("b")),
     ("near gateway out of descriptors", no_descriptors("a")), ("far gateway out of descriptors", no_descriptors("b")),
-    ("near gateway at its memory limit", no_memory("a")), ("far gateway at its memory limit", no_memory("b")),
+    ("near gateway gets no more memory", no_memory("a")), ("far gateway gets no more memory", no_memory("b")),
 ]
 
 

@@ -14,6 +14,19 @@ from world import ROOT, Failure, Missing
 UID = 998
 UNIT = os.path.join(ROOT, "packaging", "longhaul.service")
 
+# Of every root: what the kernel shows, and devices.
+MOUNTS = r"""
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs tmpfs dev
+mkdir dev/pts dev/shm
+for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
+ln -s /proc/self/fd dev/fd
+ln -s pts/ptmx dev/ptmx
+mount -t tmpfs tmpfs run
+"""
+
 # A root of symbolic links into this machine's /usr, and nothing of its /etc; then systemd as process 1.
 BOOT = r"""
 set -e
@@ -39,20 +52,12 @@ chmod 644 etc/longhaul/gateway.toml
 sed 's|/usr/bin/longhaul|/usr/local/bin/longhaul|' $unit > etc/systemd/system/longhaul.service
 systemctl --quiet --root=$root enable longhaul
 ln -s /usr/lib/systemd/system/multi-user.target etc/systemd/system/default.target
-mount -t proc proc proc
-mount -t sysfs sysfs sys
-mount -t cgroup2 cgroup2 sys/fs/cgroup
-mount -t tmpfs tmpfs dev
-mkdir dev/pts dev/shm
-for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
-ln -s /proc/self/fd dev/fd
-ln -s pts/ptmx dev/ptmx
-mount -t tmpfs tmpfs run
+MOUNTS
 pivot_root . old
 umount -l old
 exec env -i container=unshare SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierarchy=1 \
     PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --system --show-status=0
-""".replace("UID", str(UID))
+""".replace("UID", str(UID)).replace("MOUNTS", MOUNTS)
 
 
 # A whole root of its own; then systemd as process 1.
@@ -62,22 +67,14 @@ root=$1
 mount --make-rprivate /
 mount --bind $root $root
 cd $root
-mount -t proc proc proc
-mount -t sysfs sysfs sys
-mount -t cgroup2 cgroup2 sys/fs/cgroup
-mount -t tmpfs tmpfs dev
-mkdir dev/pts dev/shm
-for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
-ln -s /proc/self/fd dev/fd
-ln -s pts/ptmx dev/ptmx
-mount -t tmpfs tmpfs run
+MOUNTS
 mkdir -p old
 pivot_root . old
 umount -l old
 rmdir old
 exec env -i container=unshare SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierarchy=1 \
     PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --system --show-status=0
-"""
+""".replace("MOUNTS", MOUNTS)
 # What debootstrap makes, once.
 ARCHIVE = os.path.join(ROOT, "target", "debian-12.tar")
 INCLUDED = "systemd,systemd-sysv,dbus,iproute2,procps"

@@ -35,6 +35,13 @@ fn refusing(verb: &'static str, reply: &'static str) -> Manners {
     }
 }
 
+/// A tree of so many small files.
+fn small_files(world: &World, count: usize) {
+    for number in 0..count {
+        write(&world.here("tree").join(number.to_string()), b"small");
+    }
+}
+
 /// An upload that is interrupted after a megabyte, and then goes on. Returns the verbs of the second run.
 fn interrupted_upload(server: &Scripted) -> Vec<String> {
     let world = World::new();
@@ -268,9 +275,7 @@ fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_its
             is_gateway,
             ..Manners::default()
         });
-        for number in 0..500 {
-            write(&world.here("tree").join(number.to_string()), b"small");
-        }
+        small_files(&world, 500);
         let mut dial = server.dial();
         dial.is_active = !is_gateway;
         let mut job = world.upload_by(dial, &world.here("tree"), "tree");
@@ -299,18 +304,20 @@ fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     let stranger = thread::spawn({
         let (server, is_over) = (server.clone(), is_over.clone());
         move || {
-            let mut known = 0;
+            let (mut known, mut connected) = (0, 0);
             while !is_over.load(Ordering::Relaxed) {
                 let told = server.state().ports.clone();
                 for port in &told[known..] {
                     // The gateway may have been faster.
                     if let Ok(mut tcp) = TcpStream::connect(("127.0.0.1", *port)) {
+                        connected += 1;
                         let _ = tcp.write_all(b"wrong");
                     }
                 }
                 known = told.len();
                 thread::sleep(Duration::from_micros(100));
             }
+            connected
         }
     });
     for number in 0..50 {
@@ -319,7 +326,8 @@ fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     server.state().directories.insert("tree".to_owned());
     let down = world.run(world.download_by(server.dial(), "tree", &world.here("back")));
     is_over.store(true, Ordering::Relaxed);
-    stranger.join().expect("no panic");
+    let connected = stranger.join().expect("no panic");
+    assert!(connected > 0, "the stranger was there");
     assert_eq!(down.failures(), [""; 0]);
     for number in 0..50 {
         let file = fs::read(world.here("back").join(number.to_string())).expect("there");
@@ -335,9 +343,7 @@ fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
         is_pure: true,
         ..Manners::default()
     });
-    for number in 0..20 {
-        write(&world.here("tree").join(number.to_string()), b"small");
-    }
+    small_files(&world, 20);
     let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
     job.plan.lanes_max = 1;
     assert_eq!(world.run(job).failures(), [""; 0]);
@@ -349,9 +355,7 @@ fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
 #[test]
 fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {
     let (world, server) = (World::new(), Scripted::start(Manners::default()));
-    for number in 0..20 {
-        write(&world.here("tree").join(number.to_string()), b"small");
-    }
+    small_files(&world, 20);
     let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
     job.plan.lanes_max = 1;
     assert_eq!(world.run(job).failures(), [""; 0]);

@@ -112,10 +112,13 @@ async fn enrol(
             return Err(Refused::Register);
         }
     };
-    let error = match reload(reloads).await {
-        Some(error) if is_new => error,
-        _ => return Ok((name, is_new)),
+    let Some(error) = reload(reloads).await else {
+        return Ok((name, is_new));
     };
+    if !is_new {
+        // It was there before; who has put it there decides.
+        return Err(Refused::NotTaken(error));
+    }
     let undone = spawn_blocking(move || {
         Register::change(&path, unix_s(), |register| {
             register.withdraw(public_key);
