@@ -157,7 +157,7 @@ def peer_removed(site):
     with open(path, "w") as file:
         file.write(re.sub(r"\[\[peer\]\]\n(\w.*\n)+", "", text))
     reload(site, "b")
-    happened(site.world.status("b")["peers"] == [], "the far gateway knows nobody")
+    site.world.wait(lambda: site.world.status("b")["peers"] == [], "the far gateway knows nobody", 5)
     time.sleep(5)
 
     def end():
