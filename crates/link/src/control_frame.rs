@@ -90,6 +90,7 @@ impl Control {
             Self::PathHint => 4,
             Self::RateMax => 8,
             Self::TellFrom => 16,
+            Self::Retire => 32,
             Self::End(_)
             | Self::Reset(_)
             | Self::Stop(_)
@@ -114,6 +115,7 @@ pub(crate) enum Control {
     PathHint,
     RateMax,
     TellFrom,
+    Retire,
     /// A padded packet of this many bytes, headers included.
     MtuProbe(u16),
 }

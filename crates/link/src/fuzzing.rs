@@ -115,6 +115,7 @@ pub fn payloads() -> Vec<Vec<u8>> {
             bytes_per_s: 12_500_000,
         },
         Frame::TellFrom { number: 1 },
+        Frame::Retire,
         Frame::Challenge([7; 8]),
         Frame::Response([7; 8]),
         Frame::Close { code: 0 },

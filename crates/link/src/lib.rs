@@ -54,7 +54,10 @@ pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
 #[cfg(feature = "sim")]
 pub use connection::Forger;
 pub use connection::{Stats, Transmit};
-pub use driver::{Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError};
+pub use driver::{
+    HandOverError, Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError,
+    Succession,
+};
 #[cfg(feature = "sim")]
 pub use endpoint::Footprint;
 pub use endpoint::{

@@ -134,6 +134,7 @@ fn frames() -> Vec<(String, Vec<u8>)> {
             },
         ),
         ("TELL_FROM", Frame::TellFrom { number: 100_000 }),
+        ("RETIRE", Frame::Retire),
         ("CHALLENGE", Frame::Challenge(*b"8 bytes!")),
         ("RESPONSE", Frame::Response(*b"8 bytes!")),
         ("CLOSE", Frame::Close { code: 0 }),

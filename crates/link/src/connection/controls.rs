@@ -118,6 +118,7 @@ impl Connection {
             Control::TellFrom => Some(Frame::TellFrom {
                 number: self.sent.resolved(),
             }),
+            Control::Retire => Some(Frame::Retire),
             Control::MtuProbe(_) => None,
         }
     }
@@ -150,7 +151,8 @@ impl Connection {
             | Control::InitialWindow
             | Control::StreamLimit
             | Control::PathHint
-            | Control::RateMax => true,
+            | Control::RateMax
+            | Control::Retire => true,
         };
         match control {
             Control::Credit(number) if matters => self.streams.tell_credit(number),

@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     /// Everything below this packet number was sent while the application gave too little.
     app_limited_until: u64,
     rate_max: RateMax,
+    /// The peer wants new streams on another connection.
+    pub(crate) is_retired: bool,
     pub(crate) stats: Stats,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
@@ -272,6 +274,7 @@ impl Connection {
             tail_repeater: TailRepeater::new(),
             app_limited_until: 0,
             rate_max: RateMax::default(),
+            is_retired: false,
             stats: Stats::default(),
             #[cfg(feature = "sim")]
             forger: None,
@@ -292,6 +295,11 @@ impl Connection {
         if self.rate_max.set(ours, for_peer) {
             self.streams.controls.push(Control::RateMax);
         }
+    }
+
+    /// Tells the peer that new streams need another connection.
+    pub(crate) fn retire(&mut self) {
+        self.streams.controls.push(Control::Retire);
     }
 
     #[cfg(test)]
@@ -500,6 +508,11 @@ impl Connection {
     /// Whether this process was suspended for so long that the peer may have given the connection up.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.liveness.is_doubtful()
+    }
+
+    /// Whether new streams need another connection, or soon will.
+    pub(crate) fn needs_successor(&self) -> bool {
+        self.is_retired || self.streams.is_wearing_out()
     }
 
     pub(crate) fn silent_since(&self) -> Option<Time> {

@@ -196,6 +196,7 @@ impl Connection {
             Frame::PathHint { rtt_us } => self.on_path_hint(rtt_us),
             Frame::TellFrom { number } => self.received.tell_from(number, now),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
+            Frame::Retire => self.is_retired = true,
             Frame::Challenge(token) => self.challenges.response = Some((token, from)),
             Frame::Response(token) => self.on_response(token, from, now),
             Frame::Close { .. } => self.on_close(),

@@ -60,6 +60,12 @@ impl Reading {
     pub(super) fn now(&self) -> Instant {
         self.now
     }
+
+    /// The time of day at `instant`, which has passed.
+    pub(super) fn unix(&self, instant: Instant) -> Duration {
+        self.unix
+            .saturating_sub(self.now.saturating_duration_since(instant))
+    }
 }
 
 /// On a busy machine the kernel may take so long from the stamp of a datagram until that is in the socket.

@@ -110,7 +110,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-fn print(memory: &Remembered) -> String {
+/// What the file says of `memory`.
+pub(super) fn print(memory: &Remembered) -> String {
     let mut text = format!("clock {}\n", memory.replay.clock_unix_ns);
     for (key, newest) in &memory.replay.newest {
         let source = u32::from_be_bytes(newest.source);
@@ -126,8 +127,9 @@ fn print(memory: &Remembered) -> String {
     text + "end\n"
 }
 
-/// The number of the first line that makes no sense, if there is one.
-fn parse(text: &str) -> Result<Remembered, usize> {
+/// # Errors
+/// The number of the first line that makes no sense.
+pub(super) fn parse(text: &str) -> Result<Remembered, usize> {
     let lines = text.lines().count();
     let body = text.strip_suffix("end\n").ok_or(lines)?;
     let mut memory = Remembered::default();

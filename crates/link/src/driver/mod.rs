@@ -9,6 +9,7 @@ mod resolve;
 mod run;
 mod socket;
 mod stream;
+mod succession;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -33,7 +34,10 @@ use tokio::{
 };
 use units::BitRate;
 
-pub use self::stream::{RecvStream, SendStream, StreamError};
+pub use self::{
+    stream::{RecvStream, SendStream, StreamError},
+    succession::{HandOverError, Succession},
+};
 use crate::{Class, LinkConfig, LinkSnapshot, PeerConfig, PeerId, StreamKey};
 
 /// A running link endpoint: one UDP socket, one driver thread. Clones share it; when the last one is
@@ -108,6 +112,18 @@ impl Link {
     /// # Errors
     /// [`LinkError::Io`] if the socket cannot be set up, [`LinkError::Tls`] if a key is refused.
     pub fn start(socket: UdpSocket, config: LinkConfig) -> Result<Self, LinkError> {
+        Self::start_behind(socket, config, None)
+    }
+
+    /// Starts the driver on the socket of a process that [hands it over](Self::hand_over), if one does.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_behind(
+        socket: UdpSocket,
+        config: LinkConfig,
+        succession: Option<Succession>,
+    ) -> Result<Self, LinkError> {
         let local_addr = socket.local_addr()?;
         let (commands, command_queue) = mpsc::channel();
         let bell = Arc::new(Doorbell {
@@ -125,6 +141,7 @@ impl Link {
             command_queue,
             incoming_sender,
             snapshot.clone(),
+            succession,
         )?;
         let handle = Handle {
             bell,
@@ -152,11 +169,58 @@ impl Link {
         peer: PeerId,
         class: Class,
     ) -> Result<(SendStream, RecvStream), OpenError> {
+        self.open_at(peer, None, class).await
+    }
+
+    /// Opens a stream to the process of the peer that has `beside`, a stream of it: while a peer is being upgraded, several
+    /// processes answer for it.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub async fn open_beside(
+        &self,
+        peer: PeerId,
+        beside: StreamKey,
+        class: Class,
+    ) -> Result<(SendStream, RecvStream), OpenError> {
+        self.open_at(peer, Some(beside), class).await
+    }
+
+    async fn open_at(
+        &self,
+        peer: PeerId,
+        beside: Option<StreamKey>,
+        class: Class,
+    ) -> Result<(SendStream, RecvStream), OpenError> {
         let (reply, answer) = oneshot::channel();
-        self.handle
-            .bell
-            .command(Command::Open { peer, class, reply });
+        self.handle.bell.command(Command::Open {
+            peer,
+            beside,
+            class,
+            reply,
+        });
         answer.await.unwrap_or(Err(OpenError::Closed))
+    }
+
+    /// Leaves the socket to another process, and returns what that process needs. From then on this one makes no new
+    /// connections; those that it has go on by what the other process hands it.
+    ///
+    /// # Errors
+    /// [`HandOverError`]; then nothing has changed.
+    pub async fn hand_over(&self) -> Result<Succession, HandOverError> {
+        let (reply, answer) = oneshot::channel();
+        self.handle.bell.command(Command::HandOver(reply));
+        answer.await.unwrap_or(Err(HandOverError::Gone))
+    }
+
+    /// Reads the socket again: the other process has gone.
+    pub fn take_back(&self) {
+        self.handle.bell.command(Command::TakeBack);
+    }
+
+    /// Tells all peers to open new streams on another connection: the other process is up.
+    pub fn retire(&self) {
+        self.handle.bell.command(Command::Retire);
     }
 
     /// The next stream that a peer opened; `None` after shutdown.
@@ -222,6 +286,8 @@ enum Command {
     Echo(oneshot::Sender<()>),
     Open {
         peer: PeerId,
+        /// On the connection of this stream.
+        beside: Option<StreamKey>,
         class: Class,
         reply: oneshot::Sender<OpenResult>,
     },
@@ -231,6 +297,9 @@ enum Command {
         peer: usize,
         address: Option<SocketAddr>,
     },
+    HandOver(oneshot::Sender<Result<Succession, HandOverError>>),
+    TakeBack,
+    Retire,
     Shutdown {
         drain: Duration,
         reply: oneshot::Sender<usize>,

@@ -27,11 +27,12 @@ use super::{
     Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
     clock::Clock,
     intake::Intake,
-    memory_file::MemoryFile,
+    memory_file::{self, MemoryFile},
     report::{LOG_INTERVAL, Reporter, wall},
     resolve,
     socket::{Batch, Socket},
     stream::{RecvShared, SendShared, StreamError},
+    succession::{self, Fed, Feed, HandOverError, OLDER_MAX, Older, Succession},
     wakes::Wakes,
 };
 use crate::{
@@ -47,8 +48,11 @@ pub(super) fn spawn(
     commands: mpsc::Receiver<Command>,
     incoming: async_mpsc::Sender<Incoming>,
     snapshot: Arc<Mutex<LinkSnapshot>>,
+    succession: Option<Succession>,
 ) -> Result<(), LinkError> {
-    let driver = Driver::new(socket, config, bell, commands, incoming, snapshot)?;
+    let driver = Driver::new(
+        socket, config, bell, commands, incoming, snapshot, succession,
+    )?;
     std::thread::Builder::new()
         .name("longhaul-link".into())
         .spawn(move || driver.run())?;
@@ -60,6 +64,11 @@ pub(super) struct Driver {
     /// Ends a long sleep. The timeout of a poll stands still while the machine is suspended, and this does not.
     alarm: TimerFd,
     socket: Socket,
+    generation: u8,
+    /// Datagrams of these go there.
+    older: Older,
+    /// Where datagrams come from, once another process reads the socket.
+    feed: Option<Feed>,
     pub(super) endpoint: Endpoint,
     config: LinkConfig,
     pub(super) bell: Arc<Doorbell>,
@@ -95,6 +104,7 @@ pub(super) struct Entry {
 /// Somebody waits for a stream to a peer that does not answer at the moment.
 struct Waiting {
     peer: PeerId,
+    beside: Option<StreamKey>,
     class: Class,
     reply: oneshot::Sender<OpenResult>,
     deadline: Instant,
@@ -134,6 +144,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
         incoming: async_mpsc::Sender<Incoming>,
         snapshot: Arc<Mutex<LinkSnapshot>>,
+        succession: Option<Succession>,
     ) -> Result<Self, LinkError> {
         let clock = Clock::new();
         let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC);
@@ -150,7 +161,19 @@ impl Driver {
             .unwrap_or_default();
         let policy = config.policy;
         let memory = config.memory_file.clone().map(MemoryFile::open);
-        let (memory_file, remembered) = memory.transpose()?.unzip();
+        let (memory_file, mut remembered) = memory.transpose()?.unzip();
+        let mut instance = random("the system's randomness works");
+        let (mut generation, mut older) = (0, Older::default());
+        if let Some(succession) = succession {
+            (instance, generation) = (succession.instance, succession.generation);
+            older = Older::new(succession.older)?;
+            match memory_file::parse(&succession.remembered) {
+                Ok(told) => remembered = Some(told),
+                Err(line) => {
+                    tracing::warn!(line, "what the earlier process knew is not understood")
+                }
+            }
+        }
         let endpoint = Endpoint::new(
             EndpointConfig {
                 identity: config.identity.clone(),
@@ -159,7 +182,8 @@ impl Driver {
                 memory_max: memory_of_one(&config),
                 idle_timeout: config.idle_timeout,
                 seed: random("the system's randomness works"),
-                instance: random("the system's randomness works"),
+                instance,
+                generation,
                 remembered: remembered.unwrap_or_default(),
                 unix_ns: unix.as_nanos() as u64,
                 controller: Arc::new(move |memory, rate_max| {
@@ -176,6 +200,9 @@ impl Driver {
             clock,
             alarm: alarm.map_err(io::Error::from)?,
             socket,
+            generation,
+            older,
+            feed: None,
             endpoint,
             config,
             bell,
@@ -232,10 +259,16 @@ impl Driver {
     fn handle_commands(&mut self, now: Instant) {
         while let Some(command) = self.take_command() {
             match command {
-                Command::Open { peer, class, reply } => {
+                Command::Open {
+                    peer,
+                    beside,
+                    class,
+                    reply,
+                } => {
                     let deadline = now + OPEN_PATIENCE;
                     self.waiting.push(Waiting {
                         peer,
+                        beside,
                         class,
                         reply,
                         deadline,
@@ -252,6 +285,15 @@ impl Driver {
                     let address = address.map(|address| self.socket.native(address));
                     self.endpoint.set_address(peer, address, now);
                 }
+                Command::HandOver(reply) => {
+                    let handed = self.hand_over(now);
+                    if let Err(Ok(_)) = reply.send(handed) {
+                        // Nobody is there to take it.
+                        self.take_back();
+                    }
+                }
+                Command::TakeBack => self.take_back(),
+                Command::Retire => self.endpoint.retire(),
                 Command::Shutdown { drain, reply } => {
                     self.incoming = async_mpsc::channel(1).0;
                     let deadline = now + drain;
@@ -290,6 +332,61 @@ impl Driver {
         }
     }
 
+    /// Stops reading the socket.
+    fn hand_over(&mut self, now: Instant) -> Result<Succession, HandOverError> {
+        if self.feed.is_some() || self.stopping.is_some() {
+            return Err(HandOverError::Gone);
+        }
+        let of_socket = |error: io::Error| HandOverError::Socket(error.kind());
+        let mut older = self.older.living().map_err(of_socket)?;
+        if older.len() >= OLDER_MAX {
+            return Err(HandOverError::TooManyOlder);
+        }
+        let (way, feed) = succession::way().map_err(of_socket)?;
+        older.push((self.generation, way));
+        let taken = |generation: &u8| older.iter().any(|(it, _)| it == generation);
+        let after = (1..=u8::MAX).map(|step| self.generation.wrapping_add(step));
+        let generation = after.into_iter().find(|it| !taken(it));
+        let (instance, remembered) = self.endpoint.succession(now);
+        self.feed = Some(Feed::new(feed));
+        Ok(Succession {
+            generation: generation.expect("there are more generations than processes"),
+            instance,
+            remembered: memory_file::print(&remembered),
+            older,
+        })
+    }
+
+    /// Reads the socket again.
+    fn take_back(&mut self) {
+        if self.feed.take().is_some() {
+            self.endpoint.take_back();
+        }
+    }
+
+    /// Takes in what the process that reads the socket hands over.
+    fn receive_fed(&mut self, now: Instant) {
+        let Some(feed) = &mut self.feed else { return };
+        let reading = self.clock.reading();
+        let (mut bytes, mut fed) = (0, Fed::Message);
+        for _ in 0..RECEIVE_BATCHES_MAX {
+            let endpoint = &mut self.endpoint;
+            fed = feed.receive(|handed| {
+                bytes += handed.datagram.len();
+                let received = reading.instant(handed.received, None);
+                endpoint.handle_datagram(handed.datagram, handed.from, received);
+            });
+            if fed != Fed::Message {
+                break;
+            }
+        }
+        self.intake.fetched(bytes, fed == Fed::Message, now);
+        if fed == Fed::Gone {
+            tracing::warn!("the process that reads the socket has gone");
+            self.take_back();
+        }
+    }
+
     fn receive(&mut self) {
         let now = self.clock.now();
         if std::mem::take(&mut self.has_transport_errors) {
@@ -300,13 +397,22 @@ impl Driver {
                 self.endpoint.handle_unreachable(address, now);
             }
         }
+        if self.feed.is_some() {
+            return self.receive_fed(now);
+        }
         let (mut bytes, mut has_more) = (0, true);
         for _ in 0..RECEIVE_BATCHES_MAX {
-            let endpoint = &mut self.endpoint;
+            let (endpoint, older) = (&mut self.endpoint, &mut self.older);
+            let reading = (!older.is_empty()).then(|| self.clock.reading());
             let batch = self
                 .socket
                 .receive(&self.clock, |datagram, from, received| {
                     bytes += datagram.len();
+                    if let Some(reading) = &reading
+                        && older.take(datagram, from, reading.unix(received))
+                    {
+                        return;
+                    }
                     endpoint.handle_datagram(datagram, from, received);
                 });
             // Errors of earlier sends surface here (ICMP); loss detection sees to them.
@@ -315,6 +421,7 @@ impl Driver {
                 break;
             }
         }
+        self.older.flush();
         self.intake.fetched(bytes, has_more, now);
     }
 
@@ -346,7 +453,10 @@ impl Driver {
     }
 
     fn remember(&mut self, now: Instant) {
-        if let Some(file) = &self.memory_file {
+        // The file belongs to the process that reads the socket.
+        if let Some(file) = &self.memory_file
+            && self.feed.is_none()
+        {
             file.write(self.endpoint.remembered(now));
         }
     }
@@ -380,7 +490,12 @@ impl Driver {
                 continue;
             }
             let is_up = self.endpoint.is_up(waiting.peer.0);
-            if is_up && let Some(key) = self.endpoint.open(waiting.peer.0, waiting.class, now) {
+            let opened = match waiting.beside {
+                Some(key) => self.endpoint.open_beside(key, waiting.class, now),
+                None if is_up => self.endpoint.open(waiting.peer.0, waiting.class, now),
+                None => None,
+            };
+            if let Some(key) = opened {
                 let streams = self.add_stream(key, waiting.class);
                 let _ = waiting.reply.send(Ok(streams));
                 continue;
@@ -496,9 +611,17 @@ impl Driver {
     fn socket_events(&self, turn: Option<Duration>) -> PollFlags {
         let mut events = PollFlags::empty();
         // Where packets are dense they are fetched once a turn, in batches.
-        events.set(PollFlags::POLLIN, turn.is_none());
+        events.set(PollFlags::POLLIN, turn.is_none() && self.feed.is_none());
         events.set(PollFlags::POLLOUT, self.unsent.is_some());
         events
+    }
+
+    /// What of the feed ends a sleep.
+    fn feed_events(&self, turn: Option<Duration>) -> PollFlags {
+        match turn {
+            None => PollFlags::POLLIN,
+            Some(_) => PollFlags::empty(),
+        }
     }
 
     fn sleep(&mut self) {
@@ -518,6 +641,10 @@ impl Driver {
             PollFd::new(self.bell.fd(), PollFlags::POLLIN),
             PollFd::new(self.socket.fd(), self.socket_events(turn)),
             PollFd::new(self.alarm.as_fd(), alarm),
+            match &self.feed {
+                Some(feed) => PollFd::new(feed.fd(), self.feed_events(turn)),
+                None => PollFd::new(self.alarm.as_fd(), PollFlags::empty()),
+            },
         ];
         // In turns the driver looks for commands soon anyway; else it must be rung.
         if turn.is_none() {

@@ -81,6 +81,11 @@ const RECV_QUEUE_MAX: usize = 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 
 impl SendStream {
+    /// Names the stream.
+    pub fn key(&self) -> StreamKey {
+        self.shared.key
+    }
+
     pub(super) fn new(shared: Arc<SendShared>) -> Self {
         Self { shared }
     }

@@ -20,20 +20,26 @@ const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 /// Connections to one peer at most: one that is silent and one beside it, begun by either side. More are
 /// made by a peer that means to fill our memory.
 const CONNECTIONS_PER_PEER: usize = 4;
+/// ... and so many more that the peer has retired: each belongs to a process of the peer that has been replaced, and still
+/// has transfers.
+const RETIRED_PER_PEER: usize = 32;
 
 impl Endpoint {
     /// Gives up the connection to `peer` of which nothing was heard for longest if, with `fresh`, there are
     /// too many.
     pub(super) fn bound_connections(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
-        let of_peer = self.connections.values().filter(|it| it.peer == peer);
-        let (count, others) = (
-            of_peer.clone().count(),
-            of_peer.filter(|it| it.our_id != fresh),
-        );
-        let oldest = others.min_by_key(|it| (it.last_heard(), it.established));
-        if let Some(oldest) = oldest.filter(|_| count > CONNECTIONS_PER_PEER) {
-            let (id, silence) = (oldest.our_id, now.since(oldest.last_heard()));
-            self.end_connection(id, LostReason::Silence(silence));
+        for (is_retired, count_max) in [(false, CONNECTIONS_PER_PEER), (true, RETIRED_PER_PEER)] {
+            let of_kind = self.connections.values();
+            let of_kind = of_kind.filter(|it| it.peer == peer && it.is_retired == is_retired);
+            let (count, others) = (
+                of_kind.clone().count(),
+                of_kind.filter(|it| it.our_id != fresh),
+            );
+            let oldest = others.min_by_key(|it| (it.last_heard(), it.established));
+            if let Some(oldest) = oldest.filter(|_| count > count_max) {
+                let (id, silence) = (oldest.our_id, now.since(oldest.last_heard()));
+                self.end_connection(id, LostReason::Silence(silence));
+            }
         }
     }
 
@@ -83,7 +89,7 @@ impl Endpoint {
         let new = &self.connections[&fresh];
         let takes_over = match old {
             None => true,
-            Some(old) if old.is_doubtful() || old.streams.is_wearing_out() => true,
+            Some(old) if old.is_doubtful() || old.needs_successor() => true,
             Some(old) if now.since(old.established) < GLARE && !old.is_silent() => {
                 // Both sides see the same two keys, so both keep the same connection.
                 new.we_initiated == new.we_have_smaller_key
@@ -104,16 +110,21 @@ impl Endpoint {
         };
         let peer = connection.peer;
         let is_young = now.since(connection.established) < STANDBY_GRACE;
-        if self.peers[peer].current == Some(id) || is_young || connection.is_closing() {
-            return;
-        }
         let current = self.peers[peer]
             .current
             .and_then(|id| self.connections.get(&id));
+        let is_successor =
+            current.is_some_and(|current| current.is_retired) && !connection.is_retired;
+        if self.peers[peer].current == Some(id)
+            || is_young && !is_successor
+            || connection.is_closing()
+        {
+            return;
+        }
         let silence = connection.silent_since().map(|since| now.since(since));
         match current {
-            Some(current) if current.is_silent() && silence.is_none() => {
-                // New streams go here; those of the other one wait for it.
+            Some(current) if silence.is_none() && (current.is_silent() || is_successor) => {
+                // New streams go here; those of the other one wait for it, or end there.
                 self.peers[peer].current = Some(id);
                 self.events.push_back(Event::Connected { peer });
             }

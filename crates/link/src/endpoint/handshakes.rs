@@ -262,6 +262,9 @@ impl Endpoint {
         };
         let mut connection = Connection::new(setup, now);
         connection.set_rate_max(rate_max, peer.rate_max);
+        if self.is_retired {
+            connection.retire();
+        }
         #[cfg(feature = "sim")]
         connection.set_forger(self.forger.clone());
         let restarted: Vec<_> = self
@@ -293,7 +296,7 @@ impl Endpoint {
             Some(connection) if connection.is_doubtful() => Time::default(),
             Some(connection) => match connection.silent_since() {
                 Some(since) => since + RECONNECT_AFTER,
-                None if connection.streams.is_wearing_out() => Time::default(),
+                None if connection.needs_successor() => Time::default(),
                 None => return Time::NEVER,
             },
         };
@@ -301,7 +304,7 @@ impl Endpoint {
             connection.peer == index && Some(connection.our_id) != peer.current
         });
         // One that is silent, too, helps nobody.
-        if standbys.any(|standby| !standby.is_silent()) {
+        if standbys.any(|standby| !standby.is_silent() && !standby.is_retired) {
             return Time::NEVER;
         }
         wanted.max(peer.next_attempt)

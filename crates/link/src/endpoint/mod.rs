@@ -79,6 +79,8 @@ pub struct Endpoint {
     turns: Turns,
     keep_alive: Duration,
     is_closing: bool,
+    /// Another process has taken this one's place.
+    is_retired: bool,
     remember_paths_at: Time,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
@@ -127,6 +129,7 @@ impl Endpoint {
             turns: Turns::new(),
             keep_alive: KEEP_ALIVE,
             is_closing: false,
+            is_retired: false,
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
             #[cfg(feature = "sim")]
             forger: None,
@@ -423,6 +426,24 @@ impl Endpoint {
         }
     }
 
+    /// What another process that takes this one's place must keep.
+    pub fn succession(&mut self, now: Instant) -> (u64, Remembered) {
+        (self.config.instance, self.remembered(now))
+    }
+
+    /// Another process has taken this one's place: tells all peers that new streams need another connection.
+    pub fn retire(&mut self) {
+        self.is_retired = true;
+        for connection in self.connections.values_mut() {
+            connection.retire();
+        }
+    }
+
+    /// The other process has gone: connections are for all streams again. What was said of the present ones stays said.
+    pub fn take_back(&mut self) {
+        self.is_retired = false;
+    }
+
     /// Whether no connection is left.
     pub fn is_idle(&self) -> bool {
         self.connections.is_empty()
@@ -484,7 +505,8 @@ impl Endpoint {
             let mut mixed = self.random;
             mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            let id = ConnectionId(((mixed ^ mixed >> 31) as u32).to_be_bytes());
+            let mut id = ConnectionId(((mixed ^ mixed >> 31) as u32).to_be_bytes());
+            id.0[0] = self.config.generation;
             let taken = self.connections.contains_key(&id) || self.attempts.contains_key(&id);
             if !taken && id != ConnectionId::default() {
                 return id;

@@ -94,6 +94,31 @@ impl Endpoint {
         })
     }
 
+    /// Opens a stream on the connection of `beside`, so that the process which has that one gets this one, too. Should the
+    /// connection be about to end, as [`open`](Self::open).
+    pub fn open_beside(
+        &mut self,
+        beside: StreamKey,
+        class: Class,
+        now: Instant,
+    ) -> Option<StreamKey> {
+        let time = self.time(now);
+        let connection = self.connections.get_mut(&beside.connection)?;
+        let peer = connection.peer;
+        if connection.is_closing() || connection.is_silent() || connection.streams.is_wearing_out()
+        {
+            return match self.is_up(peer) {
+                true => self.open(peer, class, now),
+                false => None,
+            };
+        }
+        let stream = connection.open(class, time)?;
+        Some(StreamKey {
+            connection: beside.connection,
+            stream,
+        })
+    }
+
     /// Bytes that the stream accepts now.
     pub fn writable(&mut self, key: StreamKey) -> usize {
         self.connection(key)

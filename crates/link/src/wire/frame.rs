@@ -60,6 +60,8 @@ pub(crate) enum Frame<'a> {
     TellFrom { number: u64 },
     /// The most that its receiver may send us, in bytes per second; zero means no bound.
     RateMax { bytes_per_s: u64 },
+    /// Another process is about to take the sender's place: new streams need another connection.
+    Retire,
     /// Must be echoed in a [`Frame::Response`], to the address it came from.
     Challenge([u8; 8]),
     /// Echo of a challenge.
@@ -103,6 +105,7 @@ const RATE_MAX: u8 = 0x10;
 const TELL_FROM: u8 = 0x11;
 const PACED_CREDIT: u8 = 0x13;
 const HALF: u8 = 0x14;
+const RETIRE: u8 = 0x15;
 const CHALLENGE: u8 = 0x0d;
 const RESPONSE: u8 = 0x0e;
 const CLOSE: u8 = 0x0f;
@@ -179,6 +182,7 @@ impl Frame<'_> {
             Frame::PathHint { rtt_us } => fields(PATH_HINT, &[rtt_us]),
             Frame::RateMax { bytes_per_s } => fields(RATE_MAX, &[bytes_per_s]),
             Frame::TellFrom { number } => fields(TELL_FROM, &[number]),
+            Frame::Retire => fields(RETIRE, &[]),
             Frame::Challenge(token) => {
                 fields(CHALLENGE, &[]);
                 out.extend_from_slice(&token);
@@ -284,6 +288,7 @@ impl<'a> Frames<'a> {
                 TELL_FROM => Frame::TellFrom {
                     number: reader.varint()?,
                 },
+                RETIRE => Frame::Retire,
                 PATH_HINT => Frame::PathHint {
                     rtt_us: reader.varint()?,
                 },
@@ -353,6 +358,7 @@ mod tests {
             (0..varint::MAX).prop_map(|rtt_us| Frame::PathHint { rtt_us }),
             (0..varint::MAX).prop_map(|bytes_per_s| Frame::RateMax { bytes_per_s }),
             (0..varint::MAX).prop_map(|number| Frame::TellFrom { number }),
+            Just(Frame::Retire),
             any::<[u8; 8]>().prop_map(Frame::Challenge),
             any::<[u8; 8]>().prop_map(Frame::Response),
             any::<u32>().prop_map(|code| Frame::Close { code }),

@@ -40,7 +40,15 @@ fn driver_with_peers(count: u16) -> Driver {
         memory_file: None,
     };
     let incoming = async_mpsc::channel(1).0;
-    let driver = Driver::new(socket, config, bell, commands, incoming, Arc::default());
+    let driver = Driver::new(
+        socket,
+        config,
+        bell,
+        commands,
+        incoming,
+        Arc::default(),
+        None,
+    );
     driver.expect("the socket can be set up")
 }
 
@@ -113,6 +121,7 @@ fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
     let soon = now + Duration::from_secs(3);
     assert!(quiet > soon, "nothing is due");
     driver.waiting.push(Waiting {
+        beside: None,
         peer: PeerId(0),
         class: Class::Bulk,
         reply: oneshot::channel().0,

@@ -185,3 +185,54 @@ fn who_was_stopped_for_longer_than_the_peer_waits_doubts_the_connection_whatever
     assert!(connection.is_doubtful(), "B may have given it up");
     assert!(!two.a.is_up(0), "no stream is opened before B answers");
 }
+
+#[test]
+fn a_connection_that_the_peer_retires_keeps_its_streams_and_gets_a_successor() {
+    let mut joined = Joined::new(DELAY);
+    let now = joined.two.now;
+    let held = joined.two.a.open(0, Class::Bulk, now).expect("B is up");
+    joined.two.a.write(held, Bytes::from_static(b"before"));
+    joined.run(Duration::from_millis(100));
+    // The endpoint stands for its own successor.
+    joined.two.b.retire();
+    joined.two.b.take_back();
+    joined.run(Duration::from_millis(200));
+    let now = joined.two.now;
+    let fresh = joined.two.a.open(0, Class::Bulk, now).expect("B is up");
+    assert_ne!(fresh.connection, held.connection, "within five round trips");
+    let beside = joined.two.a.open_beside(held, Class::Bulk, now);
+    let beside = beside.expect("it is there");
+    assert_eq!(beside.connection, held.connection);
+    joined.run(Duration::from_secs(60));
+    assert_eq!(
+        joined.two.a.connections.len(),
+        2,
+        "as long as it has streams"
+    );
+    for stream in [held, beside] {
+        joined.two.a.reset(stream, 0);
+        joined.two.a.stop(stream, 0);
+    }
+    joined.run(Duration::from_secs(10));
+    let left = [&joined.two.a, &joined.two.b].map(|it| it.connections.len());
+    assert_eq!(left, [1, 1]);
+}
+
+/// A peer that is replaced again and again while transfers go on in each of its processes, or says so.
+#[test]
+fn retired_connections_are_kept_up_to_a_bound() {
+    let mut joined = Joined::new(DELAY);
+    for round in 0..40 {
+        let now = joined.two.now;
+        let held = joined.two.a.open(0, Class::Bulk, now).expect("B is up");
+        joined.two.a.write(held, Bytes::from_static(b"kept open"));
+        joined.run(Duration::from_millis(100));
+        for endpoint in [&mut joined.two.a, &mut joined.two.b] {
+            endpoint.retire();
+            endpoint.take_back();
+        }
+        joined.run(Duration::from_secs(3));
+        let connections = joined.two.a.connections.len();
+        assert!((round.min(31)..=36).contains(&connections), "{connections}");
+    }
+}

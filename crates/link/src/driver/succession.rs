@@ -1,0 +1,336 @@
+//! A process that takes another one's place at the UDP socket, and the datagrams of connections that stay with older ones.
+//!
+//! The newest process alone reads the socket. The first byte of a connection ID says which process has the connection; what
+//! belongs to an older one goes there over a Unix socket, in messages of several datagrams:
+//!
+//! ```text
+//! length (2)  IP version (1)  address (16)  port (2)  receive time, ns since the Unix epoch (8)  datagram
+//! ```
+//!
+//! Numbers are big-endian. All processes send over the same UDP socket by themselves.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixDatagram,
+    },
+    time::Duration,
+};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
+
+use crate::wire::packet;
+
+/// What a process needs to take another one's place at the socket.
+#[derive(Debug)]
+pub struct Succession {
+    /// Tells the connections of the new process from those of the others.
+    pub generation: u8,
+    /// The peers take the new process for the same instance: connections to the others stay.
+    pub instance: u64,
+    /// What the memory file would say.
+    pub remembered: String,
+    /// The processes before it that have connections, by generation, each with the socket that leads there.
+    pub older: Vec<(u8, UnixDatagram)>,
+}
+
+/// Why a link cannot be handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandOverError {
+    /// Too many processes still have transfers.
+    #[error("{OLDER_MAX} earlier processes still have transfers")]
+    TooManyOlder,
+    /// It has been handed over already, or has ended.
+    #[error("the link was handed over or closed")]
+    Gone,
+    /// A socket could not be made.
+    #[error("no socket between the processes: {0}")]
+    Socket(io::ErrorKind),
+}
+
+/// Processes behind one socket besides the newest. A peer keeps as many connections that were retired.
+pub(super) const OLDER_MAX: usize = 31;
+
+/// The processes that came before this one and have connections.
+#[derive(Debug, Default)]
+pub(super) struct Older {
+    processes: Vec<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    generation: u8,
+    way: UnixDatagram,
+    /// Datagrams that wait to be handed on together.
+    message: Vec<u8>,
+}
+
+/// Where a process that has handed the socket over gets its datagrams from.
+#[derive(Debug)]
+pub(super) struct Feed {
+    way: UnixDatagram,
+    buffer: Vec<u8>,
+}
+
+/// A datagram that another process has received.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Handed<'a> {
+    pub(super) datagram: &'a mut [u8],
+    pub(super) from: SocketAddr,
+    /// Since the Unix epoch.
+    pub(super) received: Duration,
+}
+
+/// What a process that has handed the socket over finds at its feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fed {
+    /// Datagrams.
+    Message,
+    Nothing,
+    /// The process that reads the socket has ended.
+    Gone,
+}
+
+const HEADER_BYTES: usize = 2 + 1 + 16 + 2 + 8;
+/// A message is sent when it has grown to this size.
+const MESSAGE_BYTES: usize = 48 * 1024;
+/// Room for a message and the largest datagram.
+const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES + HEADER_BYTES + 64 * 1024;
+/// Room in the socket between two processes: what comes within 30 ms at 1 Gbit/s.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// The two ends of a way for datagrams. Unlike those of a pair of plain datagram sockets, each end learns that the other
+/// is gone.
+pub(super) fn way() -> io::Result<(UnixDatagram, UnixDatagram)> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+    let (near, far) = (UnixDatagram::from(near), UnixDatagram::from(far));
+    for end in [&near, &far] {
+        end.set_nonblocking(true)?;
+        // Without the right to more, the usual room has to do: what does not fit is lost as on the network.
+        if setsockopt(end, sockopt::SndBufForce, &BUFFER_BYTES).is_err() {
+            let _ = setsockopt(end, sockopt::SndBuf, &BUFFER_BYTES);
+        }
+    }
+    Ok((near, far))
+}
+
+impl Older {
+    pub(super) fn new(processes: Vec<(u8, UnixDatagram)>) -> io::Result<Self> {
+        let processes = processes.into_iter().map(|(generation, way)| {
+            way.set_nonblocking(true)?;
+            Ok(Process {
+                generation,
+                way,
+                message: Vec::new(),
+            })
+        });
+        Ok(Self {
+            processes: processes.collect::<io::Result<_>>()?,
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Takes a datagram that belongs to an older process; returns whether it does.
+    pub(super) fn take(&mut self, datagram: &[u8], from: SocketAddr, received: Duration) -> bool {
+        let Ok((kind, id)) = packet::classify(datagram) else {
+            return false;
+        };
+        if kind == packet::Kind::Hello {
+            return false;
+        }
+        let owner = self.processes.iter_mut();
+        let Some(owner) = owner.into_iter().find(|it| it.generation == id.0[0]) else {
+            return false;
+        };
+        put(&mut owner.message, datagram, from, received);
+        if owner.message.len() >= MESSAGE_BYTES {
+            owner.flush();
+        }
+        true
+    }
+
+    /// Hands on what was taken. A process that has ended is forgotten.
+    pub(super) fn flush(&mut self) {
+        self.processes.retain_mut(Process::flush);
+    }
+
+    /// The processes that are left, for the next one.
+    pub(super) fn living(&mut self) -> io::Result<Vec<(u8, UnixDatagram)>> {
+        // No message is empty: that would look like the end.
+        self.processes.retain(|it| is_there(it.way.send(&[0])));
+        let ways = self.processes.iter();
+        ways.map(|it| Ok((it.generation, it.way.try_clone()?)))
+            .collect()
+    }
+}
+
+impl Process {
+    /// Whether the process is still there.
+    fn flush(&mut self) -> bool {
+        if self.message.is_empty() {
+            return true;
+        }
+        let sent = self.way.send(&self.message);
+        self.message.clear();
+        is_there(sent)
+    }
+}
+
+/// What does not fit is lost, as it might be on the network.
+fn is_there(sent: io::Result<usize>) -> bool {
+    match sent {
+        Ok(_) => true,
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::NotConnected
+        ),
+    }
+}
+
+impl Feed {
+    pub(super) fn new(way: UnixDatagram) -> Self {
+        Self {
+            way,
+            buffer: vec![0; MESSAGE_BYTES_MAX],
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.way.as_fd()
+    }
+
+    /// Hands on the datagrams of one message.
+    pub(super) fn receive(&mut self, mut handle: impl FnMut(Handed<'_>)) -> Fed {
+        let len = match self.way.recv(&mut self.buffer) {
+            Ok(0) => return Fed::Gone,
+            Ok(len) => len,
+            Err(_) => return Fed::Nothing,
+        };
+        let mut message = &mut self.buffer[..len];
+        while let Some((handed, rest)) = next(message) {
+            handle(handed);
+            message = rest;
+        }
+        Fed::Message
+    }
+}
+
+fn put(message: &mut Vec<u8>, datagram: &[u8], from: SocketAddr, received: Duration) {
+    let (version, ip) = match from.ip() {
+        IpAddr::V4(ip) => (4, ip.to_ipv6_mapped()),
+        IpAddr::V6(ip) => (6, ip),
+    };
+    message.extend_from_slice(&(datagram.len() as u16).to_be_bytes());
+    message.push(version);
+    message.extend_from_slice(&ip.octets());
+    message.extend_from_slice(&from.port().to_be_bytes());
+    message.extend_from_slice(&(received.as_nanos() as u64).to_be_bytes());
+    message.extend_from_slice(datagram);
+}
+
+/// The first datagram of a message, and what follows it.
+fn next(message: &mut [u8]) -> Option<(Handed<'_>, &mut [u8])> {
+    let (header, rest) = message.split_first_chunk_mut::<HEADER_BYTES>()?;
+    let len = u16::from_be_bytes([header[0], header[1]]);
+    let ip: [u8; 16] = header[3..19].try_into().expect("sixteen bytes");
+    let ip = Ipv6Addr::from(ip);
+    let ip = match header[2] {
+        4 => IpAddr::V4(ip.to_ipv4_mapped()?),
+        _ => IpAddr::V6(ip),
+    };
+    let port = u16::from_be_bytes([header[19], header[20]]);
+    let nanos = u64::from_be_bytes(header[21..].try_into().expect("eight bytes"));
+    let (datagram, rest) = rest.split_at_mut_checked(usize::from(len))?;
+    let handed = Handed {
+        datagram,
+        from: SocketAddr::new(ip, port),
+        received: Duration::from_nanos(nanos),
+    };
+    Some((handed, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(generation: u8, len: usize) -> Vec<u8> {
+        let mut datagram = vec![7; len];
+        datagram[0] = 0b0100_0011;
+        datagram[1] = generation;
+        datagram
+    }
+
+    #[test]
+    fn each_process_gets_its_own_datagrams_as_they_came() {
+        let (to_first, first) = way().expect("sockets can be made");
+        let (to_second, second) = way().expect("sockets can be made");
+        let mut older = Older::new(vec![(3, to_first), (9, to_second)]).expect("they are sockets");
+        let from_v4: SocketAddr = ([192, 0, 2, 1], 4810).into();
+        let from_v6: SocketAddr = "[2001:db8::1]:5".parse().expect("an address");
+        let at = Duration::from_nanos(1_795_264_200_123_456_789);
+        assert!(older.take(&data(3, 1500), from_v4, at));
+        assert!(older.take(&data(9, 100), from_v6, at));
+        assert!(older.take(&data(3, 99), from_v6, at));
+        assert!(!older.take(&data(4, 99), from_v4, at), "our own");
+        assert!(
+            !older.take(&[packet::HELLO; 300], from_v4, at),
+            "a new connection"
+        );
+        assert!(!older.take(&[], from_v4, at));
+        older.flush();
+        let mut seen = Vec::new();
+        let mut take = |way| {
+            Feed::new(way).receive(|it| seen.push((it.datagram.to_vec(), it.from, it.received)))
+        };
+        assert_eq!([take(first), take(second)], [Fed::Message; 2]);
+        assert_eq!(
+            seen,
+            [
+                (data(3, 1500), from_v4, at),
+                (data(3, 99), from_v6, at),
+                (data(9, 100), from_v6, at)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_forgotten_and_one_that_does_not_read_is_not() {
+        let (to_first, first) = way().expect("sockets can be made");
+        let (to_second, _second) = way().expect("sockets can be made");
+        let mut older = Older::new(vec![(3, to_first), (9, to_second)]).expect("they are sockets");
+        drop(first);
+        let at = Duration::from_secs(1);
+        for _ in 0..100_000 {
+            older.take(&data(9, 1500), ([192, 0, 2, 1], 1).into(), at);
+            older.take(&data(3, 1500), ([192, 0, 2, 1], 1).into(), at);
+        }
+        older.flush();
+        let left = older.living().expect("they can be cloned");
+        assert_eq!(left.iter().map(|(it, _)| *it).collect::<Vec<_>>(), [9]);
+    }
+
+    #[test]
+    fn a_message_that_was_cut_off_ends_where_it_ends() {
+        let mut message = Vec::new();
+        put(
+            &mut message,
+            &[1; 50],
+            ([192, 0, 2, 1], 1).into(),
+            Duration::ZERO,
+        );
+        for len in 0..message.len() {
+            assert_eq!(next(&mut message.clone()[..len]), None);
+        }
+        assert!(next(&mut message).is_some());
+    }
+}
